@@ -1,0 +1,62 @@
+// The data that flows through this room: one NCCL call as plain values, and the part of it that all
+// ranks share. Built on the caller's stack by plugin/preload; nothing here owns memory.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codecs/base/dtype.h"
+
+namespace slimwire {
+
+// Operations that move payload. Order is used in tables; append only.
+enum class Op : uint8_t {
+    kAllReduce,
+    kReduceScatter,
+    kReduce,
+    kAllGather,
+    kBroadcast,
+    kAllToAll,
+    kGather,
+    kScatter,
+    kSend,
+    kRecv,
+};
+inline constexpr int kOpCount = 10;
+
+// NCCL's spelling in policies and reports: "allreduce", "reducescatter", "alltoall", ...
+[[nodiscard]] const char* op_name(Op op) noexcept;
+
+// Reduction as slimwire sees it; user-made pre-multiplied sums are one kind.
+enum class RedOp : uint8_t { kSum, kProd, kMax, kMin, kAvg, kPreMulSum, kNone };
+inline constexpr int kRedOpCount = 7;
+[[nodiscard]] const char* redop_name(RedOp redop) noexcept;  // "sum", ..., "premulsum", "none"
+
+// Facts of a call that are equal on all ranks of a communicator: the only input of a plan.
+struct CallFacts {
+    Op op = Op::kAllReduce;
+    DType dtype = DType::kFloat32;
+    RedOp redop = RedOp::kNone;
+    int32_t root_or_peer = 0;  // root of a rooted collective; 0 elsewhere
+    uint64_t count = 0;        // NCCL's count argument (elements)
+    bool operator==(const CallFacts&) const = default;
+};
+
+// One call as the program made it.
+struct CollectiveCall {
+    CallFacts facts;
+    const void* send = nullptr;
+    void* recv = nullptr;
+    ncclDataType_t nccl_dtype = ncclFloat32;
+    ncclRedOp_t nccl_op = ncclSum;
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+};
+
+// Where the ranks of a communicator sit.
+enum class Scope : uint8_t { kIntraNode, kInterNode };
+[[nodiscard]] const char* scope_name(Scope scope) noexcept;  // "intra_node", "inter_node"
+
+}  // namespace slimwire

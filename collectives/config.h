@@ -1,0 +1,62 @@
+// The effective configuration of this process: every SLIMWIRE_* variable, the policy, and the hash
+// that ranks compare. Read once, at the first NCCL call; precedence is command line (which sets
+// variables), environment, file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/policy.h"
+
+namespace slimwire {
+
+enum class Mode : uint8_t { kOff, kOn };
+enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
+
+// One member per variable of collectives/variables.def, converted and checked.
+struct Settings {
+    Mode mode = Mode::kOn;              // SLIMWIRE_MODE
+    std::string policy_path;            // SLIMWIRE_POLICY
+    std::string codec;                  // SLIMWIRE_CODEC
+    std::string error_feedback;         // SLIMWIRE_EF
+    uint64_t min_bytes = 0;             // SLIMWIRE_MIN_BYTES
+    std::string rule_off;               // SLIMWIRE_RULE_OFF, comma separated
+    std::string report_pattern;         // SLIMWIRE_REPORT
+    LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG
+    std::string log_file;               // SLIMWIRE_LOG_FILE pattern; empty: stderr
+    std::string nccl_library;           // SLIMWIRE_NCCL_LIBRARY
+    uint64_t agree_timeout_us = 0;      // SLIMWIRE_AGREE_TIMEOUT
+    std::string socket_ifname;          // SLIMWIRE_SOCKET_IFNAME
+    uint64_t slice_bytes = 0;           // SLIMWIRE_SLICE_BYTES, plan-affecting
+    uint64_t max_memory_bytes = 0;      // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
+    bool summary = true;                // SLIMWIRE_SUMMARY
+};
+
+struct Config {
+    Settings settings;
+    Policy policy;
+    uint64_t hash = 0;  // of policy.canonical() and every plan-affecting setting
+    // False: slimwire only forwards (mode off, or no rule has a codec).
+    bool active = false;
+};
+
+// Where a value came from, for `slimwire policy check` and `explain`.
+struct SettingOrigin {
+    std::string variable, value, source;  // source: "environment" or "default"
+};
+
+// Reads the environment through `getenv_function` (so tests pass their own). An unknown variable that
+// begins with SLIMWIRE_ and is not known to any of our programs is an error that names the nearest.
+using GetenvFunction = const char* (*)(const char*);
+Result<Config> load_config(GetenvFunction getenv_function);
+[[nodiscard]] std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function);
+
+// "10gbit", "100 mbit" -> bits a second; "64MiB", "1e6"? no: "1000000", "64KiB", "1MiB", "2GiB" -> bytes;
+// "50us", "10ms", "2s" -> microseconds. Errors name the text and the accepted units.
+Result<uint64_t> parse_bytes(std::string_view text);
+Result<double> parse_bits_per_second(std::string_view text);
+Result<uint64_t> parse_duration_us(std::string_view text);
+
+}  // namespace slimwire

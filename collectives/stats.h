@@ -1,0 +1,77 @@
+// Counters of what was done, and the report files made of them. One CommStats a communicator, one
+// KeyStats a tensor key; counters are relaxed atomics written by the calling thread and read by the
+// reporter's thread, which starts with the first communicator and only if a report was asked for.
+// Record format: collectives/SCHEMA.md.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "collectives/call.h"
+
+namespace slimwire {
+
+// All calls of one plan. Addresses are stable until the CommStats dies.
+struct KeyStats {
+    // Set before the key is published, then constant.
+    CallFacts facts;
+    std::string rule;       // name of the rule that decided; empty when none matched
+    std::string codec;      // canonical specification; "native"
+    std::string algorithm;  // "native", "two_shot"
+    std::string reason;     // why this plan; for native: why not compressed
+    uint64_t input_bytes_per_call = 0;
+    uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
+    uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
+    bool wire_is_estimate = false;
+
+    std::atomic<uint64_t> calls{0};
+    std::atomic<uint64_t> timed_calls{0};
+    std::atomic<uint64_t> time_ns{0};  // sum over timed calls, stream events around the call
+};
+
+struct CommStats {
+    std::string comm;  // key of the communicator as 16 hex digits
+    int rank = 0;
+    int ranks = 0;
+    int nodes = 0;
+    int device = 0;
+    std::string agreement;  // "go", "native: why", "error: why", "inactive"
+    uint64_t scratch_bytes = 0, residual_bytes = 0;
+
+    // Thread-safe; the reference stays valid as long as this object. Fill the constant members, then
+    // publish(). Only published keys are reported.
+    KeyStats& add_key();
+    void publish(KeyStats& key);
+
+  private:
+    friend class Reporter;
+    mutable std::mutex mutex_;
+    std::deque<KeyStats> keys_;
+    std::vector<const KeyStats*> published_;
+};
+
+// Writes the report file of this process. One instance, made at the first communicator.
+class Reporter {
+  public:
+    // `pattern` may hold %h (host), %r (launcher rank, else the first communicator's rank), %p (pid);
+    // empty: no file, only the summary. An unwritable path is a warning that names it, once.
+    Reporter(std::string pattern, bool summary);
+    ~Reporter();
+    std::shared_ptr<CommStats> add_comm();
+    // Writes the last records of a communicator (called when it is destroyed or aborted).
+    void retire(const std::shared_ptr<CommStats>& comm);
+    // At most five lines on stderr at process exit, from launcher rank 0; and a last flush.
+    void finish();
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace slimwire
