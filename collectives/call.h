@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
+#include "topology/scope.h"
 
 namespace slimwire {
 
@@ -54,9 +55,5 @@ struct CollectiveCall {
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
 };
-
-// Where the ranks of a communicator sit.
-enum class Scope : uint8_t { kIntraNode, kInterNode };
-[[nodiscard]] const char* scope_name(Scope scope) noexcept;  // "intra_node", "inter_node"
 
 }  // namespace slimwire

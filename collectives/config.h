@@ -16,6 +16,7 @@ enum class Mode : uint8_t { kOff, kOn };
 enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 
 // One member per variable of collectives/variables.def, converted and checked.
+// Absent and empty variables have the default of the table.
 struct Settings {
     Mode mode = Mode::kOn;              // SLIMWIRE_MODE
     std::string policy_path;            // SLIMWIRE_POLICY
@@ -49,12 +50,20 @@ struct SettingOrigin {
 
 // Reads the environment through `getenv_function` (so tests pass their own). An unknown variable that
 // begins with SLIMWIRE_ and is not known to any of our programs is an error that names the nearest.
+// Such variables are looked for in `environment`, a null-terminated array of "NAME=value" as environ
+// has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read.
 using GetenvFunction = const char* (*)(const char*);
-Result<Config> load_config(GetenvFunction getenv_function);
+Result<Config> load_config(GetenvFunction getenv_function,
+                           const char* const* environment = nullptr);
 [[nodiscard]] std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function);
+// std::getenv with the type that load_config takes.
+[[nodiscard]] const char* process_getenv(const char* name) noexcept;
 
-// "10gbit", "100 mbit" -> bits a second; "64MiB", "1e6"? no: "1000000", "64KiB", "1MiB", "2GiB" -> bytes;
-// "50us", "10ms", "2s" -> microseconds. Errors name the text and the accepted units.
+// "10gbit", "100 mbit", "2.5gbit/s" -> bits a second (decimal prefixes, always the word "bit");
+// "1000000", "64KiB", "1.5 MiB", "2GiB" -> bytes; "50us", "10ms", "2s" -> microseconds. The case of
+// units does not matter, since no two of them differ by case only. What is not a whole number of
+// bytes or microseconds, has no unit where one is needed, or overflows is an error that names the
+// text and the accepted units.
 Result<uint64_t> parse_bytes(std::string_view text);
 Result<double> parse_bits_per_second(std::string_view text);
 Result<uint64_t> parse_duration_us(std::string_view text);

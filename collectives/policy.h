@@ -16,19 +16,36 @@
 namespace slimwire {
 
 enum class Algorithm : uint8_t { kAuto, kNative, kTwoShot };
+inline constexpr int kAlgorithmCount = 3;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 enum class ErrorFeedback : uint8_t { kNone, kEf14 };
+inline constexpr int kErrorFeedbackCount = 2;
 [[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
+
+// Sets of enumerators as bits.
+template <class E>
+[[nodiscard]] constexpr uint32_t bit_of(E value) noexcept {
+    return 1u << static_cast<unsigned>(value);
+}
+inline constexpr uint32_t kAllOps = (1u << kOpCount) - 1;
+inline constexpr uint32_t kAllDTypes = (1u << kDTypeCount) - 1;
+inline constexpr uint32_t kAllRedOps = (1u << kRedOpCount) - 1;
+
+// What this version can compress; anything else that a rule with a codec matches stays native.
+inline constexpr uint32_t kCompressedOps = bit_of(Op::kAllReduce);
+inline constexpr uint32_t kCompressedRedOps =
+    bit_of(RedOp::kSum) | bit_of(RedOp::kAvg) | bit_of(RedOp::kPreMulSum);
 
 // What a rule asks for. An absent member means "any".
 struct Match {
-    uint32_t ops = ~0u;     // bit per Op
-    uint32_t dtypes = ~0u;  // bit per DType
-    uint32_t redops = ~0u;  // bit per RedOp
-    uint64_t min_bytes = 0;  // of the call's buffer: count * element size * (ranks for gather-like ops)
+    uint32_t ops = kAllOps;        // bit per Op
+    uint32_t dtypes = kAllDTypes;  // bit per DType
+    uint32_t redops = kAllRedOps;  // bit per RedOp
+    // Of the call's buffer: count * element size * (ranks for gather-like ops); both ends inclusive.
+    uint64_t min_bytes = 0;
     uint64_t max_bytes = ~0ull;
-    int min_ranks = 0;
+    int min_ranks = 0;  // both ends inclusive
     int max_ranks = INT32_MAX;
     std::optional<Scope> scope;
 };
@@ -52,7 +69,8 @@ struct Rule {
 struct Policy {
     std::vector<Rule> rules;
     std::vector<std::string> warnings;  // unreachable rules and the like, one line each
-    std::string source;                 // file name, "environment", or "none"
+    // File name; "environment" when there is no file but SLIMWIRE_CODEC; else "none".
+    std::string source;
 
     // First rule that matches, or null. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallFacts& facts,
@@ -64,11 +82,26 @@ struct Policy {
     // Canonical text of everything that affects a plan; equal text means equal behaviour. The hash
     // that ranks compare is made of it, not of the file.
     [[nodiscard]] std::string canonical() const;
+    // Whether some rule that is not off has a codec.
+    [[nodiscard]] bool has_codec() const noexcept;
+    // The first rule with this name, or null.
+    [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };
+
+// One line for each rule that can never decide a call, because its match is empty or earlier rules
+// take all its calls, and for each operation a codec is asked for that this version leaves native.
+// Rules that are off neither take calls nor are reported.
+[[nodiscard]] std::vector<std::string> policy_warnings(const Policy& policy);
+
+// The name of the rule that SLIMWIRE_CODEC makes; a file may not use it.
+inline constexpr char kEnvironmentRule[] = "env";
 
 // `text` is the file's content, `name` goes into messages. An error has the form
 // "p.toml:7:12: rule 'grads': unknown key 'codek'; accepted: codec, algorithm, ...".
 Result<Policy> parse_policy(std::string_view text, std::string_view name);
 Result<Policy> load_policy_file(const std::string& path);
+
+// A codec specification, or empty for "native", "none" and "off".
+Result<std::optional<CodecSpec>> parse_codec_or_native(std::string_view text);
 
 }  // namespace slimwire

@@ -1,0 +1,21 @@
+// A 64-bit hash that is the same on every machine and in every build: FNV-1a over the bytes, then
+// the finalizer of SplitMix64 so that short texts differ in all bits. For comparing configurations
+// and making keys, not against an adversary.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace slimwire {
+
+[[nodiscard]] constexpr uint64_t stable_hash(std::string_view bytes) noexcept {
+    uint64_t hash = 0xcbf29ce484222325ull;
+    for (const char c : bytes) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    }
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ull;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebull;
+    return hash ^ (hash >> 31);
+}
+
+}  // namespace slimwire

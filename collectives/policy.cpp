@@ -1,0 +1,238 @@
+#include "collectives/policy.h"
+
+#include <algorithm>
+
+#include "collectives/names.h"
+
+namespace slimwire {
+namespace {
+
+// Operations whose calls carry a reduction; the others have RedOp::kNone.
+constexpr uint32_t kReducingOps =
+    bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
+constexpr uint32_t kScopes = (1u << kScopeCount) - 1;
+
+// A set of calls: the product of five sets and two closed intervals, none of them empty.
+struct Box {
+    uint32_t ops, dtypes, redops, scopes;
+    uint64_t min_bytes, max_bytes;
+    int min_ranks, max_ranks;
+};
+
+bool is_empty(const Box& box) {
+    return box.ops == 0 || box.dtypes == 0 || box.redops == 0 || box.scopes == 0 ||
+           box.min_bytes > box.max_bytes || box.min_ranks > box.max_ranks;
+}
+
+Box box_of(const Match& match) {
+    return {match.ops & kAllOps,       match.dtypes & kAllDTypes,
+            match.redops & kAllRedOps, match.scope ? bit_of(*match.scope) : kScopes,
+            match.min_bytes,           match.max_bytes,
+            match.min_ranks,           match.max_ranks};
+}
+
+// The calls that can exist among those a rule matches.
+std::vector<Box> possible_calls(const Match& match) {
+    std::vector<Box> boxes;
+    for (const bool reducing : {true, false}) {
+        Box box = box_of(match);
+        box.ops &= reducing ? kReducingOps : ~kReducingOps;
+        box.redops &= reducing ? ~bit_of(RedOp::kNone) : bit_of(RedOp::kNone);
+        if (!is_empty(box)) {
+            boxes.push_back(box);
+        }
+    }
+    return boxes;
+}
+
+bool meet(const Box& a, const Box& b) {
+    return (a.ops & b.ops) != 0 && (a.dtypes & b.dtypes) != 0 && (a.redops & b.redops) != 0 &&
+           (a.scopes & b.scopes) != 0 && a.min_bytes <= b.max_bytes && b.min_bytes <= a.max_bytes &&
+           a.min_ranks <= b.max_ranks && b.min_ranks <= a.max_ranks;
+}
+
+// Appends `from` without `taken` to `out`: one piece for each side on which `from` sticks out, the
+// rest narrowed to what is still common. Both must meet.
+void subtract(Box from, const Box& taken, std::vector<Box>* out) {
+    const auto cut_set = [&](uint32_t Box::*member) {
+        Box piece = from;
+        piece.*member &= ~(taken.*member);
+        if (!is_empty(piece)) {
+            out->push_back(piece);
+        }
+        from.*member &= taken.*member;
+    };
+    const auto cut_interval = [&](auto Box::*low, auto Box::*high) {
+        if (from.*low < taken.*low) {
+            Box piece = from;
+            piece.*high = taken.*low - 1;
+            out->push_back(piece);
+            from.*low = taken.*low;
+        }
+        if (from.*high > taken.*high) {
+            Box piece = from;
+            piece.*low = taken.*high + 1;
+            out->push_back(piece);
+            from.*high = taken.*high;
+        }
+    };
+    cut_set(&Box::ops);
+    cut_set(&Box::dtypes);
+    cut_set(&Box::redops);
+    cut_set(&Box::scopes);
+    cut_interval(&Box::min_bytes, &Box::max_bytes);
+    cut_interval(&Box::min_ranks, &Box::max_ranks);
+}
+
+// Bound on the pieces looked at; a rule cut into more counts as reachable.
+constexpr size_t kMaxPieces = 4096;
+
+// Empty when `rules[index]` can decide some call; else why not.
+std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
+    std::vector<Box> left = possible_calls(rules[index].match);
+    if (left.empty()) {
+        return "its match is empty";
+    }
+    std::string takers;
+    for (size_t i = 0; i < index; ++i) {
+        if (rules[i].off) {
+            continue;
+        }
+        const Box taken = box_of(rules[i].match);
+        std::vector<Box> rest;
+        bool took = false;
+        for (const Box& box : left) {
+            if (meet(box, taken)) {
+                took = true;
+                subtract(box, taken, &rest);
+            } else {
+                rest.push_back(box);
+            }
+        }
+        if (rest.size() > kMaxPieces) {
+            return {};
+        }
+        if (took) {
+            takers += (takers.empty() ? "'" : ", '") + rules[i].name + "'";
+        }
+        left = std::move(rest);
+        if (left.empty()) {
+            return "earlier rules take all its calls: " + takers;
+        }
+    }
+    return {};
+}
+
+template <class E>
+std::string set_text(uint32_t set, int count, const char* (*name)(E)) {
+    set &= (1u << count) - 1;
+    if (set == (1u << count) - 1) {
+        return "any";
+    }
+    std::string out;
+    for (int i = 0; i < count; ++i) {
+        if ((set >> i & 1u) != 0) {
+            out += (out.empty() ? "" : "+") + std::string(name(static_cast<E>(i)));
+        }
+    }
+    return out;
+}
+
+template <class E>
+constexpr bool has(uint32_t set, E value) noexcept {
+    return (set & bit_of(value)) != 0;
+}
+
+bool compresses(const Rule& rule) noexcept {
+    return !rule.off && rule.action.codec.has_value() &&
+           rule.action.algorithm != Algorithm::kNative;
+}
+
+}  // namespace
+
+const Rule* Policy::match(const CallFacts& facts,
+                          uint64_t bytes,
+                          int ranks,
+                          Scope scope) const noexcept {
+    for (const Rule& rule : rules) {
+        const Match& m = rule.match;
+        if (!rule.off && has(m.ops, facts.op) && has(m.dtypes, facts.dtype) &&
+            has(m.redops, facts.redop) && m.min_bytes <= bytes && bytes <= m.max_bytes &&
+            m.min_ranks <= ranks && ranks <= m.max_ranks && (!m.scope || *m.scope == scope)) {
+            return &rule;
+        }
+    }
+    return nullptr;
+}
+
+bool Policy::can_compress(int ranks, Scope scope) const noexcept {
+    return ranks > 1 && std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
+               const Match& m = rule.match;
+               return compresses(rule) && (m.ops & kCompressedOps) != 0 &&
+                      (m.redops & kCompressedRedOps) != 0 && m.min_ranks <= ranks &&
+                      ranks <= m.max_ranks && (!m.scope || *m.scope == scope);
+           });
+}
+
+bool Policy::has_codec() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), compresses);
+}
+
+const Rule* Policy::find(std::string_view name) const noexcept {
+    const auto found = std::find_if(rules.begin(), rules.end(),
+                                    [&](const Rule& rule) { return rule.name == name; });
+    return found == rules.end() ? nullptr : &*found;
+}
+
+std::string Policy::canonical() const {
+    std::string out = "policy 1\n";
+    for (const Rule& rule : rules) {
+        if (rule.off) {
+            continue;
+        }
+        const Match& m = rule.match;
+        const Action& a = rule.action;
+        out += "op=" + set_text<Op>(m.ops, kOpCount, [](Op v) { return op_name(v); });
+        out += " dtype=" +
+               set_text<DType>(m.dtypes, kDTypeCount, [](DType v) { return dtype_name(v); });
+        out += " redop=" +
+               set_text<RedOp>(m.redops, kRedOpCount, [](RedOp v) { return redop_name(v); });
+        out += " bytes=" + std::to_string(m.min_bytes) + ".." + std::to_string(m.max_bytes);
+        out += " ranks=" + std::to_string(m.min_ranks) + ".." + std::to_string(m.max_ranks);
+        out += std::string(" scope=") + (m.scope ? scope_name(*m.scope) : "any");
+        out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
+        out += std::string(" algorithm=") + algorithm_name(a.algorithm);
+        out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
+        out += " start_step=" + std::to_string(a.start_step);
+        out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
+    }
+    return out;
+}
+
+std::vector<std::string> policy_warnings(const Policy& policy) {
+    std::vector<std::string> warnings;
+    for (size_t i = 0; i < policy.rules.size(); ++i) {
+        const Rule& rule = policy.rules[i];
+        if (rule.off) {
+            continue;
+        }
+        const std::string where =
+            (rule.line > 0 ? policy.source + ":" + std::to_string(rule.line) : "environment") +
+            ": rule '" + rule.name + "'";
+        const std::string why = why_unreachable(policy.rules, i);
+        if (!why.empty()) {
+            warnings.push_back(where + " is never reached: " + why);
+        } else if (compresses(rule) && (rule.match.ops & kAllOps) != kAllOps &&
+                   (rule.match.ops & kAllOps & ~kCompressedOps) != 0) {
+            warnings.push_back(
+                where + ": this version compresses " +
+                set_text<Op>(kCompressedOps, kOpCount, [](Op v) { return op_name(v); }) +
+                "; native stay " +
+                set_text<Op>(rule.match.ops & ~kCompressedOps, kOpCount,
+                             [](Op v) { return op_name(v); }));
+        }
+    }
+    return warnings;
+}
+
+}  // namespace slimwire
