@@ -17,6 +17,8 @@
 
 namespace slimwire {
 
+struct CommRecord;  // collectives/report.h
+
 // All calls of one plan. Addresses are stable until the CommStats dies.
 struct KeyStats {
     // Set before the key is published, then constant.
@@ -33,8 +35,18 @@ struct KeyStats {
     std::atomic<uint64_t> calls{0};
     std::atomic<uint64_t> timed_calls{0};
     std::atomic<uint64_t> time_ns{0};  // sum over timed calls, stream events around the call
+
+    // One call was enqueued. Wait-free.
+    void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
+    // One call was measured. Wait-free.
+    void count_time(uint64_t nanoseconds) noexcept {
+        time_ns.fetch_add(nanoseconds, std::memory_order_relaxed);
+        timed_calls.fetch_add(1, std::memory_order_relaxed);
+    }
 };
 
+// Members may be set freely until the first update() or publish(), which make the communicator
+// visible to the reporter; from then on the plain ones change only inside update().
 struct CommStats {
     std::string comm;  // key of the communicator as 16 hex digits
     int rank = 0;
@@ -42,31 +54,64 @@ struct CommStats {
     int nodes = 0;
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
-    uint64_t scratch_bytes = 0, residual_bytes = 0;
+    std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0};
 
-    // Thread-safe; the reference stays valid as long as this object. Fill the constant members, then
-    // publish(). Only published keys are reported.
+    // Runs change(*this) where the reporter does not look, then shows the communicator.
+    template <class Change>
+    void update(Change&& change) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        change(*this);
+        ++version_;
+    }
+
+    // Thread-safe; the reference stays valid as long as this object. Fill the constant members,
+    // then publish(). Only published keys are reported.
     KeyStats& add_key();
     void publish(KeyStats& key);
 
+    // A copy of the counters; for the reporter, tests and benchmarks.
+    [[nodiscard]] CommRecord snapshot() const;
+    // A number that changes with every counter; 0 while the communicator is not shown. Cheap.
+    [[nodiscard]] uint64_t mark() const;
+
   private:
-    friend class Reporter;
     mutable std::mutex mutex_;
+    uint64_t version_ = 0;
     std::deque<KeyStats> keys_;
     std::vector<const KeyStats*> published_;
 };
 
-// Writes the report file of this process. One instance, made at the first communicator.
+// What the report says of the process; all of it optional.
+struct ProcessInfo {
+    std::string version;        // of slimwire
+    uint64_t config_hash = 0;   // Config::hash
+    std::string policy_source;  // Policy::source
+    bool active = false;        // Config::active: a summary is due even if nothing was compressed
+    std::string nccl_version;   // "2.28.9"
+    std::string nccl_path;
+    std::string backend;  // "cuda", "emulator"
+};
+
+// Writes the report file of this process. One instance, made at the first communicator. All members
+// may be called from any thread; in a forked child they do nothing (add_comm gives counters that
+// nobody reads).
 class Reporter {
   public:
-    // `pattern` may hold %h (host), %r (launcher rank, else the first communicator's rank), %p (pid);
-    // empty: no file, only the summary. An unwritable path is a warning that names it, once.
+    // `pattern` may hold %h (host), %r (launcher rank, else the first communicator's rank), %p
+    // (pid); empty: no file, only the summary. An unwritable path is a warning that names it, once.
     Reporter(std::string pattern, bool summary);
     ~Reporter();
+    Reporter(const Reporter&) = delete;
+    Reporter& operator=(const Reporter&) = delete;
+
+    void set_process_info(ProcessInfo info);
     std::shared_ptr<CommStats> add_comm();
     // Writes the last records of a communicator (called when it is destroyed or aborted).
     void retire(const std::shared_ptr<CommStats>& comm);
-    // At most five lines on stderr at process exit, from launcher rank 0; and a last flush.
+    // Writes the file now if a counter changed since the last time.
+    void flush();
+    // At most five lines on stderr at process exit, from launcher rank 0; and a last flush. The
+    // second call does nothing.
     void finish();
 
   private:

@@ -1,0 +1,192 @@
+// The only file that includes nlohmann-json.
+#include "collectives/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+
+namespace slimwire {
+namespace {
+
+// Members in the order written.
+using Json = nlohmann::ordered_json;
+
+std::string hex(uint64_t value) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016" PRIx64, value);
+    return text;
+}
+
+// One line; bytes that are no UTF-8 (host names, paths) are replaced.
+void append(const Json& record, std::string* out) {
+    *out += record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+Json process_json(const ProcessRecord& p) {
+    return {{"v", 1},
+            {"record", "process"},
+            {"host", p.host},
+            {"pid", p.pid},
+            {"launcher_rank", p.launcher_rank ? Json(*p.launcher_rank) : Json(nullptr)},
+            {"version", p.info.version},
+            {"config_hash", hex(p.info.config_hash)},
+            {"policy_source", p.info.policy_source},
+            {"nccl_version", p.info.nccl_version},
+            {"nccl_path", p.info.nccl_path},
+            {"backend", p.info.backend},
+            {"uptime_us", p.uptime_us}};
+}
+
+Json comm_json(const CommRecord& c) {
+    return {{"v", 1},
+            {"record", "comm"},
+            {"comm", c.comm},
+            {"rank", c.rank},
+            {"ranks", c.ranks},
+            {"nodes", c.nodes},
+            {"device", c.device},
+            {"agreement", c.agreement},
+            {"scratch_bytes", c.scratch_bytes},
+            {"residual_bytes", c.residual_bytes},
+            {"retired", c.retired},
+            {"communicators", c.communicators}};
+}
+
+Json key_json(const CommRecord& c, const KeyRecord& k) {
+    Json json = {{"v", 1},
+                 {"record", "key"},
+                 {"comm", c.comm},
+                 {"rank", c.rank},
+                 {"op", op_name(k.facts.op)},
+                 {"dtype", dtype_name(k.facts.dtype)},
+                 {"redop", redop_name(k.facts.redop)},
+                 {"count", k.facts.count},
+                 {"root_or_peer", k.facts.root_or_peer},
+                 {"rule", k.rule},
+                 {"codec", k.codec},
+                 {"algorithm", k.algorithm},
+                 {"reason", k.reason},
+                 {"calls", k.calls},
+                 {"input_bytes", k.input_bytes},
+                 {"wire_bytes", k.wire_bytes},
+                 {"native_wire_bytes", k.native_wire_bytes},
+                 {"wire_is_estimate", k.wire_is_estimate},
+                 {"timed_calls", k.timed_calls},
+                 {"time_us", static_cast<double>(k.time_ns) / 1000.0}};
+    if (k.folded) {
+        json["folded"] = true;
+    }
+    return json;
+}
+
+std::string format_ratio(uint64_t large, uint64_t small) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2fx",
+                  small == 0 ? 0.0 : static_cast<double>(large) / static_cast<double>(small));
+    return text;
+}
+
+// The largest entries of `counts`, "name (n), name (n)", at most `shown` of them.
+std::string top(const std::map<std::string, uint64_t>& counts, size_t shown) {
+    std::vector<std::pair<std::string, uint64_t>> sorted(counts.begin(), counts.end());
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::string out;
+    for (size_t i = 0; i < std::min(shown, sorted.size()); ++i) {
+        out +=
+            (i == 0 ? "" : ", ") + sorted[i].first + " (" + std::to_string(sorted[i].second) + ")";
+    }
+    return out + (sorted.size() > shown ? ", ..." : "");
+}
+
+}  // namespace
+
+std::string report_lines(const ProcessRecord& process, const std::vector<CommRecord>& comms) {
+    std::string out;
+    append(process_json(process), &out);
+    for (const CommRecord& comm : comms) {
+        append(comm_json(comm), &out);
+        for (const KeyRecord& key : comm.keys) {
+            append(key_json(comm, key), &out);
+        }
+    }
+    return out;
+}
+
+std::string format_bytes(uint64_t bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = static_cast<double>(bytes);
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+        value /= 1024;
+        ++unit;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f %s",
+                  unit == 0     ? 0
+                  : value < 10  ? 2
+                  : value < 100 ? 1
+                                : 0,
+                  value, kUnits[unit]);
+    return text;
+}
+
+std::vector<std::string> summary_lines(const ProcessRecord& process,
+                                       const std::vector<CommRecord>& comms,
+                                       const std::string& report_path) {
+    KeyRecord compressed;
+    uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
+    std::map<std::string, uint64_t> codecs, reasons, agreements;
+    for (const CommRecord& comm : comms) {
+        communicators += comm.communicators;
+        agreements[comm.agreement] += comm.communicators;
+        for (const KeyRecord& key : comm.keys) {
+            if (key.calls == 0) {
+                continue;
+            }
+            if (key.compressed()) {
+                codecs[key.codec] += key.calls;
+                compressed.calls += key.calls;
+                compressed.input_bytes += key.input_bytes;
+                compressed.wire_bytes += key.wire_bytes;
+                compressed.native_wire_bytes += key.native_wire_bytes;
+            } else {
+                reasons[key.reason] += key.calls;
+                native_calls += key.calls;
+                native_bytes += key.input_bytes;
+            }
+        }
+    }
+    if (compressed.calls == 0 && !process.info.active) {
+        return {};
+    }
+    std::vector<std::string> lines;
+    lines.push_back("rank " +
+                    (process.launcher_rank ? std::to_string(*process.launcher_rank)
+                     : comms.empty()       ? std::string("unknown")
+                                           : std::to_string(comms.front().rank)) +
+                    ", policy " + process.info.policy_source + ", communicators " +
+                    std::to_string(communicators) +
+                    (agreements.empty() ? "" : ", agreement " + top(agreements, 2)));
+    lines.push_back("compressed calls " + std::to_string(compressed.calls) +
+                    (codecs.empty() ? "" : ": " + top(codecs, 3)));
+    if (compressed.calls > 0) {
+        lines.back() += ", input " + format_bytes(compressed.input_bytes) + ", wire " +
+                        format_bytes(compressed.wire_bytes) + " against native " +
+                        format_bytes(compressed.native_wire_bytes) + ", " +
+                        format_ratio(compressed.native_wire_bytes, compressed.wire_bytes) + " less";
+    }
+    lines.push_back("native calls " + std::to_string(native_calls));
+    if (native_calls > 0) {
+        lines.back() += ", input " + format_bytes(native_bytes) + ", why: " + top(reasons, 2);
+    }
+    if (!report_path.empty()) {
+        lines.push_back("report " + report_path);
+    }
+    return lines;
+}
+
+}  // namespace slimwire

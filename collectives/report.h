@@ -1,0 +1,67 @@
+// From counters to text: the records of a report file (collectives/SCHEMA.md) and the summary
+// printed at exit. Pure functions over copies; called by the reporter (reporter.cpp) and by tests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/stats.h"
+
+namespace slimwire {
+
+// Totals of one key, or of several added up.
+struct KeyRecord {
+    CallFacts facts;  // count and root_or_peer are 0 when folded
+    std::string rule, codec, algorithm, reason;
+    uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0;
+    uint64_t timed_calls = 0, time_ns = 0;
+    bool wire_is_estimate = false;
+    bool folded = false;
+
+    [[nodiscard]] bool compressed() const { return codec != "native"; }
+};
+
+struct CommRecord {
+    std::string comm;
+    int rank = 0, ranks = 0, nodes = 0, device = 0;
+    std::string agreement;
+    uint64_t scratch_bytes = 0, residual_bytes = 0;
+    bool retired = false;
+    uint64_t communicators = 1;
+    std::vector<KeyRecord> keys;
+};
+
+struct ProcessRecord {
+    ProcessInfo info;
+    std::string host;
+    int64_t pid = 0;
+    std::optional<int> launcher_rank;
+    uint64_t uptime_us = 0;
+};
+
+// Bounds on a report file's size.
+inline constexpr size_t kMaxKeysPerComm = 1000;
+inline constexpr size_t kMaxRetiredComms = 256;
+
+// Adds up the keys beyond the first `max_keys` that agree in everything but count, peer and
+// address.
+void fold_keys(size_t max_keys, CommRecord* comm);
+// Adds `comm` to `total`, a record named "folded" of communicators that are gone.
+void fold_comm(const CommRecord& comm, CommRecord* total);
+
+// The whole file: process, then each communicator with its keys.
+[[nodiscard]] std::string report_lines(const ProcessRecord& process,
+                                       const std::vector<CommRecord>& comms);
+
+// At most five lines without the "slimwire: summary: " that begins each when printed; none when
+// nothing was compressed and no rule was active. `report_path` is named when not empty.
+[[nodiscard]] std::vector<std::string> summary_lines(const ProcessRecord& process,
+                                                     const std::vector<CommRecord>& comms,
+                                                     const std::string& report_path);
+
+// "1.50 GiB", "12.0 KiB", "17 B".
+[[nodiscard]] std::string format_bytes(uint64_t bytes);
+
+}  // namespace slimwire

@@ -1,0 +1,124 @@
+#include "collectives/stats.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "collectives/report.h"
+
+namespace slimwire {
+namespace {
+
+void add(const KeyRecord& from, KeyRecord* to) {
+    to->calls += from.calls;
+    to->input_bytes += from.input_bytes;
+    to->wire_bytes += from.wire_bytes;
+    to->native_wire_bytes += from.native_wire_bytes;
+    to->timed_calls += from.timed_calls;
+    to->time_ns += from.time_ns;
+    to->wire_is_estimate |= from.wire_is_estimate;
+}
+
+auto fold_identity(const KeyRecord& key) {
+    return std::make_tuple(key.facts.op, key.facts.dtype, key.facts.redop, key.rule, key.codec,
+                           key.algorithm, key.reason);
+}
+
+// Adds `keys` up by identity; those already folded take part.
+std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
+    std::map<decltype(fold_identity(keys.front())), KeyRecord> totals;
+    for (const KeyRecord& key : keys) {
+        const auto [where, is_new] = totals.try_emplace(fold_identity(key), key);
+        if (is_new) {
+            where->second.facts.count = 0;
+            where->second.facts.root_or_peer = 0;
+            where->second.folded = true;
+        } else {
+            add(key, &where->second);
+        }
+    }
+    std::vector<KeyRecord> out;
+    for (auto& [identity, record] : totals) {
+        out.push_back(std::move(record));
+    }
+    return out;
+}
+
+}  // namespace
+
+KeyStats& CommStats::add_key() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return keys_.emplace_back();
+}
+
+void CommStats::publish(KeyStats& key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    published_.push_back(&key);
+    ++version_;
+}
+
+CommRecord CommStats::snapshot() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    CommRecord record;
+    record.comm = comm;
+    record.rank = rank;
+    record.ranks = ranks;
+    record.nodes = nodes;
+    record.device = device;
+    record.agreement = agreement;
+    record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
+    record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
+    record.keys.reserve(published_.size());
+    for (const KeyStats* key : published_) {
+        const uint64_t calls = key->calls.load(std::memory_order_relaxed);
+        record.keys.push_back(
+            {key->facts, key->rule, key->codec, key->algorithm, key->reason, calls,
+             calls * key->input_bytes_per_call, calls * key->wire_bytes_per_call,
+             calls * key->native_bytes_per_call, key->timed_calls.load(std::memory_order_relaxed),
+             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, false});
+    }
+    return record;
+}
+
+uint64_t CommStats::mark() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (version_ == 0) {
+        return 0;
+    }
+    // Every term only grows (memory figures aside, which come with an odd factor), so a change of
+    // any counter changes the sum.
+    uint64_t mark = version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
+                    5 * residual_bytes.load(std::memory_order_relaxed);
+    for (const KeyStats* key : published_) {
+        mark += key->calls.load(std::memory_order_relaxed) +
+                key->timed_calls.load(std::memory_order_relaxed);
+    }
+    return std::max<uint64_t>(mark, 1);
+}
+
+void fold_keys(size_t max_keys, CommRecord* comm) {
+    if (comm->keys.size() <= max_keys) {
+        return;
+    }
+    const auto rest = comm->keys.begin() + static_cast<std::ptrdiff_t>(max_keys);
+    const std::vector<KeyRecord> totals = folded({rest, comm->keys.end()});
+    comm->keys.erase(rest, comm->keys.end());
+    comm->keys.insert(comm->keys.end(), totals.begin(), totals.end());
+}
+
+void fold_comm(const CommRecord& comm, CommRecord* total) {
+    const bool is_first = total->comm.empty();
+    total->comm = "folded";
+    total->retired = true;
+    total->rank = comm.rank;
+    total->ranks = std::max(total->ranks, comm.ranks);
+    total->nodes = std::max(total->nodes, comm.nodes);
+    total->device = comm.device;
+    total->agreement = is_first || total->agreement == comm.agreement ? comm.agreement : "mixed";
+    total->communicators =
+        is_first ? comm.communicators : total->communicators + comm.communicators;
+    total->keys.insert(total->keys.end(), comm.keys.begin(), comm.keys.end());
+    total->keys = folded(total->keys);
+}
+
+}  // namespace slimwire
