@@ -1,0 +1,77 @@
+// The family of casts: bf16, fp16. Each element becomes one 16-bit float, nearest even; finite values
+// beyond the target's range saturate, non-finite ones stay non-finite. Layout and numerics: FORMAT.md.
+// Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this family.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+
+#include "codecs/codec.h"
+#include "codecs/host/chunks.h"
+#include "codecs/spec.h"
+
+namespace slimwire {
+
+// Launchers, defined in cast.cuh and instantiated by each member's .cu.
+template <DType kTarget>
+struct CastCuda {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+};
+
+// Everything a member's descriptor needs.
+template <DType kTarget, CastKernels HostTable::*kKernels, const char* const* kName>
+struct Cast {
+    static constexpr CodecParams kDefaults = {.bits = 16, .target = static_cast<uint8_t>(kTarget)};
+    static constexpr std::array<const SpecKey*, 1> kKeys = {&spec_key_rounding};
+    // Chunks of a cast start on whole 64-byte lines of the user's fp32 buffer.
+    static constexpr int64_t kGranule = 16;
+
+    static Status parse(std::string_view text, CodecParams* params) {
+        return parse_spec_keys(*kName, kKeys, kDefaults, text, params);
+    }
+    static std::string print(const CodecParams& params) {
+        return print_spec_keys(*kName, kKeys, kDefaults, params);
+    }
+    // The operations take 16-bit floats too, but a cast of those saves nothing.
+    static bool accepts(const CodecParams&, DType dtype) { return dtype == DType::kFloat32; }
+    static int64_t encoded_bytes(const CodecParams&, DType, int64_t count) { return 2 * count; }
+    static int64_t granule(const CodecParams&, DType) { return kGranule; }
+    // Half a unit in the last place of a significand of 8 or 11 bits.
+    static double block_error_bound(const CodecParams&, DType) {
+        return kTarget == DType::kBfloat16 ? 0x1p-8 : 0x1p-11;
+    }
+
+    static void encode(const EncodeArgs& args) {
+        for_each_chunk(args, (host_table().*kKernels).encode);
+    }
+    static void decode(const DecodeArgs& args) {
+        for_each_chunk(args, (host_table().*kKernels).decode);
+    }
+    static void reduce(const DecodeReduceEncodeArgs& args) {
+        for_each_chunk(args, (host_table().*kKernels).reduce);
+    }
+
+    static constexpr CodecDescriptor descriptor(const char* grammar) {
+        return {.name = *kName,
+                .grammar = grammar,
+                .parse = parse,
+                .print = print,
+                .accepts = accepts,
+                .encoded_bytes = encoded_bytes,
+                .granule = granule,
+                .block_error_bound = block_error_bound,
+                .host = {encode, decode, reduce},
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+                .cuda = {CastCuda<kTarget>::encode, CastCuda<kTarget>::decode,
+                         CastCuda<kTarget>::reduce}
+#else
+                .cuda = {nullptr, nullptr, nullptr}
+#endif
+        };
+    }
+};
+
+}  // namespace slimwire

@@ -1,0 +1,26 @@
+#include "codecs/host/chunks.h"
+
+#include <bit>
+#include <cstring>
+
+#include "codecs/float16.h"
+
+namespace slimwire {
+
+float encode_factor(const EncodeArgs& args) noexcept {
+    const void* pointer = device_view(args.scale_ptr);
+    if (pointer == nullptr) {
+        return args.scale;
+    }
+    if (args.dtype == DType::kFloat32) {
+        float value = 0;
+        std::memcpy(&value, pointer, sizeof(value));
+        return args.scale * value;
+    }
+    uint16_t half = 0;
+    std::memcpy(&half, pointer, sizeof(half));
+    return args.scale *
+           (args.dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half));
+}
+
+}  // namespace slimwire

@@ -1,0 +1,69 @@
+// From argument structs to chunks: resolves the device pointers of an operation once and calls the
+// host kernel for every chunk that holds an element. Used by the host operations of each family.
+#pragma once
+
+#include "codecs/codec.h"
+#include "codecs/host/float_environment.h"
+#include "codecs/host/table.h"
+
+namespace slimwire {
+
+// scale * *scale_ptr, one rounding; scale alone when there is no pointer.
+[[nodiscard]] float encode_factor(const EncodeArgs& args) noexcept;
+
+// Calls run(EncodeChunk) for each chunk.
+template <class Run>
+void for_each_chunk(const EncodeArgs& args, Run run) {
+    const FloatEnvironment environment;
+    const auto* input = device_view_as<const uint8_t>(args.input);
+    auto* output = device_view_as<uint8_t>(args.output);
+    auto* residual = device_view_as<float>(args.residual);
+    const float factor = args.count > 0 ? encode_factor(args) : 1.0f;
+    const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(args.dtype));
+    for (int64_t done = 0; done < args.count; done += args.chunk_elems) {
+        const int64_t left = args.count - done;
+        run(EncodeChunk{.input = input + done * element_bytes,
+                        .output = output,
+                        .residual = residual != nullptr ? residual + done : nullptr,
+                        .count = left < args.chunk_elems ? left : args.chunk_elems,
+                        .factor = factor,
+                        .dtype = args.dtype});
+        output += args.slot_bytes;
+    }
+}
+
+// Calls run(DecodeChunk) for each chunk.
+template <class Run>
+void for_each_chunk(const DecodeArgs& args, Run run) {
+    const FloatEnvironment environment;
+    const auto* input = device_view_as<const uint8_t>(args.input);
+    auto* output = device_view_as<uint8_t>(args.output);
+    const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(args.dtype));
+    for (int64_t done = 0; done < args.count; done += args.chunk_elems) {
+        const int64_t left = args.count - done;
+        run(DecodeChunk{.input = input,
+                        .output = output + done * element_bytes,
+                        .count = left < args.chunk_elems ? left : args.chunk_elems,
+                        .dtype = args.dtype,
+                        .accumulate = args.accumulate});
+        input += args.slot_bytes;
+    }
+}
+
+// Calls run(ReduceChunk) unless there is nothing to do.
+template <class Run>
+void for_each_chunk(const DecodeReduceEncodeArgs& args, Run run) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return;
+    }
+    const FloatEnvironment environment;
+    run(ReduceChunk{.input = device_view_as<const uint8_t>(args.input),
+                    .output = device_view_as<uint8_t>(args.output),
+                    .residual = device_view_as<float>(args.residual),
+                    .input_stride = args.input_stride,
+                    .count = args.count,
+                    .inputs = args.inputs,
+                    .factor = args.scale});
+}
+
+}  // namespace slimwire

@@ -1,0 +1,191 @@
+// Sixteen fp32 lanes on AVX2, FMA and F16C, as two registers. The same functions as lanes_scalar.h,
+// which says what each one means.
+
+
+
+#define SLIMWIRE_LANES [[gnu::always_inline]] static inline
+
+struct Floats {
+    __m256 lo, hi;
+};
+struct Words {
+    __m256i lo, hi;
+};
+
+SLIMWIRE_LANES Floats broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+SLIMWIRE_LANES Words broadcast_bits(uint32_t x) {
+    return {_mm256_set1_epi32(static_cast<int>(x)), _mm256_set1_epi32(static_cast<int>(x))};
+}
+SLIMWIRE_LANES Floats as_floats(Words x) {
+    return {_mm256_castsi256_ps(x.lo), _mm256_castsi256_ps(x.hi)};
+}
+SLIMWIRE_LANES Words as_words(Floats x) {
+    return {_mm256_castps_si256(x.lo), _mm256_castps_si256(x.hi)};
+}
+
+SLIMWIRE_LANES __m128i load_half(const void* from, int half) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(from) + half);
+}
+SLIMWIRE_LANES Floats load_float32(const void* from) {
+    const float* p = static_cast<const float*>(from);
+    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+SLIMWIRE_LANES Words load_words(const void* from) {
+    const __m256i* p = static_cast<const __m256i*>(from);
+    return {_mm256_loadu_si256(p), _mm256_loadu_si256(p + 1)};
+}
+SLIMWIRE_LANES Floats load_bfloat16(const void* from) {
+    return as_floats({_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_half(from, 0)), 16),
+                      _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_half(from, 1)), 16)});
+}
+SLIMWIRE_LANES Floats load_float16(const void* from) {
+    return {_mm256_cvtph_ps(load_half(from, 0)), _mm256_cvtph_ps(load_half(from, 1))};
+}
+
+SLIMWIRE_LANES void store_float32(void* to, Floats x) {
+    float* p = static_cast<float*>(to);
+    _mm256_storeu_ps(p, x.lo);
+    _mm256_storeu_ps(p + 8, x.hi);
+}
+SLIMWIRE_LANES void store_words(void* to, Words x) {
+    __m256i* p = static_cast<__m256i*>(to);
+    _mm256_storeu_si256(p, x.lo);
+    _mm256_storeu_si256(p + 1, x.hi);
+}
+
+SLIMWIRE_LANES __m256i is_nan(__m256 x) {
+    return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+// Sixteen 16-bit values from the low halves of 32-bit lanes, all of which fit.
+SLIMWIRE_LANES __m256i narrow(__m256i lo, __m256i hi) {
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xD8);
+}
+SLIMWIRE_LANES __m256i round_bfloat16(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7FFF));
+    return _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), _mm256_set1_epi32(kNanBfloat16),
+                              is_nan(x));
+}
+SLIMWIRE_LANES void store_bfloat16(void* to, Floats x) {
+    _mm256_storeu_si256(static_cast<__m256i*>(to),
+                        narrow(round_bfloat16(x.lo), round_bfloat16(x.hi)));
+}
+SLIMWIRE_LANES void store_float16(void* to, Floats x) {
+    constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const __m256i half =
+        _mm256_set_m128i(_mm256_cvtps_ph(x.hi, kRounding), _mm256_cvtps_ph(x.lo, kRounding));
+    const __m256i nan = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(is_nan(x.lo), is_nan(x.hi)), 0xD8);
+    _mm256_storeu_si256(static_cast<__m256i*>(to),
+                        _mm256_blendv_epi8(half, _mm256_set1_epi16(kNanFloat16), nan));
+}
+
+SLIMWIRE_LANES Floats add(Floats a, Floats b) {
+    return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Floats subtract(Floats a, Floats b) {
+    return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
+    return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
+    return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Floats canonical(Floats x) {
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(kNanFloat32));
+    return {_mm256_blendv_ps(x.lo, nan, _mm256_castsi256_ps(is_nan(x.lo))),
+            _mm256_blendv_ps(x.hi, nan, _mm256_castsi256_ps(is_nan(x.hi)))};
+}
+
+SLIMWIRE_LANES Words add(Words a, Words b) {
+    return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Words bit_and(Words a, Words b) {
+    return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Words bit_or(Words a, Words b) {
+    return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Words minimum(Words a, Words b) {
+    return {_mm256_min_epu32(a.lo, b.lo), _mm256_min_epu32(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Words maximum(Words a, Words b) {
+    return {_mm256_max_epu32(a.lo, b.lo), _mm256_max_epu32(a.hi, b.hi)};
+}
+SLIMWIRE_LANES uint32_t largest(Words x) {
+    const __m256i m8 = _mm256_max_epu32(x.lo, x.hi);
+    const __m128i m4 =
+        _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
+    const __m128i m2 = _mm_max_epu32(m4, _mm_shuffle_epi32(m4, 0x4E));
+    const __m128i m1 = _mm_max_epu32(m2, _mm_shuffle_epi32(m2, 0xB1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(m1));
+}
+SLIMWIRE_LANES __m256i select_at_least_8(__m256i x, __m256i limit, __m256i yes, __m256i no) {
+    const __m256i mask = _mm256_cmpeq_epi32(_mm256_max_epu32(x, limit), x);
+    return _mm256_blendv_epi8(no, yes, mask);
+}
+SLIMWIRE_LANES Words select_at_least(Words x, uint32_t limit, Words yes, Words no) {
+    const __m256i l = _mm256_set1_epi32(static_cast<int>(limit));
+    return {select_at_least_8(x.lo, l, yes.lo, no.lo), select_at_least_8(x.hi, l, yes.hi, no.hi)};
+}
+
+SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
+    const __m256 magic = _mm256_set1_ps(kRoundingMagic);
+    return as_words({_mm256_fmadd_ps(p.lo, inverse.lo, magic),
+                     _mm256_fmadd_ps(p.hi, inverse.hi, magic)});
+}
+
+template <int kBits>
+SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
+    const Words low = bit_and(codes, broadcast_bits((1u << kBits) - 1));
+    const __m256i words = narrow(low.lo, low.hi);
+    const __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    if constexpr (kBits == 8) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+    } else if constexpr (kBits == 4) {
+        const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x1001));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(pairs, pairs));
+    } else {
+        const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x0401));
+        const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(0x00100001));
+        const __m128i short4 = _mm_packs_epi32(fours, fours);
+        const int packed = _mm_cvtsi128_si32(_mm_packus_epi16(short4, short4));
+        __builtin_memcpy(to, &packed, 4);
+    }
+}
+
+template <int kBits>
+struct Dequantiser {
+    __m256 scale;
+
+    [[gnu::always_inline]] explicit Dequantiser(float s) : scale(_mm256_set1_ps(s)) {}
+
+    // Eight codes from one 32-bit word, shifted up to the sign bit and down again.
+    [[gnu::always_inline]] __m256 eight(int word, __m256i shifts) const {
+        const __m256i moved = _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
+        const __m256i codes = _mm256_srai_epi32(_mm256_slli_epi32(moved, 32 - kBits), 32 - kBits);
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale);
+    }
+
+    [[gnu::always_inline]] Floats operator()(const uint8_t* from) const {
+        if constexpr (kBits == 8) {
+            const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+            return {_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), scale),
+                    _mm256_mul_ps(
+                        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))), scale)};
+        } else if constexpr (kBits == 4) {
+            int word[2];
+            __builtin_memcpy(word, from, 8);
+            const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+            return {eight(word[0], shifts), eight(word[1], shifts)};
+        } else {
+            int word;
+            __builtin_memcpy(&word, from, 4);
+            return {eight(word, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
+                    eight(word, _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30))};
+        }
+    }
+};

@@ -1,0 +1,187 @@
+// Sixteen fp32 lanes in plain C++, and the meaning of every lane function: the other lanes_*.h must
+// give the same bits. Included by kernels.cpp inside an anonymous namespace.
+
+#define SLIMWIRE_LANES [[gnu::always_inline]] static inline
+
+struct Floats {
+    float v[16];
+};
+struct Words {
+    uint32_t v[16];
+};
+
+SLIMWIRE_LANES Floats broadcast(float x) {
+    Floats r;
+    for (float& v : r.v) {
+        v = x;
+    }
+    return r;
+}
+SLIMWIRE_LANES Words broadcast_bits(uint32_t x) {
+    Words r;
+    for (uint32_t& v : r.v) {
+        v = x;
+    }
+    return r;
+}
+SLIMWIRE_LANES Floats as_floats(Words x) { return __builtin_bit_cast(Floats, x); }
+SLIMWIRE_LANES Words as_words(Floats x) { return __builtin_bit_cast(Words, x); }
+
+// Loads of sixteen consecutive elements, converted exactly; stores round to nearest even, overflow to
+// infinity and write every NaN with the canonical bits (store_float32 stores the bits as they are).
+SLIMWIRE_LANES Floats load_float32(const void* from) {
+    Floats r;
+    __builtin_memcpy(&r, from, sizeof(r));
+    return r;
+}
+SLIMWIRE_LANES Words load_words(const void* from) { return as_words(load_float32(from)); }
+SLIMWIRE_LANES Floats load_bfloat16(const void* from) {
+    uint16_t half[16];
+    __builtin_memcpy(half, from, sizeof(half));
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = static_cast<uint32_t>(half[i]) << 16;
+    }
+    return as_floats(r);
+}
+SLIMWIRE_LANES Floats load_float16(const void* from) {
+    uint16_t half[16];
+    __builtin_memcpy(half, from, sizeof(half));
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        // Normal values move their exponent from bias 15 to 127. A subnormal m * 2^-24 is made as
+        // the float 2^-14 + m * 2^-24 less 2^-14, which is exact.
+        const uint32_t magnitude = static_cast<uint32_t>(half[i] & 0x7FFF) << 13;
+        const uint32_t normal = magnitude + ((127 - 15) << 23);
+        const uint32_t special = magnitude | kInfinityBits;
+        const float small = __builtin_bit_cast(float, magnitude + (113u << 23)) - 0x1p-14f;
+        uint32_t bits = magnitude < (1u << 23) ? __builtin_bit_cast(uint32_t, small) : normal;
+        bits = magnitude >= (31u << 23) ? special : bits;
+        r.v[i] = bits | static_cast<uint32_t>(half[i] & 0x8000) << 16;
+    }
+    return as_floats(r);
+}
+
+SLIMWIRE_LANES void store_float32(void* to, Floats x) { __builtin_memcpy(to, &x, sizeof(x)); }
+SLIMWIRE_LANES void store_words(void* to, Words x) { __builtin_memcpy(to, &x, sizeof(x)); }
+SLIMWIRE_LANES void store_bfloat16(void* to, Floats x) {
+    uint16_t half[16];
+    for (int i = 0; i < 16; ++i) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, x.v[i]);
+        const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+        half[i] = static_cast<uint16_t>(
+            (bits & kMagnitudeMask) > kInfinityBits ? uint32_t{kNanBfloat16} : rounded);
+    }
+    __builtin_memcpy(to, half, sizeof(half));
+}
+SLIMWIRE_LANES void store_float16(void* to, Floats x) {
+    uint16_t half[16];
+    for (int i = 0; i < 16; ++i) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, x.v[i]);
+        const uint32_t magnitude = bits & kMagnitudeMask;
+        // Normal: drop 13 bits after adding half of the last kept one; carries reach infinity.
+        // Below 2^-14: adding 0.5 leaves units of 2^-24 as the last bits of the sum.
+        const uint32_t normal =
+            (magnitude - ((127 - 15) << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
+        const float sum = __builtin_bit_cast(float, magnitude < (113u << 23) ? magnitude : 0) + 0.5f;
+        const uint32_t small = __builtin_bit_cast(uint32_t, sum) - (126u << 23);
+        uint32_t result = magnitude < (113u << 23) ? small : normal;
+        result = magnitude >= 0x477FF000u ? 0x7C00u : result;
+        result |= (bits >> 16) & 0x8000;
+        half[i] = static_cast<uint16_t>(magnitude > kInfinityBits ? uint32_t{kNanFloat16} : result);
+    }
+    __builtin_memcpy(to, half, sizeof(half));
+}
+
+#define SLIMWIRE_LANEWISE(Type, name, expression)        \
+    SLIMWIRE_LANES Type name(Type a, Type b) {           \
+        Type r;                                          \
+        for (int i = 0; i < 16; ++i) {                   \
+            r.v[i] = expression;                         \
+        }                                                \
+        return r;                                        \
+    }
+SLIMWIRE_LANEWISE(Floats, add, a.v[i] + b.v[i])
+SLIMWIRE_LANEWISE(Floats, subtract, a.v[i] - b.v[i])
+SLIMWIRE_LANEWISE(Floats, multiply, a.v[i] * b.v[i])
+SLIMWIRE_LANEWISE(Floats, divide, a.v[i] / b.v[i])
+SLIMWIRE_LANEWISE(Words, add, a.v[i] + b.v[i])
+SLIMWIRE_LANEWISE(Words, bit_and, a.v[i] & b.v[i])
+SLIMWIRE_LANEWISE(Words, bit_or, a.v[i] | b.v[i])
+SLIMWIRE_LANEWISE(Words, minimum, a.v[i] < b.v[i] ? a.v[i] : b.v[i])
+SLIMWIRE_LANEWISE(Words, maximum, a.v[i] > b.v[i] ? a.v[i] : b.v[i])
+#undef SLIMWIRE_LANEWISE
+
+SLIMWIRE_LANES uint32_t largest(Words x) {
+    uint32_t r = 0;
+    for (uint32_t v : x.v) {
+        r = v > r ? v : r;
+    }
+    return r;
+}
+
+// Per lane: x >= limit ? yes : no, unsigned.
+SLIMWIRE_LANES Words select_at_least(Words x, uint32_t limit, Words yes, Words no) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = x.v[i] >= limit ? yes.v[i] : no.v[i];
+    }
+    return r;
+}
+
+// NaN lanes become the canonical NaN.
+SLIMWIRE_LANES Floats canonical(Floats x) {
+    Words r = as_words(x);
+    for (uint32_t& v : r.v) {
+        v = (v & kMagnitudeMask) > kInfinityBits ? kNanFloat32 : v;
+    }
+    return as_floats(r);
+}
+
+// Bits of fma(p, inverse, kRoundingMagic), for |p * inverse| < 2^21. Without a fused instruction the
+// product is exact in double and the sum rounds once, at the same unit (1) and with the same ties.
+SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+#ifdef __FP_FAST_FMAF
+        r.v[i] = __builtin_bit_cast(uint32_t, __builtin_fmaf(p.v[i], inverse.v[i], kRoundingMagic));
+#else
+        const double product = static_cast<double>(p.v[i]) * static_cast<double>(inverse.v[i]);
+        const uint64_t bits = __builtin_bit_cast(uint64_t, product + 0x1.8p52);
+        r.v[i] = kRoundingMagicBits + static_cast<uint32_t>(bits);
+#endif
+    }
+    return r;
+}
+
+// Writes the low kBits of sixteen codes as a little-endian bit stream of 2 * kBits bytes.
+template <int kBits>
+SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
+    constexpr int kPerByte = 8 / kBits;
+    for (int byte = 0; byte < 2 * kBits; ++byte) {
+        uint32_t value = 0;
+        for (int i = 0; i < kPerByte; ++i) {
+            value |= (codes.v[byte * kPerByte + i] & ((1u << kBits) - 1)) << (i * kBits);
+        }
+        to[byte] = static_cast<uint8_t>(value);
+    }
+}
+
+// Reads what pack wrote; two's complement code times scale, one multiplication.
+template <int kBits>
+struct Dequantiser {
+    float scale;
+
+    [[gnu::always_inline]] explicit Dequantiser(float s) : scale(s) {}
+
+    [[gnu::always_inline]] Floats operator()(const uint8_t* from) const {
+        constexpr int kPerByte = 8 / kBits;
+        Floats r;
+        for (int i = 0; i < 16; ++i) {
+            const uint32_t up = static_cast<uint32_t>(from[i / kPerByte])
+                                << (32 - kBits - (i % kPerByte) * kBits);
+            r.v[i] = static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits)) * scale;
+        }
+        return r;
+    }
+};

@@ -1,0 +1,88 @@
+// The choice among the host tables. Constant-initialised: nothing runs when the library is loaded.
+#include <atomic>
+#include <string>
+
+#include "codecs/base/isa.h"
+#include "codecs/host/table.h"
+
+namespace slimwire {
+namespace {
+
+constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
+
+constinit std::atomic<int> g_active{-1};
+
+const HostTable& table_of(Isa isa) noexcept {
+    switch (isa) {
+        case Isa::kScalar:
+            break;
+#ifdef SLIMWIRE_HAVE_X86_TABLES
+        case Isa::kAvx2:
+            return host_table_avx2;
+        case Isa::kAvx512:
+            return host_table_avx512;
+#else
+        case Isa::kAvx2:
+        case Isa::kAvx512:
+            break;
+#endif
+    }
+    return host_table_scalar;
+}
+
+}  // namespace
+
+const char* isa_name(Isa isa) noexcept { return kNames[static_cast<int>(isa)]; }
+
+bool isa_supported(Isa isa) noexcept {
+#ifdef SLIMWIRE_HAVE_X86_TABLES
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+    switch (isa) {
+        case Isa::kScalar:
+            return true;
+        case Isa::kAvx2:
+            return avx2;
+        case Isa::kAvx512:
+            return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    }
+#endif
+    return isa == Isa::kScalar;
+}
+
+Isa active_isa() noexcept {
+    int active = g_active.load(std::memory_order_relaxed);
+    if (active < 0) {
+        int best = static_cast<int>(Isa::kAvx512);
+        while (best > 0 && !isa_supported(static_cast<Isa>(best))) {
+            --best;
+        }
+        // A choice forced meanwhile by another thread stays.
+        active = g_active.compare_exchange_strong(active, best) ? best : active;
+    }
+    return static_cast<Isa>(active);
+}
+
+Status force_isa(Isa isa) {
+    if (!isa_supported(isa)) {
+        return {Code::kUnsupported, std::string("instruction set ") + isa_name(isa) +
+                                        " is not offered by this build or this processor"};
+    }
+    g_active.store(static_cast<int>(isa), std::memory_order_relaxed);
+    return {};
+}
+
+Status force_isa(std::string_view name) {
+    for (int i = 0; i < kIsaCount; ++i) {
+        if (name == kNames[i]) {
+            return force_isa(static_cast<Isa>(i));
+        }
+    }
+    return {Code::kInvalidArgument, "unknown instruction set \"" + std::string(name) +
+                                        "\"; accepted: scalar, avx2, avx512"};
+}
+
+const HostTable& host_table() noexcept { return table_of(active_isa()); }
+
+}  // namespace slimwire

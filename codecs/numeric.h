@@ -1,0 +1,53 @@
+// Constants of the number formats that the host bodies, the kernels and the tests share. Only
+// constants and constant expressions: this header may be read by objects compiled for any
+// instruction set, so nothing in it may need a symbol. Rules behind them: codecs/FORMAT.md.
+#pragma once
+
+#include <cstdint>
+
+namespace slimwire {
+
+// Every NaN that slimwire writes has these bits; the sign and payload of the source are dropped.
+inline constexpr uint32_t kNanFloat32 = 0x7FC00000u;
+inline constexpr uint16_t kNanFloat16 = 0x7E00u;
+inline constexpr uint16_t kNanBfloat16 = 0x7FC0u;
+
+inline constexpr uint32_t kInfinityBits = 0x7F800000u;  // |bits| >= this: not finite
+inline constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
+
+// Largest finite values of the cast targets, as fp32 bits; finite values beyond saturate to them.
+inline constexpr uint32_t kMaxFloat16Bits = 0x477FE000u;   // 65504
+inline constexpr uint32_t kMaxBfloat16Bits = 0x7F7F0000u;  // 3.3895e38
+
+// fma(x, 1 / s, kRoundingMagic) has the integer nearest to x / s (ties to even) in its low bits,
+// because one unit in the last place of a float in [2^23, 2^24) is 1.
+inline constexpr float kRoundingMagic = 0x1.8p23f;
+inline constexpr uint32_t kRoundingMagicBits = 0x4B400000u;
+
+// Scales lie in [smallest normal, max_scale_bits()], or are 0 for a block of zeros. The lower end
+// keeps 1 / s finite; the upper end keeps Q * s finite.
+inline constexpr uint32_t kMinScaleBits = 0x00800000u;
+inline constexpr uint32_t kNanScaleBits = kNanFloat32;
+
+// Largest code of a `bits` wide block integer: 127, 31, 7, 1.
+constexpr int largest_code(int bits) { return (1 << (bits - 1)) - 1; }
+
+// fp32 bits of the largest bf16 value s such that largest_code * s is finite, the cap of scales of
+// either type. With q = 2^k - 1: max / q = 2^(128-k) * 2^k / (2^k - 1), whose significand is the
+// periodic fraction 1.(0..01)(0..01)...; for q = 1 it is the largest bf16. A magnitude above q * s
+// exceeds it by less than half a code step, so codes stay within q.
+constexpr uint32_t max_scale_bits(int bits) {
+    const int k = bits - 1;
+    if (k == 1) {
+        return kMaxBfloat16Bits;
+    }
+    uint32_t fraction = 0;
+    for (int bit = 23 - k; bit >= 16; bit -= k) {
+        fraction |= 1u << bit;
+    }
+    return static_cast<uint32_t>(127 + 128 - k) << 23 | fraction;
+}
+static_assert(max_scale_bits(8) == 0x7C010000u && max_scale_bits(4) == 0x7E120000u);
+static_assert(max_scale_bits(2) == 0x7F7F0000u && max_scale_bits(6) == 0x7D040000u);
+
+}  // namespace slimwire

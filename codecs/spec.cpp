@@ -1,0 +1,166 @@
+#include "codecs/spec.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <vector>
+
+namespace slimwire {
+namespace {
+
+std::string quoted(std::string_view text) {
+    std::string result(1, '"');
+    result.append(text);
+    result.push_back('"');
+    return result;
+}
+
+std::string accepted_keys(std::span<const SpecKey* const> keys) {
+    std::string text;
+    for (const SpecKey* key : keys) {
+        text += (text.empty() ? "" : "; ") + std::string(key->key) + " = " + key->accepts;
+    }
+    return text;
+}
+
+bool set_block(std::string_view value, CodecParams* params) {
+    uint16_t block = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), block);
+    if (error != std::errc() || end != value.data() + value.size() || !std::has_single_bit(block) ||
+        block < 16 || block > 2048) {
+        return false;
+    }
+    params->block = block;
+    return true;
+}
+
+bool set_scale(std::string_view value, CodecParams* params) {
+    if (value != "bf16" && value != "fp32") {
+        return false;
+    }
+    params->scale_type = static_cast<uint8_t>(value == "bf16" ? ScaleType::kBfloat16
+                                                              : ScaleType::kFloat32);
+    return true;
+}
+
+bool set_rounding(std::string_view value, CodecParams* params) {
+    if (value != "nearest") {
+        return false;
+    }
+    params->rounding = static_cast<uint8_t>(Rounding::kNearest);
+    return true;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    for (size_t j = 0; j < row.size(); ++j) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= a.size(); ++i) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b.size(); ++j) {
+            const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+        }
+    }
+    return row.back();
+}
+
+}  // namespace
+
+constinit const SpecKey spec_key_block = {
+    "block", "a power of two from 16 to 2048", set_block,
+    [](const CodecParams& params) { return std::to_string(params.block); }};
+constinit const SpecKey spec_key_scale = {
+    "scale", "bf16 or fp32", set_scale, [](const CodecParams& params) {
+        const bool bf16 = params.scale_type == static_cast<uint8_t>(ScaleType::kBfloat16);
+        return std::string(bf16 ? "bf16" : "fp32");
+    }};
+constinit const SpecKey spec_key_rounding = {
+    "rounding", "nearest", set_rounding,
+    [](const CodecParams&) { return std::string("nearest"); }};
+
+std::string_view trimmed(std::string_view text) noexcept {
+    const size_t begin = text.find_first_not_of(" \t");
+    if (begin == std::string_view::npos) {
+        return {};
+    }
+    return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+std::string_view nearest_word(std::string_view text, std::span<const std::string_view> candidates) {
+    std::string_view best;
+    size_t fewest = 3;
+    for (const std::string_view candidate : candidates) {
+        const size_t edits = edit_distance(text, candidate);
+        if (edits < fewest && edits < candidate.size()) {
+            fewest = edits;
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+Status parse_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
+                       const CodecParams& defaults, std::string_view text, CodecParams* params) {
+    const std::string where = "codec " + std::string(codec) + ": ";
+    CodecParams result = defaults;
+    std::vector<const SpecKey*> seen;
+    text = trimmed(text);
+    while (!text.empty()) {
+        const size_t comma = text.find(',');
+        const std::string_view item = trimmed(text.substr(0, comma));
+        const size_t equals = item.find('=');
+        const std::string_view name = trimmed(item.substr(0, equals));
+        if (equals == std::string_view::npos) {
+            return {Code::kInvalidArgument, where + "expected key=value, got " + quoted(item) +
+                                                "; accepted: " + accepted_keys(keys)};
+        }
+        const auto found = std::find_if(keys.begin(), keys.end(),
+                                        [&](const SpecKey* key) { return name == key->key; });
+        if (found == keys.end()) {
+            return {Code::kInvalidArgument, where + "unknown parameter " + quoted(name) +
+                                                "; accepted: " + accepted_keys(keys)};
+        }
+        if (std::find(seen.begin(), seen.end(), *found) != seen.end()) {
+            return {Code::kInvalidArgument,
+                    where + "parameter " + quoted(name) + " is given twice"};
+        }
+        const std::string_view value = trimmed(item.substr(equals + 1));
+        if (!(*found)->set(value, &result)) {
+            return {Code::kInvalidArgument, where + std::string(name) + "=" + std::string(value) +
+                                                " is not accepted; " + (*found)->key + " is " +
+                                                (*found)->accepts};
+        }
+        seen.push_back(*found);
+        if (comma == std::string_view::npos) {
+            break;
+        }
+        text = trimmed(text.substr(comma + 1));
+        if (text.empty()) {
+            return {Code::kInvalidArgument,
+                    where + "a parameter is missing after the last comma; accepted: " +
+                        accepted_keys(keys)};
+        }
+    }
+    *params = result;
+    return {};
+}
+
+std::string print_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
+                            const CodecParams& defaults, const CodecParams& params) {
+    std::string text = codec;
+    char separator = ':';
+    for (const SpecKey* key : keys) {
+        const std::string value = key->get(params);
+        if (value != key->get(defaults)) {
+            text += separator + std::string(key->key) + "=" + value;
+            separator = ',';
+        }
+    }
+    return text;
+}
+
+}  // namespace slimwire
