@@ -1,0 +1,153 @@
+// The dataset reader of demo_train: good files, every kind of bad one, and the order of the data.
+#include "tools/demo_train/dataset.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/tools/scratch_folder.h"
+#include "tools/demo_train/error.h"
+
+namespace demo {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+void append_u32(Bytes& bytes, uint32_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        bytes.push_back(static_cast<uint8_t>(value >> shift));
+    }
+}
+
+Bytes image_file(uint32_t count, uint32_t rows, uint32_t columns) {
+    Bytes bytes;
+    append_u32(bytes, 0x803);
+    append_u32(bytes, count);
+    append_u32(bytes, rows);
+    append_u32(bytes, columns);
+    for (uint32_t i = 0; i < count * rows * columns; ++i) {
+        bytes.push_back(static_cast<uint8_t>(i * 7));
+    }
+    return bytes;
+}
+
+Bytes label_file(const std::vector<uint8_t>& labels) {
+    Bytes bytes;
+    append_u32(bytes, 0x801);
+    append_u32(bytes, static_cast<uint32_t>(labels.size()));
+    bytes.insert(bytes.end(), labels.begin(), labels.end());
+    return bytes;
+}
+
+class DemoDataset : public ::testing::Test {
+  protected:
+    void write(const std::string& name, const Bytes& bytes) {
+        gzFile file = gzopen((folder_.path() / name).c_str(), "wb");
+        ASSERT_NE(file, nullptr);
+        ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
+                  static_cast<int>(bytes.size()));
+        ASSERT_EQ(gzclose(file), Z_OK);
+    }
+    void write_images(const Bytes& bytes) { write("train-images-idx3-ubyte.gz", bytes); }
+    void write_labels(const Bytes& bytes) { write("train-labels-idx1-ubyte.gz", bytes); }
+
+    std::string error() {
+        try {
+            read_dataset(folder_.path().string(), "train");
+        } catch (const TrainError& caught) {
+            return caught.what();
+        }
+        return "no error";
+    }
+
+    ScratchFolder folder_;
+};
+
+TEST_F(DemoDataset, ReadsImagesAndLabels) {
+    write_images(image_file(3, 2, 4));
+    write_labels(label_file({9, 0, 4}));
+    const Dataset data = read_dataset(folder_.path().string(), "train");
+    EXPECT_EQ(data.count, 3u);
+    EXPECT_EQ(data.pixels, 8u);
+    EXPECT_EQ(data.labels, (std::vector<uint8_t>{9, 0, 4}));
+    for (size_t i = 0; i < data.images.size(); ++i) {
+        ASSERT_EQ(data.images[i], static_cast<uint8_t>(i * 7)) << i;
+    }
+    std::vector<float> image(data.pixels);
+    data.copy_normalised(1, image.data());
+    for (size_t i = 0; i < data.pixels; ++i) {
+        EXPECT_NEAR(image[i], (static_cast<double>((8 + i) * 7) / 255.0 - 0.2860) / 0.3530, 1e-5);
+    }
+}
+
+TEST_F(DemoDataset, MissingFileNamesThePackage) {
+    const std::string text = error();
+    EXPECT_NE(text.find("train-images-idx3-ubyte.gz"), std::string::npos) << text;
+    EXPECT_NE(text.find("dataset-fashion-mnist"), std::string::npos) << text;
+}
+
+TEST_F(DemoDataset, WrongMagic) {
+    write_images(label_file({1, 2, 3}));
+    EXPECT_NE(error().find("magic number 2049, expected 2051"), std::string::npos) << error();
+}
+
+TEST_F(DemoDataset, TruncatedImages) {
+    Bytes bytes = image_file(3, 2, 4);
+    bytes.pop_back();
+    write_images(bytes);
+    write_labels(label_file({1, 2, 3}));
+    EXPECT_NE(error().find("ends too early"), std::string::npos) << error();
+}
+
+TEST_F(DemoDataset, CorruptCompressedData) {
+    write_images(image_file(64, 28, 28));
+    write_labels(label_file(std::vector<uint8_t>(64)));
+    const auto path = folder_.path() / "train-images-idx3-ubyte.gz";
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    const std::string text = error();
+    EXPECT_NE(text.find("train-images-idx3-ubyte.gz: "), std::string::npos) << text;
+}
+
+TEST_F(DemoDataset, LabelCountDiffers) {
+    write_images(image_file(3, 2, 4));
+    write_labels(label_file({1, 2}));
+    EXPECT_NE(error().find("2 labels for 3 images"), std::string::npos) << error();
+}
+
+TEST_F(DemoDataset, LabelOutOfRange) {
+    write_images(image_file(3, 2, 4));
+    write_labels(label_file({1, 10, 2}));
+    EXPECT_NE(error().find("label 10, expected 0 to 9"), std::string::npos) << error();
+}
+
+TEST_F(DemoDataset, AbsurdSizesAreRefusedBeforeAllocating) {
+    Bytes bytes;
+    append_u32(bytes, 0x803);
+    append_u32(bytes, 0xffffffff);
+    append_u32(bytes, 28);
+    append_u32(bytes, 28);
+    write_images(bytes);
+    EXPECT_NE(error().find("count 4294967295"), std::string::npos) << error();
+}
+
+TEST(DemoOrder, IsAPermutationOfSeedAndEpoch) {
+    const std::vector<uint32_t> order = epoch_order(1000, 3, 1);
+    std::vector<uint32_t> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    for (uint32_t i = 0; i < sorted.size(); ++i) {
+        ASSERT_EQ(sorted[i], i);
+    }
+    EXPECT_EQ(order, epoch_order(1000, 3, 1));
+    EXPECT_NE(order, epoch_order(1000, 3, 2));
+    EXPECT_NE(order, epoch_order(1000, 4, 1));
+    const auto fixed =
+        std::count_if(sorted.begin(), sorted.end(), [&](uint32_t i) { return order[i] == i; });
+    EXPECT_LT(fixed, 10);  // a random permutation has about one fixed point
+}
+
+}  // namespace
+}  // namespace demo

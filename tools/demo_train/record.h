@@ -1,0 +1,45 @@
+// The record of one run, which rank 0 writes as JSON ("v": 1). tools/demo reads it; accuracies are
+// in percent, times in milliseconds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/demo_train/options.h"
+
+namespace demo {
+
+struct EpochRecord {
+    int epoch = 0;  // from 1
+    int step = 0;   // steps done at its end
+    double train_loss = 0;
+    double test_loss = 0;
+    double test_accuracy = 0;  // percent
+    double seconds = 0;        // training only
+};
+
+struct RunRecord {
+    int ranks = 1;
+    size_t parameters = 0;
+    std::vector<size_t> bucket_bytes;
+    std::string blas_core;
+    int steps = 0;
+    std::vector<std::pair<int, double>>
+        loss_curve;  // step, mean training loss since the last point
+    std::vector<EpochRecord> epochs;
+    double step_ms = 0;  // median over the steps, without the first few
+    double comm_ms = 0;  // median over the steps of the sum over calls; each call's time is the
+                         // shortest of all ranks', which leaves out the wait for late ranks
+    double comm_wait_ms = 0;  // the same with rank 0's own times, waits included
+    size_t dense_bytes_per_step = 0;
+    uint64_t parameter_checksum = 0;
+};
+
+std::string to_json(const Options& options, const RunRecord& record);
+
+// Median of values[skip ..]; of all when there are not more. 0 for none.
+double median_after(const std::vector<double>& values, size_t skip);
+
+}  // namespace demo
