@@ -1,0 +1,107 @@
+// Agreement between the ranks of a new communicator, out of band (DESIGN 3.2): the process that makes
+// the unique id listens; its address travels in the id's unused tail; each rank says hello after the
+// real creation succeeded; one answer reaches all. Nothing here is on the path of a call.
+//
+// The server is one thread for the whole process, started with the first id; it lives until exit and
+// blocks all signals. Clients block their caller for at most the timeout and a second.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire {
+
+inline constexpr uint32_t kAgreementVersion = 1;
+
+// Who a rank is; equal bytes on all ranks after the agreement.
+struct RankIdentity {
+    uint64_t host_id = 0;
+    int32_t device = -1;
+    int32_t launcher_rank = -1;  // -1 when no launcher told one
+    uint64_t process = 0;        // distinguishes processes of one host
+    bool operator==(const RankIdentity&) const = default;
+};
+static_assert(sizeof(RankIdentity) == 24);
+
+enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
+
+struct Hello {
+    int32_t ranks = 0;
+    int32_t rank = 0;
+    uint64_t config_hash = 0;
+    // This rank cannot or does not want to take part: the others go native.
+    std::string native_reason;
+    // This rank's configuration is wrong: every rank gets an error with this text.
+    std::string error;
+    RankIdentity identity;
+};
+
+struct Agreement {
+    Verdict verdict = Verdict::kNative;
+    std::string text;                       // why, for kNative and kError
+    std::vector<RankIdentity> identities;   // by rank, for kGo
+};
+
+// Address of the server of one communicator, as it stands in bytes 64..127 of a unique id.
+struct AgreementAddress {
+    uint8_t address[16] = {};  // IPv4 in the first four bytes, or IPv6
+    uint16_t port = 0;         // host order
+    uint8_t family = 0;        // 4 or 6
+    uint64_t token = 0;
+    bool operator==(const AgreementAddress&) const = default;
+};
+
+// Writes the tail; false, and nothing written, when bytes 64..127 are in use.
+bool write_id_tail(const AgreementAddress& address, ncclUniqueId* id) noexcept;
+enum class TailState : uint8_t { kAbsent, kPresent, kTorn };
+// kTorn: our mark is there but the checksum does not hold; treated as absent, with a warning.
+TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexcept;
+
+// The one answer to a complete or expired set of hellos (index = arrival order). Pure. `missing`
+// names ranks that did not come in `timeout_us`; empty when all came.
+Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us);
+
+class AgreementServer {
+  public:
+    // The server of this process; starts it if needed. After a fork the child has none.
+    static Result<AgreementServer*> instance(uint64_t timeout_us);
+    // Registers a new communicator: a fresh random token and an address the other ranks can reach:
+    // `ifname` when not empty, else the address NCCL itself put into the id (bytes 8..), else loopback.
+    Result<AgreementAddress> open(const ncclUniqueId& id, const std::string& ifname);
+
+    struct Impl;
+
+  private:
+    explicit AgreementServer(std::unique_ptr<Impl> impl);
+    ~AgreementServer();
+    std::unique_ptr<Impl> impl_;
+};
+
+// A hello that is under way. Sending and waiting are apart, because one thread may bring up many ranks.
+class AgreementClient {
+  public:
+    AgreementClient() = default;
+    AgreementClient(AgreementClient&& other) noexcept;
+    AgreementClient& operator=(AgreementClient&& other) noexcept;
+    ~AgreementClient();
+
+    // Connects and sends; kRemoteError when the server cannot be reached (then it never counts us in,
+    // so going native is what the others do too).
+    Status send(const AgreementAddress& address, const Hello& hello, uint64_t timeout_us);
+    // Waits for the answer; `cancelled` (may be null) ends the wait. An answer that never comes after
+    // the hello was sent is an error: what the others decided cannot be known.
+    Result<Agreement> wait(uint64_t timeout_us, const std::atomic<bool>* cancelled);
+
+  private:
+    int socket_ = -1;
+    int32_t ranks_ = 0;
+};
+
+}  // namespace slimwire

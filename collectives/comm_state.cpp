@@ -1,0 +1,127 @@
+#include "collectives/comm_state.h"
+
+namespace slimwire {
+namespace {
+
+struct LastLookup {
+    ncclComm_t comm = nullptr;
+    CommState* state = nullptr;
+    uint64_t generation = 0;
+};
+thread_local constinit LastLookup t_last;
+
+}  // namespace
+
+DeviceScope::DeviceScope(const DeviceApi& api, int device) noexcept : api_(api) {
+    if (api_.get_device(&former_) == cudaSuccess && former_ != device) {
+        changed_ = api_.set_device(device) == cudaSuccess;
+    }
+}
+
+DeviceScope::~DeviceScope() {
+    if (changed_) {
+        (void)api_.set_device(former_);
+    }
+}
+
+Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes) {
+    const DeviceScope device(api, state->device);
+    if (state->exchange_stream == nullptr) {
+        for (cudaStream_t* stream : {&state->exchange_stream, &state->work_stream}) {
+            SLIMWIRE_TRY(cuda_status(
+                api, api.stream_create_with_flags(stream, cudaStreamNonBlocking), "internal stream"));
+        }
+        for (cudaEvent_t* event : {&state->ready[0], &state->ready[1], &state->done[0],
+                                   &state->done[1], &state->chain, &state->fork}) {
+            SLIMWIRE_TRY(cuda_status(
+                api, api.event_create_with_flags(event, cudaEventDisableTiming), "internal event"));
+        }
+        for (cudaEvent_t& event : state->timing) {
+            SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&event, cudaEventDefault),
+                                     "timing event"));
+        }
+    }
+    if (scratch_bytes <= state->scratch_bytes) {
+        return {};
+    }
+    if (state->chained) {
+        SLIMWIRE_TRY(cuda_status(api, api.event_synchronize(state->chain), "wait for scratch"));
+    }
+    void* grown = nullptr;
+    if (const cudaError_t error = api.malloc(&grown, scratch_bytes); error != cudaSuccess) {
+        Status failed = cuda_status(api, error, "scratch allocation");
+        return {Code::kOutOfMemory,
+                failed.message() + "; " + std::to_string(scratch_bytes) + " bytes were asked for"};
+    }
+    if (state->scratch != nullptr) {
+        (void)api.free(state->scratch);
+    }
+    state->scratch = grown;
+    state->scratch_bytes = scratch_bytes;
+    if (state->stats) {
+        state->stats->scratch_bytes = scratch_bytes;
+    }
+    return {};
+}
+
+void release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
+    if (state->exchange_stream == nullptr) {
+        return;
+    }
+    const DeviceScope device(api, state->device);
+    bool idle = !state->chained || api.event_query(state->chain) == cudaSuccess;
+    if (!idle && wait) {
+        idle = api.event_synchronize(state->chain) == cudaSuccess;
+    }
+    (void)api.get_last_error();
+    if (idle && state->scratch != nullptr) {
+        (void)api.free(state->scratch);
+    }
+    for (cudaEvent_t event : {state->ready[0], state->ready[1], state->done[0], state->done[1],
+                              state->chain, state->fork, state->timing[0], state->timing[1]}) {
+        (void)api.event_destroy(event);
+    }
+    (void)api.stream_destroy(state->exchange_stream);
+    (void)api.stream_destroy(state->work_stream);
+    state->exchange_stream = nullptr;
+    state->scratch = nullptr;
+}
+
+CommState* CommRegistry::find(ncclComm_t comm) noexcept {
+    const uint64_t generation = generation_.load(std::memory_order_acquire);
+    if (t_last.comm == comm && t_last.generation == generation) {
+        return t_last.state;
+    }
+    std::lock_guard lock(mutex_);
+    const auto found = states_.find(comm);
+    t_last = {comm, found == states_.end() ? nullptr : found->second.get(),
+              generation_.load(std::memory_order_relaxed)};
+    return t_last.state;
+}
+
+CommState* CommRegistry::add(std::unique_ptr<CommState> state) {
+    std::lock_guard lock(mutex_);
+    generation_.fetch_add(1, std::memory_order_release);
+    auto& slot = states_[state->comm];
+    slot = std::move(state);
+    return slot.get();
+}
+
+std::unique_ptr<CommState> CommRegistry::remove(ncclComm_t comm) {
+    std::lock_guard lock(mutex_);
+    const auto found = states_.find(comm);
+    if (found == states_.end()) {
+        return nullptr;
+    }
+    generation_.fetch_add(1, std::memory_order_release);
+    std::unique_ptr<CommState> state = std::move(found->second);
+    states_.erase(found);
+    return state;
+}
+
+uint64_t CommRegistry::next_ordinal(uint64_t members_hash) {
+    std::lock_guard lock(mutex_);
+    return ordinals_[members_hash]++;
+}
+
+}  // namespace slimwire

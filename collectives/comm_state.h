@@ -1,0 +1,96 @@
+// What slimwire knows of one communicator, and the registry from NCCL handles to it. A CommState is
+// made after the real creation succeeded and dies with the user's handle. One thread at a time uses
+// it, as NCCL asks; the registry itself is thread-safe and its look-up takes no lock on a repeat.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codecs/base/device.h"
+#include "collectives/agreement.h"
+#include "collectives/plan.h"
+#include "collectives/stats.h"
+
+namespace slimwire {
+
+// A user-made pre-multiplied sum.
+struct PreMulScalar {
+    ncclRedOp_t op = ncclSum;
+    DType dtype = DType::kFloat32;
+    float value = 1.0f;            // for a host scalar, copied at creation
+    const void* device = nullptr;  // for a device scalar, read when a collective runs
+};
+
+struct CommState {
+    ncclComm_t comm = nullptr;
+    ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
+    int rank = 0;
+    int device = 0;
+    uint64_t comm_key = 0;   // equal on all ranks
+    uint64_t state_key = 0;  // this rank's own state under comm_key
+    std::vector<RankIdentity> identities;  // by rank; empty when the ranks did not agree
+    PlanShape shape;
+    PlanCache plans;
+    std::shared_ptr<CommStats> stats;
+    std::vector<PreMulScalar> scalars;
+
+    // Device objects, made when the first plan that compresses is built.
+    void* scratch = nullptr;
+    uint64_t scratch_bytes = 0;
+    cudaStream_t exchange_stream = nullptr;
+    cudaStream_t work_stream = nullptr;  // for compressed calls grouped with native ones
+    cudaEvent_t ready[2] = {};           // codec work of a phase is enqueued
+    cudaEvent_t done[2] = {};            // exchange of a phase is enqueued
+    cudaEvent_t chain = nullptr;         // end of the last compressed call
+    cudaEvent_t fork = nullptr;
+    cudaEvent_t timing[2] = {};
+    KeyStats* timing_key = nullptr;  // key whose call the timing events enclose; null when free
+    cudaStream_t chain_stream = nullptr;
+    bool chained = false;
+};
+
+// Sets the current device of the thread and restores the former one at the end of the scope.
+class DeviceScope {
+  public:
+    DeviceScope(const DeviceApi& api, int device) noexcept;
+    ~DeviceScope();
+    DeviceScope(const DeviceScope&) = delete;
+    DeviceScope& operator=(const DeviceScope&) = delete;
+
+  private:
+    const DeviceApi& api_;
+    int former_ = -1;
+    bool changed_ = false;
+};
+
+// Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
+// that must grow. Not under stream capture.
+Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes);
+// Frees them. `wait` first waits for the last compressed call; without it (abort) what may still be
+// in use is left to the driver.
+void release_device_objects(const DeviceApi& api, CommState* state, bool wait);
+
+class CommRegistry {
+  public:
+    // Null for a handle that slimwire does not know. No lock and no allocation when the thread's last
+    // look-up was for the same handle and no communicator came or went since.
+    [[nodiscard]] CommState* find(ncclComm_t comm) noexcept;
+    CommState* add(std::unique_ptr<CommState> state);
+    // Takes the state out; null when unknown.
+    std::unique_ptr<CommState> remove(ncclComm_t comm);
+    // Number of communicators made so far with these members; makes the key of the next distinct.
+    uint64_t next_ordinal(uint64_t members_hash);
+
+  private:
+    std::mutex mutex_;
+    std::atomic<uint64_t> generation_{1};
+    std::unordered_map<ncclComm_t, std::unique_ptr<CommState>> states_;
+    std::unordered_map<uint64_t, uint64_t> ordinals_;
+};
+
+}  // namespace slimwire

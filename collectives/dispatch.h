@@ -1,0 +1,28 @@
+// Decides what happens to a call and runs it; keeps the groups of the calling thread. Called by
+// plugin/preload only, after re-entry was ruled out.
+//
+// Compressed calls of a group run after its native part was launched, one after the other for each
+// communicator and side by side over communicators, whatever the group's composition: the order in
+// which a communicator's private exchanges are issued depends on the order of its calls alone.
+#pragma once
+
+#include <optional>
+
+#include "collectives/call.h"
+#include "collectives/runtime.h"
+
+namespace slimwire {
+
+// Empty: the caller forwards the call to the real NCCL. Otherwise the call was taken (run, or queued
+// in the thread's group) and this is its result.
+std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept;
+
+[[nodiscard]] bool in_group() noexcept;
+void group_started() noexcept;
+// Called for the thread's GroupEnd; closes the real group and runs what was queued. For any but the
+// outermost end it only forwards.
+ncclResult_t group_end(Runtime& runtime) noexcept;
+// The group was simulated: nothing of it runs.
+void group_dropped() noexcept;
+
+}  // namespace slimwire

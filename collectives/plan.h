@@ -1,0 +1,69 @@
+// A plan says what happens to every call with the same facts on one communicator. It is built once,
+// at the first such call, from rank-equal inputs only, and never changes; a call then runs it without
+// asking anything again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/call.h"
+#include "collectives/config.h"
+#include "collectives/layout.h"
+#include "collectives/policy.h"
+#include "collectives/stats.h"
+
+namespace slimwire {
+
+struct Plan {
+    CallFacts facts;
+    bool compressed = false;
+    Algorithm algorithm = Algorithm::kNative;
+    ErrorFeedback error_feedback = ErrorFeedback::kNone;
+    uint64_t start_call = 0;  // calls of this plan that stay native first
+    Layout layout;
+    uint64_t scratch_bytes = 0;
+    uint64_t residual_bytes = 0;  // of one tensor
+    std::string reason;           // why compressed, or why native
+
+    KeyStats* stats = nullptr;  // null until the plan is registered with a communicator
+    KeyStats* native_stats = nullptr;  // for calls of a compressed plan that went native
+    uint64_t calls = 0;         // made so far on this communicator, native ones included
+};
+
+// What a plan needs to know of a communicator; equal on all ranks.
+struct PlanShape {
+    int ranks = 0;
+    Scope scope = Scope::kInterNode;
+    int max_ranks_per_node = 1;
+    bool go = false;          // the ranks agreed
+    std::string native_reason;  // when not
+};
+
+// Pure: no clock, no address, no local state.
+Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config);
+
+// Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and
+// all-to-all exact). An estimate on real NCCL, which may choose another algorithm.
+[[nodiscard]] uint64_t native_wire_bytes(const CallFacts& facts, int ranks) noexcept;
+// Size of the message as policies count it: the full buffer of the operation.
+[[nodiscard]] uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept;
+
+// Open-addressing table from facts to plans. One thread at a time, as NCCL asks for a communicator.
+class PlanCache {
+  public:
+    [[nodiscard]] Plan* find(const CallFacts& facts) const noexcept;
+    Plan* insert(Plan plan);
+    [[nodiscard]] size_t size() const noexcept { return size_; }
+
+  private:
+    struct Slot {
+        uint64_t hash = 0;
+        std::unique_ptr<Plan> plan;
+    };
+    std::vector<Slot> slots_;
+    size_t size_ = 0;
+};
+
+}  // namespace slimwire

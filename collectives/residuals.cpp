@@ -1,0 +1,53 @@
+#include "collectives/residuals.h"
+
+namespace slimwire {
+
+TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept {
+    return {comm_key, call.facts, call.recv};
+}
+
+Result<float*> ResidualStore::get(const DeviceApi& api,
+                                  const TensorKey& key,
+                                  uint64_t bytes,
+                                  cudaStream_t stream) {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found != entries_.end()) {
+        return found->second.buffer;
+    }
+    void* buffer = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, api.malloc(&buffer, bytes), "residual allocation"));
+    if (Status zeroed = cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+        !zeroed.ok()) {
+        (void)api.free(buffer);
+        return zeroed;
+    }
+    entries_.emplace(key, Entry{static_cast<float*>(buffer), bytes});
+    return static_cast<float*>(buffer);
+}
+
+uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
+    std::lock_guard lock(mutex_);
+    uint64_t freed = 0;
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+        if (entry->first.comm_key == comm_key) {
+            freed += entry->second.bytes;
+            (void)api.free(entry->second.buffer);
+            entry = entries_.erase(entry);
+        } else {
+            ++entry;
+        }
+    }
+    return freed;
+}
+
+uint64_t ResidualStore::bytes(uint64_t comm_key) const {
+    std::lock_guard lock(mutex_);
+    uint64_t total = 0;
+    for (const auto& [key, entry] : entries_) {
+        total += key.comm_key == comm_key ? entry.bytes : 0;
+    }
+    return total;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,49 @@
+// The store of error-feedback residuals: fp32 device buffers by tensor key, one store a process.
+// Buffers are zero when made, live until their communicator is forgotten, and are only touched by
+// work on the streams of the calls that use them. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "codecs/base/device.h"
+#include "collectives/call.h"
+
+namespace slimwire {
+
+// Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call and the
+// result's address. The address is local knowledge and used for local state only.
+struct TensorKey {
+    uint64_t comm_key = 0;
+    CallFacts facts;
+    const void* address = nullptr;
+
+    [[nodiscard]] auto order() const noexcept {
+        return std::tuple(comm_key, facts.op, facts.dtype, facts.redop, facts.root_or_peer,
+                          facts.count, address);
+    }
+    bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
+};
+
+TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept;
+
+class ResidualStore {
+  public:
+    // The buffer of `key`, made and zeroed on `stream` at first use. Not under stream capture.
+    Result<float*> get(const DeviceApi& api, const TensorKey& key, uint64_t bytes, cudaStream_t stream);
+    // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
+    uint64_t forget(const DeviceApi& api, uint64_t comm_key);
+    [[nodiscard]] uint64_t bytes(uint64_t comm_key) const;
+
+  private:
+    struct Entry {
+        float* buffer = nullptr;
+        uint64_t bytes = 0;
+    };
+    mutable std::mutex mutex_;
+    std::map<TensorKey, Entry> entries_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,94 @@
+#include "collectives/runtime.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <new>
+
+#include "collectives/backend.h"
+#include "collectives/log.h"
+#include "collectives/nccl_types.h"
+
+namespace slimwire {
+
+std::atomic<Runtime*> Runtime::g_runtime{nullptr};
+thread_local bool ReentryGuard::t_inside = false;
+
+namespace {
+
+std::atomic<bool> g_unavailable{false};  // no real NCCL, or a forked child
+
+}  // namespace
+
+Runtime* Runtime::create(const void* own_symbol) noexcept {
+    if (g_unavailable.load(std::memory_order_acquire)) {
+        return nullptr;
+    }
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+    if (runtime == nullptr && !g_unavailable.load(std::memory_order_acquire)) {
+        try {
+            auto made = std::make_unique<Runtime>();
+            Result<Config> config =
+                load_config([](const char* name) -> const char* { return ::getenv(name); });
+            if (config.ok()) {
+                made->config = std::move(config).value();
+                log_configure(made->config.settings.log_level, made->config.settings.log_file);
+            } else {
+                made->config_status = config.status();
+            }
+            Result<RealNccl> nccl =
+                find_real_nccl(made->config.settings.nccl_library, own_symbol);
+            if (nccl.ok()) {
+                made->nccl = std::move(nccl).value();
+                // A forked child has none of our threads and no usable device: it only forwards.
+                pthread_atfork(nullptr, nullptr, [] {
+                    g_unavailable.store(true, std::memory_order_release);
+                    g_runtime.store(nullptr, std::memory_order_release);
+                });
+                runtime = made.release();
+                g_runtime.store(runtime, std::memory_order_release);
+            } else {
+                log_line(LogLevel::kError, nccl.status().message());
+                g_unavailable.store(true, std::memory_order_release);
+            }
+        } catch (const std::exception& error) {
+            log_line(LogLevel::kError, std::string("slimwire cannot start: ") + error.what());
+            g_unavailable.store(true, std::memory_order_release);
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    return runtime;
+}
+
+const Result<DeviceApi>& Runtime::device() {
+    std::lock_guard lock(mutex_);
+    if (!device_) {
+        device_ = std::make_unique<Result<DeviceApi>>(load_device_api());
+    }
+    return *device_;
+}
+
+Reporter& Runtime::reporter() {
+    std::lock_guard lock(mutex_);
+    if (!reporter_) {
+        reporter_ =
+            std::make_unique<Reporter>(config.settings.report_pattern, config.settings.summary);
+    }
+    return *reporter_;
+}
+
+std::string& Runtime::last_error() noexcept {
+    // Never freed: a thread may ask while it ends.
+    static thread_local std::string* text = new std::string;
+    return *text;
+}
+
+ncclResult_t Runtime::fail(const Status& status) noexcept {
+    last_error() = "slimwire: " + status.message();
+    log_line(LogLevel::kError, status.message());
+    return nccl_result_of(status.code());
+}
+
+}  // namespace slimwire
