@@ -127,7 +127,7 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
     }
     answer.verdict = Verdict::kGo;
     for (const Hello* hello : by_rank) {
-        answer.identities.push_back(hello->identity);
+        answer.members.push_back(hello->identity);
     }
     return answer;
 }

@@ -15,20 +15,19 @@
 #include <vector>
 
 #include "codecs/base/status.h"
+#include "topology/comm_shape.h"
 
 namespace slimwire {
 
 inline constexpr uint32_t kAgreementVersion = 1;
 
 // Who a rank is; equal bytes on all ranks after the agreement.
-struct RankIdentity {
-    uint64_t host_id = 0;
-    int32_t device = -1;
-    int32_t launcher_rank = -1;  // -1 when no launcher told one
-    uint64_t process = 0;        // distinguishes processes of one host
-    bool operator==(const RankIdentity&) const = default;
+struct Member {
+    RankIdentity place;
+    uint64_t process = 0;  // distinguishes processes of one host
+    bool operator==(const Member&) const = default;
 };
-static_assert(sizeof(RankIdentity) == 24);
+static_assert(sizeof(Member) == 24);
 
 enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
 
@@ -40,13 +39,13 @@ struct Hello {
     std::string native_reason;
     // This rank's configuration is wrong: every rank gets an error with this text.
     std::string error;
-    RankIdentity identity;
+    Member identity;
 };
 
 struct Agreement {
     Verdict verdict = Verdict::kNative;
     std::string text;                       // why, for kNative and kError
-    std::vector<RankIdentity> identities;   // by rank, for kGo
+    std::vector<Member> members;  // by rank, for kGo
 };
 
 // Address of the server of one communicator, as it stands in bytes 64..127 of a unique id.

@@ -109,11 +109,11 @@ std::string encode_answer(const Agreement& answer) {
     const std::string text = answer.text.substr(0, kMaxText);
     AnswerHeader header{kMagic, kAgreementVersion, static_cast<uint32_t>(answer.verdict),
                         static_cast<uint32_t>(text.size()),
-                        static_cast<uint32_t>(answer.identities.size())};
+                        static_cast<uint32_t>(answer.members.size())};
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
     bytes += text;
-    bytes.append(reinterpret_cast<const char*>(answer.identities.data()),
-                 answer.identities.size() * sizeof(RankIdentity));
+    bytes.append(reinterpret_cast<const char*>(answer.members.data()),
+                 answer.members.size() * sizeof(Member));
     return bytes;
 }
 
@@ -202,7 +202,7 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const std::atomic<b
                       "the wait was cancelled");
     }
     if (header.magic != kMagic || header.text_bytes > kMaxText ||
-        (header.identities != 0 && header.identities != static_cast<uint32_t>(ranks_))) {
+        (header.members != 0 && header.members != static_cast<uint32_t>(ranks_))) {
         return Status(Code::kRemoteError, "the agreement's answer is malformed");
     }
     Agreement answer;
@@ -210,13 +210,13 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const std::atomic<b
                      : header.verdict == 1 ? Verdict::kNative
                                            : Verdict::kError;
     answer.text.resize(header.text_bytes);
-    answer.identities.resize(header.identities);
+    answer.members.resize(header.members);
     if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, cancelled) ||
-        !read_all(socket_, answer.identities.data(), answer.identities.size() * sizeof(RankIdentity),
+        !read_all(socket_, answer.members.data(), answer.members.size() * sizeof(Member),
                   deadline_us, cancelled)) {
         return Status(Code::kRemoteError, "the agreement's answer is cut short");
     }
-    if (answer.verdict == Verdict::kGo && header.identities == 0) {
+    if (answer.verdict == Verdict::kGo && header.members == 0) {
         return Status(Code::kRemoteError, "the agreement's answer lacks the ranks");
     }
     return answer;

@@ -26,7 +26,7 @@ struct HelloHeader {
     int32_t rank;
     uint32_t error_bytes;  // of text_bytes
     uint32_t reserved;
-    RankIdentity identity;
+    Member identity;
 };
 static_assert(sizeof(HelloHeader) == 72);
 
@@ -35,7 +35,7 @@ struct AnswerHeader {
     uint32_t version;
     uint32_t verdict;
     uint32_t text_bytes;
-    uint32_t identities;  // RankIdentity each, after the text
+    uint32_t members;  // Member each, after the text
 };
 static_assert(sizeof(AnswerHeader) == 24);
 

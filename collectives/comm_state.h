@@ -33,7 +33,7 @@ struct CommState {
     int device = 0;
     uint64_t comm_key = 0;   // equal on all ranks
     uint64_t state_key = 0;  // this rank's own state under comm_key
-    std::vector<RankIdentity> identities;  // by rank; empty when the ranks did not agree
+    std::vector<Member> members;  // by rank; empty when the ranks did not agree
     PlanShape shape;
     PlanCache plans;
     std::shared_ptr<CommStats> stats;

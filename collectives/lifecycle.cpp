@@ -85,27 +85,26 @@ uint64_t host_id(const DeviceApi& api, int device) {
     return hash_text(name + boot);
 }
 
-RankIdentity identity_of(Runtime& runtime, int device) {
-    RankIdentity identity;
-    identity.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
-    identity.device = device;
-    identity.launcher_rank = launcher_rank();
-    identity.process = mix(identity.host_id, static_cast<uint64_t>(getpid()));
-    return identity;
+Member member_of(Runtime& runtime, int device) {
+    Member member;
+    member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
+    member.place.device = device;
+    member.place.launcher_rank = launcher_rank();
+    member.process = mix(member.place.host_id, static_cast<uint64_t>(getpid()));
+    return member;
 }
 
 // The communicator's key: its members and how many were made of them before.
-void adopt_identities(Runtime& runtime, CommState* state, uint64_t parent_key) {
+Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     uint64_t members = parent_key;
-    std::vector<slimwire::RankPlace> places;
-    for (const RankIdentity& identity : state->identities) {
-        members = mix(mix(members, identity.host_id), identity.process);
-        members = mix(members, static_cast<uint64_t>(identity.device));
-        places.push_back({identity.host_id, identity.device, identity.launcher_rank});
+    std::vector<RankIdentity> places;
+    for (const Member& member : state->members) {
+        members = mix(mix(members, member.place.host_id), member.process);
+        members = mix(members, static_cast<uint64_t>(member.place.device));
+        places.push_back(member.place);
     }
-    const CommShape shape = make_comm_shape(places);
-    state->shape.scope =
-        shape.nodes > 1 ? Scope::kInterNode : Scope::kIntraNode;
+    SLIMWIRE_TRY_ASSIGN(const CommShape shape, make_comm_shape(places));
+    state->shape.scope = shape.scope;
     state->shape.max_ranks_per_node = shape.max_ranks_per_node;
     state->stats->nodes = shape.nodes;
     // Ranks of one process count their communicators of these members apart.
@@ -113,6 +112,7 @@ void adopt_identities(Runtime& runtime, CommState* state, uint64_t parent_key) {
     state->comm_key = mix(members, ordinal);
     state->state_key = mix(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
     state->stats->comm = hex(state->comm_key);
+    return {};
 }
 
 std::string why_not_here(Runtime& runtime, const Creation& creation) {
@@ -198,7 +198,7 @@ Status greet(Runtime& runtime, Creation* creation) {
     } else if (runtime.config.active && !runtime.device().ok()) {
         hello.error = runtime.device().status().message();
     }
-    hello.identity = identity_of(runtime, creation->state->device);
+    hello.identity = member_of(runtime, creation->state->device);
     Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us);
     if (!sent.ok()) {
         // The server never counts us in, so the others go native as well.
@@ -230,7 +230,7 @@ Status hear(Runtime& runtime, Creation* creation) {
         return {Code::kInvalidArgument, creation->agreement.text};
     }
     if (creation->agreement.verdict == Verdict::kGo) {
-        creation->state->identities = creation->agreement.identities;
+        creation->state->members = creation->agreement.members;
     } else if (creation->rank == 0 && runtime.engaged()) {
         log_line(LogLevel::kWarn, "communicator of " + std::to_string(creation->ranks) +
                                       " ranks stays native: " + creation->agreement.text);
@@ -239,7 +239,7 @@ Status hear(Runtime& runtime, Creation* creation) {
 }
 
 // Members of communicators made by a split: all-gathered over the new communicators themselves.
-Status gather_identities(Runtime& runtime, std::vector<Creation*>& creations) {
+Status gather_members(Runtime& runtime, std::vector<Creation*>& creations) {
     if (creations.empty()) {
         return {};
     }
@@ -257,16 +257,16 @@ Status gather_identities(Runtime& runtime, std::vector<Creation*>& creations) {
             const auto ranks = static_cast<size_t>(state.shape.ranks);
             SLIMWIRE_TRY(cuda_status(api,
                                      api.malloc(reinterpret_cast<void**>(&exchanges[i].buffer),
-                                                ranks * sizeof(RankIdentity)),
+                                                ranks * sizeof(Member)),
                                      "identity buffer"));
             SLIMWIRE_TRY(cuda_status(
                 api, api.stream_create_with_flags(&exchanges[i].stream, cudaStreamNonBlocking),
                 "identity stream"));
-            const RankIdentity mine = identity_of(runtime, state.device);
+            const Member mine = member_of(runtime, state.device);
             SLIMWIRE_TRY(cuda_status(
                 api,
                 api.memcpy_async(exchanges[i].buffer +
-                                     static_cast<size_t>(state.rank) * sizeof(RankIdentity),
+                                     static_cast<size_t>(state.rank) * sizeof(Member),
                                  &mine, sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
                 "identity copy"));
             SLIMWIRE_TRY(cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
@@ -275,8 +275,8 @@ Status gather_identities(Runtime& runtime, std::vector<Creation*>& creations) {
         for (size_t i = 0; i < creations.size(); ++i) {
             const CommState& state = *creations[i]->state;
             const ncclResult_t result = nccl.AllGather(
-                exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(RankIdentity),
-                exchanges[i].buffer, sizeof(RankIdentity), ncclUint8, state.comm, exchanges[i].stream);
+                exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(Member),
+                exchanges[i].buffer, sizeof(Member), ncclUint8, state.comm, exchanges[i].stream);
             if (result != ncclSuccess) {
                 (void)nccl.GroupEnd();
                 return nccl_status(nccl, result, "ncclAllGather of identities");
@@ -286,11 +286,11 @@ Status gather_identities(Runtime& runtime, std::vector<Creation*>& creations) {
         for (size_t i = 0; i < creations.size(); ++i) {
             CommState& state = *creations[i]->state;
             const DeviceScope device(api, state.device);
-            state.identities.resize(static_cast<size_t>(state.shape.ranks));
+            state.members.resize(static_cast<size_t>(state.shape.ranks));
             SLIMWIRE_TRY(cuda_status(
                 api,
-                api.memcpy_async(state.identities.data(), exchanges[i].buffer,
-                                 state.identities.size() * sizeof(RankIdentity),
+                api.memcpy_async(state.members.data(), exchanges[i].buffer,
+                                 state.members.size() * sizeof(Member),
                                  cudaMemcpyDeviceToHost, exchanges[i].stream),
                 "identity copy"));
             SLIMWIRE_TRY(cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
@@ -345,23 +345,23 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     for (Creation& creation : creations) {
         SLIMWIRE_TRY(hear(runtime, &creation));
-        if (creation.agreement.verdict == Verdict::kGo && creation.state->identities.empty()) {
+        if (creation.agreement.verdict == Verdict::kGo && creation.state->members.empty()) {
             if (creation.kind == Creation::Kind::kSplit) {
                 splits.push_back(&creation);
             } else {
                 for (Creation& member : creations) {
-                    creation.state->identities.push_back(
-                        identity_of(runtime, member.state->device));
+                    creation.state->members.push_back(
+                        member_of(runtime, member.state->device));
                 }
             }
         }
     }
-    SLIMWIRE_TRY(gather_identities(runtime, splits));
+    SLIMWIRE_TRY(gather_members(runtime, splits));
     for (Creation& creation : creations) {
         CommState& state = *creation.state;
         state.shape.go = creation.agreement.verdict == Verdict::kGo;
         if (state.shape.go) {
-            adopt_identities(runtime, &state, creation.parent_key);
+            SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
         } else {
             state.shape.native_reason = creation.agreement.text;

@@ -1,0 +1,206 @@
+// Exported NCCL functions that slimwire follows: groups, communicators coming and going, operators
+// made by the program, error texts. Each calls the real function once and tells collectives/ about it.
+#include <cstdlib>
+#include <cstring>
+
+#include "collectives/nccl_types.h"
+#include "plugin/preload/funnel.h"
+
+using namespace slimwire;
+using namespace slimwire::preload;
+
+namespace {
+
+// Non-blocking by its configuration or by the environment; the struct is sized and append-only.
+bool non_blocking(const ncclConfig_t* config) noexcept {
+    if (config != nullptr && config->size > offsetof(ncclConfig_t, blocking) &&
+        config->blocking != NCCL_CONFIG_UNDEF_INT) {
+        return config->blocking == 0;
+    }
+    const char* value = getenv("NCCL_COMM_BLOCKING");
+    return value != nullptr && std::strcmp(value, "0") == 0;
+}
+
+// A host scalar of a pre-multiplied sum as a float.
+float scalar_value(const void* scalar, ncclDataType_t type) noexcept {
+    switch (static_cast<int>(type)) {
+        case ncclFloat32: {
+            float value = 0;
+            std::memcpy(&value, scalar, sizeof(value));
+            return value;
+        }
+        case ncclFloat16: {
+            _Float16 value = 0;
+            std::memcpy(&value, scalar, sizeof(value));
+            return static_cast<float>(value);
+        }
+        case ncclBfloat16: {
+            uint16_t bits = 0;
+            std::memcpy(&bits, scalar, sizeof(bits));
+            const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+            float value = 0;
+            std::memcpy(&value, &wide, sizeof(value));
+            return value;
+        }
+        default:
+            return 1.0f;  // of a type that is never compressed
+    }
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+ncclResult_t ncclGroupStart() {
+    SLIMWIRE_ENTER(GroupStart)
+    const ncclResult_t result = forward(rt->nccl.GroupStart);
+    if (result == ncclSuccess) {
+        group_started();
+    }
+    return result;
+}
+
+ncclResult_t ncclGroupEnd() {
+    SLIMWIRE_ENTER(GroupEnd)
+    return group_end(*rt);
+}
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
+    SLIMWIRE_ENTER(GroupSimulateEnd, simInfo)
+    const ncclResult_t result = forward(rt->nccl.GroupSimulateEnd, simInfo);
+    group_dropped();
+    return result;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
+    SLIMWIRE_ENTER(GetUniqueId, uniqueId)
+    const ncclResult_t result = forward(rt->nccl.GetUniqueId, uniqueId);
+    if (result == ncclSuccess) {
+        unique_id_made(*rt, uniqueId);
+    }
+    return result;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+    SLIMWIRE_ENTER(CommInitRank, comm, nranks, commId, rank)
+    const ncclResult_t result = forward(rt->nccl.CommInitRank, comm, nranks, commId, rank);
+    return rank_created(*rt, result, comm, nranks, rank, commId, non_blocking(nullptr));
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                    ncclConfig_t* config) {
+    SLIMWIRE_ENTER(CommInitRankConfig, comm, nranks, commId, rank, config)
+    const ncclResult_t result =
+        forward(rt->nccl.CommInitRankConfig, comm, nranks, commId, rank, config);
+    return rank_created(*rt, result, comm, nranks, rank, commId, non_blocking(config));
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                      ncclUniqueId* commIds, ncclConfig_t* config) {
+    SLIMWIRE_ENTER(CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config)
+    const ncclResult_t result =
+        forward(rt->nccl.CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
+    return native_created(*rt, result, newcomm, "made by ncclCommInitRankScalable");
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+    SLIMWIRE_ENTER(CommInitAll, comm, ndev, devlist)
+    const ncclResult_t result = forward(rt->nccl.CommInitAll, comm, ndev, devlist);
+    return all_created(*rt, result, comm, ndev);
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                           ncclConfig_t* config) {
+    SLIMWIRE_ENTER(CommSplit, comm, color, key, newcomm, config)
+    const ncclResult_t result = forward(rt->nccl.CommSplit, comm, color, key, newcomm, config);
+    return split_created(*rt, result, comm, newcomm, non_blocking(config));
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
+    SLIMWIRE_ENTER(CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
+    const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList, excludeRanksCount,
+                                        newcomm, config, shrinkFlags);
+    return native_created(*rt, result, newcomm, "made by ncclCommShrink");
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    SLIMWIRE_ENTER(CommFinalize, comm)
+    comm_finalizing(*rt, comm);
+    return forward(rt->nccl.CommFinalize, comm);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    SLIMWIRE_ENTER(CommDestroy, comm)
+    comm_ending(*rt, comm, false);
+    return forward(rt->nccl.CommDestroy, comm);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    SLIMWIRE_ENTER(CommAbort, comm)
+    comm_ending(*rt, comm, true);
+    return forward(rt->nccl.CommAbort, comm);
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+    SLIMWIRE_ENTER(CommRevoke, comm, revokeFlags)
+    if (const CommState* state = rt->comms.find(comm);
+        state != nullptr && state->exchange_comm != nullptr) {
+        (void)forward(rt->nccl.CommRevoke, state->exchange_comm, revokeFlags);
+    }
+    return forward(rt->nccl.CommRevoke, comm, revokeFlags);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+    SLIMWIRE_ENTER(CommGetAsyncError, comm, asyncError)
+    const ncclResult_t result = forward(rt->nccl.CommGetAsyncError, comm, asyncError);
+    if (result != ncclSuccess || *asyncError != ncclSuccess) {
+        return result;
+    }
+    // The program's communicator is well; the private one beside it may not be.
+    if (const CommState* state = rt->comms.find(comm);
+        state != nullptr && state->exchange_comm != nullptr) {
+        return forward(rt->nccl.CommGetAsyncError, state->exchange_comm, asyncError);
+    }
+    return result;
+}
+
+const char* ncclGetLastError(ncclComm_t comm) {
+    Runtime* const rt = runtime();
+    if (rt == nullptr || (ours(rt, __builtin_return_address(0)) && !Runtime::last_error().empty())) {
+        return Runtime::last_error().c_str();
+    }
+    return rt->nccl.GetLastError != nullptr ? rt->nccl.GetLastError(comm) : "";
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+    SLIMWIRE_ENTER(RedOpCreatePreMulSum, op, scalar, datatype, residence, comm)
+    const ncclResult_t result =
+        forward(rt->nccl.RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
+    CommState* state = result == ncclSuccess ? rt->comms.find(comm) : nullptr;
+    if (state != nullptr && known_dtype(datatype)) {
+        PreMulScalar made;
+        made.op = *op;
+        made.dtype = static_cast<DType>(datatype);
+        if (residence == ncclScalarDevice) {
+            made.device = scalar;
+        } else {
+            made.value = scalar_value(scalar, datatype);
+        }
+        state->scalars.push_back(made);
+    }
+    return result;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+    SLIMWIRE_ENTER(RedOpDestroy, op, comm)
+    if (CommState* state = rt->comms.find(comm); state != nullptr) {
+        std::erase_if(state->scalars, [&](const PreMulScalar& scalar) { return scalar.op == op; });
+    }
+    return forward(rt->nccl.RedOpDestroy, op, comm);
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
