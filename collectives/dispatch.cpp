@@ -48,6 +48,7 @@ void register_plan(CommState* state, Plan* plan) {
     const auto add = [&](bool compressed, const std::string& reason) {
         KeyStats& key = state->stats->add_key();
         key.facts = plan->facts;
+        key.rule = plan->rule;
         key.reason = reason;
         key.codec = "native";
         key.algorithm = algorithm_name(Algorithm::kNative);
@@ -144,9 +145,7 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
     if (state.timing_key != nullptr && api.event_query(state.timing[1]) == cudaSuccess) {
         float elapsed_ms = 0;
         if (api.event_elapsed_time(&elapsed_ms, state.timing[0], state.timing[1]) == cudaSuccess) {
-            state.timing_key->time_ns.fetch_add(static_cast<uint64_t>(elapsed_ms * 1e6),
-                                                std::memory_order_relaxed);
-            state.timing_key->timed_calls.fetch_add(1, std::memory_order_relaxed);
+            state.timing_key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
         }
         state.timing_key = nullptr;
     }
@@ -181,7 +180,7 @@ Status end(Runtime& runtime, Running* run, bool beside_native) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, state.chain, 0),
                                  "join the stream"));
     }
-    run->item.plan->stats->calls.fetch_add(1, std::memory_order_relaxed);
+    run->item.plan->stats->count_call();
     return {};
 }
 
@@ -252,7 +251,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     }
     Plan* plan = plan_of(runtime, state, call.facts);
     if (!plan->compressed) {
-        plan->stats->calls.fetch_add(1, std::memory_order_relaxed);
+        plan->stats->count_call();
         if (t_depth > 0) {
             thread_group().has_native = true;
         }
@@ -266,7 +265,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
                         (call.facts.redop == RedOp::kPreMulSum &&
                          scalar_of(*state, call.nccl_op) == nullptr);
     if (native) {
-        plan->native_stats->calls.fetch_add(1, std::memory_order_relaxed);
+        plan->native_stats->count_call();
         if (t_depth > 0) {
             thread_group().has_native = true;
         }

@@ -134,6 +134,7 @@ Status greet(Runtime& runtime, Creation* creation) {
     const RealNccl& nccl = runtime.nccl;
     auto state = std::make_unique<CommState>();
     state->comm = *creation->out;
+    (void)runtime.device();
     state->stats = runtime.reporter().add_comm();
     if (!creation->non_blocking) {
         if (creation->ranks == 0) {
@@ -379,6 +380,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
                          std::to_string(state.shape.ranks) + " ranks on " +
                          std::to_string(state.stats->nodes) + " nodes: " + state.stats->agreement);
         }
+        state.stats->update([](CommStats&) {});  // shown from now on
         runtime.comms.add(std::move(creation.state));
     }
     return {};

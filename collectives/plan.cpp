@@ -99,6 +99,7 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
         plan.reason = "no rule matches";
         return plan;
     }
+    plan.rule = rule->name;
     const std::string by_rule = "rule '" + rule->name + "'";
     const Action& action = rule->action;
     if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {

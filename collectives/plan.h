@@ -25,6 +25,7 @@ struct Plan {
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor
+    std::string rule;             // the rule that decided; empty when none matched
     std::string reason;           // why compressed, or why native
 
     KeyStats* stats = nullptr;  // null until the plan is registered with a communicator

@@ -18,6 +18,13 @@ namespace {
 
 std::atomic<bool> g_unavailable{false};  // no real NCCL, or a forked child
 
+// NCCL_VERSION's code as text: 22809 -> "2.28.9"; before 2.9 it was 2804.
+std::string version_text(int code) {
+    const int divisor = code < 10000 ? 1000 : 10000;
+    return std::to_string(code / divisor) + "." + std::to_string(code % divisor / 100) + "." +
+           std::to_string(code % 100);
+}
+
 }  // namespace
 
 Runtime* Runtime::create(const void* own_symbol) noexcept {
@@ -75,6 +82,21 @@ Reporter& Runtime::reporter() {
     if (!reporter_) {
         reporter_ =
             std::make_unique<Reporter>(config.settings.report_pattern, config.settings.summary);
+        ProcessInfo info;
+        info.version = SLIMWIRE_VERSION;
+        info.config_hash = config.hash;
+        info.policy_source = config.policy.source;
+        info.active = config.active;
+        info.nccl_version = version_text(nccl.version);
+        info.nccl_path = nccl.path;
+        info.backend = device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator"
+                                                                                        : "cuda";
+        reporter_->set_process_info(std::move(info));
+        std::atexit([] {
+            if (Runtime* runtime = g_runtime.load(std::memory_order_acquire); runtime != nullptr) {
+                runtime->reporter_->finish();
+            }
+        });
     }
     return *reporter_;
 }
