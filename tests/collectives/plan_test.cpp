@@ -1,0 +1,140 @@
+// Plans: pure functions of rank-equal facts, with a reason for each decision.
+#include "collectives/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/two_shot.h"
+
+namespace slimwire {
+namespace {
+
+Config config_of(const char* text) {
+    Result<Policy> policy = parse_policy(text, "p.toml");
+    EXPECT_TRUE(policy.ok()) << policy.status().message();
+    Config config;
+    config.policy = std::move(policy).value();
+    config.active = true;
+    return config;
+}
+
+Config int4_config() {
+    return config_of(
+        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\ncodec = \"int4\"\n"
+        "error_feedback = \"ef14\"\nmin_bytes = 1024\n");
+}
+
+PlanShape shape_of(int ranks) {
+    PlanShape shape;
+    shape.ranks = ranks;
+    shape.go = true;
+    return shape;
+}
+
+CallFacts sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
+    CallFacts facts;
+    facts.count = count;
+    facts.dtype = dtype;
+    facts.redop = redop;
+    return facts;
+}
+
+TEST(Plan, CompressesWhatARuleNames) {
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), int4_config());
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.algorithm, Algorithm::kTwoShot);
+    EXPECT_EQ(plan.rule, "all");
+    // Two times three slots of a quarter of the elements at 4.25 bits.
+    EXPECT_EQ(two_shot_wire_bytes(plan.layout, 4), 2u * 3u * (1u << 18) * 34u / 64u);
+    EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
+}
+
+struct NativeCase {
+    const char* name;
+    CallFacts facts;
+    PlanShape shape;
+    const char* reason;
+};
+
+TEST(Plan, SaysWhyACallStaysNative) {
+    PlanShape not_agreed = shape_of(4);
+    not_agreed.go = false;
+    not_agreed.native_reason = "rank 1 did not answer";
+    CallFacts gather = sum_of(1 << 20);
+    gather.op = Op::kAllGather;
+    gather.redop = RedOp::kNone;
+    const NativeCase cases[] = {
+        {"one rank", sum_of(1 << 20), shape_of(1), "one rank"},
+        {"not agreed", sum_of(1 << 20), not_agreed, "rank 1 did not answer"},
+        {"all-gather", gather, shape_of(4), "allgather has no compressed form"},
+        {"max", sum_of(1 << 20, DType::kFloat32, RedOp::kMax), shape_of(4), "max is not a sum"},
+        {"integers", sum_of(1 << 20, DType::kInt32), shape_of(4), "int4 does not take i32"},
+        {"double", sum_of(1 << 20, DType::kFloat64), shape_of(4), "int4 does not take f64"},
+        {"one element", sum_of(1), shape_of(4), "at most one element"},
+        {"small", sum_of(200), shape_of(4), "800 bytes are less than min_bytes"},
+    };
+    for (const NativeCase& one : cases) {
+        const Plan plan = make_plan(one.facts, one.shape, int4_config());
+        EXPECT_FALSE(plan.compressed) << one.name;
+        EXPECT_NE(plan.reason.find(one.reason), std::string::npos) << one.name << ": " << plan.reason;
+    }
+}
+
+TEST(Plan, NeverSendsMoreThanNative) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"bf16\"\nmatch = { op = \"allreduce\" }\n"
+        "min_bytes = 0\n");
+    // A 16-bit cast of 16-bit data gains nothing.
+    const Plan plan = make_plan(sum_of(1 << 20, DType::kFloat16), shape_of(4), config);
+    EXPECT_FALSE(plan.compressed);
+    for (uint64_t count = 2; count < 300; ++count) {
+        const Plan small = make_plan(sum_of(count), shape_of(8), config);
+        if (small.compressed) {
+            EXPECT_LT(two_shot_wire_bytes(small.layout, 8), native_wire_bytes(small.facts, 8));
+        }
+    }
+}
+
+TEST(Plan, FlatTwoShotIsRefusedWhereNodesHoldManyRanks) {
+    const Config int8 = config_of(
+        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int8\"\nmatch = { op = \"allreduce\" }\n"
+        "min_bytes = 0\n");
+    PlanShape shape = shape_of(16);
+    shape.max_ranks_per_node = 8;
+    const Plan plan = make_plan(sum_of(1 << 22), shape, int8);
+    EXPECT_FALSE(plan.compressed);
+    EXPECT_NE(plan.reason.find("out of a node"), std::string::npos) << plan.reason;
+    shape.scope = Scope::kIntraNode;
+    EXPECT_TRUE(make_plan(sum_of(1 << 22), shape, int8).compressed);
+}
+
+TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
+    PlanCache cache;
+    EXPECT_EQ(cache.find(sum_of(1)), nullptr);
+    for (uint64_t count = 0; count < 5000; ++count) {
+        Plan plan;
+        plan.facts = sum_of(count * 3);
+        ASSERT_NE(cache.insert(std::move(plan)), nullptr);
+    }
+    for (uint64_t count = 0; count < 15000; ++count) {
+        const Plan* plan = cache.find(sum_of(count));
+        ASSERT_EQ(plan != nullptr, count % 3 == 0) << count;
+        if (plan != nullptr) {
+            EXPECT_EQ(plan->facts.count, count);
+        }
+    }
+    EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
+}
+
+TEST(NativeWireBytes, RingFormulas) {
+    EXPECT_EQ(native_wire_bytes(sum_of(1000), 4), 6000u);
+    CallFacts facts = sum_of(1000);
+    facts.op = Op::kAllGather;
+    EXPECT_EQ(native_wire_bytes(facts, 4), 12000u);
+    EXPECT_EQ(message_bytes(facts, 4), 16000u);
+    facts.op = Op::kRecv;
+    EXPECT_EQ(native_wire_bytes(facts, 4), 0u);
+    EXPECT_EQ(native_wire_bytes(sum_of(1000), 1), 0u);
+}
+
+}  // namespace
+}  // namespace slimwire
