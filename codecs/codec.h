@@ -2,8 +2,8 @@
 // outside this room speaks of codecs only through the types below.
 //
 // Adding one: codecs/<name>.cpp (wire layout, size, host bodies, descriptor), codecs/<name>.cu
-// (kernels of the same operations), one word in codecs/meson.build. It then has every operation, the
-// contract suite and the benchmark. Byte layout of every codec: codecs/FORMAT.md.
+// (kernels of the same operations), one word in codecs/meson.build. It then has every operation,
+// the contract suite and the benchmark. Byte layout of every codec: codecs/FORMAT.md.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,8 +19,8 @@
 
 namespace slimwire {
 
-// Parameters of a codec as its operations see them: plain data, part of every argument struct. Which
-// members a codec reads, and their ranges, is said by its descriptor's grammar.
+// Parameters of a codec as its operations see them: plain data, part of every argument struct.
+// Which members a codec reads, and their ranges, is said by its descriptor's grammar.
 struct CodecParams {
     uint16_t block = 0;      // elements that share one scale; 0 where a codec has no blocks
     uint8_t bits = 0;        // bits of one code
@@ -39,7 +39,8 @@ enum class Rounding : uint8_t { kNearest = 0 };  // nearest: ties to even
 
 // Encodes `count` elements, cut into chunks of `chunk_elems` (the last may be short); chunk c is an
 // independent encoding at output + c * slot_bytes. Bytes of a slot after the encoding of its chunk,
-// and slots of chunks that hold no element, are left untouched by the host body and the kernel alike.
+// and slots of chunks that hold no element, are left untouched by the host body and the kernel
+// alike.
 //   p = scale * (scale_ptr ? *scale_ptr : 1) * input + (residual ? residual : 0), in fp32
 //   output = encode(p); residual = p - decode(encode(p)) rounded to fp32
 // A block with a non-finite p encodes as poison (decodes non-finite) and keeps its old residual.
@@ -96,8 +97,8 @@ struct HostOps {
     void (*decode_reduce_encode)(const DecodeReduceEncodeArgs&);
 };
 
-// Launchers of the kernels; null members in a build without CUDA. They enqueue one launch on `stream`
-// of the current device and return the launch error; no allocation, no synchronisation.
+// Launchers of the kernels; null members in a build without CUDA. They enqueue one launch on
+// `stream` of the current device and return the launch error; no allocation, no synchronisation.
 struct CudaOps {
     cudaError_t (*encode)(const EncodeArgs&, cudaStream_t stream);
     cudaError_t (*decode)(const DecodeArgs&, cudaStream_t stream);
@@ -143,13 +144,19 @@ Result<CodecSpec> parse_codec(std::string_view text);
 // The registry: a constant table in the order of codecs/meson.build.
 [[nodiscard]] const CodecDescriptor* const* codec_table(size_t* count) noexcept;
 
-// Enqueue an operation on `stream`: the host body on the emulator, the kernel on CUDA. The arguments
-// are copied before return. kUnsupported when this build has no kernel for the backend.
-Status enqueue(const DeviceApi& api, const CodecSpec& spec, const EncodeArgs& args,
+// Enqueue an operation on `stream`: the host body on the emulator, the kernel on CUDA. The
+// arguments are copied before return. kUnsupported when this build has no kernel for the backend.
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const EncodeArgs& args,
                cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const CodecSpec& spec, const DecodeArgs& args,
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const DecodeArgs& args,
                cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const CodecSpec& spec, const DecodeReduceEncodeArgs& args,
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const DecodeReduceEncodeArgs& args,
                cudaStream_t stream);
 
 }  // namespace slimwire

@@ -66,7 +66,8 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
     if (tail.magic != kTailMagic) {
         return TailState::kAbsent;
     }
-    if (tail.checksum != checksum(tail) || (tail.family != 4 && tail.family != 6) || tail.port == 0) {
+    if (tail.checksum != checksum(tail) || (tail.family != 4 && tail.family != 6) ||
+        tail.port == 0) {
         return TailState::kTorn;
     }
     std::memcpy(address->address, tail.address, sizeof(tail.address));
@@ -82,8 +83,9 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
     for (const Hello& hello : hellos) {
         if (hello.ranks != ranks || hello.rank < 0 || hello.rank >= ranks) {
             answer.verdict = Verdict::kError;
-            answer.text = "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks) +
-                          " ranks said hello to a communicator of " + std::to_string(ranks);
+            answer.text = "rank " + std::to_string(hello.rank) + " of " +
+                          std::to_string(hello.ranks) + " ranks said hello to a communicator of " +
+                          std::to_string(ranks);
             return answer;
         }
         by_rank[static_cast<size_t>(hello.rank)] = &hello;
@@ -114,15 +116,16 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
     }
     if (!different.empty()) {
         answer.verdict = Verdict::kError;
-        answer.text = rank_list(different) + " and rank " + std::to_string(first->rank) +
-                      " have different policies or plan-affecting variables; give every rank the same "
-                      "SLIMWIRE_* variables and policy file";
+        answer.text =
+            rank_list(different) + " and rank " + std::to_string(first->rank) +
+            " have different policies or plan-affecting variables; give every rank the same "
+            "SLIMWIRE_* variables and policy file";
         return answer;
     }
     if (!missing.empty()) {
         answer.verdict = Verdict::kNative;
-        answer.text = rank_list(missing) + " did not answer in " + std::to_string(timeout_us / 1000) +
-                      " ms (started without slimwire?)";
+        answer.text = rank_list(missing) + " did not answer in " +
+                      std::to_string(timeout_us / 1000) + " ms (started without slimwire?)";
         return answer;
     }
     answer.verdict = Verdict::kGo;

@@ -1,9 +1,9 @@
-// Agreement between the ranks of a new communicator, out of band (DESIGN 3.2): the process that makes
-// the unique id listens; its address travels in the id's unused tail; each rank says hello after the
-// real creation succeeded; one answer reaches all. Nothing here is on the path of a call.
+// Agreement between the ranks of a new communicator, out of band (DESIGN 3.2): the process that
+// makes the unique id listens; its address travels in the id's unused tail; each rank says hello
+// after the real creation succeeded; one answer reaches all. Nothing here is on the path of a call.
 //
-// The server is one thread for the whole process, started with the first id; it lives until exit and
-// blocks all signals. Clients block their caller for at most the timeout and a second.
+// The server is one thread for the whole process, started with the first id; it lives until exit
+// and blocks all signals. Clients block their caller for at most the timeout and a second.
 #pragma once
 
 #include <nccl.h>
@@ -44,7 +44,7 @@ struct Hello {
 
 struct Agreement {
     Verdict verdict = Verdict::kNative;
-    std::string text;                       // why, for kNative and kError
+    std::string text;             // why, for kNative and kError
     std::vector<Member> members;  // by rank, for kGo
 };
 
@@ -72,7 +72,8 @@ class AgreementServer {
     // The server of this process; starts it if needed. After a fork the child has none.
     static Result<AgreementServer*> instance(uint64_t timeout_us);
     // Registers a new communicator: a fresh random token and an address the other ranks can reach:
-    // `ifname` when not empty, else the address NCCL itself put into the id (bytes 8..), else loopback.
+    // `ifname` when not empty, else the address NCCL itself put into the id (bytes 8..), else
+    // loopback.
     Result<AgreementAddress> open(const ncclUniqueId& id, const std::string& ifname);
 
     struct Impl;
@@ -83,7 +84,8 @@ class AgreementServer {
     std::unique_ptr<Impl> impl_;
 };
 
-// A hello that is under way. Sending and waiting are apart, because one thread may bring up many ranks.
+// A hello that is under way. Sending and waiting are apart, because one thread may bring up many
+// ranks.
 class AgreementClient {
   public:
     AgreementClient() = default;
@@ -91,11 +93,11 @@ class AgreementClient {
     AgreementClient& operator=(AgreementClient&& other) noexcept;
     ~AgreementClient();
 
-    // Connects and sends; kRemoteError when the server cannot be reached (then it never counts us in,
-    // so going native is what the others do too).
+    // Connects and sends; kRemoteError when the server cannot be reached (then it never counts us
+    // in, so going native is what the others do too).
     Status send(const AgreementAddress& address, const Hello& hello, uint64_t timeout_us);
-    // Waits for the answer; `cancelled` (may be null) ends the wait. An answer that never comes after
-    // the hello was sent is an error: what the others decided cannot be known.
+    // Waits for the answer; `cancelled` (may be null) ends the wait. An answer that never comes
+    // after the hello was sent is an error: what the others decided cannot be known.
     Result<Agreement> wait(uint64_t timeout_us, const std::atomic<bool>* cancelled);
 
   private:

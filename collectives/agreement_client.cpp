@@ -23,7 +23,8 @@ int open_socket(uint8_t family) {
 uint64_t now_us() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000u + static_cast<uint64_t>(now.tv_nsec) / 1000u;
+    return static_cast<uint64_t>(now.tv_sec) * 1000000u +
+           static_cast<uint64_t>(now.tv_nsec) / 1000u;
 }
 
 namespace {
@@ -166,7 +167,8 @@ Status AgreementClient::send(const AgreementAddress& address,
             pollfd entry{socket_, POLLOUT, 0};
             error = ETIMEDOUT;
             while (now_us() < deadline_us) {
-                const int ready = poll(&entry, 1, static_cast<int>((deadline_us - now_us()) / 1000 + 1));
+                const int ready =
+                    poll(&entry, 1, static_cast<int>((deadline_us - now_us()) / 1000 + 1));
                 if (ready > 0) {
                     socklen_t size = sizeof(error);
                     getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -187,7 +189,8 @@ Status AgreementClient::send(const AgreementAddress& address,
     }
     const std::string bytes = encode_hello(hello, address.token);
     if (!write_all(socket_, bytes.data(), bytes.size(), deadline_us)) {
-        return {Code::kRemoteError, "agreement server " + where + ": connection lost while saying hello"};
+        return {Code::kRemoteError,
+                "agreement server " + where + ": connection lost while saying hello"};
     }
     ranks_ = hello.ranks;
     return {};
@@ -197,9 +200,10 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const std::atomic<b
     const uint64_t deadline_us = now_us() + timeout_us;
     AnswerHeader header{};
     if (!read_all(socket_, &header, sizeof(header), deadline_us, cancelled)) {
-        return Status(Code::kRemoteError,
-                      "no answer to this rank's hello: the process that made the unique id ended, or "
-                      "the wait was cancelled");
+        return Status(
+            Code::kRemoteError,
+            "no answer to this rank's hello: the process that made the unique id ended, or "
+            "the wait was cancelled");
     }
     if (header.magic != kMagic || header.text_bytes > kMaxText ||
         (header.members != 0 && header.members != static_cast<uint32_t>(ranks_))) {

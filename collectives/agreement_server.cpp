@@ -65,8 +65,9 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
     hello->native_reason =
         bytes.substr(sizeof(header) + header.error_bytes, header.text_bytes - header.error_bytes);
     if (header.version != kAgreementVersion) {
-        hello->error = "runs another slimwire (agreement version " + std::to_string(header.version) +
-                       ", expected " + std::to_string(kAgreementVersion) + "); install one version";
+        hello->error = "runs another slimwire (agreement version " +
+                       std::to_string(header.version) + ", expected " +
+                       std::to_string(kAgreementVersion) + "); install one version";
     }
     return true;
 }
@@ -88,14 +89,15 @@ bool address_of_interface(const std::string& names, AgreementAddress* out) {
             std::string prefix = names.substr(begin, end - begin);
             const bool exact = !prefix.empty() && prefix[0] == '=';
             prefix = exact ? prefix.substr(1) : prefix;
-            named |= !prefix.empty() && (exact ? prefix == entry->ifa_name
-                                               : std::strncmp(entry->ifa_name, prefix.c_str(),
-                                                              prefix.size()) == 0);
+            named |= !prefix.empty() &&
+                     (exact ? prefix == entry->ifa_name
+                            : std::strncmp(entry->ifa_name, prefix.c_str(), prefix.size()) == 0);
             begin = end + 1;
         }
         if (named && entry->ifa_addr->sa_family == AF_INET) {
             out->family = 4;
-            std::memcpy(out->address, &reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr, 4);
+            std::memcpy(out->address, &reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr,
+                        4);
             found = true;
         }
     }
@@ -297,7 +299,8 @@ int listen_any(uint8_t family, uint16_t* port) {
         any->sin_addr.s_addr = htonl(INADDR_ANY);
         length = sizeof(*any);
     }
-    if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 || listen(socket, 1024) != 0 ||
+    if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
+        listen(socket, 1024) != 0 ||
         getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
         close(socket);
         return -1;
@@ -355,9 +358,10 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std
     AgreementAddress address;
     if (!ifname.empty()) {
         if (!address_of_interface(ifname, &address)) {
-            return Status(Code::kInvalidArgument, "SLIMWIRE_SOCKET_IFNAME '" + ifname +
-                                                      "': no running interface with an IPv4 address has "
-                                                      "such a name");
+            return Status(Code::kInvalidArgument,
+                          "SLIMWIRE_SOCKET_IFNAME '" + ifname +
+                              "': no running interface with an IPv4 address has "
+                              "such a name");
         }
     } else if (!address_in_id(id, &address)) {
         address.family = 4;

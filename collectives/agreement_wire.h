@@ -42,8 +42,10 @@ static_assert(sizeof(AnswerHeader) == 24);
 // Closes on exec, no SIGPIPE; returns -1 with errno.
 int open_socket(uint8_t family);
 [[nodiscard]] uint64_t now_us();
-// Reads or writes exactly `bytes` before `deadline_us`; false on error, EOF, expiry or cancellation.
-bool read_all(int socket, void* data, size_t bytes, uint64_t deadline_us, const std::atomic<bool>* cancelled);
+// Reads or writes exactly `bytes` before `deadline_us`; false on error, EOF, expiry or
+// cancellation.
+bool read_all(
+    int socket, void* data, size_t bytes, uint64_t deadline_us, const std::atomic<bool>* cancelled);
 bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us);
 [[nodiscard]] std::string encode_hello(const Hello& hello, uint64_t token);
 [[nodiscard]] std::string encode_answer(const Agreement& answer);

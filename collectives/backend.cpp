@@ -19,9 +19,10 @@ Result<DeviceApi> load_emulator(void* handle) {
     const auto get = reinterpret_cast<EmulatorApiFunction>(dlsym(handle, kEmulatorApiSymbol));
     api.emulator = get(kEmulatorAbiVersion);
     if (api.emulator == nullptr || api.emulator->size < sizeof(EmulatorApi)) {
-        return Status(Code::kUnsupported,
-                      "the emulator's libcudart and this libslimwire are of different versions; use "
-                      "both from one build");
+        return Status(
+            Code::kUnsupported,
+            "the emulator's libcudart and this libslimwire are of different versions; use "
+            "both from one build");
     }
     set_device_view(api.emulator->device_view);
     return api;
@@ -45,9 +46,10 @@ Result<DeviceApi> load_device_api() {
 #undef SLIMWIRE_LINKED
     return api;
 #else
-    return Status(Code::kUnsupported,
-                  "this libslimwire was built without the CUDA Toolkit and runs only on the emulator; "
-                  "rebuild with nvcc on PATH");
+    return Status(
+        Code::kUnsupported,
+        "this libslimwire was built without the CUDA Toolkit and runs only on the emulator; "
+        "rebuild with nvcc on PATH");
 #endif
 }
 

@@ -28,8 +28,9 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
     const DeviceScope device(api, state->device);
     if (state->exchange_stream == nullptr) {
         for (cudaStream_t* stream : {&state->exchange_stream, &state->work_stream}) {
-            SLIMWIRE_TRY(cuda_status(
-                api, api.stream_create_with_flags(stream, cudaStreamNonBlocking), "internal stream"));
+            SLIMWIRE_TRY(cuda_status(api,
+                                     api.stream_create_with_flags(stream, cudaStreamNonBlocking),
+                                     "internal stream"));
         }
         for (cudaEvent_t* event : {&state->ready[0], &state->ready[1], &state->done[0],
                                    &state->done[1], &state->chain, &state->fork}) {

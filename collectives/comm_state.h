@@ -31,8 +31,8 @@ struct CommState {
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
     int rank = 0;
     int device = 0;
-    uint64_t comm_key = 0;   // equal on all ranks
-    uint64_t state_key = 0;  // this rank's own state under comm_key
+    uint64_t comm_key = 0;        // equal on all ranks
+    uint64_t state_key = 0;       // this rank's own state under comm_key
     std::vector<Member> members;  // by rank; empty when the ranks did not agree
     PlanShape shape;
     PlanCache plans;
@@ -77,8 +77,8 @@ void release_device_objects(const DeviceApi& api, CommState* state, bool wait);
 
 class CommRegistry {
   public:
-    // Null for a handle that slimwire does not know. No lock and no allocation when the thread's last
-    // look-up was for the same handle and no communicator came or went since.
+    // Null for a handle that slimwire does not know. No lock and no allocation when the thread's
+    // last look-up was for the same handle and no communicator came or went since.
     [[nodiscard]] CommState* find(ncclComm_t comm) noexcept;
     CommState* add(std::unique_ptr<CommState> state);
     // Takes the state out; null when unknown.

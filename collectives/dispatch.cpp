@@ -32,7 +32,8 @@ Group& thread_group() noexcept {
 thread_local int t_depth = 0;  // copy of thread_group().depth that costs no initialisation check
 
 std::string where(const CommState& state) {
-    return "rank " + std::to_string(state.rank) + " comm " + (state.stats ? state.stats->comm : "?");
+    return "rank " + std::to_string(state.rank) + " comm " +
+           (state.stats ? state.stats->comm : "?");
 }
 
 const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
@@ -82,8 +83,8 @@ void register_plan(CommState* state, Plan* plan) {
         log_line(LogLevel::kInfo, where(*state) + ": " + op_name(plan->facts.op) + " " +
                                       dtype_name(plan->facts.dtype) + " " +
                                       redop_name(plan->facts.redop) + " count " +
-                                      std::to_string(plan->facts.count) + ": " + plan->stats->codec +
-                                      " (" + plan->reason + ")");
+                                      std::to_string(plan->facts.count) + ": " +
+                                      plan->stats->codec + " (" + plan->reason + ")");
     }
 }
 
@@ -92,6 +93,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts) {
     Plan* plan = state->plans.find(facts);
     if (plan == nullptr) {
         plan = state->plans.insert(make_plan(facts, state->shape, runtime.config));
+        state->shape.committed_bytes += plan->residual_bytes;
         register_plan(state, plan);
     }
     return plan;
@@ -111,7 +113,8 @@ bool host_buffer(const DeviceApi& api, const CollectiveCall& call) noexcept {
     for (const void* buffer : {call.send, static_cast<const void*>(call.recv)}) {
         cudaPointerAttributes attributes{};
         if (api.pointer_get_attributes(&attributes, buffer) != cudaSuccess ||
-            attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost) {
+            attributes.type == cudaMemoryTypeUnregistered ||
+            attributes.type == cudaMemoryTypeHost) {
             return true;
         }
     }
@@ -132,8 +135,9 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
     Plan& plan = *run->item.plan;
     const CollectiveCall& call = run->item.call;
     SLIMWIRE_TRY(prepare_device_objects(api, &state, plan.scratch_bytes));
-    // The work stream was forked from the caller's before the native part of the group was launched,
-    // so that a native receive which waits for a peer cannot hold back what that peer waits for.
+    // The work stream was forked from the caller's before the native part of the group was
+    // launched, so that a native receive which waits for a peer cannot hold back what that peer
+    // waits for.
     run->work = beside_native ? state.work_stream : call.stream;
     if (state.chained && state.chain_stream != run->work) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, state.chain, 0),
@@ -152,7 +156,8 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
     (void)api.get_last_error();  // an event that is not ready is no error of the program
     run->timed = state.timing_key == nullptr && (calls < 8 || calls % 16 == 0);
     if (run->timed) {
-        SLIMWIRE_TRY(cuda_status(api, api.event_record(state.timing[0], run->work), "timing event"));
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_record(state.timing[0], run->work), "timing event"));
     }
     float* residual = nullptr;
     if (plan.residual_bytes > 0) {
@@ -170,7 +175,8 @@ Status end(Runtime& runtime, Running* run, bool beside_native) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
     if (run->timed) {
-        SLIMWIRE_TRY(cuda_status(api, api.event_record(state.timing[1], run->work), "timing event"));
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_record(state.timing[1], run->work), "timing event"));
         state.timing_key = run->item.plan->stats;
     }
     SLIMWIRE_TRY(cuda_status(api, api.event_record(state.chain, run->work), "chain event"));
@@ -259,11 +265,10 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     }
     const DeviceApi& api = runtime.api();
     // The same on all ranks: the ordinal of the call, being captured, being malformed.
-    const bool native = plan->calls++ < plan->start_call || call.send == nullptr ||
-                        call.recv == nullptr || capturing(api, call.stream) ||
-                        host_buffer(api, call) ||
-                        (call.facts.redop == RedOp::kPreMulSum &&
-                         scalar_of(*state, call.nccl_op) == nullptr);
+    const bool native =
+        plan->calls++ < plan->start_call || call.send == nullptr || call.recv == nullptr ||
+        capturing(api, call.stream) || host_buffer(api, call) ||
+        (call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr);
     if (native) {
         plan->native_stats->count_call();
         if (t_depth > 0) {

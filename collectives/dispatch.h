@@ -13,8 +13,8 @@
 
 namespace slimwire {
 
-// Empty: the caller forwards the call to the real NCCL. Otherwise the call was taken (run, or queued
-// in the thread's group) and this is its result.
+// Empty: the caller forwards the call to the real NCCL. Otherwise the call was taken (run, or
+// queued in the thread's group) and this is its result.
 std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept;
 
 [[nodiscard]] bool in_group() noexcept;

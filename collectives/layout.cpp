@@ -28,8 +28,11 @@ Layout make_layout(const std::vector<Segment>& segments,
     }
     const uint64_t bytes = total * dtype_bytes(dtype);
     const uint64_t slices =
-        slice_bytes == 0 ? 1 : std::clamp<uint64_t>((bytes + slice_bytes / 2) / slice_bytes, 1, kMaxSlices);
-    // Every segment is cut into the same number of parts, so each slice holds a share of each codec.
+        slice_bytes == 0
+            ? 1
+            : std::clamp<uint64_t>((bytes + slice_bytes / 2) / slice_bytes, 1, kMaxSlices);
+    // Every segment is cut into the same number of parts, so each slice holds a share of each
+    // codec.
     for (uint64_t index = 0; index < slices; ++index) {
         Slice slice;
         for (const Segment& segment : segments) {

@@ -1,6 +1,6 @@
 // How a message is cut: into segments (runs of elements with one codec), slices (codec and wire
-// overlap slice by slice) and chunks (one a rank). A pure function of rank-equal facts; the formula is
-// specified in collectives/FORMAT.md and must not change without a new wire version.
+// overlap slice by slice) and chunks (one a rank). A pure function of rank-equal facts; the formula
+// is specified in collectives/FORMAT.md and must not change without a new wire version.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,9 @@ struct Layout {
 };
 
 // `slice_bytes` is the wanted size of a slice in bytes of `dtype`; 0 means one slice.
-Layout make_layout(const std::vector<Segment>& segments, DType dtype, int ranks, uint64_t slice_bytes);
+Layout make_layout(const std::vector<Segment>& segments,
+                   DType dtype,
+                   int ranks,
+                   uint64_t slice_bytes);
 
 }  // namespace slimwire

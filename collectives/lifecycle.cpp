@@ -60,7 +60,8 @@ std::string hex(uint64_t value) {
 }
 
 int launcher_rank() noexcept {
-    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    for (const char* name :
+         {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
         if (const char* value = getenv(name); value != nullptr && *value != 0) {
             return std::atoi(value);
         }
@@ -68,8 +69,8 @@ int launcher_rank() noexcept {
     return -1;
 }
 
-// What makes ranks neighbours: NCCL_HOSTID as NCCL itself uses it, else host name and boot id; on the
-// emulator the emulated node.
+// What makes ranks neighbours: NCCL_HOSTID as NCCL itself uses it, else host name and boot id; on
+// the emulator the emulated node.
 uint64_t host_id(const DeviceApi& api, int device) {
     if (api.emulator != nullptr) {
         return mix(hash_text("emulated node"),
@@ -108,7 +109,8 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     state->shape.max_ranks_per_node = shape.max_ranks_per_node;
     state->stats->nodes = shape.nodes;
     // Ranks of one process count their communicators of these members apart.
-    const uint64_t ordinal = runtime.comms.next_ordinal(mix(members, static_cast<uint64_t>(state->rank)));
+    const uint64_t ordinal =
+        runtime.comms.next_ordinal(mix(members, static_cast<uint64_t>(state->rank)));
     state->comm_key = mix(members, ordinal);
     state->state_key = mix(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
     state->stats->comm = hex(state->comm_key);
@@ -138,9 +140,10 @@ Status greet(Runtime& runtime, Creation* creation) {
     state->stats = runtime.reporter().add_comm();
     if (!creation->non_blocking) {
         if (creation->ranks == 0) {
-            SLIMWIRE_TRY(nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
             SLIMWIRE_TRY(
-                nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank), "ncclCommUserRank"));
+                nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
+            SLIMWIRE_TRY(nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank),
+                                     "ncclCommUserRank"));
         }
         SLIMWIRE_TRY(
             nccl_status(nccl, nccl.CommCuDevice(state->comm, &state->device), "ncclCommCuDevice"));
@@ -173,15 +176,16 @@ Status greet(Runtime& runtime, Creation* creation) {
     AgreementAddress address;
     const TailState tail = read_id_tail(creation->id, &address);
     if (tail == TailState::kTorn) {
-        log_line(LogLevel::kWarn, "rank " + std::to_string(creation->rank) +
-                                      ": the unique id's tail is damaged; the communicator is native");
+        log_line(LogLevel::kWarn,
+                 "rank " + std::to_string(creation->rank) +
+                     ": the unique id's tail is damaged; the communicator is native");
     }
     if (tail != TailState::kPresent) {
         creation->agreement.text =
             tail == TailState::kTorn ? "the unique id's tail is damaged"
-            : runtime.engaged()      ? "the process that made the unique id runs without slimwire or "
-                                       "without a policy"
-                                     : not_here;
+            : runtime.engaged() ? "the process that made the unique id runs without slimwire or "
+                                  "without a policy"
+                                : not_here;
         if (runtime.engaged()) {
             log_once(LogLevel::kWarn, "no tail",
                      "rank " + std::to_string(creation->rank) + ": " + creation->agreement.text +
@@ -224,9 +228,9 @@ Status hear(Runtime& runtime, Creation* creation) {
         return {};
     }
     // The server answers one timeout after the first hello; twice that covers the slowest sender.
-    SLIMWIRE_TRY_ASSIGN(creation->agreement,
-                        creation->client.wait(2 * runtime.config.settings.agree_timeout_us + 1000000,
-                                              nullptr));
+    SLIMWIRE_TRY_ASSIGN(
+        creation->agreement,
+        creation->client.wait(2 * runtime.config.settings.agree_timeout_us + 1000000, nullptr));
     if (creation->agreement.verdict == Verdict::kError) {
         return {Code::kInvalidArgument, creation->agreement.text};
     }
@@ -256,21 +260,22 @@ Status gather_members(Runtime& runtime, std::vector<Creation*>& creations) {
             const CommState& state = *creations[i]->state;
             const DeviceScope device(api, state.device);
             const auto ranks = static_cast<size_t>(state.shape.ranks);
-            SLIMWIRE_TRY(cuda_status(api,
-                                     api.malloc(reinterpret_cast<void**>(&exchanges[i].buffer),
-                                                ranks * sizeof(Member)),
-                                     "identity buffer"));
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.malloc(reinterpret_cast<void**>(&exchanges[i].buffer), ranks * sizeof(Member)),
+                "identity buffer"));
             SLIMWIRE_TRY(cuda_status(
                 api, api.stream_create_with_flags(&exchanges[i].stream, cudaStreamNonBlocking),
                 "identity stream"));
             const Member mine = member_of(runtime, state.device);
             SLIMWIRE_TRY(cuda_status(
                 api,
-                api.memcpy_async(exchanges[i].buffer +
-                                     static_cast<size_t>(state.rank) * sizeof(Member),
-                                 &mine, sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
+                api.memcpy_async(
+                    exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(Member), &mine,
+                    sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
                 "identity copy"));
-            SLIMWIRE_TRY(cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
+            SLIMWIRE_TRY(
+                cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
         }
         SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
         for (size_t i = 0; i < creations.size(); ++i) {
@@ -288,13 +293,13 @@ Status gather_members(Runtime& runtime, std::vector<Creation*>& creations) {
             CommState& state = *creations[i]->state;
             const DeviceScope device(api, state.device);
             state.members.resize(static_cast<size_t>(state.shape.ranks));
-            SLIMWIRE_TRY(cuda_status(
-                api,
-                api.memcpy_async(state.members.data(), exchanges[i].buffer,
-                                 state.members.size() * sizeof(Member),
-                                 cudaMemcpyDeviceToHost, exchanges[i].stream),
-                "identity copy"));
-            SLIMWIRE_TRY(cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
+            SLIMWIRE_TRY(cuda_status(api,
+                                     api.memcpy_async(state.members.data(), exchanges[i].buffer,
+                                                      state.members.size() * sizeof(Member),
+                                                      cudaMemcpyDeviceToHost, exchanges[i].stream),
+                                     "identity copy"));
+            SLIMWIRE_TRY(
+                cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
         }
         return {};
     };
@@ -351,8 +356,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
                 splits.push_back(&creation);
             } else {
                 for (Creation& member : creations) {
-                    creation.state->members.push_back(
-                        member_of(runtime, member.state->device));
+                    creation.state->members.push_back(member_of(runtime, member.state->device));
                 }
             }
         }
@@ -367,8 +371,8 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         } else {
             state.shape.native_reason = creation.agreement.text;
             state.stats->agreement = "native: " + creation.agreement.text;
-            state.stats->comm = hex(mix(reinterpret_cast<uintptr_t>(state.comm),
-                                        static_cast<uint64_t>(getpid())));
+            state.stats->comm =
+                hex(mix(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
         }
     }
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations));
@@ -393,7 +397,8 @@ ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations
     try {
         status = complete(runtime, creations);
     } catch (const std::exception& error) {
-        status = Status(Code::kInternalError, std::string("communicator creation: ") + error.what());
+        status =
+            Status(Code::kInternalError, std::string("communicator creation: ") + error.what());
     }
     if (status.ok()) {
         return ncclSuccess;
@@ -475,7 +480,10 @@ ncclResult_t rank_created(Runtime& runtime,
     return created(runtime, result, std::move(creation));
 }
 
-ncclResult_t all_created(Runtime& runtime, ncclResult_t result, ncclComm_t* comms, int ranks) noexcept {
+ncclResult_t all_created(Runtime& runtime,
+                         ncclResult_t result,
+                         ncclComm_t* comms,
+                         int ranks) noexcept {
     if (result != ncclSuccess) {
         return result;
     }
@@ -511,9 +519,10 @@ ncclResult_t split_created(Runtime& runtime,
         creation.parent_key = from->comm_key;
     } else {
         creation.kind = Creation::Kind::kNative;
-        creation.reason = non_blocking        ? "the communicator is non-blocking"
-                          : from == nullptr   ? "split from a communicator slimwire does not know"
-                                              : "split from a native communicator: " + from->shape.native_reason;
+        creation.reason = non_blocking ? "the communicator is non-blocking"
+                          : from == nullptr
+                              ? "split from a communicator slimwire does not know"
+                              : "split from a native communicator: " + from->shape.native_reason;
     }
     return created(runtime, result, std::move(creation));
 }
@@ -549,7 +558,8 @@ void drop_group_creations() noexcept {
 
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
     CommState* state = runtime.comms.find(comm);
-    if (state != nullptr && state->exchange_comm != nullptr && runtime.nccl.CommFinalize != nullptr) {
+    if (state != nullptr && state->exchange_comm != nullptr &&
+        runtime.nccl.CommFinalize != nullptr) {
         const ReentryGuard guard;
         (void)runtime.nccl.CommFinalize(state->exchange_comm);
     }

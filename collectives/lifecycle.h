@@ -1,6 +1,6 @@
-// Communicators coming and going: what surrounds NCCL's own creation and destruction calls. Called by
-// plugin/preload after re-entry was ruled out. Creation inside a group is completed by the outermost
-// GroupEnd; all hellos of a thread go out before it waits for any answer.
+// Communicators coming and going: what surrounds NCCL's own creation and destruction calls. Called
+// by plugin/preload after re-entry was ruled out. Creation inside a group is completed by the
+// outermost GroupEnd; all hellos of a thread go out before it waits for any answer.
 #pragma once
 
 #include <nccl.h>
@@ -14,7 +14,8 @@ namespace slimwire {
 void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept;
 
 // After a real creation call of one rank returned `result`; outside a group it completes at once.
-// Returns the result for the program: an error when the ranks agreed on one, and then *comm is null.
+// Returns the result for the program: an error when the ranks agreed on one, and then *comm is
+// null.
 ncclResult_t rank_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t* comm,
@@ -22,7 +23,10 @@ ncclResult_t rank_created(Runtime& runtime,
                           int rank,
                           const ncclUniqueId& id,
                           bool non_blocking) noexcept;
-ncclResult_t all_created(Runtime& runtime, ncclResult_t result, ncclComm_t* comms, int ranks) noexcept;
+ncclResult_t all_created(Runtime& runtime,
+                         ncclResult_t result,
+                         ncclComm_t* comms,
+                         int ranks) noexcept;
 ncclResult_t split_created(Runtime& runtime,
                            ncclResult_t result,
                            ncclComm_t parent,

@@ -10,7 +10,8 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
     hash ^= (static_cast<uint64_t>(facts.op) << 16 | static_cast<uint64_t>(facts.dtype) << 8 |
              static_cast<uint64_t>(facts.redop)) *
             0xc2b2ae3d27d4eb4full;
-    hash ^= static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
+    hash ^=
+        static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -137,13 +138,22 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
             return plan;
         }
     }
+    const uint64_t scratch_bytes = two_shot_scratch_bytes(layout, shape.ranks);
+    const uint64_t residual_bytes = action.error_feedback == ErrorFeedback::kNone
+                                        ? 0
+                                        : two_shot_residual_bytes(layout, facts.count);
+    const uint64_t needed = shape.committed_bytes + scratch_bytes + residual_bytes;
+    if (config.settings.max_memory_bytes != 0 && needed > config.settings.max_memory_bytes) {
+        plan.reason = std::to_string(needed) + " bytes of residuals and scratch exceed " +
+                      "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
+        return plan;
+    }
     plan.compressed = true;
     plan.algorithm = Algorithm::kTwoShot;
     plan.error_feedback = action.error_feedback;
     plan.start_call = action.start_step;
-    plan.scratch_bytes = two_shot_scratch_bytes(layout, shape.ranks);
-    plan.residual_bytes =
-        plan.error_feedback == ErrorFeedback::kNone ? 0 : two_shot_residual_bytes(layout, facts.count, shape.ranks);
+    plan.scratch_bytes = scratch_bytes;
+    plan.residual_bytes = residual_bytes;
     plan.layout = std::move(layout);
     plan.reason = by_rule;
     return plan;

@@ -1,6 +1,6 @@
 // A plan says what happens to every call with the same facts on one communicator. It is built once,
-// at the first such call, from rank-equal inputs only, and never changes; a call then runs it without
-// asking anything again.
+// at the first such call, from rank-equal inputs only, and never changes; a call then runs it
+// without asking anything again.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct Plan {
     std::string rule;             // the rule that decided; empty when none matched
     std::string reason;           // why compressed, or why native
 
-    KeyStats* stats = nullptr;  // null until the plan is registered with a communicator
+    KeyStats* stats = nullptr;         // null until the plan is registered with a communicator
     KeyStats* native_stats = nullptr;  // for calls of a compressed plan that went native
-    uint64_t calls = 0;         // made so far on this communicator, native ones included
+    uint64_t calls = 0;                // made so far on this communicator, native ones included
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.
@@ -38,8 +38,9 @@ struct PlanShape {
     int ranks = 0;
     Scope scope = Scope::kInterNode;
     int max_ranks_per_node = 1;
-    bool go = false;          // the ranks agreed
-    std::string native_reason;  // when not
+    bool go = false;               // the ranks agreed
+    std::string native_reason;     // when not
+    uint64_t committed_bytes = 0;  // residuals of the plans made before this one
 };
 
 // Pure: no clock, no address, no local state.

@@ -74,8 +74,9 @@ void* open_real(const std::string& path, const void* own_symbol, std::string* tr
         return handle;
     }
     const char* why = handle == nullptr ? dlerror() : "it is slimwire itself";
-    *tried = std::string("libnccl-real.so and libnccl.so.2 are not mapped, and opening libnccl.so.2: ") +
-             (why != nullptr ? why : "failed");
+    *tried =
+        std::string("libnccl-real.so and libnccl.so.2 are not mapped, and opening libnccl.so.2: ") +
+        (why != nullptr ? why : "failed");
     return nullptr;
 }
 
@@ -100,15 +101,17 @@ Result<RealNccl> find_real_nccl(const std::string& path, const void* own_symbol)
     SLIMWIRE_NCCL(GetVersion, query)
 #undef SLIMWIRE_NCCL
     for (const void* required :
-         {reinterpret_cast<const void*>(nccl.GroupStart), reinterpret_cast<const void*>(nccl.GroupEnd),
-          reinterpret_cast<const void*>(nccl.Send), reinterpret_cast<const void*>(nccl.Recv),
+         {reinterpret_cast<const void*>(nccl.GroupStart),
+          reinterpret_cast<const void*>(nccl.GroupEnd), reinterpret_cast<const void*>(nccl.Send),
+          reinterpret_cast<const void*>(nccl.Recv),
           reinterpret_cast<const void*>(nccl.CommInitRank),
           reinterpret_cast<const void*>(nccl.CommDestroy),
           reinterpret_cast<const void*>(nccl.CommUserRank)}) {
         if (required == nullptr) {
-            return Status(Code::kNotFound,
-                          "the libnccl found lacks send/recv or basic functions; NCCL 2.8 or later is "
-                          "needed");
+            return Status(
+                Code::kNotFound,
+                "the libnccl found lacks send/recv or basic functions; NCCL 2.8 or later is "
+                "needed");
         }
     }
     TextRange range{reinterpret_cast<const void*>(nccl.AllReduce)};
@@ -130,7 +133,8 @@ Status nccl_status(const RealNccl& nccl, ncclResult_t result, const char* what) 
     if (result == ncclSuccess || result == ncclInProgress) {
         return {};
     }
-    std::string text = std::string(what) + ": nccl error " + std::to_string(static_cast<int>(result));
+    std::string text =
+        std::string(what) + ": nccl error " + std::to_string(static_cast<int>(result));
     if (nccl.GetErrorString != nullptr) {
         text += std::string(" (") + nccl.GetErrorString(result) + ")";
     }

@@ -34,8 +34,8 @@ struct RealNccl {
 
 // Finds the real library: `path` (SLIMWIRE_NCCL_LIBRARY) when not empty; else libnccl-real.so or
 // libnccl.so.2 if already mapped; else the next definition in the search order; else by opening
-// libnccl.so.2. `own_symbol` is the address of our own ncclAllReduce, so that we never find ourselves.
-// The error says what was tried and which variable helps.
+// libnccl.so.2. `own_symbol` is the address of our own ncclAllReduce, so that we never find
+// ourselves. The error says what was tried and which variable helps.
 Result<RealNccl> find_real_nccl(const std::string& path, const void* own_symbol);
 
 // Text of a failed NCCL call: "what: nccl error 5 (invalid usage)".

@@ -17,7 +17,8 @@ Result<float*> ResidualStore::get(const DeviceApi& api,
     }
     void* buffer = nullptr;
     SLIMWIRE_TRY(cuda_status(api, api.malloc(&buffer, bytes), "residual allocation"));
-    if (Status zeroed = cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+    if (Status zeroed =
+            cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
         !zeroed.ok()) {
         (void)api.free(buffer);
         return zeroed;

@@ -13,8 +13,8 @@
 
 namespace slimwire {
 
-// Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call and the
-// result's address. The address is local knowledge and used for local state only.
+// Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call and
+// the result's address. The address is local knowledge and used for local state only.
 struct TensorKey {
     uint64_t comm_key = 0;
     CallFacts facts;
@@ -32,7 +32,10 @@ TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept;
 class ResidualStore {
   public:
     // The buffer of `key`, made and zeroed on `stream` at first use. Not under stream capture.
-    Result<float*> get(const DeviceApi& api, const TensorKey& key, uint64_t bytes, cudaStream_t stream);
+    Result<float*> get(const DeviceApi& api,
+                       const TensorKey& key,
+                       uint64_t bytes,
+                       cudaStream_t stream);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     [[nodiscard]] uint64_t bytes(uint64_t comm_key) const;

@@ -45,8 +45,7 @@ Runtime* Runtime::create(const void* own_symbol) noexcept {
             } else {
                 made->config_status = config.status();
             }
-            Result<RealNccl> nccl =
-                find_real_nccl(made->config.settings.nccl_library, own_symbol);
+            Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
             if (nccl.ok()) {
                 made->nccl = std::move(nccl).value();
                 // A forked child has none of our threads and no usable device: it only forwards.
@@ -89,8 +88,8 @@ Reporter& Runtime::reporter() {
         info.active = config.active;
         info.nccl_version = version_text(nccl.version);
         info.nccl_path = nccl.path;
-        info.backend = device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator"
-                                                                                        : "cuda";
+        info.backend =
+            device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator" : "cuda";
         reporter_->set_process_info(std::move(info));
         std::atexit([] {
             if (Runtime* runtime = g_runtime.load(std::memory_order_acquire); runtime != nullptr) {

@@ -16,8 +16,8 @@ namespace slimwire {
 
 class Runtime {
   public:
-    // The process's runtime; null in a forked child and when the real NCCL cannot be found (an error
-    // line is then logged once). `own_symbol` as for find_real_nccl.
+    // The process's runtime; null in a forked child and when the real NCCL cannot be found (an
+    // error line is then logged once). `own_symbol` as for find_real_nccl.
     static Runtime* get(const void* own_symbol) noexcept {
         Runtime* runtime = g_runtime.load(std::memory_order_acquire);
         return runtime != nullptr ? runtime : create(own_symbol);
@@ -30,7 +30,8 @@ class Runtime {
     CommRegistry comms;
     ResidualStore residuals;
 
-    // Whether this process takes part in agreements: a rule compresses, or the configuration is wrong.
+    // Whether this process takes part in agreements: a rule compresses, or the configuration is
+    // wrong.
     [[nodiscard]] bool engaged() const noexcept { return config.active || !config_status.ok(); }
 
     // The device table, loaded at the first communicator.
@@ -52,8 +53,8 @@ class Runtime {
     std::unique_ptr<Reporter> reporter_;
 };
 
-// Marks that the calling thread is inside slimwire's own NCCL calls, so that exported functions which
-// the real NCCL calls back forward at once. Restores the former state.
+// Marks that the calling thread is inside slimwire's own NCCL calls, so that exported functions
+// which the real NCCL calls back forward at once. Restores the former state.
 class ReentryGuard {
   public:
     ReentryGuard() noexcept : former_(t_inside) { t_inside = true; }

@@ -20,8 +20,7 @@ uint64_t two_shot_scratch_bytes(const Layout& layout, int ranks) noexcept {
            static_cast<uint64_t>(layout.max_slot_bytes);
 }
 
-uint64_t two_shot_residual_bytes(const Layout& layout, uint64_t count, int ranks) noexcept {
-    (void)ranks;
+uint64_t two_shot_residual_bytes(const Layout& layout, uint64_t count) noexcept {
     uint64_t elems = count;
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
@@ -58,8 +57,8 @@ bool TwoShot::has_exchange(int phase) const noexcept {
 }
 
 char* TwoShot::area(Area which, int slice) const noexcept {
-    const auto slot_area =
-        static_cast<uint64_t>(state_.shape.ranks) * static_cast<uint64_t>(plan_.layout.max_slot_bytes);
+    const auto slot_area = static_cast<uint64_t>(state_.shape.ranks) *
+                           static_cast<uint64_t>(plan_.layout.max_slot_bytes);
     const uint64_t index = static_cast<uint64_t>(which) * buffers(plan_.layout) +
                            static_cast<uint64_t>(slice) % buffers(plan_.layout);
     return static_cast<char*>(state_.scratch) + index * slot_area;
@@ -104,9 +103,8 @@ Status TwoShot::reduce(int slice) {
         args.input_stride = cut.slot_bytes;
         args.count = piece.chunk_count(state_.rank);
         args.inputs = state_.shape.ranks;
-        args.scale = plan_.facts.redop == RedOp::kAvg
-                         ? 1.0f / static_cast<float>(state_.shape.ranks)
-                         : 1.0f;
+        args.scale =
+            plan_.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(state_.shape.ranks) : 1.0f;
         args.params = piece.codec.params;
         args.dtype = plan_.facts.dtype;
         if (args.count > 0) {
@@ -140,7 +138,8 @@ Status TwoShot::kernels(int phase) {
         SLIMWIRE_TRY(encode(phase));
     }
     if (sliced() && phase >= 1) {
-        SLIMWIRE_TRY(cuda_status(api_, api_.stream_wait_event(work_, state_.done[(phase - 1) % 2], 0),
+        SLIMWIRE_TRY(cuda_status(api_,
+                                 api_.stream_wait_event(work_, state_.done[(phase - 1) % 2], 0),
                                  "wait for exchange"));
     }
     if (phase >= 1 && phase <= slices) {
@@ -176,11 +175,11 @@ Status TwoShot::exchange(int phase) {
         for (int step = 1; step < ranks; ++step) {
             const int to = (state_.rank + step) % ranks;
             const int from = (state_.rank + ranks - step) % ranks;
-            SLIMWIRE_TRY(nccl_status(
-                nccl_,
-                nccl_.Send(area(Area::kSend, phase) + static_cast<size_t>(to) * bytes, bytes, ncclUint8,
-                           to, state_.exchange_comm, wire_),
-                "ncclSend of a chunk"));
+            SLIMWIRE_TRY(
+                nccl_status(nccl_,
+                            nccl_.Send(area(Area::kSend, phase) + static_cast<size_t>(to) * bytes,
+                                       bytes, ncclUint8, to, state_.exchange_comm, wire_),
+                            "ncclSend of a chunk"));
             SLIMWIRE_TRY(nccl_status(
                 nccl_,
                 nccl_.Recv(area(Area::kReceive, phase) + static_cast<size_t>(from) * bytes, bytes,
@@ -192,11 +191,11 @@ Status TwoShot::exchange(int phase) {
         const auto bytes =
             static_cast<size_t>(plan_.layout.slices[static_cast<size_t>(phase - 1)].slot_bytes);
         char* gathered = area(Area::kGather, phase - 1);
-        SLIMWIRE_TRY(nccl_status(
-            nccl_,
-            nccl_.AllGather(gathered + static_cast<size_t>(state_.rank) * bytes, gathered, bytes,
-                            ncclUint8, state_.exchange_comm, wire_),
-            "ncclAllGather of the sums"));
+        SLIMWIRE_TRY(
+            nccl_status(nccl_,
+                        nccl_.AllGather(gathered + static_cast<size_t>(state_.rank) * bytes,
+                                        gathered, bytes, ncclUint8, state_.exchange_comm, wire_),
+                        "ncclAllGather of the sums"));
     }
     return {};
 }

@@ -1,11 +1,12 @@
-// Two-shot all-reduce: encode, exchange the chunks all to all, decode-sum-encode the own chunk in one
-// pass, all-gather, decode. Every value is quantised twice whatever the number of ranks, sums are taken
-// in rank order in fp32, and every rank (the owner too) decodes the same bytes.
+// Two-shot all-reduce: encode, exchange the chunks all to all, decode-sum-encode the own chunk in
+// one pass, all-gather, decode. Every value is quantised twice whatever the number of ranks, sums
+// are taken in rank order in fp32, and every rank (the owner too) decodes the same bytes.
 //
-// A large message is cut into slices. Phase p of a call does, on the codec stream, encode(p) and the
-// decode-reduce-encode of slice p-1; in one NCCL group the all-to-all of slice p and the all-gather of
-// slice p-1; then decode(p-2). With several slices the exchanges run on the communicator's exchange
-// stream, so the wire works while the codec does. Wire bytes a rank: 2 (N-1) * total slot bytes.
+// A large message is cut into slices. Phase p of a call does, on the codec stream, encode(p) and
+// the decode-reduce-encode of slice p-1; in one NCCL group the all-to-all of slice p and the
+// all-gather of slice p-1; then decode(p-2). With several slices the exchanges run on the
+// communicator's exchange stream, so the wire works while the codec does. Wire bytes a rank: 2
+// (N-1) * total slot bytes.
 #pragma once
 
 #include "codecs/base/device.h"
@@ -18,14 +19,15 @@ namespace slimwire {
 [[nodiscard]] uint64_t two_shot_wire_bytes(const Layout& layout, int ranks) noexcept;
 [[nodiscard]] uint64_t two_shot_scratch_bytes(const Layout& layout, int ranks) noexcept;
 // Worker residual of the whole message, then the server residual of this rank's chunks; fp32.
-[[nodiscard]] uint64_t two_shot_residual_bytes(const Layout& layout, uint64_t count, int ranks) noexcept;
+[[nodiscard]] uint64_t two_shot_residual_bytes(const Layout& layout, uint64_t count) noexcept;
 
-// One call under way. Phases must be run in order: for each, kernels(), then exchange() inside a real
-// NCCL group, then finish() after that group was closed.
+// One call under way. Phases must be run in order: for each, kernels(), then exchange() inside a
+// real NCCL group, then finish() after that group was closed.
 class TwoShot {
   public:
-    // `work` is the stream of the codec; scratch and streams of `state` must be prepared. `residual` is
-    // null or two_shot_residual_bytes() of device memory; `scalar` null unless a pre-multiplied sum.
+    // `work` is the stream of the codec; scratch and streams of `state` must be prepared.
+    // `residual` is null or two_shot_residual_bytes() of device memory; `scalar` null unless a
+    // pre-multiplied sum.
     TwoShot(const DeviceApi& api,
             const RealNccl& nccl,
             const CommState& state,

@@ -14,7 +14,8 @@ Status cuda_status(const DeviceApi& api, cudaError_t error, const char* what) {
     if (error == cudaSuccess) {
         return {};
     }
-    std::string text = std::string(what) + ": cuda error " + std::to_string(static_cast<int>(error));
+    std::string text =
+        std::string(what) + ": cuda error " + std::to_string(static_cast<int>(error));
     if (api.get_error_string != nullptr) {
         text += std::string(" (") + api.get_error_string(error) + ")";
     }

@@ -1,5 +1,6 @@
-// The table through which slimwire reaches a device: static cudart, or the emulator's functions when
-// the emulator is mapped into the process. One libslimwire.so serves both; only kernels differ.
+// The table through which slimwire reaches a device: static cudart, or the emulator's functions
+// when the emulator is mapped into the process. One libslimwire.so serves both; only kernels
+// differ.
 //
 // Who fills it: collectives/backend.cpp, once, at the first communicator. Who uses it: everything
 // that touches streams, events or device memory. All members have the CUDA Runtime's meaning and
@@ -15,38 +16,38 @@
 namespace slimwire {
 
 // X(member, cuda function): signatures are taken from the header, never typed twice.
-#define SLIMWIRE_DEVICE_FUNCTIONS(X)                          \
-    X(get_device, cudaGetDevice)                              \
-    X(set_device, cudaSetDevice)                              \
-    X(get_device_count, cudaGetDeviceCount)                   \
-    X(device_get_attribute, cudaDeviceGetAttribute)           \
-    X(malloc, cudaMalloc)                                     \
-    X(free, cudaFree)                                         \
-    X(malloc_async, cudaMallocAsync)                          \
-    X(free_async, cudaFreeAsync)                              \
-    X(host_alloc, cudaHostAlloc)                              \
-    X(free_host, cudaFreeHost)                                \
-    X(memcpy_async, cudaMemcpyAsync)                          \
-    X(memset_async, cudaMemsetAsync)                          \
-    X(pointer_get_attributes, cudaPointerGetAttributes)       \
-    X(stream_create_with_flags, cudaStreamCreateWithFlags)    \
+#define SLIMWIRE_DEVICE_FUNCTIONS(X)                             \
+    X(get_device, cudaGetDevice)                                 \
+    X(set_device, cudaSetDevice)                                 \
+    X(get_device_count, cudaGetDeviceCount)                      \
+    X(device_get_attribute, cudaDeviceGetAttribute)              \
+    X(malloc, cudaMalloc)                                        \
+    X(free, cudaFree)                                            \
+    X(malloc_async, cudaMallocAsync)                             \
+    X(free_async, cudaFreeAsync)                                 \
+    X(host_alloc, cudaHostAlloc)                                 \
+    X(free_host, cudaFreeHost)                                   \
+    X(memcpy_async, cudaMemcpyAsync)                             \
+    X(memset_async, cudaMemsetAsync)                             \
+    X(pointer_get_attributes, cudaPointerGetAttributes)          \
+    X(stream_create_with_flags, cudaStreamCreateWithFlags)       \
     X(stream_create_with_priority, cudaStreamCreateWithPriority) \
-    X(stream_destroy, cudaStreamDestroy)                      \
-    X(stream_synchronize, cudaStreamSynchronize)              \
-    X(stream_query, cudaStreamQuery)                          \
-    X(stream_wait_event, cudaStreamWaitEvent)                 \
-    X(stream_is_capturing, cudaStreamIsCapturing)             \
-    X(event_create_with_flags, cudaEventCreateWithFlags)      \
-    X(event_record, cudaEventRecord)                          \
-    X(event_query, cudaEventQuery)                            \
-    X(event_synchronize, cudaEventSynchronize)                \
-    X(event_elapsed_time, cudaEventElapsedTime)               \
-    X(event_destroy, cudaEventDestroy)                        \
-    X(launch_host_func, cudaLaunchHostFunc)                   \
-    X(get_error_string, cudaGetErrorString)                   \
-    X(get_last_error, cudaGetLastError)                       \
-    X(runtime_get_version, cudaRuntimeGetVersion)             \
-    X(driver_get_version, cudaDriverGetVersion)               \
+    X(stream_destroy, cudaStreamDestroy)                         \
+    X(stream_synchronize, cudaStreamSynchronize)                 \
+    X(stream_query, cudaStreamQuery)                             \
+    X(stream_wait_event, cudaStreamWaitEvent)                    \
+    X(stream_is_capturing, cudaStreamIsCapturing)                \
+    X(event_create_with_flags, cudaEventCreateWithFlags)         \
+    X(event_record, cudaEventRecord)                             \
+    X(event_query, cudaEventQuery)                               \
+    X(event_synchronize, cudaEventSynchronize)                   \
+    X(event_elapsed_time, cudaEventElapsedTime)                  \
+    X(event_destroy, cudaEventDestroy)                           \
+    X(launch_host_func, cudaLaunchHostFunc)                      \
+    X(get_error_string, cudaGetErrorString)                      \
+    X(get_last_error, cudaGetLastError)                          \
+    X(runtime_get_version, cudaRuntimeGetVersion)                \
+    X(driver_get_version, cudaDriverGetVersion)                  \
     X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode)
 
 struct EmulatorApi;

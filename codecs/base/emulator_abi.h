@@ -15,11 +15,14 @@ inline constexpr uint32_t kEmulatorAbiVersion = 1;
 struct EmulatorApi {
     size_t size;  // sizeof(EmulatorApi) of the library that fills it
 
-    // Enqueues body(copy) on `stream`; the `bytes` bytes at `args` are copied at once (at most 4096),
-    // so a captured launch replays with them. `name` must outlive the process (error texts, reports).
-    // Order and errors are those of a kernel launch on that stream.
-    cudaError_t (*launch)(cudaStream_t stream, void (*body)(const void*), const void* args,
-                          size_t bytes, const char* name);
+    // Enqueues body(copy) on `stream`; the `bytes` bytes at `args` are copied at once (at most
+    // 4096), so a captured launch replays with them. `name` must outlive the process (error texts,
+    // reports). Order and errors are those of a kernel launch on that stream.
+    cudaError_t (*launch)(cudaStream_t stream,
+                          void (*body)(const void*),
+                          const void* args,
+                          size_t bytes,
+                          const char* name);
 
     // The mapping through which emulator-side code may read and write the memory behind a device
     // pointer (any inner address). Returns `pointer` itself when it is not device memory.

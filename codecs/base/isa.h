@@ -1,7 +1,7 @@
 // Which instruction set the host bodies of the codecs use. Chosen once, at first use, from what the
 // processor offers; every choice gives the same bytes (asserted by tests/codecs).
-// Callers: whoever reads SLIMWIRE_CODEC_ISA, tests, benchmarks. Thread contract: any thread; forcing
-// while operations run is safe, each operation takes the choice at its start.
+// Callers: whoever reads SLIMWIRE_CODEC_ISA, tests, benchmarks. Thread contract: any thread;
+// forcing while operations run is safe, each operation takes the choice at its start.
 #pragma once
 
 #include <cstdint>

@@ -76,12 +76,12 @@ class [[nodiscard]] Result {
 }  // namespace slimwire
 
 // Returns the Status of `expression` from the enclosing function unless it is ok.
-#define SLIMWIRE_TRY(expression)                          \
-    do {                                                  \
+#define SLIMWIRE_TRY(expression)                            \
+    do {                                                    \
         ::slimwire::Status slimwire_status_ = (expression); \
-        if (!slimwire_status_.ok()) {                     \
-            return slimwire_status_;                      \
-        }                                                 \
+        if (!slimwire_status_.ok()) {                       \
+            return slimwire_status_;                        \
+        }                                                   \
     } while (false)
 
 #define SLIMWIRE_CONCAT_INNER(a, b) a##b

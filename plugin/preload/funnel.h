@@ -1,6 +1,6 @@
-// The one funnel between the exported functions and collectives/: is slimwire up, is the caller NCCL
-// itself, is there a real function to forward to. Everything here is inlined into the entry points;
-// a call that is not ours costs a load, a few compares and an indirect call.
+// The one funnel between the exported functions and collectives/: is slimwire up, is the caller
+// NCCL itself, is there a real function to forward to. Everything here is inlined into the entry
+// points; a call that is not ours costs a load, a few compares and an indirect call.
 #pragma once
 
 #include <nccl.h>
@@ -21,7 +21,8 @@ inline Runtime* runtime() noexcept {
 // Result of a call that has no real function behind it.
 inline ncclResult_t missing() noexcept {
     Runtime::last_error() =
-        "slimwire: the real NCCL was not found, or it lacks this function; set SLIMWIRE_NCCL_LIBRARY to "
+        "slimwire: the real NCCL was not found, or it lacks this function; set "
+        "SLIMWIRE_NCCL_LIBRARY to "
         "the path of libnccl.so.2 and see `slimwire doctor`";
     return ncclSystemError;
 }
@@ -45,12 +46,12 @@ inline bool ours(const Runtime* runtime, const void* caller) noexcept {
 
 // First lines of every entry point: gets the runtime into `rt`, and forwards `name(args...)` unless
 // slimwire has a say.
-#define SLIMWIRE_ENTER(name, ...)                                                      \
-    ::slimwire::Runtime* const rt = ::slimwire::preload::runtime();                    \
-    if (rt == nullptr) {                                                               \
-        return ::slimwire::preload::missing();                                         \
-    }                                                                                  \
-    if (!::slimwire::preload::ours(rt, __builtin_return_address(0))) {                 \
-        return rt->nccl.name != nullptr ? rt->nccl.name(__VA_ARGS__)                   \
-                                        : ::slimwire::preload::missing();              \
+#define SLIMWIRE_ENTER(name, ...)                                         \
+    ::slimwire::Runtime* const rt = ::slimwire::preload::runtime();       \
+    if (rt == nullptr) {                                                  \
+        return ::slimwire::preload::missing();                            \
+    }                                                                     \
+    if (!::slimwire::preload::ours(rt, __builtin_return_address(0))) {    \
+        return rt->nccl.name != nullptr ? rt->nccl.name(__VA_ARGS__)      \
+                                        : ::slimwire::preload::missing(); \
     }

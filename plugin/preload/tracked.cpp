@@ -1,5 +1,6 @@
 // Exported NCCL functions that slimwire follows: groups, communicators coming and going, operators
-// made by the program, error texts. Each calls the real function once and tells collectives/ about it.
+// made by the program, error texts. Each calls the real function once and tells collectives/ about
+// it.
 #include <cstdlib>
 #include <cstring>
 
@@ -88,16 +89,20 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId,
     return rank_created(*rt, result, comm, nranks, rank, commId, non_blocking(nullptr));
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
-                                    ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(
+    ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config) {
     SLIMWIRE_ENTER(CommInitRankConfig, comm, nranks, commId, rank, config)
     const ncclResult_t result =
         forward(rt->nccl.CommInitRankConfig, comm, nranks, commId, rank, config);
     return rank_created(*rt, result, comm, nranks, rank, commId, non_blocking(config));
 }
 
-ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
-                                      ncclUniqueId* commIds, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm,
+                                      int nranks,
+                                      int myrank,
+                                      int nId,
+                                      ncclUniqueId* commIds,
+                                      ncclConfig_t* config) {
     SLIMWIRE_ENTER(CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config)
     const ncclResult_t result =
         forward(rt->nccl.CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
@@ -110,18 +115,23 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
     return all_created(*rt, result, comm, ndev);
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
-                           ncclConfig_t* config) {
+ncclResult_t ncclCommSplit(
+    ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
     SLIMWIRE_ENTER(CommSplit, comm, color, key, newcomm, config)
     const ncclResult_t result = forward(rt->nccl.CommSplit, comm, color, key, newcomm, config);
     return split_created(*rt, result, comm, newcomm, non_blocking(config));
 }
 
-ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
-                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
-    SLIMWIRE_ENTER(CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags)
-    const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList, excludeRanksCount,
-                                        newcomm, config, shrinkFlags);
+ncclResult_t ncclCommShrink(ncclComm_t comm,
+                            int* excludeRanksList,
+                            int excludeRanksCount,
+                            ncclComm_t* newcomm,
+                            ncclConfig_t* config,
+                            int shrinkFlags) {
+    SLIMWIRE_ENTER(CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config,
+                   shrinkFlags)
+    const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList,
+                                        excludeRanksCount, newcomm, config, shrinkFlags);
     return native_created(*rt, result, newcomm, "made by ncclCommShrink");
 }
 
@@ -168,14 +178,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
 
 const char* ncclGetLastError(ncclComm_t comm) {
     Runtime* const rt = runtime();
-    if (rt == nullptr || (ours(rt, __builtin_return_address(0)) && !Runtime::last_error().empty())) {
+    if (rt == nullptr ||
+        (ours(rt, __builtin_return_address(0)) && !Runtime::last_error().empty())) {
         return Runtime::last_error().c_str();
     }
     return rt->nccl.GetLastError != nullptr ? rt->nccl.GetLastError(comm) : "";
 }
 
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
-                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
+                                      void* scalar,
+                                      ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence,
+                                      ncclComm_t comm) {
     SLIMWIRE_ENTER(RedOpCreatePreMulSum, op, scalar, datatype, residence, comm)
     const ncclResult_t result =
         forward(rt->nccl.RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);

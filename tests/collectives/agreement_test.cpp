@@ -1,5 +1,5 @@
-// The agreement between ranks: the id's tail, the decision, and the exchange over sockets with ranks
-// that differ in every way they can.
+// The agreement between ranks: the id's tail, the decision, and the exchange over sockets with
+// ranks that differ in every way they can.
 #include "collectives/agreement.h"
 
 #include <arpa/inet.h>
@@ -86,7 +86,8 @@ TEST(Decide, ranks_with_different_policies) {
 TEST(Decide, one_rank_without_slimwire) {
     const Agreement answer = decide({hello_of(0, 3), hello_of(2, 3)}, 3, 5000000);
     EXPECT_EQ(answer.verdict, Verdict::kNative);
-    EXPECT_NE(answer.text.find("rank 1 did not answer in 5000 ms"), std::string::npos) << answer.text;
+    EXPECT_NE(answer.text.find("rank 1 did not answer in 5000 ms"), std::string::npos)
+        << answer.text;
 }
 
 TEST(Decide, AWrongPolicyReachesAllEvenWhenARankIsMissing) {
@@ -178,8 +179,8 @@ TEST(Exchange, StrangersAndWrongTokensAreDropped) {
     AgreementAddress wrong = address;
     wrong.token ^= 1;
     EXPECT_FALSE(say(wrong, hello_of(0, 1)).ok());
-    for (const std::string& garbage : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(5000, 'x'),
-                                       std::string(80, '\0')}) {
+    for (const std::string& garbage :
+         {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(5000, 'x'), std::string(80, '\0')}) {
         const int stranger = socket(AF_INET, SOCK_STREAM, 0);
         sockaddr_in target{};
         target.sin_family = AF_INET;

@@ -30,11 +30,11 @@ void expect_sound(const Layout& layout,
             EXPECT_EQ(piece.slot_offset % 16, 0);
             EXPECT_GE(piece.slot_offset, end_of_piece);
             EXPECT_EQ(piece.chunk_elems % piece.codec.granule(dtype), 0);
-            end_of_piece =
-                piece.slot_offset + piece.codec.encoded_bytes(dtype, piece.chunk_elems);
+            end_of_piece = piece.slot_offset + piece.codec.encoded_bytes(dtype, piece.chunk_elems);
             for (int rank = 0; rank < ranks; ++rank) {
                 for (int64_t i = 0; i < piece.chunk_count(rank); ++i) {
-                    ++owners[piece.offset_elems + static_cast<uint64_t>(piece.chunk_begin(rank) + i)];
+                    ++owners[piece.offset_elems +
+                             static_cast<uint64_t>(piece.chunk_begin(rank) + i)];
                 }
             }
             EXPECT_EQ(piece.chunk_begin(ranks), piece.count);
@@ -77,7 +77,8 @@ TEST(Layout, NothingForNothing) {
 
 // The formula of collectives/FORMAT.md, literally: a change here is a new wire version.
 TEST(Layout, GoldenNumbers) {
-    const Layout layout = make_layout({{0, 1000000, codec("int4:block=64")}}, DType::kFloat32, 4, 0);
+    const Layout layout =
+        make_layout({{0, 1000000, codec("int4:block=64")}}, DType::kFloat32, 4, 0);
     ASSERT_EQ(layout.slices.size(), 1u);
     const Piece& piece = layout.slices[0].pieces[0];
     EXPECT_EQ(piece.chunk_elems, 250048);  // ceil(1e6 / 4) rounded up to 64

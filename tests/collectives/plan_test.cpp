@@ -75,7 +75,8 @@ TEST(Plan, SaysWhyACallStaysNative) {
     for (const NativeCase& one : cases) {
         const Plan plan = make_plan(one.facts, one.shape, int4_config());
         EXPECT_FALSE(plan.compressed) << one.name;
-        EXPECT_NE(plan.reason.find(one.reason), std::string::npos) << one.name << ": " << plan.reason;
+        EXPECT_NE(plan.reason.find(one.reason), std::string::npos)
+            << one.name << ": " << plan.reason;
     }
 }
 
@@ -105,6 +106,19 @@ TEST(Plan, FlatTwoShotIsRefusedWhereNodesHoldManyRanks) {
     EXPECT_NE(plan.reason.find("out of a node"), std::string::npos) << plan.reason;
     shape.scope = Scope::kIntraNode;
     EXPECT_TRUE(make_plan(sum_of(1 << 22), shape, int8).compressed);
+}
+
+TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
+    Config config = int4_config();
+    const Plan free = make_plan(sum_of(1 << 20), shape_of(4), config);
+    config.settings.max_memory_bytes = free.scratch_bytes + free.residual_bytes;
+    EXPECT_TRUE(make_plan(sum_of(1 << 20), shape_of(4), config).compressed);
+    PlanShape later = shape_of(4);
+    later.committed_bytes = 1;
+    const Plan refused = make_plan(sum_of(1 << 20), later, config);
+    EXPECT_FALSE(refused.compressed);
+    EXPECT_NE(refused.reason.find("exceed SLIMWIRE_MAX_MEMORY"), std::string::npos)
+        << refused.reason;
 }
 
 TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
