@@ -28,8 +28,10 @@ struct BlockIntLayout {
     int64_t bytes;
 };
 
-[[nodiscard]] constexpr BlockIntLayout block_int_layout(int bits, uint16_t block,
-                                                        ScaleType scale_type, int64_t count) {
+[[nodiscard]] constexpr BlockIntLayout block_int_layout(int bits,
+                                                        uint16_t block,
+                                                        ScaleType scale_type,
+                                                        int64_t count) {
     const int64_t blocks = (count + block - 1) / block;
     const int64_t codes_bytes = blocks * (int64_t{block} * bits / 8);
     return {blocks, codes_bytes,
@@ -41,7 +43,9 @@ struct BlockIntLayout {
 }
 
 // Everything a member's descriptor needs, from its width, default block and host kernels.
-template <int kBits, uint16_t kDefaultBlock, BlockIntKernels HostTable::*kKernels,
+template <int kBits,
+          uint16_t kDefaultBlock,
+          BlockIntKernels HostTable::*kKernels,
           const char* const* kName>
 struct BlockInt {
     static constexpr CodecParams kDefaults = {.block = kDefaultBlock, .bits = kBits};

@@ -1,6 +1,7 @@
-// The family of casts: bf16, fp16. Each element becomes one 16-bit float, nearest even; finite values
-// beyond the target's range saturate, non-finite ones stay non-finite. Layout and numerics: FORMAT.md.
-// Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this family.
+// The family of casts: bf16, fp16. Each element becomes one 16-bit float, nearest even; finite
+// values beyond the target's range saturate, non-finite ones stay non-finite. Layout and numerics:
+// FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this
+// family.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// The two 16-bit float formats, one value at a time, exact both ways. For code outside the hot loops
-// (arguments read once, tools, tests); the lanes in codecs/host convert sixteen at a time.
+// The two 16-bit float formats, one value at a time, exact both ways. For code outside the hot
+// loops (arguments read once, tools, tests); the lanes in codecs/host convert sixteen at a time.
 #pragma once
 
 #include <bit>

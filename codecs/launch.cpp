@@ -21,8 +21,12 @@ void run_launch(const void* copy) {
 }
 
 template <class Args>
-Status put(const DeviceApi& api, const CodecSpec& spec, void (*host)(const Args&),
-           cudaError_t (*kernel)(const Args&, cudaStream_t), const Args& args, cudaStream_t stream,
+Status put(const DeviceApi& api,
+           const CodecSpec& spec,
+           void (*host)(const Args&),
+           cudaError_t (*kernel)(const Args&, cudaStream_t),
+           const Args& args,
+           cudaStream_t stream,
            const char* what) {
     if (api.emulator != nullptr) {
         const Launch<Args> launch{host, args};
@@ -41,17 +45,23 @@ Status put(const DeviceApi& api, const CodecSpec& spec, void (*host)(const Args&
 
 }  // namespace
 
-Status enqueue(const DeviceApi& api, const CodecSpec& spec, const EncodeArgs& args,
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const EncodeArgs& args,
                cudaStream_t stream) {
     return put(api, spec, spec.codec->host.encode, spec.codec->cuda.encode, args, stream, "encode");
 }
 
-Status enqueue(const DeviceApi& api, const CodecSpec& spec, const DecodeArgs& args,
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const DecodeArgs& args,
                cudaStream_t stream) {
     return put(api, spec, spec.codec->host.decode, spec.codec->cuda.decode, args, stream, "decode");
 }
 
-Status enqueue(const DeviceApi& api, const CodecSpec& spec, const DecodeReduceEncodeArgs& args,
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const DecodeReduceEncodeArgs& args,
                cudaStream_t stream) {
     return put(api, spec, spec.codec->host.decode_reduce_encode,
                spec.codec->cuda.decode_reduce_encode, args, stream, "decode_reduce_encode");

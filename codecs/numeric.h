@@ -30,7 +30,9 @@ inline constexpr uint32_t kMinScaleBits = 0x00800000u;
 inline constexpr uint32_t kNanScaleBits = kNanFloat32;
 
 // Largest code of a `bits` wide block integer: 127, 31, 7, 1.
-constexpr int largest_code(int bits) { return (1 << (bits - 1)) - 1; }
+constexpr int largest_code(int bits) {
+    return (1 << (bits - 1)) - 1;
+}
 
 // fp32 bits of the largest bf16 value s such that largest_code * s is finite, the cap of scales of
 // either type. With q = 2^k - 1: max / q = 2^(128-k) * 2^k / (2^k - 1), whose significand is the

@@ -2,9 +2,9 @@
 #include <array>
 #include <vector>
 
+#include "codec_list.h"  // generated: SLIMWIRE_CODECS(X)
 #include "codecs/codec.h"
 #include "codecs/spec.h"
-#include "codec_list.h"  // generated: SLIMWIRE_CODECS(X)
 
 namespace slimwire {
 
@@ -28,8 +28,8 @@ const CodecDescriptor* const* codec_table(size_t* count) noexcept {
 Result<CodecSpec> parse_codec(std::string_view text) {
     const size_t colon = text.find(':');
     const std::string_view name = trimmed(text.substr(0, colon));
-    const std::string_view keys = colon == std::string_view::npos ? std::string_view{}
-                                                                  : text.substr(colon + 1);
+    const std::string_view keys =
+        colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
     for (const CodecDescriptor* codec : kCodecs) {
         if (name == codec->name) {
             CodecSpec spec{.codec = codec, .params = {}};

@@ -38,8 +38,8 @@ bool set_scale(std::string_view value, CodecParams* params) {
     if (value != "bf16" && value != "fp32") {
         return false;
     }
-    params->scale_type = static_cast<uint8_t>(value == "bf16" ? ScaleType::kBfloat16
-                                                              : ScaleType::kFloat32);
+    params->scale_type =
+        static_cast<uint8_t>(value == "bf16" ? ScaleType::kBfloat16 : ScaleType::kFloat32);
     return true;
 }
 
@@ -79,8 +79,7 @@ constinit const SpecKey spec_key_scale = {
         return std::string(bf16 ? "bf16" : "fp32");
     }};
 constinit const SpecKey spec_key_rounding = {
-    "rounding", "nearest", set_rounding,
-    [](const CodecParams&) { return std::string("nearest"); }};
+    "rounding", "nearest", set_rounding, [](const CodecParams&) { return std::string("nearest"); }};
 
 std::string_view trimmed(std::string_view text) noexcept {
     const size_t begin = text.find_first_not_of(" \t");
@@ -103,8 +102,11 @@ std::string_view nearest_word(std::string_view text, std::span<const std::string
     return best;
 }
 
-Status parse_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
-                       const CodecParams& defaults, std::string_view text, CodecParams* params) {
+Status parse_spec_keys(const char* codec,
+                       std::span<const SpecKey* const> keys,
+                       const CodecParams& defaults,
+                       std::string_view text,
+                       CodecParams* params) {
     const std::string where = "codec " + std::string(codec) + ": ";
     CodecParams result = defaults;
     std::vector<const SpecKey*> seen;
@@ -149,8 +151,10 @@ Status parse_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
     return {};
 }
 
-std::string print_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
-                            const CodecParams& defaults, const CodecParams& params) {
+std::string print_spec_keys(const char* codec,
+                            std::span<const SpecKey* const> keys,
+                            const CodecParams& defaults,
+                            const CodecParams& params) {
     std::string text = codec;
     char separator = ':';
     for (const SpecKey* key : keys) {

@@ -1,6 +1,7 @@
-// The one grammar of codec specifications, "name:key=value,key=value", for all codecs. A codec states
-// its parameters as a table of SpecKey; reading, printing, the help line and every error text follow
-// from it. Spaces around names, keys and values are ignored. Called at start-up and by tools, not hot.
+// The one grammar of codec specifications, "name:key=value,key=value", for all codecs. A codec
+// states its parameters as a table of SpecKey; reading, printing, the help line and every error
+// text follow from it. Spaces around names, keys and values are ignored. Called at start-up and by
+// tools, not hot.
 #pragma once
 
 #include <span>
@@ -25,14 +26,19 @@ extern const SpecKey spec_key_block;
 extern const SpecKey spec_key_scale;
 extern const SpecKey spec_key_rounding;
 
-// Parses "key=value,..." over `defaults`. Unknown, repeated, empty and refused parameters are errors
-// that name the codec, the parameter and what is accepted; `params` then stays as it was.
-Status parse_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
-                       const CodecParams& defaults, std::string_view text, CodecParams* params);
+// Parses "key=value,..." over `defaults`. Unknown, repeated, empty and refused parameters are
+// errors that name the codec, the parameter and what is accepted; `params` then stays as it was.
+Status parse_spec_keys(const char* codec,
+                       std::span<const SpecKey* const> keys,
+                       const CodecParams& defaults,
+                       std::string_view text,
+                       CodecParams* params);
 
 // Name and the parameters that differ from `defaults`, in the order of `keys`.
-std::string print_spec_keys(const char* codec, std::span<const SpecKey* const> keys,
-                            const CodecParams& defaults, const CodecParams& params);
+std::string print_spec_keys(const char* codec,
+                            std::span<const SpecKey* const> keys,
+                            const CodecParams& defaults,
+                            const CodecParams& params);
 
 // `text` without spaces and tabs at its ends.
 [[nodiscard]] std::string_view trimmed(std::string_view text) noexcept;

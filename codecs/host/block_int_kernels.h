@@ -1,5 +1,5 @@
-// Block integers on the host: encode, decode, decode-reduce-encode of one chunk, tile by tile so that
-// everything between two memory accesses stays in the first-level cache. Layout and rules:
+// Block integers on the host: encode, decode, decode-reduce-encode of one chunk, tile by tile so
+// that everything between two memory accesses stays in the first-level cache. Layout and rules:
 // codecs/FORMAT.md. Included by kernels.cpp inside its anonymous namespace.
 
 constexpr int64_t kTileElems = 2048;  // the largest block; a multiple of every block
@@ -45,8 +45,8 @@ SLIMWIRE_LANES void choose_scales(Tile& tile, int64_t blocks, bool scale_is_floa
     const Words zero = broadcast_bits(0);
     for (int64_t b = 0; b < blocks; b += kLanes) {
         const Words magnitude = load_words(tile.magnitude + b);
-        Words scale = as_words(divide(as_floats(magnitude),
-                                      broadcast(static_cast<float>(largest_code(kBits)))));
+        Words scale = as_words(
+            divide(as_floats(magnitude), broadcast(static_cast<float>(largest_code(kBits)))));
         if (!scale_is_float32) {  // up to the next bf16
             scale = bit_and(add(scale, broadcast_bits(0xFFFF)), broadcast_bits(0xFFFF0000u));
         }
@@ -83,8 +83,8 @@ SLIMWIRE_LANES uint32_t get_scale(const uint8_t* scales, int64_t b, bool scale_i
 
 // Codes, scales and the new residual of one block whose p stands at `values`.
 template <int kBits, bool kResidual>
-SLIMWIRE_LANES void encode_block(const Tile& tile, int64_t b, int64_t block, uint8_t* codes,
-                                 float* residual, int64_t count) {
+SLIMWIRE_LANES void encode_block(
+    const Tile& tile, int64_t b, int64_t block, uint8_t* codes, float* residual, int64_t count) {
     constexpr int64_t kStep = kLanes * kBits / 8;
     const int64_t begin = b * block;
     if (tile.magnitude[b] >= kInfinityBits) {  // poison: the scale says it all
@@ -111,8 +111,12 @@ SLIMWIRE_LANES void encode_block(const Tile& tile, int64_t b, int64_t block, uin
 
 // Encodes up to kTileElems elements from `source`, whose indices start at 0.
 template <int kBits, bool kResidual, class Source>
-SLIMWIRE_LANES void encode_tile(Tile& tile, const Source& source, int64_t count,
-                                const BlockIntShape& shape, uint8_t* codes, uint8_t* scales,
+SLIMWIRE_LANES void encode_tile(Tile& tile,
+                                const Source& source,
+                                int64_t count,
+                                const BlockIntShape& shape,
+                                uint8_t* codes,
+                                uint8_t* scales,
                                 float* residual) {
     const int64_t block = shape.block;
     const int64_t blocks = whole_blocks(count, block);
@@ -127,8 +131,11 @@ SLIMWIRE_LANES void encode_tile(Tile& tile, const Source& source, int64_t count,
 
 // Decodes `count` elements into `sink`, whose indices start at 0.
 template <int kBits, class Sink>
-SLIMWIRE_LANES void decode_blocks(const uint8_t* codes, const uint8_t* scales, int64_t count,
-                                  const BlockIntShape& shape, const Sink& sink) {
+SLIMWIRE_LANES void decode_blocks(const uint8_t* codes,
+                                  const uint8_t* scales,
+                                  int64_t count,
+                                  const BlockIntShape& shape,
+                                  const Sink& sink) {
     constexpr int64_t kStep = kLanes * kBits / 8;
     const int64_t block = shape.block;
     for (int64_t begin = 0, b = 0; begin < count; begin += block, ++b) {

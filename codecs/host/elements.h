@@ -47,7 +47,9 @@ SLIMWIRE_LANES void store_some(uint8_t* to, Floats x, int64_t count) {
     __builtin_memcpy(to, buffer, static_cast<size_t>(count) * Element::kBytes);
 }
 
-SLIMWIRE_LANES uint8_t* bytes_of(float* p) { return reinterpret_cast<uint8_t*>(p); }
+SLIMWIRE_LANES uint8_t* bytes_of(float* p) {
+    return reinterpret_cast<uint8_t*>(p);
+}
 SLIMWIRE_LANES const uint8_t* bytes_of(const float* p) {
     return reinterpret_cast<const uint8_t*>(p);
 }

@@ -1,6 +1,6 @@
 // The floating-point environment of a host operation: round to nearest, denormals kept, exceptions
-// masked, whatever the thread that runs it was set to (frameworks flush denormals, some programs trap
-// on invalid operations). Restored on destruction. Built on the stack of each host operation.
+// masked, whatever the thread that runs it was set to (frameworks flush denormals, some programs
+// trap on invalid operations). Restored on destruction. Built on the stack of each host operation.
 #pragma once
 
 #if defined(__x86_64__)
@@ -17,8 +17,12 @@ class FloatEnvironment {
     FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
 #if defined(__x86_64__)
-    FloatEnvironment() noexcept : saved_(_mm_getcsr()) { _mm_setcsr(kDefault); }
-    ~FloatEnvironment() { _mm_setcsr(saved_); }
+    FloatEnvironment() noexcept : saved_(_mm_getcsr()) {
+        _mm_setcsr(kDefault);
+    }
+    ~FloatEnvironment() {
+        _mm_setcsr(saved_);
+    }
 
   private:
     static constexpr unsigned kDefault = 0x1F80;  // all masked, nearest, no flushing
@@ -28,7 +32,9 @@ class FloatEnvironment {
         asm volatile("mrs %0, fpcr" : "=r"(saved_));
         asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
     }
-    ~FloatEnvironment() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
+    ~FloatEnvironment() {
+        asm volatile("msr fpcr, %0" : : "r"(saved_));
+    }
 
   private:
     uint64_t saved_;

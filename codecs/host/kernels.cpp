@@ -1,6 +1,6 @@
-// The host bodies for one instruction set; compiled once per set, with its flags and SLIMWIRE_LANES_*
-// chosen by codecs/meson.build. Everything but the table is local to this object (see table.h), hence
-// no standard header beyond integer types.
+// The host bodies for one instruction set; compiled once per set, with its flags and
+// SLIMWIRE_LANES_* chosen by codecs/meson.build. Everything but the table is local to this object
+// (see table.h), hence no standard header beyond integer types.
 #include "codecs/host/table.h"
 
 #include <stddef.h>
@@ -33,7 +33,7 @@ namespace {
 }  // namespace
 
 const HostTable SLIMWIRE_TABLE = {
-    BlockInt<8>::kKernels, BlockInt<4>::kKernels, BlockInt<2>::kKernels,
+    BlockInt<8>::kKernels,    BlockInt<4>::kKernels,   BlockInt<2>::kKernels,
     Cast<Bfloat16>::kKernels, Cast<Float16>::kKernels,
 };
 

@@ -1,8 +1,6 @@
 // Sixteen fp32 lanes on AVX2, FMA and F16C, as two registers. The same functions as lanes_scalar.h,
 // which says what each one means.
 
-
-
 #define SLIMWIRE_LANES [[gnu::always_inline]] static inline
 
 struct Floats {
@@ -12,7 +10,9 @@ struct Words {
     __m256i lo, hi;
 };
 
-SLIMWIRE_LANES Floats broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+SLIMWIRE_LANES Floats broadcast(float x) {
+    return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
 SLIMWIRE_LANES Words broadcast_bits(uint32_t x) {
     return {_mm256_set1_epi32(static_cast<int>(x)), _mm256_set1_epi32(static_cast<int>(x))};
 }
@@ -75,8 +75,8 @@ SLIMWIRE_LANES void store_float16(void* to, Floats x) {
     constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     const __m256i half =
         _mm256_set_m128i(_mm256_cvtps_ph(x.hi, kRounding), _mm256_cvtps_ph(x.lo, kRounding));
-    const __m256i nan = _mm256_permute4x64_epi64(
-        _mm256_packs_epi32(is_nan(x.lo), is_nan(x.hi)), 0xD8);
+    const __m256i nan =
+        _mm256_permute4x64_epi64(_mm256_packs_epi32(is_nan(x.lo), is_nan(x.hi)), 0xD8);
     _mm256_storeu_si256(static_cast<__m256i*>(to),
                         _mm256_blendv_epi8(half, _mm256_set1_epi16(kNanFloat16), nan));
 }
@@ -116,8 +116,7 @@ SLIMWIRE_LANES Words maximum(Words a, Words b) {
 }
 SLIMWIRE_LANES uint32_t largest(Words x) {
     const __m256i m8 = _mm256_max_epu32(x.lo, x.hi);
-    const __m128i m4 =
-        _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
+    const __m128i m4 = _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
     const __m128i m2 = _mm_max_epu32(m4, _mm_shuffle_epi32(m4, 0x4E));
     const __m128i m1 = _mm_max_epu32(m2, _mm_shuffle_epi32(m2, 0xB1));
     return static_cast<uint32_t>(_mm_cvtsi128_si32(m1));
@@ -133,8 +132,8 @@ SLIMWIRE_LANES Words select_at_least(Words x, uint32_t limit, Words yes, Words n
 
 SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
     const __m256 magic = _mm256_set1_ps(kRoundingMagic);
-    return as_words({_mm256_fmadd_ps(p.lo, inverse.lo, magic),
-                     _mm256_fmadd_ps(p.hi, inverse.hi, magic)});
+    return as_words(
+        {_mm256_fmadd_ps(p.lo, inverse.lo, magic), _mm256_fmadd_ps(p.hi, inverse.hi, magic)});
 }
 
 template <int kBits>

@@ -1,7 +1,5 @@
-// Sixteen fp32 lanes on AVX-512 (F, BW, DQ, VL) and BMI2. The same functions as lanes_scalar.h, which
-// says what each one means.
-
-
+// Sixteen fp32 lanes on AVX-512 (F, BW, DQ, VL) and BMI2. The same functions as lanes_scalar.h,
+// which says what each one means.
 
 #define SLIMWIRE_LANES [[gnu::always_inline]] static inline
 
@@ -12,12 +10,22 @@ struct Words {
     __m512i v;
 };
 
-SLIMWIRE_LANES Floats broadcast(float x) { return {_mm512_set1_ps(x)}; }
-SLIMWIRE_LANES Words broadcast_bits(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
-SLIMWIRE_LANES Floats as_floats(Words x) { return {_mm512_castsi512_ps(x.v)}; }
-SLIMWIRE_LANES Words as_words(Floats x) { return {_mm512_castps_si512(x.v)}; }
+SLIMWIRE_LANES Floats broadcast(float x) {
+    return {_mm512_set1_ps(x)};
+}
+SLIMWIRE_LANES Words broadcast_bits(uint32_t x) {
+    return {_mm512_set1_epi32(static_cast<int>(x))};
+}
+SLIMWIRE_LANES Floats as_floats(Words x) {
+    return {_mm512_castsi512_ps(x.v)};
+}
+SLIMWIRE_LANES Words as_words(Floats x) {
+    return {_mm512_castps_si512(x.v)};
+}
 
-SLIMWIRE_LANES Floats load_float32(const void* from) { return {_mm512_loadu_ps(from)}; }
+SLIMWIRE_LANES Floats load_float32(const void* from) {
+    return {_mm512_loadu_ps(from)};
+}
 SLIMWIRE_LANES Floats load_bfloat16(const void* from) {
     const __m256i half = _mm256_loadu_si256(static_cast<const __m256i*>(from));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
@@ -25,10 +33,16 @@ SLIMWIRE_LANES Floats load_bfloat16(const void* from) {
 SLIMWIRE_LANES Floats load_float16(const void* from) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)))};
 }
-SLIMWIRE_LANES Words load_words(const void* from) { return {_mm512_loadu_si512(from)}; }
+SLIMWIRE_LANES Words load_words(const void* from) {
+    return {_mm512_loadu_si512(from)};
+}
 
-SLIMWIRE_LANES void store_float32(void* to, Floats x) { _mm512_storeu_ps(to, x.v); }
-SLIMWIRE_LANES void store_words(void* to, Words x) { _mm512_storeu_si512(to, x.v); }
+SLIMWIRE_LANES void store_float32(void* to, Floats x) {
+    _mm512_storeu_ps(to, x.v);
+}
+SLIMWIRE_LANES void store_words(void* to, Words x) {
+    _mm512_storeu_si512(to, x.v);
+}
 SLIMWIRE_LANES void store_bfloat16(void* to, Floats x) {
     const __m512i bits = _mm512_castps_si512(x.v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -40,30 +54,48 @@ SLIMWIRE_LANES void store_bfloat16(void* to, Floats x) {
 }
 SLIMWIRE_LANES void store_float16(void* to, Floats x) {
     const __m256i half = _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m256i result =
-        _mm256_mask_mov_epi16(half, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
-                              _mm256_set1_epi16(kNanFloat16));
+    const __m256i result = _mm256_mask_mov_epi16(half, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
+                                                 _mm256_set1_epi16(kNanFloat16));
     _mm256_storeu_si256(static_cast<__m256i*>(to), result);
 }
 
-SLIMWIRE_LANES Floats add(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
-SLIMWIRE_LANES Floats subtract(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }
-SLIMWIRE_LANES Floats multiply(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
-SLIMWIRE_LANES Floats divide(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
+SLIMWIRE_LANES Floats add(Floats a, Floats b) {
+    return {_mm512_add_ps(a.v, b.v)};
+}
+SLIMWIRE_LANES Floats subtract(Floats a, Floats b) {
+    return {_mm512_sub_ps(a.v, b.v)};
+}
+SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
+    return {_mm512_mul_ps(a.v, b.v)};
+}
+SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
+    return {_mm512_div_ps(a.v, b.v)};
+}
 SLIMWIRE_LANES Floats canonical(Floats x) {
     return {_mm512_mask_mov_ps(x.v, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
                                _mm512_castsi512_ps(_mm512_set1_epi32(kNanFloat32)))};
 }
 
-SLIMWIRE_LANES Words add(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
-SLIMWIRE_LANES Words bit_and(Words a, Words b) { return {_mm512_and_si512(a.v, b.v)}; }
-SLIMWIRE_LANES Words bit_or(Words a, Words b) { return {_mm512_or_si512(a.v, b.v)}; }
-SLIMWIRE_LANES Words minimum(Words a, Words b) { return {_mm512_min_epu32(a.v, b.v)}; }
-SLIMWIRE_LANES Words maximum(Words a, Words b) { return {_mm512_max_epu32(a.v, b.v)}; }
-SLIMWIRE_LANES uint32_t largest(Words x) { return _mm512_reduce_max_epu32(x.v); }
+SLIMWIRE_LANES Words add(Words a, Words b) {
+    return {_mm512_add_epi32(a.v, b.v)};
+}
+SLIMWIRE_LANES Words bit_and(Words a, Words b) {
+    return {_mm512_and_si512(a.v, b.v)};
+}
+SLIMWIRE_LANES Words bit_or(Words a, Words b) {
+    return {_mm512_or_si512(a.v, b.v)};
+}
+SLIMWIRE_LANES Words minimum(Words a, Words b) {
+    return {_mm512_min_epu32(a.v, b.v)};
+}
+SLIMWIRE_LANES Words maximum(Words a, Words b) {
+    return {_mm512_max_epu32(a.v, b.v)};
+}
+SLIMWIRE_LANES uint32_t largest(Words x) {
+    return _mm512_reduce_max_epu32(x.v);
+}
 SLIMWIRE_LANES Words select_at_least(Words x, uint32_t limit, Words yes, Words no) {
-    const __mmask16 mask =
-        _mm512_cmpge_epu32_mask(x.v, _mm512_set1_epi32(static_cast<int>(limit)));
+    const __mmask16 mask = _mm512_cmpge_epu32_mask(x.v, _mm512_set1_epi32(static_cast<int>(limit)));
     return {_mm512_mask_mov_epi32(no.v, mask, yes.v)};
 }
 
@@ -113,10 +145,9 @@ struct Dequantiser {
             // 64-bit lane k holds the codes 2k (low half) and 2k+1 (high half) in its low bits.
             int64_t bits;
             __builtin_memcpy(&bits, from, 8);
-            const __m512i even = _mm512_srlv_epi64(
-                _mm512_set1_epi64(bits), _mm512_setr_epi64(0, 8, 16, 24, 32, 40, 48, 56));
-            const __m512i index =
-                _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(even, 28));
+            const __m512i even = _mm512_srlv_epi64(_mm512_set1_epi64(bits),
+                                                   _mm512_setr_epi64(0, 8, 16, 24, 32, 40, 48, 56));
+            const __m512i index = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(even, 28));
             return {_mm512_permutexvar_ps(index, scale)};
         } else {
             int32_t bits;

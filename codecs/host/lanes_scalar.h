@@ -24,17 +24,24 @@ SLIMWIRE_LANES Words broadcast_bits(uint32_t x) {
     }
     return r;
 }
-SLIMWIRE_LANES Floats as_floats(Words x) { return __builtin_bit_cast(Floats, x); }
-SLIMWIRE_LANES Words as_words(Floats x) { return __builtin_bit_cast(Words, x); }
+SLIMWIRE_LANES Floats as_floats(Words x) {
+    return __builtin_bit_cast(Floats, x);
+}
+SLIMWIRE_LANES Words as_words(Floats x) {
+    return __builtin_bit_cast(Words, x);
+}
 
-// Loads of sixteen consecutive elements, converted exactly; stores round to nearest even, overflow to
-// infinity and write every NaN with the canonical bits (store_float32 stores the bits as they are).
+// Loads of sixteen consecutive elements, converted exactly; stores round to nearest even, overflow
+// to infinity and write every NaN with the canonical bits (store_float32 stores the bits as they
+// are).
 SLIMWIRE_LANES Floats load_float32(const void* from) {
     Floats r;
     __builtin_memcpy(&r, from, sizeof(r));
     return r;
 }
-SLIMWIRE_LANES Words load_words(const void* from) { return as_words(load_float32(from)); }
+SLIMWIRE_LANES Words load_words(const void* from) {
+    return as_words(load_float32(from));
+}
 SLIMWIRE_LANES Floats load_bfloat16(const void* from) {
     uint16_t half[16];
     __builtin_memcpy(half, from, sizeof(half));
@@ -62,8 +69,12 @@ SLIMWIRE_LANES Floats load_float16(const void* from) {
     return as_floats(r);
 }
 
-SLIMWIRE_LANES void store_float32(void* to, Floats x) { __builtin_memcpy(to, &x, sizeof(x)); }
-SLIMWIRE_LANES void store_words(void* to, Words x) { __builtin_memcpy(to, &x, sizeof(x)); }
+SLIMWIRE_LANES void store_float32(void* to, Floats x) {
+    __builtin_memcpy(to, &x, sizeof(x));
+}
+SLIMWIRE_LANES void store_words(void* to, Words x) {
+    __builtin_memcpy(to, &x, sizeof(x));
+}
 SLIMWIRE_LANES void store_bfloat16(void* to, Floats x) {
     uint16_t half[16];
     for (int i = 0; i < 16; ++i) {
@@ -83,7 +94,8 @@ SLIMWIRE_LANES void store_float16(void* to, Floats x) {
         // Below 2^-14: adding 0.5 leaves units of 2^-24 as the last bits of the sum.
         const uint32_t normal =
             (magnitude - ((127 - 15) << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
-        const float sum = __builtin_bit_cast(float, magnitude < (113u << 23) ? magnitude : 0) + 0.5f;
+        const float sum =
+            __builtin_bit_cast(float, magnitude < (113u << 23) ? magnitude : 0) + 0.5f;
         const uint32_t small = __builtin_bit_cast(uint32_t, sum) - (126u << 23);
         uint32_t result = magnitude < (113u << 23) ? small : normal;
         result = magnitude >= 0x477FF000u ? 0x7C00u : result;
@@ -93,13 +105,13 @@ SLIMWIRE_LANES void store_float16(void* to, Floats x) {
     __builtin_memcpy(to, half, sizeof(half));
 }
 
-#define SLIMWIRE_LANEWISE(Type, name, expression)        \
-    SLIMWIRE_LANES Type name(Type a, Type b) {           \
-        Type r;                                          \
-        for (int i = 0; i < 16; ++i) {                   \
-            r.v[i] = expression;                         \
-        }                                                \
-        return r;                                        \
+#define SLIMWIRE_LANEWISE(Type, name, expression) \
+    SLIMWIRE_LANES Type name(Type a, Type b) {    \
+        Type r;                                   \
+        for (int i = 0; i < 16; ++i) {            \
+            r.v[i] = expression;                  \
+        }                                         \
+        return r;                                 \
     }
 SLIMWIRE_LANEWISE(Floats, add, a.v[i] + b.v[i])
 SLIMWIRE_LANEWISE(Floats, subtract, a.v[i] - b.v[i])
@@ -138,8 +150,9 @@ SLIMWIRE_LANES Floats canonical(Floats x) {
     return as_floats(r);
 }
 
-// Bits of fma(p, inverse, kRoundingMagic), for |p * inverse| < 2^21. Without a fused instruction the
-// product is exact in double and the sum rounds once, at the same unit (1) and with the same ties.
+// Bits of fma(p, inverse, kRoundingMagic), for |p * inverse| < 2^21. Without a fused instruction
+// the product is exact in double and the sum rounds once, at the same unit (1) and with the same
+// ties.
 SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
     Words r;
     for (int i = 0; i < 16; ++i) {

@@ -32,7 +32,9 @@ const HostTable& table_of(Isa isa) noexcept {
 
 }  // namespace
 
-const char* isa_name(Isa isa) noexcept { return kNames[static_cast<int>(isa)]; }
+const char* isa_name(Isa isa) noexcept {
+    return kNames[static_cast<int>(isa)];
+}
 
 bool isa_supported(Isa isa) noexcept {
 #ifdef SLIMWIRE_HAVE_X86_TABLES
@@ -44,8 +46,9 @@ bool isa_supported(Isa isa) noexcept {
         case Isa::kAvx2:
             return avx2;
         case Isa::kAvx512:
-            return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+            return avx2 && __builtin_cpu_supports("avx512f") &&
+                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vl");
     }
 #endif
     return isa == Isa::kScalar;
@@ -83,6 +86,8 @@ Status force_isa(std::string_view name) {
                                         "\"; accepted: scalar, avx2, avx512"};
 }
 
-const HostTable& host_table() noexcept { return table_of(active_isa()); }
+const HostTable& host_table() noexcept {
+    return table_of(active_isa());
+}
 
 }  // namespace slimwire

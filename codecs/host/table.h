@@ -1,7 +1,7 @@
-// The host bodies as one table per instruction set. codecs/host/kernels.cpp is compiled once for each
-// set, with its flags, and defines nothing but its table: an inline function or template shared with
-// other objects would be emitted with instructions that older processors lack, and the linker might
-// keep that copy for all. The test codecs.isa_symbols looks at the objects.
+// The host bodies as one table per instruction set. codecs/host/kernels.cpp is compiled once for
+// each set, with its flags, and defines nothing but its table: an inline function or template
+// shared with other objects would be emitted with instructions that older processors lack, and the
+// linker might keep that copy for all. The test codecs.isa_symbols looks at the objects.
 //
 // One call works on one chunk. Pointers are plain host pointers, already resolved by device_view;
 // user-side pointers are aligned to their element, code planes to nothing.

@@ -1,0 +1,134 @@
+// What only the block integers promise: literal bytes, errors on Gaussian data, the ends of the
+// range.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codecs/numeric.h"
+#include "tests/codecs/fixture.h"
+
+namespace slimwire::testing {
+namespace {
+
+Guarded floats(const std::vector<float>& values) {
+    Guarded buffer(4 * static_cast<int64_t>(values.size()));
+    std::memcpy(buffer.data(), values.data(), 4 * values.size());
+    return buffer;
+}
+
+std::vector<uint8_t> encoding_of(const char* spec, const std::vector<float>& values) {
+    const Encoded encoded =
+        encode(spec_of(spec), DType::kFloat32, floats(values), static_cast<int64_t>(values.size()));
+    return encoded.bytes.copy(encoded.size);
+}
+
+// The worked example of codecs/FORMAT.md: 17 elements, so that the second block is padded.
+const std::vector<float> kExample = {0,    0.5f, -0.5f, 1,     -1,   1.5f,  -1.5f, 3, -3,
+                                     3.4f, 3.5f, -3.5f, 0.24f, 0.2f, -0.1f, 0.25f, -2};
+
+TEST(BlockInt, GoldenBytesOfTheWorkedExample) {
+    using Bytes = std::vector<uint8_t>;
+    EXPECT_EQ(encoding_of("int4:block=16", kExample),
+              (Bytes{0x10, 0x2F, 0x3E, 0x6D, 0x7A, 0x97, 0x00, 0x00,  //
+                     0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
+                     0x00, 0x3F, 0x93, 0x3E}));
+    EXPECT_EQ(encoding_of("int2:block=16,scale=fp32", kExample),
+              (Bytes{0x00, 0x40, 0xD7, 0x00, 0x03, 0x00, 0x00, 0x00,  //
+                     0x00, 0x00, 0x60, 0x40, 0x00, 0x00, 0x00, 0x40}));
+    EXPECT_EQ(encoding_of("int8:block=16", kExample),
+              (Bytes{0x00, 0x12, 0xEE, 0x24, 0xDC, 0x36, 0xCA, 0x6D,
+                     0x93, 0x7B, 0x7F, 0x81, 0x09, 0x07, 0xFC, 0x09,  //
+                     0x82, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+                     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
+                     0xE2, 0x3C, 0x82, 0x3C}));
+}
+
+TEST(BlockInt, ScaleNeverLetsACodeExceedItsRange) {
+    std::mt19937 random(fresh_seed());
+    for (const char* name : {"int8:block=16", "int4:block=16", "int2:block=16"}) {
+        for (const char* scale : {"", ",scale=fp32"}) {
+            const CodecSpec spec = spec_of(std::string(name) + scale);
+            const int q = largest_code(spec.params.bits);
+            for (int round = 0; round < 3000; ++round) {
+                const uint32_t bits = round < 64 ? kInfinityBits - 1 - static_cast<uint32_t>(round)
+                                                 : static_cast<uint32_t>(random()) % kInfinityBits;
+                const float top = std::bit_cast<float>(bits);
+                const std::vector<uint8_t> bytes =
+                    encoding_of(spec.to_string().c_str(), {top, -top, top / 2});
+                const auto code =
+                    static_cast<int8_t>(static_cast<uint32_t>(bytes[0]) << (8 - spec.params.bits));
+                const int value = code >> (8 - spec.params.bits);
+                ASSERT_LE(value, q) << top;
+                ASSERT_GE(value, 0) << top;
+                const float decoded = reference::decode(spec, bytes.data(), 3)[0];
+                ASSERT_TRUE(std::isfinite(decoded)) << top;
+                ASSERT_NEAR(decoded, top,
+                            spec.codec->block_error_bound(spec.params, DType::kFloat32) *
+                                    static_cast<double>(top) +
+                                0x1p-127);
+            }
+        }
+    }
+}
+
+TEST(BlockInt, ZeroBlockIsAllZeroBytes) {
+    for (const char* spec : {"int8", "int4", "int2", "int4:scale=fp32"}) {
+        for (const uint8_t byte : encoding_of(spec, std::vector<float>(100, -0.0f))) {
+            EXPECT_EQ(byte, 0);
+        }
+    }
+}
+
+TEST(BlockInt, PoisonedBlockIsZeroCodesUnderANanScale) {
+    std::vector<float> values(16, 1.0f);
+    values[9] = -INFINITY;
+    const std::vector<uint8_t> bytes = encoding_of("int8:block=16", values);
+    EXPECT_EQ(std::vector<uint8_t>(bytes.begin(), bytes.begin() + 16), std::vector<uint8_t>(16));
+    EXPECT_EQ(bytes[16], 0xC0);
+    EXPECT_EQ(bytes[17], 0x7F);
+}
+
+TEST(BlockInt, RelativeErrorOnGaussianData) {
+    // From codecs.md 3.1's row of activations, which are near Gaussian; the limits are 5 % wide.
+    struct Row {
+        const char* spec;
+        double error;
+    };
+    const Row rows[] = {{"int8", 0.0059},
+                        {"int4", 0.107},
+                        {"int4:block=32", 0.096},
+                        {"int4:block=128", 0.118},
+                        {"int2", 0.66}};
+    std::mt19937 random(7);
+    constexpr int64_t kCount = 1 << 18;
+    const Guarded input = random_input(DType::kFloat32, kCount, 1.0, random);
+    for (const Row& row : rows) {
+        const CodecSpec spec = spec_of(row.spec);
+        const Encoded encoded = encode(spec, DType::kFloat32, input, kCount);
+        Guarded output(4 * kCount);
+        decode(spec, DType::kFloat32, encoded.bytes.data(), kCount, output);
+        double error = 0;
+        double total = 0;
+        for (int64_t i = 0; i < kCount; ++i) {
+            const double value = reference::element(input.data(), DType::kFloat32, i);
+            const double lost = value - reference::element(output.data(), DType::kFloat32, i);
+            error += lost * lost;
+            total += value * value;
+        }
+        EXPECT_NEAR(std::sqrt(error / total) / row.error, 1.0, 0.05) << row.spec;
+    }
+}
+
+TEST(BlockInt, EncodedBytesAreExact) {
+    EXPECT_EQ(spec_of("int8").encoded_bytes(DType::kFloat32, 64), 66);
+    EXPECT_EQ(spec_of("int4").encoded_bytes(DType::kFloat32, 65), 2 * (32 + 2));
+    EXPECT_EQ(spec_of("int2").encoded_bytes(DType::kBfloat16, 32), 10);
+    EXPECT_EQ(spec_of("int4:block=2048,scale=fp32").encoded_bytes(DType::kFloat16, 1), 1028);
+    EXPECT_EQ(spec_of("int4").encoded_bytes(DType::kFloat32, int64_t{1} << 33),
+              (int64_t{1} << 27) * 34);
+}
+
+}  // namespace
+}  // namespace slimwire::testing

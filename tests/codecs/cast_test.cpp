@@ -1,0 +1,149 @@
+// What only the casts promise, the 16-bit float conversions of codecs/float16.h, and independence
+// of the calling thread's floating-point settings.
+#include "codecs/float16.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "tests/codecs/fixture.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace slimwire::testing {
+namespace {
+
+TEST(Float16, EveryPatternReadsAsItsValue) {
+    for (uint32_t i = 0; i < 65536; ++i) {
+        const auto bits = static_cast<uint16_t>(i);
+        const auto half = static_cast<float>(reference::from_bits(reference::kFloat16, bits));
+        const auto brain = static_cast<float>(reference::from_bits(reference::kBfloat16, bits));
+        ASSERT_TRUE(same_bits(float16_to_float(bits), half) ||
+                    (std::isnan(half) && std::isnan(float16_to_float(bits))));
+        ASSERT_TRUE(same_bits(bfloat16_to_float(bits), brain) ||
+                    (std::isnan(brain) && std::isnan(bfloat16_to_float(bits))));
+    }
+}
+
+// Every representable value, every midpoint of two neighbours, and both sides of the midpoint.
+template <class Convert>
+void expect_rounds_like(const reference::Format& format, Convert convert) {
+    for (uint32_t i = 0; i < 65536; ++i) {
+        const auto bits = static_cast<uint16_t>(i);
+        const double value = reference::from_bits(format, bits);
+        const double next = reference::from_bits(format, static_cast<uint16_t>(bits + 1));
+        const auto middle = static_cast<float>((value + next) / 2);
+        for (const float x : {static_cast<float>(value), middle, std::nextafter(middle, 1e30f),
+                              std::nextafter(middle, -1e30f)}) {
+            ASSERT_EQ(convert(x), reference::to_bits(format, reference::round_to(format, x)))
+                << std::hexfloat << x;
+        }
+    }
+    for (const float x : {0x1.fffffep127f, 65519.9f, 65520.0f, 1e38f, 1e-45f, 0x1p-25f}) {
+        ASSERT_EQ(convert(x), reference::to_bits(format, reference::round_to(format, x)));
+        ASSERT_EQ(convert(-x), reference::to_bits(format, reference::round_to(format, -x)));
+    }
+}
+
+TEST(Float16, RoundingIsNearestEvenAtEveryMidpoint) {
+    expect_rounds_like(reference::kFloat16, float_to_float16);
+    expect_rounds_like(reference::kBfloat16, float_to_bfloat16);
+}
+
+// The lanes' conversions, by decoding to 16-bit elements: all midpoints, on every instruction set.
+TEST(Cast, LanesRoundAtEveryMidpointLikeTheReference) {
+    for (const DType target : {DType::kFloat16, DType::kBfloat16}) {
+        const reference::Format& format =
+            target == DType::kFloat16 ? reference::kFloat16 : reference::kBfloat16;
+        std::vector<float> values;
+        for (uint32_t i = 0; i < 65536; ++i) {
+            const double value = reference::from_bits(format, static_cast<uint16_t>(i));
+            const double next = reference::from_bits(format, static_cast<uint16_t>(i + 1));
+            const auto middle = static_cast<float>((value + next) / 2);
+            values.insert(values.end(), {middle, std::nextafter(middle, INFINITY),
+                                         std::nextafter(middle, -INFINITY)});
+        }
+        const auto count = static_cast<int64_t>(values.size());
+        Guarded input(4 * count);
+        std::memcpy(input.data(), values.data(), 4 * values.size());
+        const CodecSpec spec = spec_of(target == DType::kFloat16 ? "fp16" : "bf16");
+        for (const Isa isa : all_isas()) {
+            ASSERT_TRUE(force_isa(isa).ok());
+            const Encoded encoded = encode(spec, DType::kFloat32, input, count);
+            EXPECT_EQ(encoded.bytes.copy(encoded.size), *reference::encode(spec, values))
+                << isa_name(isa) << " " << spec.to_string();
+        }
+    }
+}
+
+TEST(Cast, GoldenBytes) {
+    const float values[] = {1.0f, -2.5f, 65520.0f, INFINITY, -NAN, 1e-8f, 3.4028235e38f};
+    Guarded input(sizeof(values));
+    std::memcpy(input.data(), values, sizeof(values));
+    const Encoded half = encode(spec_of("fp16"), DType::kFloat32, input, 7);
+    EXPECT_EQ(half.bytes.copy(half.size),
+              (std::vector<uint8_t>{0x00, 0x3C, 0x00, 0xC1, 0xFF, 0x7B, 0x00, 0x7C, 0x00, 0x7E,
+                                    0x00, 0x00, 0xFF, 0x7B}));
+    const Encoded brain = encode(spec_of("bf16"), DType::kFloat32, input, 7);
+    EXPECT_EQ(brain.bytes.copy(brain.size),
+              (std::vector<uint8_t>{0x80, 0x3F, 0x20, 0xC0, 0x80, 0x47, 0x80, 0x7F, 0xC0, 0x7F,
+                                    0x2C, 0x32, 0x7F, 0x7F}));
+}
+
+TEST(Cast, SixteenBitBuffersAreLeftToOthers) {
+    for (const char* name : {"bf16", "fp16"}) {
+        EXPECT_TRUE(spec_of(name).accepts(DType::kFloat32));
+        EXPECT_FALSE(spec_of(name).accepts(DType::kBfloat16));
+        EXPECT_FALSE(spec_of(name).accepts(DType::kFloat16));
+        EXPECT_FALSE(spec_of(name).accepts(DType::kFloat64));
+    }
+    for (const char* name : {"int8", "int4", "int2"}) {
+        EXPECT_TRUE(spec_of(name).accepts(DType::kBfloat16));
+        EXPECT_FALSE(spec_of(name).accepts(DType::kInt32));
+        EXPECT_FALSE(spec_of(name).accepts(DType::kFloat8e4m3));
+    }
+}
+
+#if defined(__x86_64__)
+TEST(FloatEnvironment, FlushingAndRoundingOfTheCallerChangeNothing) {
+    std::mt19937 random(fresh_seed());
+    constexpr int64_t kCount = 1000;
+    Guarded input = random_input(DType::kFloat32, kCount, 1e-38, random);
+    reference::set_element(input.data(), DType::kFloat32, 900, NAN);
+    for (const CodecSpec& spec : all_specs()) {
+        for (const Isa isa : all_isas()) {
+            ASSERT_TRUE(force_isa(isa).ok());
+            std::vector<float> residual(kCount, 1e-40f);
+            std::vector<float> other = residual;
+            const Encoded expected = encode(spec, DType::kFloat32, input, kCount, &residual);
+            const unsigned saved = _mm_getcsr();
+            const unsigned hostile = 0x8040 | 0x6000;  // flush, denormals are zero, towards zero,
+            _mm_setcsr(hostile);                       // and no exception masked
+            spec.codec->host.encode({.input = input.data(),
+                                     .output = const_cast<uint8_t*>(expected.bytes.data()),
+                                     .residual = nullptr,
+                                     .scale_ptr = nullptr,
+                                     .scale = 1.0f,
+                                     .count = 0,
+                                     .chunk_elems = 1,
+                                     .slot_bytes = 16,
+                                     .params = spec.params,
+                                     .dtype = DType::kFloat32});
+            const unsigned after = _mm_getcsr();
+            _mm_setcsr(saved | 0x8040 | 0x6000);
+            const Encoded encoded = encode(spec, DType::kFloat32, input, kCount, &other);
+            _mm_setcsr(saved);
+            EXPECT_EQ(after, hostile) << "the caller's settings must come back";
+            EXPECT_EQ(encoded.bytes.copy(encoded.size), expected.bytes.copy(expected.size));
+            EXPECT_EQ(residual, other) << spec.to_string() << " " << isa_name(isa);
+        }
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace slimwire::testing

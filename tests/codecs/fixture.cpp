@@ -1,0 +1,154 @@
+#include "tests/codecs/fixture.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+
+namespace slimwire::testing {
+namespace {
+
+constexpr size_t kMargin = 256;
+constexpr uint8_t kPattern = 0xA5;
+
+}  // namespace
+
+std::vector<CodecSpec> all_specs() {
+    std::vector<CodecSpec> specs;
+    size_t count = 0;
+    const CodecDescriptor* const* table = codec_table(&count);
+    for (size_t i = 0; i < count; ++i) {
+        for (const char* variant : {"", ":block=16", ":block=128,scale=fp32", ":block=2048"}) {
+            auto spec = parse_codec(table[i]->name + std::string(variant));
+            if (spec.ok()) {
+                specs.push_back(spec.value());
+            }
+        }
+    }
+    return specs;
+}
+
+CodecSpec spec_of(const std::string& text) {
+    auto spec = parse_codec(text);
+    EXPECT_TRUE(spec.ok()) << spec.status().message();
+    return spec.value();
+}
+
+std::vector<Isa> all_isas() {
+    std::vector<Isa> isas;
+    for (int i = 0; i < kIsaCount; ++i) {
+        if (isa_supported(static_cast<Isa>(i))) {
+            isas.push_back(static_cast<Isa>(i));
+        }
+    }
+    return isas;
+}
+
+uint32_t fresh_seed() {
+    const char* fixed = std::getenv("SLIMWIRE_TEST_SEED");
+    return fixed != nullptr ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10))
+                            : std::random_device{}();
+}
+
+Guarded::Guarded(int64_t bytes, int64_t misalignment)
+    : storage_(static_cast<size_t>(bytes) + 2 * kMargin + 128, kPattern), bytes_(bytes) {
+    const auto address = reinterpret_cast<uintptr_t>(storage_.data() + kMargin);
+    begin_ = kMargin + (64 - address % 64) % 64 + static_cast<size_t>(misalignment);
+}
+
+bool Guarded::margins_intact() const {
+    const auto pattern = [](uint8_t byte) { return byte == kPattern; };
+    const auto begin = storage_.begin() + static_cast<std::ptrdiff_t>(begin_);
+    return std::all_of(storage_.begin(), begin, pattern) &&
+           std::all_of(begin + bytes_, storage_.end(), pattern);
+}
+
+bool Guarded::untouched_from(int64_t from) const {
+    return std::all_of(data() + from, data() + bytes_,
+                       [](uint8_t byte) { return byte == kPattern; });
+}
+
+int64_t slot_for(int64_t bytes) {
+    return (bytes + 15) / 16 * 16 + 32;
+}
+
+Guarded random_input(
+    DType dtype, int64_t count, double magnitude, std::mt19937& random, int64_t misalignment) {
+    Guarded buffer(count * static_cast<int64_t>(dtype_bytes(dtype)), misalignment);
+    std::normal_distribution<double> normal(0.0, magnitude);
+    for (int64_t i = 0; i < count; ++i) {
+        reference::set_element(buffer.data(), dtype, i, static_cast<float>(normal(random)));
+    }
+    return buffer;
+}
+
+std::vector<float> values_of(const Guarded& buffer, DType dtype, int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+        values[static_cast<size_t>(i)] = reference::element(buffer.data(), dtype, i);
+    }
+    return values;
+}
+
+std::vector<float> expected_p(const std::vector<float>& input,
+                              float factor,
+                              const std::vector<float>* residual) {
+    std::vector<float> p(input.size());
+    for (size_t i = 0; i < p.size(); ++i) {
+        p[i] = factor * input[i];
+        if (residual != nullptr) {
+            p[i] += (*residual)[i];
+        }
+    }
+    return p;
+}
+
+Encoded encode(const CodecSpec& spec,
+               DType dtype,
+               const Guarded& input,
+               int64_t count,
+               std::vector<float>* residual,
+               float scale,
+               const void* scale_ptr) {
+    const int64_t size = spec.encoded_bytes(dtype, count);
+    const int64_t slot = slot_for(size);
+    Encoded result{Guarded(slot), size};
+    const std::vector<uint8_t> before = input.copy(input.size());
+    spec.codec->host.encode({.input = input.data(),
+                             .output = result.bytes.data(),
+                             .residual = residual != nullptr ? residual->data() : nullptr,
+                             .scale_ptr = scale_ptr,
+                             .scale = scale,
+                             .count = count,
+                             .chunk_elems = std::max<int64_t>(count, 1),
+                             .slot_bytes = slot,
+                             .params = spec.params,
+                             .dtype = dtype});
+    EXPECT_TRUE(result.bytes.margins_intact()) << spec.to_string() << " count " << count;
+    EXPECT_TRUE(result.bytes.untouched_from(size)) << spec.to_string() << " count " << count;
+    EXPECT_EQ(before, input.copy(input.size())) << "the input was written";
+    return result;
+}
+
+void decode(const CodecSpec& spec,
+            DType dtype,
+            const uint8_t* bytes,
+            int64_t count,
+            Guarded& output,
+            bool accumulate) {
+    spec.codec->host.decode({.input = bytes,
+                             .output = output.data(),
+                             .count = count,
+                             .chunk_elems = std::max<int64_t>(count, 1),
+                             .slot_bytes = slot_for(spec.encoded_bytes(dtype, count)),
+                             .params = spec.params,
+                             .dtype = dtype,
+                             .accumulate = accumulate});
+    EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
+}
+
+bool same_bits(float a, float b) {
+    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+}  // namespace slimwire::testing

@@ -1,0 +1,82 @@
+// What the codec tests share: the specifications that stand for the registry, buffers with poisoned
+// margins, and one call per operation that checks those margins.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codecs/base/isa.h"
+#include "codecs/codec.h"
+#include "tests/codecs/reference.h"
+
+namespace slimwire::testing {
+
+// Every codec of the registry with its defaults, and with those parameter variants that it accepts.
+std::vector<CodecSpec> all_specs();
+CodecSpec spec_of(const std::string& text);
+inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+std::vector<Isa> all_isas();
+
+// A fresh seed, printed with every failure of the test; SLIMWIRE_TEST_SEED repeats one.
+uint32_t fresh_seed();
+
+// Bytes between two margins of a known pattern, at a chosen distance from a 64-byte line.
+class Guarded {
+  public:
+    explicit Guarded(int64_t bytes, int64_t misalignment = 0);
+    [[nodiscard]] uint8_t* data() { return storage_.data() + begin_; }
+    [[nodiscard]] const uint8_t* data() const { return storage_.data() + begin_; }
+    [[nodiscard]] int64_t size() const { return bytes_; }
+    [[nodiscard]] bool margins_intact() const;
+    // True when bytes [from, size) still have the pattern that they were created with.
+    [[nodiscard]] bool untouched_from(int64_t from) const;
+    [[nodiscard]] std::vector<uint8_t> copy(int64_t bytes) const {
+        return {data(), data() + bytes};
+    }
+
+  private:
+    std::vector<uint8_t> storage_;
+    size_t begin_;
+    int64_t bytes_;
+};
+
+[[nodiscard]] int64_t slot_for(int64_t bytes);
+
+// `count` elements of `dtype` with values around `magnitude`, and their fp32 values.
+Guarded random_input(
+    DType dtype, int64_t count, double magnitude, std::mt19937& random, int64_t misalignment = 0);
+std::vector<float> values_of(const Guarded& buffer, DType dtype, int64_t count);
+
+// p = factor * input + residual, with the roundings of the contract.
+std::vector<float> expected_p(const std::vector<float>& input,
+                              float factor,
+                              const std::vector<float>* residual);
+
+struct Encoded {
+    Guarded bytes;
+    int64_t size;
+};
+// Encodes one chunk; checks that nothing outside the encoding was written.
+Encoded encode(const CodecSpec& spec,
+               DType dtype,
+               const Guarded& input,
+               int64_t count,
+               std::vector<float>* residual = nullptr,
+               float scale = 1.0f,
+               const void* scale_ptr = nullptr);
+
+// Decodes one chunk into `output`, checks its margins.
+void decode(const CodecSpec& spec,
+            DType dtype,
+            const uint8_t* bytes,
+            int64_t count,
+            Guarded& output,
+            bool accumulate = false);
+
+bool same_bits(float a, float b);
+
+}  // namespace slimwire::testing

@@ -1,0 +1,139 @@
+// Enqueueing on a device: what reaches the emulator's launch interface, and how failures come back.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "codecs/base/emulator_abi.h"
+#include "tests/codecs/fixture.h"
+
+namespace slimwire::testing {
+namespace {
+
+struct Launched {
+    cudaStream_t stream = nullptr;
+    void (*body)(const void*) = nullptr;
+    std::vector<uint8_t> args;
+    std::string name;
+    cudaError_t answer = cudaSuccess;
+};
+Launched launched;
+
+cudaError_t record_launch(cudaStream_t stream,
+                          void (*body)(const void*),
+                          const void* args,
+                          size_t bytes,
+                          const char* name) {
+    const auto* begin = static_cast<const uint8_t*>(args);
+    launched.stream = stream;
+    launched.body = body;
+    launched.args.assign(begin, begin + bytes);
+    launched.name = name;
+    return launched.answer;
+}
+
+const char* error_text(cudaError_t) {
+    return "told by the runtime";
+}
+
+// Device memory is seen at a shifted address, as on the emulator; host code must ask for the view.
+constexpr uintptr_t kShift = uintptr_t{1} << 46;
+void* shifted_view(const void* pointer) {
+    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(pointer) ^ kShift);
+}
+template <class T>
+T* on_device(T* pointer) {
+    return static_cast<T*>(shifted_view(pointer));
+}
+
+class Launch : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        launched = {};
+        emulator_.launch = record_launch;
+        api_.emulator = &emulator_;
+        api_.get_error_string = error_text;
+    }
+    void TearDown() override { set_device_view(nullptr); }
+
+    EmulatorApi emulator_{.size = sizeof(EmulatorApi),
+                          .launch = nullptr,
+                          .device_view = nullptr,
+                          .node_of_device = nullptr};
+    DeviceApi api_;
+    cudaStream_t stream_ = reinterpret_cast<cudaStream_t>(uintptr_t{0x40});
+};
+
+TEST_F(Launch, ArgumentsAreCopiedAndPointersResolvedWhenTheBodyRuns) {
+    const CodecSpec spec = spec_of("int4");
+    std::vector<float> input(100, 3.0f);
+    std::vector<float> residual(100, 0.5f);
+    float factor = 0.5f;
+    std::vector<uint8_t> output(256);
+    EncodeArgs args{.input = on_device(input.data()),
+                    .output = on_device(output.data()),
+                    .residual = on_device(residual.data()),
+                    .scale_ptr = on_device(&factor),
+                    .scale = 2.0f,
+                    .count = 100,
+                    .chunk_elems = 64,
+                    .slot_bytes = 128,
+                    .params = spec.params,
+                    .dtype = DType::kFloat32};
+    ASSERT_TRUE(enqueue(api_, spec, args, stream_).ok());
+    args = {};
+    EXPECT_EQ(launched.stream, stream_);
+    EXPECT_EQ(launched.name, "int4");
+    set_device_view(shifted_view);
+    launched.body(launched.args.data());
+
+    std::vector<float> decoded(100);
+    const DecodeArgs back{.input = on_device(output.data()),
+                          .output = on_device(decoded.data()),
+                          .count = 100,
+                          .chunk_elems = 64,
+                          .slot_bytes = 128,
+                          .params = spec.params,
+                          .dtype = DType::kFloat32,
+                          .accumulate = false};
+    ASSERT_TRUE(enqueue(api_, spec, back, stream_).ok());
+    launched.body(launched.args.data());
+    for (size_t i = 0; i < decoded.size(); ++i) {
+        ASSERT_NEAR(decoded[i], 3.5f, 0.3f);
+        ASSERT_EQ(decoded[i] + residual[i], 3.5f);
+    }
+
+    std::vector<float> sum(64);
+    std::vector<uint8_t> reduced(256);
+    const DecodeReduceEncodeArgs reduce{.input = on_device(output.data()),
+                                        .output = on_device(reduced.data()),
+                                        .residual = nullptr,
+                                        .input_stride = 128,
+                                        .count = 36,
+                                        .inputs = 2,
+                                        .scale = 1.0f,
+                                        .params = spec.params,
+                                        .dtype = DType::kFloat32};
+    ASSERT_TRUE(enqueue(api_, spec, reduce, stream_).ok());
+    launched.body(launched.args.data());
+    EXPECT_NE(reduced, std::vector<uint8_t>(256));
+}
+
+TEST_F(Launch, RuntimeErrorsComeBackWithTheirText) {
+    launched.answer = static_cast<cudaError_t>(709);
+    const Status status = enqueue(api_, spec_of("bf16"), DecodeArgs{}, stream_);
+    EXPECT_EQ(status.code(), Code::kCudaError);
+    EXPECT_NE(status.message().find("told by the runtime"), std::string::npos);
+}
+
+TEST_F(Launch, WithoutKernelsADeviceIsUnsupported) {
+    api_.emulator = nullptr;
+    CodecDescriptor without = *spec_of("int8").codec;
+    without.cuda = {nullptr, nullptr, nullptr};
+    const CodecSpec spec{.codec = &without, .params = {}};
+    const Status status = enqueue(api_, spec, DecodeReduceEncodeArgs{}, stream_);
+    EXPECT_EQ(status.code(), Code::kUnsupported);
+    EXPECT_NE(status.message().find("int8"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace slimwire::testing

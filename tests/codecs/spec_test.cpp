@@ -1,0 +1,109 @@
+// The grammar of codec specifications: what is accepted, how it prints, what its errors say.
+#include "codecs/spec.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "codecs/base/isa.h"
+#include "tests/codecs/fixture.h"
+
+namespace slimwire::testing {
+namespace {
+
+TEST(Spec, PrintsCanonically) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"int4", "int4"},
+        {"int4:", "int4"},
+        {"int4:block=64,scale=bf16,rounding=nearest", "int4"},
+        {" int4 : scale = fp32 ,\tblock = 128 ", "int4:block=128,scale=fp32"},
+        {"int2:block=32", "int2"},
+        {"int8:block=2048", "int8:block=2048"},
+        {"bf16:rounding=nearest", "bf16"},
+        {"fp16", "fp16"},
+    };
+    for (const auto& [text, canonical] : cases) {
+        auto spec = parse_codec(text);
+        ASSERT_TRUE(spec.ok()) << text << ": " << spec.status().message();
+        EXPECT_EQ(spec.value().to_string(), canonical);
+        auto again = parse_codec(canonical);
+        ASSERT_TRUE(again.ok());
+        EXPECT_EQ(again.value().params, spec.value().params);
+    }
+}
+
+TEST(Spec, DefaultsAreTheDocumentedOnes) {
+    EXPECT_EQ(spec_of("int8").params.block, 64);
+    EXPECT_EQ(spec_of("int4").params.block, 64);
+    EXPECT_EQ(spec_of("int2").params.block, 32);
+    EXPECT_EQ(spec_of("int4").params.scale_type, static_cast<uint8_t>(ScaleType::kBfloat16));
+    EXPECT_EQ(spec_of("int4").granule(DType::kFloat32), 64);
+}
+
+TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
+    const std::pair<const char*, std::vector<const char*>> cases[] = {
+        {"int5", {"\"int5\"", "bf16, fp16, int8, int4, int2", "did you mean int"}},
+        {"", {"unknown codec \"\"", "known: bf16"}},
+        {"gzip", {"unknown codec \"gzip\"", "known: bf16"}},
+        {"INT4", {"unknown codec \"INT4\""}},
+        {"int4:block=17", {"codec int4", "block=17", "a power of two from 16 to 2048"}},
+        {"int4:block=8", {"block=8", "from 16 to 2048"}},
+        {"int4:block=4096", {"block=4096"}},
+        {"int4:block=65536064", {"block=65536064"}},
+        {"int4:block=-64", {"block=-64"}},
+        {"int4:block=64x", {"block=64x"}},
+        {"int4:block=", {"block= is not accepted"}},
+        {"int4:block", {"expected key=value", "\"block\""}},
+        {"int4:blok=64", {"unknown parameter \"blok\"", "block = a power of two"}},
+        {"int4:block=64,block=64", {"\"block\" is given twice"}},
+        {"int4:scale=fp16", {"scale=fp16", "bf16 or fp32"}},
+        {"int4:rounding=up", {"rounding=up", "nearest"}},
+        {"int4:block=64,", {"after the last comma"}},
+        {"int4:,block=64", {"expected key=value"}},
+        {"bf16:block=64", {"codec bf16", "unknown parameter \"block\"", "rounding = nearest"}},
+    };
+    for (const auto& [text, parts] : cases) {
+        const auto spec = parse_codec(text);
+        ASSERT_FALSE(spec.ok()) << text;
+        EXPECT_EQ(spec.status().code(), Code::kInvalidArgument);
+        for (const char* part : parts) {
+            EXPECT_NE(spec.status().message().find(part), std::string::npos)
+                << text << " -> " << spec.status().message() << " lacks " << part;
+        }
+    }
+}
+
+TEST(Spec, AFailedParseLeavesTheParametersAlone) {
+    const CodecSpec spec = spec_of("int4:block=128");
+    CodecParams params = spec.params;
+    EXPECT_FALSE(spec.codec->parse("block=32,scale=none", &params).ok());
+    EXPECT_EQ(params, spec.params);
+}
+
+TEST(Registry, TableFollowsTheListAndGrammarsNameTheirCodec) {
+    size_t count = 0;
+    const CodecDescriptor* const* table = codec_table(&count);
+    ASSERT_GE(count, 5u);
+    for (size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(std::string(table[i]->grammar).rfind(table[i]->name, 0), 0u);
+        auto spec = parse_codec(table[i]->name);
+        ASSERT_TRUE(spec.ok());
+        EXPECT_EQ(spec.value().codec, table[i]);
+        EXPECT_EQ(spec.value().to_string(), table[i]->name);
+    }
+}
+
+TEST(Isa, ForcingByNameAndRefusingUnknownNames) {
+    for (const Isa isa : all_isas()) {
+        ASSERT_TRUE(force_isa(std::string_view(isa_name(isa))).ok());
+        EXPECT_EQ(active_isa(), isa);
+    }
+    const Isa before = active_isa();
+    const Status status = force_isa("sse9");
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("scalar, avx2, avx512"), std::string::npos);
+    EXPECT_EQ(active_isa(), before);
+}
+
+}  // namespace
+}  // namespace slimwire::testing
