@@ -1,0 +1,64 @@
+// An emulated event: the latest of its recordings. A recording is completed by the worker that
+// reaches it; queries, waits and stream waits keep the recording they saw, so re-recording or
+// destroying the event does not change what they wait for. Any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace slimwire::emulator {
+
+class Stream;
+
+class Recording {
+  public:
+    using Clock = std::chrono::steady_clock;
+
+    explicit Recording(const Stream* stream) : stream_(stream) {}
+
+    void complete() {
+        time_ = Clock::now();
+        done_.store(1, std::memory_order_release);
+        done_.notify_all();
+    }
+    [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire) != 0; }
+    void wait() const { done_.wait(0, std::memory_order_acquire); }
+    // When the stream reached it; valid once done.
+    [[nodiscard]] Clock::time_point time() const { return time_; }
+    // Where it was recorded: compared, never dereferenced.
+    [[nodiscard]] const Stream* stream() const { return stream_; }
+
+  private:
+    std::atomic<int> done_{0};
+    Clock::time_point time_;
+    const Stream* stream_;
+};
+
+class Event {
+  public:
+    Event(int device, unsigned int flags) : device_(device), flags_(flags) {}
+
+    void set_recording(std::shared_ptr<Recording> recording) {
+        const std::lock_guard lock(mutex_);
+        recording_ = std::move(recording);
+    }
+    // Null before the first recording.
+    [[nodiscard]] std::shared_ptr<Recording> recording() const {
+        const std::lock_guard lock(mutex_);
+        return recording_;
+    }
+    [[nodiscard]] int device() const { return device_; }
+    [[nodiscard]] unsigned int flags() const { return flags_; }
+
+  private:
+    const int device_;
+    const unsigned int flags_;
+    mutable std::mutex mutex_;
+    std::shared_ptr<Recording> recording_;
+};
+
+}  // namespace slimwire::emulator

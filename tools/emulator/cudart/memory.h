@@ -1,0 +1,127 @@
+// Emulated device memory and the host memory CUDA knows of. Any thread.
+//
+// All devices lie in one range of addresses, each backed by one sparse memory file that is mapped
+// twice: at the address that clients get, and at that address plus a constant, which only the
+// emulator uses (the alias). So finding the alias or the device of a pointer is arithmetic without
+// a lock, allocation makes no system call, and strict mode only takes the access rights off the
+// clients' mapping. Pages come with the first touch; freeing a large block gives them back.
+#pragma once
+
+#include <driver_types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <vector>
+
+namespace slimwire::emulator {
+
+class Pool;
+struct Settings;
+
+// One allocation of device memory.
+struct Allocation {
+    uintptr_t base = 0;
+    size_t bytes = 0;        // what was asked for
+    size_t block_bytes = 0;  // what it takes
+    int device = 0;
+    std::shared_ptr<Pool> pool;  // set for stream-ordered allocations
+    bool live = true;            // false while it waits in its pool for reuse
+};
+
+class DeviceMemory {
+  public:
+    explicit DeviceMemory(const Settings& settings);
+
+    // Memory on `device`, aligned to 512 bytes (its size is rounded up to that too). Throws
+    // std::bad_alloc when the device is full or the machine refuses the mapping. `bytes` > 0.
+    void* allocate(int device, size_t bytes, std::shared_ptr<Pool> pool = nullptr);
+    // Frees the allocation that starts at `pointer`; false when none does.
+    bool release(const void* pointer);
+    // Moves the allocation that starts at `pointer` in or out of use within its pool, with a new
+    // client size.
+    void set_live(const void* pointer, bool live, size_t bytes);
+
+    // The live allocation that contains `pointer`.
+    [[nodiscard]] std::optional<Allocation> find(const void* pointer) const;
+    // Starts of all allocations of a device, those waiting in pools included.
+    [[nodiscard]] std::vector<void*> all(int device) const;
+
+    // True for every address of any device, allocated or not.
+    [[nodiscard]] bool contains(const void* pointer) const {
+        return reinterpret_cast<uintptr_t>(pointer) - base_.load(std::memory_order_acquire) <
+               span_bytes_;
+    }
+    // The emulator's own mapping of a device address; other pointers come back unchanged.
+    [[nodiscard]] void* alias(const void* pointer) const {
+        const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
+        const uintptr_t base = base_.load(std::memory_order_acquire);
+        return reinterpret_cast<void*>(address - base < span_bytes_ ? address + alias_offset_
+                                                                    : address);
+    }
+
+    [[nodiscard]] size_t device_bytes() const { return device_bytes_; }
+    [[nodiscard]] size_t used_bytes(int device) const;
+
+  private:
+    // A device's part of the range: what is free, by address and by size.
+    struct Arena {
+        int file = -1;
+        size_t used_bytes = 0;
+        std::map<uintptr_t, size_t> free_by_address;
+        std::set<std::pair<size_t, uintptr_t>> free_by_size;
+
+        void add_free(uintptr_t address, size_t bytes);
+        void remove_free(std::map<uintptr_t, size_t>::iterator block);
+    };
+
+    void reserve();
+    void open_arena(int device);
+    [[nodiscard]] uintptr_t arena_base(int device) const {
+        return base_.load(std::memory_order_relaxed) + static_cast<size_t>(device) * device_bytes_;
+    }
+
+    const bool strict_;
+    const size_t device_bytes_;
+    const size_t span_bytes_;
+    // The range's start; until the range exists a value that no address reaches.
+    std::atomic<uintptr_t> base_{UINTPTR_MAX};
+    uintptr_t alias_offset_ = 0;  // written before base_ is published
+
+    mutable std::shared_mutex mutex_;  // guards everything below
+    std::vector<Arena> arenas_;
+    std::map<uintptr_t, Allocation> allocations_;
+};
+
+// One range of host memory that CUDA allocated or registered.
+struct HostRange {
+    uintptr_t base = 0;
+    size_t bytes = 0;
+    cudaMemoryType type = cudaMemoryTypeHost;  // or cudaMemoryTypeManaged
+    bool registered = false;                   // by cudaHostRegister: the client owns the memory
+    unsigned int flags = 0;
+    int device = 0;
+};
+
+class HostMemory {
+  public:
+    // Page-aligned memory; throws std::bad_alloc.
+    void* allocate(size_t bytes, cudaMemoryType type, unsigned int flags, int device);
+    cudaError_t add_registered(void* pointer, size_t bytes, unsigned int flags, int device);
+    // Frees the allocation of `type` that starts at `pointer`; false when none does.
+    bool release(void* pointer, cudaMemoryType type);
+    cudaError_t remove_registered(void* pointer);
+    [[nodiscard]] std::optional<HostRange> find(const void* pointer) const;
+
+  private:
+    mutable std::shared_mutex mutex_;
+    std::map<uintptr_t, HostRange> ranges_;
+};
+
+}  // namespace slimwire::emulator

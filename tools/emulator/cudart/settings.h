@@ -1,0 +1,30 @@
+// What the environment says about the emulated machine. Read once, at the first CUDA call, by
+// Runtime; a variable that is set but wrong makes every CUDA call fail, after one line on stderr
+// that says what would be accepted. Immutable afterwards.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstddef>
+
+#include "tools/emulator/node_map.h"
+
+namespace slimwire::emulator {
+
+inline constexpr int kMaxDevices = 64;
+
+struct Settings {
+    int device_count = 1;             // SLIMWIRE_EMU_DEVICES
+    bool strict = false;              // SLIMWIRE_EMU_STRICT: host access to device memory traps
+    NodeMap nodes;                    // SLIMWIRE_EMU_NODES
+    int rank = -1;                    // RANK
+    size_t device_memory_bytes = 0;   // what each device reports and can hand out
+    cudaError_t error = cudaSuccess;  // not success: every call returns this
+};
+
+Settings read_settings();
+
+// One line on stderr, with the emulator's name in front. printf-like.
+void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace slimwire::emulator

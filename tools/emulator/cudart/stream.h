@@ -1,0 +1,105 @@
+// An emulated stream: an in-order queue of operations, executed by a worker thread of its own that
+// starts with the first operation. Used by the api_*.cpp files; enqueueing may happen on any
+// thread.
+//
+// An Operation is immutable and shared, so a later capture can keep a list of them and replay it;
+// whatever changes between two executions must be drawn at execution. A ticket is the position of
+// an operation in its stream: tickets count from 1, and ticket t has been reached when t operations
+// have completed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace slimwire::emulator {
+
+class Device;
+class Stream;
+
+class Operation {
+  public:
+    virtual ~Operation() = default;
+    // May throw: the stream's device is then poisoned with the error (see Device::poison).
+    virtual void execute() const = 0;
+    // Names the operation in error texts.
+    [[nodiscard]] virtual const char* name() const = 0;
+    // True for bookkeeping (events, callbacks) that must also happen on a poisoned device.
+    [[nodiscard]] virtual bool survives_poison() const { return false; }
+};
+
+using OperationRef = std::shared_ptr<const Operation>;
+
+// "Stream `stream` has reached `ticket`."
+struct Dependency {
+    std::shared_ptr<Stream> stream;
+    uint64_t ticket;
+};
+
+class Stream : public std::enable_shared_from_this<Stream> {
+  public:
+    enum class Kind : uint8_t {
+        kLegacy,       // the device's default stream: ordered with all blocking streams
+        kBlocking,     // created by default flags, and each thread's own default stream
+        kNonBlocking,  // not ordered with the legacy stream
+    };
+
+    Stream(Device& device, Kind kind, unsigned int flags, int priority, uint64_t id);
+
+    // Appends an operation and returns its ticket. Implicit ordering with the legacy stream is
+    // added here.
+    uint64_t enqueue(OperationRef operation);
+
+    // Ends the worker once everything enqueued so far is done. No enqueue may follow.
+    void retire();
+
+    // Blocks until `ticket` is reached. Must not be called by the stream's own worker.
+    void wait(uint64_t ticket);
+    [[nodiscard]] bool reached(uint64_t ticket) const {
+        return completed_.load(std::memory_order_acquire) >= ticket;
+    }
+    [[nodiscard]] uint64_t last_ticket() const { return enqueued_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool idle() const { return reached(last_ticket()); }
+
+    [[nodiscard]] Device& device() const { return device_; }
+    [[nodiscard]] Kind kind() const { return kind_; }
+    [[nodiscard]] unsigned int flags() const { return flags_; }
+    [[nodiscard]] int priority() const { return priority_; }
+    [[nodiscard]] uint64_t id() const { return id_; }
+
+    // True on a thread that is some stream's worker: blocking calls are refused there.
+    static bool on_worker();
+
+  private:
+    struct Entry {
+        OperationRef operation;
+        std::vector<Dependency> dependencies;
+    };
+
+    void start_worker();
+    void work();
+    void run(const Entry& entry);
+
+    Device& device_;
+    const Kind kind_;
+    const unsigned int flags_;
+    const int priority_;
+    const uint64_t id_;
+
+    std::mutex mutex_;
+    std::condition_variable work_;  // the worker waits here
+    std::condition_variable done_;  // wait() waits here
+    std::deque<Entry> queue_;
+    std::atomic<uint64_t> enqueued_{0};
+    std::atomic<uint64_t> completed_{0};
+    int waiters_ = 0;
+    bool worker_started_ = false;
+    bool worker_idle_ = false;
+    bool retired_ = false;
+};
+
+}  // namespace slimwire::emulator
