@@ -233,7 +233,7 @@ std::string join(const std::vector<std::string_view>& words) {
 
 std::string_view nearest(std::string_view text, const std::vector<std::string_view>& candidates) {
     std::string_view best;
-    size_t best_distance = std::max<size_t>(2, text.size() / 3) + 1;
+    size_t best_distance = std::max<size_t>(1, text.size() / 3) + 1;
     for (const std::string_view candidate : candidates) {
         const size_t distance = edit_distance(text, candidate);
         if (distance < best_distance && distance < candidate.size()) {

@@ -34,7 +34,7 @@ namespace slimwire {
 [[nodiscard]] std::string join(const std::vector<std::string_view>& words);
 
 // The candidate with the smallest edit distance to `text`, if it is near enough to be a slip of the
-// pen (at most a third of the letters); else empty.
+// pen (one letter, or a third of them); else empty.
 [[nodiscard]] std::string_view nearest(std::string_view text,
                                        const std::vector<std::string_view>& candidates);
 

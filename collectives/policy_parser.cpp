@@ -423,7 +423,7 @@ class Parser {
                        "bad value of " + quoted(key) + ": " + value.status().message());
             }
         } else {
-            wrong_type(node, key, "a number of bytes or a string like \"64KiB\"");
+            wrong_type(node, key, "a number of bytes, 0 or more, or a string like \"64KiB\"");
         }
     }
 

@@ -1,0 +1,221 @@
+// Every way to write a policy wrong ends in one line that says where, what and what is accepted.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <fstream>
+
+#include "collectives/policy.h"
+
+namespace slimwire {
+namespace {
+
+std::string error_of(const std::string& text) {
+    const auto policy = parse_policy(text, "p.toml");
+    EXPECT_FALSE(policy.ok()) << text;
+    const std::string message = policy.status().message();
+    EXPECT_EQ(policy.status().code(), policy.ok() ? Code::kOk : Code::kInvalidArgument);
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+}
+
+constexpr char kHead[] = "version = 1\n[[rule]]\nname = \"grads\"\n";
+
+struct Case {
+    const char* text;      // follows kHead
+    const char* expected;  // whole message
+};
+
+TEST(PolicyErrors, inside_a_rule) {
+    const Case kCases[] = {
+        {"codek = \"int4\"",
+         "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
+         "accepted: "
+         "name, match, codec, algorithm, error_feedback, start_step, min_bytes, ef"},
+        {"match = { opp = \"allreduce\" }",
+         "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
+         "op, "
+         "dtype, redop, bytes, ranks, scope"},
+        {"match = { op = \"alreduce\" }",
+         "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
+         "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
+         "scatter, send, recv"},
+        {"match = { op = 3 }",
+         "p.toml:4:16: rule 'grads': 'op' is an integer; accepted: a string or an array of: "
+         "allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, scatter, send, "
+         "recv"},
+        {"match = { dtype = [] }",
+         "p.toml:4:19: rule 'grads': 'dtype' is an array; accepted: at least one of: i8, u8, i32, "
+         "u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2"},
+        {"match = { dtype = [\"f32\", \"f33\"] }",
+         "p.toml:4:27: rule 'grads': bad value 'f33' of 'dtype' (did you mean 'f32'?); accepted: "
+         "i8, "
+         "u8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2"},
+        {"match = { redop = \"mean\" }",
+         "p.toml:4:19: rule 'grads': bad value 'mean' of 'redop'; accepted: "
+         "sum, prod, max, min, avg, premulsum, none"},
+        {"match = { scope = \"rack\" }",
+         "p.toml:4:19: rule 'grads': bad value 'rack' of 'scope'; accepted: intra_node, "
+         "inter_node"},
+        {"match = { bytes = \"1MiB\" }",
+         "p.toml:4:19: rule 'grads': bad value '1MiB' of 'bytes': not a range; accepted: a range "
+         "like "
+         "\"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\""},
+        {"match = { bytes = \"1MiB..4KiB\" }",
+         "p.toml:4:19: rule 'grads': bad value '1MiB..4KiB' of 'bytes': the first end is above the "
+         "second; accepted: a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\""},
+        {"match = { bytes = \"1MB..\" }",
+         "p.toml:4:19: rule 'grads': bad value '1MB..' of 'bytes': size '1MB': unknown unit 'mb'; "
+         "accepted: a number of bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
+        {"match = { bytes = 1048576 }",
+         "p.toml:4:19: rule 'grads': 'bytes' is an integer; accepted: a range like \"1MiB..\", "
+         "\"..4KiB\" or \"64KiB..1MiB\""},
+        {"match = { ranks = \"two..4\" }",
+         "p.toml:4:19: rule 'grads': bad value 'two..4' of 'ranks': 'two' is not a number of "
+         "ranks; "
+         "accepted: a number of ranks or a range like \"2..16\" or \"4..\""},
+        {"match = { ranks = 0 }",
+         "p.toml:4:19: rule 'grads': bad value '0' of 'ranks'; accepted: a number of ranks or a "
+         "range "
+         "like \"2..16\" or \"4..\""},
+        {"match = \"allreduce\"",
+         "p.toml:4:9: rule 'grads': 'match' is a string; accepted: a table, like { op = "
+         "\"allreduce\" }"},
+        {"codec = 4",
+         "p.toml:4:9: rule 'grads': 'codec' is an integer; accepted: 'native' or a codec"},
+        {"codec = \"int8\"\nalgorithm = \"ring\"",
+         "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
+         "two_shot"},
+        {"codec = \"int8\"\nerror_feedback = true",
+         "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14"},
+        {"codec = \"int8\"\nef = \"ef21\"",
+         "p.toml:5:6: rule 'grads': bad value 'ef21' of 'ef'; accepted: "
+         "none, "
+         "ef14"},
+        {"codec = \"int8\"\nef = \"ef14\"\nerror_feedback = \"ef14\"",
+         "p.toml:5:6: rule 'grads': 'ef' and 'error_feedback' are the same key; accepted: one of "
+         "them"},
+        {"codec = \"int8\"\nstart_step = -1",
+         "p.toml:5:14: rule 'grads': bad value '-1' of 'start_step'; accepted: 0 or more"},
+        {"codec = \"int8\"\nstart_step = 1.5",
+         "p.toml:5:14: rule 'grads': 'start_step' is a floating-point number; accepted: a number "
+         "of "
+         "steps, 0 or more"},
+        {"codec = \"int8\"\nmin_bytes = \"1 parsec\"",
+         "p.toml:5:13: rule 'grads': bad value of 'min_bytes': size '1 parsec': unknown unit "
+         "'parsec'; accepted: a number of bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
+        {"codec = \"int8\"\nmin_bytes = -5",
+         "p.toml:5:13: rule 'grads': 'min_bytes' is an integer; accepted: a number of bytes, 0 or "
+         "more, or a string like \"64KiB\""},
+    };
+    for (const Case& c : kCases) {
+        EXPECT_EQ(error_of(std::string(kHead) + c.text + "\n"), c.expected);
+    }
+}
+
+TEST(PolicyErrors, unknown_codec_names_it_and_where) {
+    const std::string message = error_of(std::string(kHead) + "codec = \"int5\"\n");
+    EXPECT_EQ(message.rfind("p.toml:4:9: rule 'grads': bad value 'int5' of 'codec': ", 0), 0u)
+        << message;
+    EXPECT_NE(message.find("int8"), std::string::npos) << message;
+}
+
+TEST(PolicyErrors, what_cannot_work_together) {
+    const Case kCases[] = {
+        {"ef = \"ef14\"",
+         "p.toml:4:6: rule 'grads': error feedback without a codec; accepted: a codec, or "
+         "error_feedback = \"none\""},
+        {"codec = \"native\"\nerror_feedback = \"ef14\"",
+         "p.toml:5:18: rule 'grads': error feedback without a codec; accepted: a codec, or "
+         "error_feedback = \"none\""},
+        {"codec = \"native\"\nalgorithm = \"two_shot\"",
+         "p.toml:5:13: rule 'grads': algorithm 'two_shot' without a codec; accepted: auto, native, "
+         "or a codec"},
+        {"codec = \"int8\"\nalgorithm = \"native\"",
+         "p.toml:4:9: rule 'grads': codec with algorithm = \"native\"; accepted: one of them"},
+        {"match = { redop = [\"sum\", \"max\"] }\ncodec = \"int8\"",
+         "p.toml:4:19: rule 'grads': a codec cannot reduce by max; accepted: sum, avg, premulsum"},
+        {"match = { dtype = [\"f32\", \"i64\"] }\ncodec = \"int8\"",
+         "p.toml:4:19: rule 'grads': codec 'int8' does not take i64; accepted: f16, f32, bf16"},
+    };
+    for (const Case& c : kCases) {
+        EXPECT_EQ(error_of(std::string(kHead) + c.text + "\n"), c.expected);
+    }
+}
+
+TEST(PolicyErrors, the_file_around_the_rules) {
+    const Case kCases[] = {
+        {"", "p.toml:1:1: missing key 'version'; accepted: version = 1"},
+        {"version = 2\n", "p.toml:1:11: unknown version 2; accepted: 1"},
+        {"version = \"1\"\n", "p.toml:1:11: 'version' is a string; accepted: 1"},
+        {"version = 1\nrules = []\n",
+         "p.toml:2:1: unknown key 'rules' of the file (did you mean 'rule'?); accepted: version, "
+         "defaults, rule"},
+        {"version = 1\n[rule]\nname = \"a\"\n",
+         "p.toml:2:1: 'rule' is a table; accepted: an array of tables: [[rule]]"},
+        {"version = 1\nrule = [1]\n",
+         "p.toml:2:9: 'rule' is an integer; accepted: an array of tables: [[rule]]"},
+        {"version = 1\ndefaults = 1\n",
+         "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
+        {"version = 1\n[defaults]\nmatch = {}\n",
+         "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
+         "error_feedback, start_step, min_bytes, ef"},
+        {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
+         "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
+         "'.'"},
+        {"version = 1\n[[rule]]\nname = \"a,b\"\n",
+         "p.toml:3:8: rule 1: bad value 'a,b' of 'name'; accepted: 1 to 64 letters, digits, '_', "
+         "'-', '.'"},
+        {"version = 1\n[[rule]]\nname = \"env\"\n",
+         "p.toml:3:8: rule 1: the name 'env' belongs to the rule that SLIMWIRE_CODEC makes; "
+         "accepted: any other name"},
+        {"version = 1\n[[rule]]\nname = \"a\"\n[[rule]]\nname = \"a\"\n",
+         "p.toml:5:8: rule 2: duplicate name 'a', first used by the rule in line 2; accepted: "
+         "unique "
+         "names"},
+    };
+    for (const Case& c : kCases) {
+        EXPECT_EQ(error_of(c.text), c.expected);
+    }
+}
+
+TEST(PolicyErrors, malformed_toml_names_line_and_column) {
+    const std::string message = error_of("version = 1\n[[rule]\nname = \"a\"\n");
+    EXPECT_EQ(message.rfind("p.toml:2:", 0), 0u) << message;
+    EXPECT_EQ(error_of("version = 1\nversion = 1\n").rfind("p.toml:2:", 0), 0u);
+}
+
+TEST(PolicyErrors, several_findings_make_one_line) {
+    const std::string message =
+        error_of("[[rule]]\nname = \"a\"\ncodek = 1\nalgorithm = 3\nef = 4\nstart_step = \"x\"\n");
+    EXPECT_NE(message.find("p.toml:1:1: missing key 'version'"), std::string::npos) << message;
+    EXPECT_NE(message.find("p.toml:3:1: rule 'a': unknown key 'codek'"), std::string::npos);
+    EXPECT_NE(message.find("; and 2 more"), std::string::npos) << message;
+}
+
+TEST(PolicyErrors, a_file_that_cannot_be_read) {
+    const auto missing = load_policy_file("/nonexistent/p.toml");
+    ASSERT_FALSE(missing.ok());
+    EXPECT_EQ(missing.status().code(), Code::kNotFound);
+    EXPECT_EQ(
+        missing.status().message(),
+        "policy file '/nonexistent/p.toml' cannot be read: No such file or directory; accepted: "
+        "the path of a readable TOML file");
+    const auto directory = load_policy_file("/tmp");
+    ASSERT_FALSE(directory.ok());
+    EXPECT_NE(directory.status().message().find("'/tmp' cannot be read: Is a directory"),
+              std::string::npos)
+        << directory.status().message();
+}
+
+TEST(PolicyErrors, a_file_is_named_as_it_was_given) {
+    const std::string path = testing::TempDir() + "slimwire_policy_" + std::to_string(::getpid());
+    std::ofstream(path) << "version = 3\n";
+    const auto policy = load_policy_file(path);
+    ::unlink(path.c_str());
+    ASSERT_FALSE(policy.ok());
+    EXPECT_EQ(policy.status().message(), path + ":1:11: unknown version 3; accepted: 1");
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,149 @@
+// Rules that can never decide a call, checked against brute force over small random policies.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "collectives/policy.h"
+
+namespace slimwire {
+namespace {
+
+std::vector<std::string> warnings_of(const std::string& rules) {
+    const auto policy = parse_policy("version = 1\n" + rules, "p.toml");
+    EXPECT_TRUE(policy.ok()) << policy.status().message();
+    return policy.ok() ? policy.value().warnings : std::vector<std::string>{"error"};
+}
+
+std::string rule(const std::string& name, const std::string& match) {
+    return "[[rule]]\nname = \"" + name + "\"\nmatch = {" + match + "}\ncodec = \"native\"\n";
+}
+
+TEST(PolicyWarnings, an_earlier_rule_takes_all) {
+    const auto warnings = warnings_of(rule("all", "") + rule("late", "op = \"allreduce\""));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_EQ(warnings[0],
+              "p.toml:6: rule 'late' is never reached: earlier rules take all its calls: 'all'");
+}
+
+TEST(PolicyWarnings, two_rules_together_take_all) {
+    const auto warnings =
+        warnings_of(rule("low", "bytes = \"..1MiB\"") + rule("other", "op = \"send\"") +
+                    rule("high", "bytes = \"1MiB..\"") +
+                    rule("late", "op = \"allreduce\", bytes = \"64KiB..2MiB\""));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("rule 'late' is never reached"), std::string::npos);
+    EXPECT_NE(warnings[0].find("'low', 'high'"), std::string::npos) << warnings[0];
+}
+
+TEST(PolicyWarnings, a_gap_of_one_byte_keeps_a_rule_reachable) {
+    EXPECT_TRUE(warnings_of(rule("low", "bytes = \"..100\"") + rule("high", "bytes = \"102..\"") +
+                            rule("late", ""))
+                    .empty());
+    EXPECT_EQ(warnings_of(rule("low", "bytes = \"..100\"") + rule("high", "bytes = \"101..\"") +
+                          rule("late", ""))
+                  .size(),
+              1u);
+}
+
+TEST(PolicyWarnings, a_match_that_no_call_can_meet) {
+    const auto warnings = warnings_of(rule("a", "op = \"allgather\", redop = \"sum\""));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_EQ(warnings[0], "p.toml:2: rule 'a' is never reached: its match is empty");
+}
+
+TEST(PolicyWarnings, operations_that_stay_native_in_this_version) {
+    const auto warnings = warnings_of(
+        "[[rule]]\nname = \"a\"\nmatch = { op = [\"allreduce\", \"allgather\"] }\ncodec = "
+        "\"int8\"\n");
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_EQ(warnings[0],
+              "p.toml:2: rule 'a': this version compresses allreduce; native stay allgather");
+    EXPECT_TRUE(warnings_of("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n").empty());
+}
+
+TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
+    auto policy = parse_policy("version = 1\n" + rule("all", "") + rule("late", ""), "p.toml");
+    ASSERT_TRUE(policy.ok());
+    ASSERT_EQ(policy_warnings(policy.value()).size(), 1u);
+    policy.value().rules[0].off = true;
+    EXPECT_TRUE(policy_warnings(policy.value()).empty());
+}
+
+// A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.
+TEST(PolicyWarnings, agrees_with_brute_force) {
+    const uint64_t seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t n) { return random() % n; };
+    int unreachable = 0;
+    for (int round = 0; round < 400; ++round) {
+        Policy policy;
+        const size_t rules = 2 + below(4);
+        for (size_t i = 0; i < rules; ++i) {
+            Rule r;
+            r.name = "r" + std::to_string(i);
+            r.off = below(8) == 0;
+            if (below(2) == 0) {
+                r.match.ops =
+                    bit_of(Op::kAllReduce) | (below(2) << 3);  // with or without all-gather
+            }
+            if (below(2) == 0) {
+                r.match.redops = below(2) == 0 ? bit_of(RedOp::kSum) : kCompressedRedOps;
+            }
+            if (below(2) == 0) {
+                r.match.dtypes = 1 + below(kAllDTypes);
+            }
+            if (below(2) == 0) {
+                r.match.min_bytes = below(4);
+                r.match.max_bytes = r.match.min_bytes + below(4);
+            }
+            if (below(3) == 0) {
+                r.match.min_ranks = static_cast<int>(below(3));
+                r.match.max_ranks = r.match.min_ranks + static_cast<int>(below(3));
+            }
+            if (below(3) == 0) {
+                r.match.scope = below(2) == 0 ? Scope::kIntraNode : Scope::kInterNode;
+            }
+            policy.rules.push_back(r);
+        }
+        std::vector<bool> reached(rules, false);
+        for (int op = 0; op < kOpCount; ++op) {
+            const bool reduces = op <= static_cast<int>(Op::kReduce);
+            for (int redop = 0; redop < kRedOpCount; ++redop) {
+                if (reduces == (static_cast<RedOp>(redop) == RedOp::kNone)) {
+                    continue;
+                }
+                for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+                    for (uint64_t bytes = 0; bytes < 8; ++bytes) {
+                        for (int ranks = 0; ranks < 6; ++ranks) {
+                            for (const Scope scope : {Scope::kIntraNode, Scope::kInterNode}) {
+                                const Rule* rule =
+                                    policy.match({static_cast<Op>(op), static_cast<DType>(dtype),
+                                                  static_cast<RedOp>(redop), 0, 1},
+                                                 bytes, ranks, scope);
+                                if (rule != nullptr) {
+                                    reached[static_cast<size_t>(rule - policy.rules.data())] = true;
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        const auto warnings = policy_warnings(policy);
+        for (size_t i = 0; i < rules; ++i) {
+            bool warned = false;
+            for (const std::string& warning : warnings) {
+                warned |= warning.find("rule 'r" + std::to_string(i) + "' is never reached") !=
+                          std::string::npos;
+            }
+            const bool expected = !reached[i] && !policy.rules[i].off;
+            unreachable += expected ? 1 : 0;
+            ASSERT_EQ(warned, expected) << "round " << round << " rule " << i;
+        }
+    }
+    EXPECT_GT(unreachable, 20) << "the random policies show nothing";
+}
+
+}  // namespace
+}  // namespace slimwire

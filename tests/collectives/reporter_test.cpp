@@ -1,0 +1,460 @@
+// The report file over the life of a process: written each second, valid at any time, left behind
+// by SIGKILL, untouched by forked children; and the summary at exit. Situations that end a process
+// run in a child.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "collectives/log.h"
+#include "collectives/report.h"
+#include "collectives/stats.h"
+
+namespace slimwire {
+namespace {
+
+using Json = nlohmann::json;
+using namespace std::chrono_literals;
+
+std::string text_of(const std::string& path) {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+std::vector<Json> records_of(const std::string& path) {
+    std::istringstream stream(text_of(path));
+    std::vector<Json> records;
+    for (std::string line; std::getline(stream, line);) {
+        records.push_back(Json::parse(line));
+    }
+    return records;
+}
+
+// Sum of `member` over the key records.
+uint64_t total(const std::string& path, const char* member) {
+    uint64_t sum = 0;
+    for (const Json& record : records_of(path)) {
+        sum += record.at("record") == "key" ? record.at(member).get<uint64_t>() : 0;
+    }
+    return sum;
+}
+
+bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = 10s) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::sleep_for(10ms);
+    }
+    return true;
+}
+
+int thread_count() {
+    int count = 0;
+    DIR* const tasks = ::opendir("/proc/self/task");
+    while (tasks != nullptr && ::readdir(tasks) != nullptr) {
+        ++count;
+    }
+    ::closedir(tasks);
+    return count - 2;
+}
+
+KeyStats& add_key(CommStats& comm, const char* codec) {
+    KeyStats& key = comm.add_key();
+    key.facts = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
+    key.codec = codec;
+    key.algorithm = "two_shot";
+    key.rule = "env";
+    key.reason = "rule env";
+    key.input_bytes_per_call = 100;
+    key.wire_bytes_per_call = 20;
+    key.native_bytes_per_call = 150;
+    comm.publish(key);
+    return key;
+}
+
+std::shared_ptr<CommStats> add_comm(Reporter& reporter, int rank = 0) {
+    auto comm = reporter.add_comm();
+    comm->update([&](CommStats& c) {
+        c.comm = "00000000000000aa";
+        c.rank = rank;
+        c.ranks = 4;
+        c.nodes = 1;
+        c.agreement = "go";
+    });
+    return comm;
+}
+
+class ReporterTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* name :
+             {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "WORLD_SIZE",
+              "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
+            ::unsetenv(name);
+        }
+        directory_ = testing::TempDir() + "slimwire_reporter_XXXXXX";
+        ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
+        path_ = directory_ + "/r0.jsonl";
+    }
+    void TearDown() override {
+        for (const std::string& name : files()) {
+            ::unlink((directory_ + "/" + name).c_str());
+        }
+        ::rmdir(directory_.c_str());
+    }
+    std::vector<std::string> files() const {
+        std::vector<std::string> names;
+        DIR* const directory = ::opendir(directory_.c_str());
+        while (const dirent* entry = directory != nullptr ? ::readdir(directory) : nullptr) {
+            if (entry->d_name[0] != '.') {
+                names.emplace_back(entry->d_name);
+            }
+        }
+        ::closedir(directory);
+        return names;
+    }
+    std::string directory_, path_;
+};
+
+TEST_F(ReporterTest, counters_reach_the_file_within_two_seconds) {
+    Reporter reporter(directory_ + "/r%r.jsonl", false);
+    reporter.set_process_info({"0.1.0", 1, "p.toml", true, "2.28.9", "/x", "emulator"});
+    const auto comm = add_comm(reporter);
+    KeyStats& key = add_key(*comm, "int4");
+    for (uint64_t calls : {3, 4}) {
+        for (uint64_t i = 0; i < calls; ++i) {
+            key.count_call();
+        }
+        const uint64_t expected = calls == 3 ? 3 : 7;
+        EXPECT_TRUE(eventually([&] { return total(path_, "calls") == expected; }, 2s));
+    }
+    EXPECT_EQ(total(path_, "wire_bytes"), 140u);
+    EXPECT_EQ(records_of(path_).at(0).at("nccl_version"), "2.28.9");
+    EXPECT_EQ(files(), std::vector<std::string>{"r0.jsonl"}) << "no temporary file is left";
+}
+
+TEST_F(ReporterTest, an_idle_process_does_not_write) {
+    Reporter reporter(path_, false);
+    const auto comm = add_comm(reporter);
+    add_key(*comm, "int4").count_call();
+    reporter.flush();
+    struct stat before {};
+    ASSERT_EQ(::stat(path_.c_str(), &before), 0);
+    std::this_thread::sleep_for(1300ms);
+    reporter.flush();
+    struct stat after {};
+    ASSERT_EQ(::stat(path_.c_str(), &after), 0);
+    EXPECT_EQ(before.st_ino, after.st_ino) << "each writing makes a new file";
+}
+
+TEST_F(ReporterTest, no_thread_and_no_file_before_the_first_communicator) {
+    const int before = thread_count();
+    Reporter with_report(path_, true);
+    Reporter without_report("", true);
+    with_report.set_process_info({});
+    EXPECT_EQ(thread_count(), before);
+    EXPECT_TRUE(files().empty());
+    without_report.add_comm();
+    EXPECT_EQ(thread_count(), before) << "without a report there is nothing to write";
+    with_report.add_comm();
+    EXPECT_EQ(thread_count(), before + 1);
+    with_report.finish();
+    EXPECT_EQ(thread_count(), before);
+}
+
+TEST_F(ReporterTest, reporter_thread_takes_no_signal) {
+    Reporter reporter(path_, false);
+    const auto comm = add_comm(reporter);
+    ASSERT_TRUE(eventually([&] { return !files().empty(); }));
+    bool found = false;
+    DIR* const tasks = ::opendir("/proc/self/task");
+    while (const dirent* entry = ::readdir(tasks)) {
+        const std::string task = std::string("/proc/self/task/") + entry->d_name;
+        if (text_of(task + "/comm") == "slimwire-report\n") {
+            found = true;
+            const std::string status = text_of(task + "/status");
+            const size_t at = status.find("SigBlk:");
+            ASSERT_NE(at, std::string::npos);
+            const uint64_t blocked = std::stoull(status.substr(at + 7, 20), nullptr, 16);
+            for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM, SIGPROF}) {
+                EXPECT_TRUE(blocked >> (number - 1) & 1) << number;
+            }
+        }
+    }
+    ::closedir(tasks);
+    EXPECT_TRUE(found);
+    sigset_t mine;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &mine);
+    EXPECT_EQ(::sigismember(&mine, SIGUSR1), 0) << "the caller's mask is as before";
+}
+
+TEST_F(ReporterTest, sigkill_leaves_what_was_counted) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        Reporter reporter(path_, false);
+        const auto comm = add_comm(reporter);
+        KeyStats& key = add_key(*comm, "int4");
+        for (int i = 0; i < 1000; ++i) {
+            key.count_call();
+        }
+        for (;;) {
+            ::pause();
+        }
+    }
+    std::this_thread::sleep_for(1500ms);
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    EXPECT_EQ(total(path_, "calls"), 1000u);
+}
+
+TEST_F(ReporterTest, file_is_whole_at_any_time) {
+    Reporter reporter(path_, false);
+    const auto comm = add_comm(reporter);
+    std::vector<KeyStats*> keys;
+    for (int i = 0; i < 200; ++i) {
+        keys.push_back(&add_key(*comm, "int4"));
+    }
+    reporter.flush();
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+        while (!stop) {
+            keys[0]->count_call();
+            reporter.flush();
+        }
+    });
+    uint64_t last = 0;
+    for (int i = 0; i < 50; ++i) {
+        const auto records = records_of(path_);
+        ASSERT_EQ(records.size(), 202u);
+        const uint64_t calls = records[2].at("calls").get<uint64_t>();
+        ASSERT_GE(calls, last);
+        last = calls;
+    }
+    stop = true;
+    writer.join();
+}
+
+TEST_F(ReporterTest, retired_communicator_keeps_its_records) {
+    Reporter reporter(path_, false);
+    auto comm = add_comm(reporter);
+    add_key(*comm, "int4").count_call();
+    comm->scratch_bytes = 4096;
+    reporter.retire(comm);
+    comm.reset();
+    const auto records = records_of(path_);
+    ASSERT_EQ(records.size(), 3u) << "written at once";
+    EXPECT_EQ(records[1].at("retired"), true);
+    EXPECT_EQ(records[1].at("scratch_bytes"), 0);
+    EXPECT_EQ(records[2].at("calls"), 1);
+}
+
+TEST_F(ReporterTest, many_short_communicators_keep_the_file_small) {
+    Reporter reporter(path_, false);
+    for (size_t i = 0; i < kMaxRetiredComms + 100; ++i) {
+        const auto comm = add_comm(reporter);
+        add_key(*comm, "int4").count_call();
+        reporter.retire(comm);
+    }
+    const auto records = records_of(path_);
+    EXPECT_EQ(records.size(), 1 + 2 * (kMaxRetiredComms + 1));
+    EXPECT_EQ(total(path_, "calls"), kMaxRetiredComms + 100);
+    EXPECT_EQ(records[records.size() - 2].at("communicators"), 100);
+}
+
+TEST_F(ReporterTest, file_name_waits_for_the_rank) {
+    Reporter reporter(directory_ + "/r%r.jsonl", false);
+    const auto comm = reporter.add_comm();
+    reporter.flush();
+    EXPECT_TRUE(files().empty());
+    comm->update([](CommStats& c) { c.rank = 5; });
+    reporter.flush();
+    EXPECT_EQ(files(), std::vector<std::string>{"r5.jsonl"});
+}
+
+TEST_F(ReporterTest, launcher_rank_names_the_file) {
+    ::setenv("RANK", "3", 1);
+    Reporter reporter(directory_ + "/r%r.jsonl", false);
+    const auto comm = add_comm(reporter, 1);
+    reporter.flush();
+    EXPECT_EQ(files(), std::vector<std::string>{"r3.jsonl"});
+    EXPECT_EQ(records_of(directory_ + "/r3.jsonl").at(0).at("launcher_rank"), 3);
+    ::unsetenv("RANK");
+}
+
+TEST_F(ReporterTest, unwritable_path_is_one_warning_that_names_it) {
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter("/nonexistent/dir/r.jsonl", false);
+        const auto comm = add_comm(reporter);
+        KeyStats& key = add_key(*comm, "int4");
+        for (int i = 0; i < 3; ++i) {
+            key.count_call();
+            reporter.flush();
+        }
+        reporter.finish();
+    }
+    EXPECT_EQ(
+        testing::internal::GetCapturedStderr(),
+        "slimwire: warn: report file '/nonexistent/dir/r.jsonl' cannot be written: No such file "
+        "or directory; the job goes on without it (SLIMWIRE_REPORT)\n");
+}
+
+TEST_F(ReporterTest, what_is_no_regular_file_is_not_replaced) {
+    ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter(path_, false);
+        const auto comm = add_comm(reporter);
+        reporter.flush();
+    }
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("cannot be written: not a regular file"),
+              std::string::npos);
+    struct stat info {};
+    ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISFIFO(info.st_mode));
+}
+
+TEST_F(ReporterTest, a_pattern_that_ranks_share_is_a_warning) {
+    ::setenv("WORLD_SIZE", "4", 1);
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter(path_, false);
+        reporter.add_comm();
+    }
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("has neither %r nor %p"),
+              std::string::npos);
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter(directory_ + "/%p", false);
+        reporter.add_comm();
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    ::unsetenv("WORLD_SIZE");
+}
+
+// A data loader's workers fork after initialisation; they must neither write, print nor hang.
+TEST_F(ReporterTest, fork_after_init) {
+    testing::internal::CaptureStderr();
+    auto reporter = std::make_unique<Reporter>(path_, true);
+    reporter->set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
+    const auto comm = add_comm(*reporter);
+    KeyStats& key = add_key(*comm, "int4");
+    key.count_call();
+    reporter->flush();
+    const std::string before = text_of(path_);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);
+        key.count_call();
+        const auto own = reporter->add_comm();
+        add_key(*own, "int4").count_call();
+        reporter->flush();
+        reporter->retire(comm);
+        reporter->finish();
+        reporter.reset();
+        ::_exit(text_of(path_) == before ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(text_of(path_), before);
+    key.count_call();
+    reporter->flush();
+    EXPECT_EQ(total(path_, "calls"), 2u) << "the parent goes on";
+    reporter.reset();
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(ReporterTest, finish_writes_and_prints_once_from_rank_0) {
+    testing::internal::CaptureStderr();
+    Reporter reporter(path_, true);
+    reporter.set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
+    const auto comm = add_comm(reporter);
+    KeyStats& key = add_key(*comm, "int4");
+    key.count_call();
+    reporter.finish();
+    reporter.finish();
+    EXPECT_EQ(total(path_, "calls"), 1u);
+    EXPECT_EQ(
+        testing::internal::GetCapturedStderr(),
+        "slimwire: summary: rank 0, policy p.toml, communicators 1, agreement go (1)\n"
+        "slimwire: summary: compressed calls 1: int4 (1), input 100 B, wire 20 B against native "
+        "150 B, 7.50x less\n"
+        "slimwire: summary: native calls 0\n"
+        "slimwire: summary: report " +
+            path_ + "\n");
+    key.count_call();
+    reporter.retire(comm);
+    EXPECT_EQ(total(path_, "calls"), 2u) << "what is destroyed after exit began still counts";
+}
+
+TEST_F(ReporterTest, other_ranks_and_idle_processes_print_nothing) {
+    testing::internal::CaptureStderr();
+    {
+        Reporter second("", true);
+        second.set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
+        add_key(*add_comm(second, 1), "int4").count_call();
+        second.finish();
+        Reporter idle("", true);
+        add_key(*add_comm(idle, 0), "native").count_call();
+        idle.finish();
+        Reporter quiet("", false);
+        quiet.set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
+        add_key(*add_comm(quiet, 0), "int4").count_call();
+        quiet.finish();
+        ::setenv("RANK", "2", 1);
+        Reporter launched("", true);
+        launched.set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
+        add_key(*add_comm(launched, 0), "int4").count_call();
+        launched.finish();
+        ::unsetenv("RANK");
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(ReporterTest, counting_from_many_threads_loses_nothing) {
+    Reporter reporter(path_, false);
+    const auto comm = add_comm(reporter);
+    KeyStats& shared = add_key(*comm, "int4");
+    constexpr uint64_t kCalls = 50000;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            KeyStats& own = add_key(*comm, "int8");
+            for (uint64_t i = 0; i < kCalls; ++i) {
+                shared.count_call();
+                own.count_call();
+                own.count_time(1);
+                if (i % 10000 == 0) {
+                    reporter.flush();
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    reporter.flush();
+    EXPECT_EQ(total(path_, "calls"), 8 * kCalls);
+    EXPECT_EQ(total(path_, "timed_calls"), 4 * kCalls);
+}
+
+}  // namespace
+}  // namespace slimwire
