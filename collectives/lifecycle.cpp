@@ -420,10 +420,38 @@ ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations
     return runtime.fail(status);
 }
 
+// A rank without a policy changes nothing; where the others have one, they learn it from its hello.
+void decline(Runtime& runtime, const Creation& creation) noexcept {
+    AgreementAddress address;
+    if (creation.kind != Creation::Kind::kUniqueId ||
+        read_id_tail(creation.id, &address) != TailState::kPresent) {
+        return;
+    }
+    try {
+        Hello hello;
+        hello.ranks = creation.ranks;
+        hello.rank = creation.rank;
+        hello.native_reason = why_not_here(runtime, creation);
+        AgreementClient client;
+        if (Status sent =
+                client.send(address, hello, runtime.config.settings.agree_timeout_us);
+            !sent.ok()) {
+            log_line(LogLevel::kWarn, sent.message());
+        }
+    } catch (const std::exception& error) {
+        log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
+    }
+}
+
 ncclResult_t created(Runtime& runtime, ncclResult_t result, Creation creation) noexcept {
     if (result != ncclSuccess && result != ncclInProgress) {
         return result;
     }
+    if (!runtime.engaged()) {
+        decline(runtime, creation);
+        return result;
+    }
+    creation.non_blocking |= result == ncclInProgress;
     if (in_group()) {
         group_creations().push_back(std::move(creation));
         return result;
@@ -484,7 +512,7 @@ ncclResult_t all_created(Runtime& runtime,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept {
-    if (result != ncclSuccess) {
+    if (result != ncclSuccess || !runtime.engaged()) {
         return result;
     }
     if (!runtime.config_status.ok()) {
@@ -546,6 +574,9 @@ ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexc
         return ncclSuccess;
     }
     std::erase_if(creations, [](const Creation& creation) { return *creation.out == nullptr; });
+    for (Creation& creation : creations) {
+        creation.non_blocking |= result == ncclInProgress;
+    }
     if (creations.empty()) {
         return ncclSuccess;
     }
