@@ -1,0 +1,84 @@
+// Helpers of the cudart tests: gates that hold a stream, device buffers, fresh processes.
+// The tests are ordinary CUDA programs: they include cuda_runtime.h and link libcudart.so.13.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "codecs/base/emulator_abi.h"
+
+extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
+
+#define CUDA_OK(call) ASSERT_EQ((call), cudaSuccess)
+
+namespace slimwire::testing {
+
+// Holds the streams it is put on until it is opened.
+class Gate {
+  public:
+    ~Gate() { open(); }
+    void hold(cudaStream_t stream) {
+        ASSERT_EQ(cudaLaunchHostFunc(stream, wait, this), cudaSuccess);
+    }
+    void open() {
+        open_.store(1);
+        open_.notify_all();
+    }
+
+  private:
+    static void wait(void* self) { static_cast<Gate*>(self)->open_.wait(0); }
+    std::atomic<int> open_{0};
+};
+
+// Appends `value` to `log` when the stream gets there. One log is used by ordered streams only, or
+// is read after a synchronisation.
+struct Note {
+    std::vector<int>* log;
+    int value;
+};
+
+inline void note(cudaStream_t stream, std::vector<int>& log, int value) {
+    const Note mine{&log, value};
+    ASSERT_EQ(slimwire_emulator_api(kEmulatorAbiVersion)
+                  ->launch(
+                      stream,
+                      [](const void* args) {
+                          const Note* note = static_cast<const Note*>(args);
+                          note->log->push_back(note->value);
+                      },
+                      &mine, sizeof mine, "note"),
+              cudaSuccess);
+}
+
+inline void sleep_ms(int ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+inline cudaStream_t make_stream(unsigned int flags = cudaStreamNonBlocking) {
+    cudaStream_t stream = nullptr;
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, flags), cudaSuccess);
+    return stream;
+}
+
+// Runs a body in a fresh process, before any CUDA call was made there; fails when an expectation
+// does. What the process writes to stderr must match `stderr_regex`.
+template <class Body>
+[[noreturn]] void run_and_exit(const Body& body) {
+    body();
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+#define IN_FRESH_PROCESS(stderr_regex, ...)                                                \
+    do {                                                                                   \
+        GTEST_FLAG_SET(death_test_style, "threadsafe");                                    \
+        const auto fresh_body = [&]() __VA_ARGS__;                                         \
+        EXPECT_EXIT(run_and_exit(fresh_body), ::testing::ExitedWithCode(0), stderr_regex); \
+    } while (false)
+
+}  // namespace slimwire::testing

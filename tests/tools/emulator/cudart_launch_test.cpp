@@ -1,0 +1,268 @@
+// The two ways work gets onto a stream besides copies: slimwire's own launch interface and the
+// launch stubs of programs that nvcc compiled (called here as the stubs call them).
+#include "tests/tools/emulator/cuda_test.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <string>
+
+#include "tools/emulator/cudart/kernel_registry.h"
+
+extern "C" {
+void** __cudaRegisterFatBinary(void*);
+void __cudaRegisterFatBinaryEnd(void**);
+void __cudaRegisterFunction(
+    void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*, int*);
+unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, CUstream_st*);
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*);
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*);
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t);
+}
+
+namespace slimwire::testing {
+namespace {
+
+const EmulatorApi& api() {
+    return *slimwire_emulator_api(kEmulatorAbiVersion);
+}
+
+TEST(Launch, api_is_versioned_and_exported_by_name) {
+    EXPECT_EQ(slimwire_emulator_api(kEmulatorAbiVersion + 1), nullptr);
+    EXPECT_EQ(api().size, sizeof(EmulatorApi));
+    EXPECT_EQ(dlsym(RTLD_DEFAULT, kEmulatorApiSymbol),
+              reinterpret_cast<void*>(&slimwire_emulator_api));
+}
+
+struct Large {
+    int* out;
+    unsigned char bytes[4000];
+};
+
+void sum_bytes(const void* args) {
+    const Large* large = static_cast<const Large*>(args);
+    int sum = 0;
+    for (const unsigned char byte : large->bytes) {
+        sum += byte;
+    }
+    *static_cast<int*>(api().device_view(large->out)) = sum;
+}
+
+TEST(Launch, arguments_are_copied_at_the_call) {
+    const cudaStream_t stream = make_stream();
+    Large large{};
+    CUDA_OK(cudaMalloc(&large.out, sizeof(int)));
+    int* out = large.out;
+    std::memset(large.bytes, 1, sizeof large.bytes);
+    Gate gate;
+    gate.hold(stream);
+    CUDA_OK(api().launch(stream, sum_bytes, &large, sizeof large, "sum_bytes"));
+    std::memset(&large, 0xff, sizeof large);
+    gate.open();
+    int sum = 0;
+    CUDA_OK(cudaMemcpyAsync(&sum, out, sizeof sum, cudaMemcpyDeviceToHost, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(sum, 4000);
+    CUDA_OK(cudaFree(out));
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+TEST(Launch, argument_limit_and_bad_arguments) {
+    static unsigned char big[4097];
+    const auto nothing = [](const void*) {};
+    CUDA_OK(api().launch(nullptr, nothing, big, 4096, "full"));
+    EXPECT_EQ(api().launch(nullptr, nothing, big, 4097, "too big"), cudaErrorInvalidValue);
+    EXPECT_EQ(api().launch(nullptr, nullptr, big, 16, "no body"), cudaErrorInvalidValue);
+    CUDA_OK(cudaSetDevice(1));
+    const cudaStream_t stream = make_stream();
+    CUDA_OK(cudaSetDevice(0));
+    EXPECT_EQ(api().launch(stream, nothing, big, 16, "other device"),
+              cudaErrorInvalidResourceHandle);
+    CUDA_OK(cudaStreamDestroy(stream));
+    CUDA_OK(cudaDeviceSynchronize());
+    (void)cudaGetLastError();
+}
+
+TEST(Launch, device_view_is_another_mapping_of_the_same_memory) {
+    char* device = nullptr;
+    CUDA_OK(cudaMalloc(&device, 100));
+    char* view = static_cast<char*>(api().device_view(device + 7));
+    EXPECT_NE(view, device + 7);
+    *view = 12;
+    char back = 0;
+    CUDA_OK(cudaMemcpy(&back, device + 7, 1, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(back, 12);
+    EXPECT_EQ(api().device_view(&back), &back) << "not device memory";
+    EXPECT_EQ(api().device_view(nullptr), nullptr);
+    CUDA_OK(cudaFree(device));
+}
+
+TEST(Nodes, each_device_is_a_node_unless_told_otherwise) {
+    EXPECT_EQ(api().node_of_device(0), 0);
+    EXPECT_EQ(api().node_of_device(1), 1);
+    EXPECT_EQ(api().node_of_device(2), -1);
+    EXPECT_EQ(api().node_of_device(-1), -1);
+}
+
+TEST(Nodes, rank_and_node_map_decide) {
+    IN_FRESH_PROCESS("", {
+        setenv("RANK", "3", 1);
+        setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
+        EXPECT_EQ(api().node_of_device(1), 7);
+    });
+    IN_FRESH_PROCESS("", {
+        setenv("RANK", "3", 1);
+        setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
+        setenv("SLIMWIRE_EMU_NODES", "2x4", 1);
+        EXPECT_EQ(api().node_of_device(0), 1);
+    });
+}
+
+TEST(Devices, properties_and_bus_ids) {
+    int count = 0;
+    CUDA_OK(cudaGetDeviceCount(&count));
+    ASSERT_EQ(count, 2);
+    cudaDeviceProp prop;
+    CUDA_OK(cudaGetDeviceProperties(&prop, 1));
+    EXPECT_STREQ(prop.name, "slimwire emulated device");
+    EXPECT_EQ(prop.major, 9);
+    EXPECT_EQ(prop.warpSize, 32);
+    int value = 0;
+    CUDA_OK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0));
+    EXPECT_EQ(value, prop.multiProcessorCount);
+    EXPECT_EQ(cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(5000), 0),
+              cudaErrorInvalidValue);
+    char first[32];
+    char second[32];
+    CUDA_OK(cudaDeviceGetPCIBusId(first, sizeof first, 0));
+    CUDA_OK(cudaDeviceGetPCIBusId(second, sizeof second, 1));
+    EXPECT_STRNE(first, second);
+    int found = -1;
+    CUDA_OK(cudaDeviceGetByPCIBusId(&found, second));
+    EXPECT_EQ(found, 1);
+    EXPECT_EQ(cudaDeviceGetByPCIBusId(&found, "ffff:ff:1f.0"), cudaErrorInvalidDevice);
+    CUDA_OK(cudaDeviceCanAccessPeer(&value, 0, 1));
+    EXPECT_EQ(value, 1);
+    CUDA_OK(cudaDeviceEnablePeerAccess(1, 0));
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
+    CUDA_OK(cudaDeviceDisablePeerAccess(1));
+    int version = 0;
+    CUDA_OK(cudaRuntimeGetVersion(&version));
+    EXPECT_EQ(version, 13000);
+    (void)cudaGetLastError();
+}
+
+// A kernel as nvcc's stub sees it: void scale(float* data, int count, float factor).
+void scale_stub() {}
+void nameless_stub() {}
+constexpr char kScaleName[] =
+    "_ZN12_GLOBAL__N_15scaleEPfif";  // (anonymous namespace)::scale(float*, int, float)
+constexpr char kNamelessName[] = "_ZN5other7unknownEi";
+
+void register_kernels() {
+    static bool once = false;
+    if (!std::exchange(once, true)) {
+        void** module = __cudaRegisterFatBinary(nullptr);
+        const auto add = [&](void (*stub)(), const char* name) {
+            __cudaRegisterFunction(module, reinterpret_cast<const char*>(stub),
+                                   const_cast<char*>(name), name, -1, nullptr, nullptr, nullptr,
+                                   nullptr, nullptr);
+        };
+        add(scale_stub, kScaleName);
+        add(nameless_stub, kNamelessName);
+        __cudaRegisterFatBinaryEnd(module);
+    }
+}
+
+struct Scale {
+    float* data;
+    int count;
+    float factor;
+};
+
+int make_scale(const char* name, void** args, slimwire_emulator_kernel_call* out) {
+    EXPECT_STREQ(name, kScaleName);
+    out->state = new Scale{*static_cast<float**>(args[0]), *static_cast<int*>(args[1]),
+                           *static_cast<float*>(args[2])};
+    out->run = [](void* state, dim3 grid, dim3 block, size_t) {
+        const Scale* scale = static_cast<const Scale*>(state);
+        float* data = static_cast<float*>(api().device_view(scale->data));
+        const unsigned threads = grid.x * block.x;
+        for (unsigned i = 0; i < threads && i < static_cast<unsigned>(scale->count); ++i) {
+            data[i] *= scale->factor;
+        }
+    };
+    out->destroy = [](void* state) { delete static_cast<Scale*>(state); };
+    return 0;
+}
+
+TEST(ForeignKernels, registered_body_runs_with_the_arguments_of_the_launch) {
+    register_kernels();
+    CUDA_OK(slimwire_emulator_register_kernel("*::scale(float*, int, float)", make_scale));
+    const std::vector<float> host{1, 2, 3, 4};
+    float* data = nullptr;
+    CUDA_OK(cudaMalloc(&data, 16));
+    CUDA_OK(cudaMemcpy(data, host.data(), 16, cudaMemcpyHostToDevice));
+    const cudaStream_t stream = make_stream();
+    Gate gate;
+    gate.hold(stream);
+    int count = 3;
+    float factor = 10;
+    {
+        // What nvcc makes of scale<<<1, 4, 0, stream>>>(data, count, factor).
+        ASSERT_EQ(__cudaPushCallConfiguration(dim3(1), dim3(4), 0, stream), 0u);
+        void* args[] = {&data, &count, &factor};
+        cudaKernel_t kernel = nullptr;
+        CUDA_OK(__cudaGetKernel(&kernel, reinterpret_cast<const void*>(scale_stub)));
+        dim3 grid;
+        dim3 block;
+        size_t shared_bytes = 1;
+        cudaStream_t target = nullptr;
+        CUDA_OK(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &target));
+        EXPECT_EQ(target, stream);
+        CUDA_OK(__cudaLaunchKernel(kernel, grid, block, args, shared_bytes, target));
+    }
+    factor = 0;
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(stream));
+    std::vector<float> back(4);
+    CUDA_OK(cudaMemcpy(back.data(), data, 16, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(back, (std::vector<float>{10, 20, 30, 4}));
+
+    factor = 2;
+    void* args[] = {&data, &count, &factor};
+    CUDA_OK(cudaLaunchKernel(scale_stub, dim3(1), dim3(4), args));  // by the stub's address
+    cudaLaunchConfig_t config{};
+    config.gridDim = 1;
+    config.blockDim = 4;
+    CUDA_OK(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(scale_stub), args));
+    CUDA_OK(cudaMemcpy(back.data(), data, 16, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(back, (std::vector<float>{40, 80, 120, 4}));
+    EXPECT_EQ(cudaLaunchKernel(scale_stub, dim3(0), dim3(4), args), cudaErrorInvalidConfiguration);
+    (void)cudaGetLastError();
+    CUDA_OK(cudaFree(data));
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+TEST(ForeignKernels, unregistered_kernel_is_named_once) {
+    register_kernels();
+    void* args[] = {nullptr};
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(cudaLaunchKernel(nameless_stub, dim3(1), dim3(1), args),
+              cudaErrorInvalidDeviceFunction);
+    EXPECT_EQ(cudaLaunchKernel(nameless_stub, dim3(1), dim3(1), args),
+              cudaErrorInvalidDeviceFunction);
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(text.find("kernel other::unknown(int) has no host body"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), text.size() - 1) << "one line";
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDeviceFunction);
+    int not_a_kernel = 0;
+    cudaFuncAttributes attributes;
+    EXPECT_EQ(cudaFuncGetAttributes(&attributes, static_cast<const void*>(&not_a_kernel)),
+              cudaErrorInvalidDeviceFunction);
+    CUDA_OK(cudaFuncGetAttributes(&attributes, nameless_stub));
+    (void)cudaGetLastError();
+}
+
+}  // namespace
+}  // namespace slimwire::testing

@@ -1,0 +1,379 @@
+// Streams of the emulated runtime: order, waits across streams and devices, the legacy stream's
+// implicit ordering, handles after destruction.
+#include "tests/tools/emulator/cuda_test.h"
+
+#include <numeric>
+
+namespace slimwire::testing {
+namespace {
+
+std::vector<int> counted(int n) {
+    std::vector<int> values(static_cast<size_t>(n));
+    std::iota(values.begin(), values.end(), 0);
+    return values;
+}
+
+TEST(Streams, work_of_one_stream_runs_in_order) {
+    const cudaStream_t stream = make_stream();
+    std::vector<int> log;
+    for (int i = 0; i < 2000; ++i) {
+        note(stream, log, i);
+    }
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(log, counted(2000));
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+TEST(Streams, query_tells_pending_from_done) {
+    const cudaStream_t stream = make_stream();
+    EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+    Gate gate;
+    gate.hold(stream);
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << "not ready is an answer, not an error";
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+TEST(Streams, streams_run_beside_each_other) {
+    const cudaStream_t held = make_stream();
+    const cudaStream_t free = make_stream();
+    Gate gate;
+    gate.hold(held);
+    std::vector<int> log;
+    note(free, log, 1);
+    CUDA_OK(cudaStreamSynchronize(free));  // would hang if the held stream were in the way
+    EXPECT_EQ(log, std::vector<int>{1});
+    gate.open();
+    CUDA_OK(cudaStreamDestroy(held));
+    CUDA_OK(cudaStreamDestroy(free));
+}
+
+TEST(Streams, wait_event_orders_two_streams) {
+    const cudaStream_t first = make_stream();
+    const cudaStream_t second = make_stream();
+    cudaEvent_t event = nullptr;
+    CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    Gate gate;
+    std::vector<int> log;
+    gate.hold(first);
+    note(first, log, 1);
+    CUDA_OK(cudaEventRecord(event, first));
+    CUDA_OK(cudaStreamWaitEvent(second, event, 0));
+    note(second, log, 2);
+    sleep_ms(20);
+    EXPECT_EQ(cudaStreamQuery(second), cudaErrorNotReady);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(second));
+    EXPECT_EQ(log, (std::vector<int>{1, 2}));
+    CUDA_OK(cudaEventDestroy(event));
+    CUDA_OK(cudaStreamDestroy(first));
+    CUDA_OK(cudaStreamDestroy(second));
+}
+
+TEST(Streams, wait_event_orders_two_devices) {
+    CUDA_OK(cudaSetDevice(0));
+    const cudaStream_t first = make_stream();
+    cudaEvent_t event = nullptr;
+    CUDA_OK(cudaEventCreate(&event));
+    Gate gate;
+    std::vector<int> log;
+    gate.hold(first);
+    note(first, log, 1);
+    CUDA_OK(cudaEventRecord(event, first));
+    CUDA_OK(cudaSetDevice(1));
+    const cudaStream_t second = make_stream();
+    EXPECT_EQ(cudaEventRecord(event, second), cudaErrorInvalidResourceHandle)
+        << "event of device 0";
+    CUDA_OK(cudaStreamWaitEvent(second, event, 0));
+    note(second, log, 2);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(second));
+    EXPECT_EQ(log, (std::vector<int>{1, 2}));
+    CUDA_OK(cudaStreamDestroy(second));
+    CUDA_OK(cudaStreamDestroy(first));
+    CUDA_OK(cudaEventDestroy(event));
+    CUDA_OK(cudaSetDevice(0));
+    (void)cudaGetLastError();
+}
+
+TEST(Streams, wait_keeps_the_recording_it_saw) {
+    const cudaStream_t first = make_stream();
+    const cudaStream_t second = make_stream();
+    const cudaStream_t third = make_stream();
+    cudaEvent_t event = nullptr;
+    CUDA_OK(cudaEventCreate(&event));
+    Gate early;
+    Gate late;
+    early.hold(first);
+    CUDA_OK(cudaEventRecord(event, first));
+    CUDA_OK(cudaStreamWaitEvent(second, event, 0));
+    late.hold(third);
+    CUDA_OK(cudaEventRecord(event, third));  // the wait above is for the first recording
+    early.open();
+    CUDA_OK(cudaStreamSynchronize(second));
+    EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+    CUDA_OK(cudaStreamWaitEvent(second, event, 0));
+    CUDA_OK(cudaEventDestroy(event));  // legal while a stream waits for it
+    EXPECT_EQ(cudaStreamQuery(second), cudaErrorNotReady);
+    late.open();
+    CUDA_OK(cudaStreamSynchronize(second));
+    for (const cudaStream_t stream : {first, second, third}) {
+        CUDA_OK(cudaStreamDestroy(stream));
+    }
+}
+
+TEST(LegacyStream, waits_for_blocking_streams_and_holds_them) {
+    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    std::vector<int> log;
+    Gate gate;
+    gate.hold(blocking);
+    note(blocking, log, 1);
+    note(nullptr, log, 2);   // after 1
+    note(blocking, log, 3);  // after 2
+    sleep_ms(20);
+    EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(blocking));
+    EXPECT_EQ(log, (std::vector<int>{1, 2, 3}));
+    CUDA_OK(cudaStreamDestroy(blocking));
+}
+
+TEST(LegacyStream, leaves_non_blocking_streams_alone) {
+    const cudaStream_t non_blocking = make_stream(cudaStreamNonBlocking);
+    std::vector<int> log;
+    Gate gate;
+    gate.hold(non_blocking);
+    note(nullptr, log, 1);
+    CUDA_OK(cudaStreamSynchronize(nullptr));
+    EXPECT_EQ(log, std::vector<int>{1});
+    Gate legacy_gate;
+    legacy_gate.hold(nullptr);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(non_blocking));
+    legacy_gate.open();
+    CUDA_OK(cudaStreamDestroy(non_blocking));
+}
+
+TEST(LegacyStream, synchronising_it_waits_for_blocking_streams) {
+    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    std::vector<int> log;
+    std::atomic<bool> opened{false};
+    Gate gate;
+    gate.hold(blocking);
+    note(blocking, log, 1);
+    std::thread opener([&] {
+        sleep_ms(20);
+        opened = true;
+        gate.open();
+    });
+    CUDA_OK(cudaStreamSynchronize(cudaStreamLegacy));
+    EXPECT_TRUE(opened);
+    EXPECT_EQ(log, std::vector<int>{1});
+    opener.join();
+    CUDA_OK(cudaStreamDestroy(blocking));
+}
+
+TEST(LegacyStream, is_one_for_each_device) {
+    CUDA_OK(cudaSetDevice(0));
+    Gate gate;
+    gate.hold(nullptr);
+    CUDA_OK(cudaSetDevice(1));
+    std::vector<int> log;
+    note(nullptr, log, 1);
+    CUDA_OK(cudaDeviceSynchronize());  // device 1 only
+    EXPECT_EQ(log, std::vector<int>{1});
+    CUDA_OK(cudaSetDevice(0));
+    gate.open();
+    CUDA_OK(cudaDeviceSynchronize());
+}
+
+TEST(LegacyStream, blocking_copy_is_ordered_with_blocking_streams) {
+    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    int* device = nullptr;
+    CUDA_OK(cudaMalloc(&device, sizeof(int)));
+    Gate gate;
+    gate.hold(blocking);
+    CUDA_OK(cudaMemsetAsync(device, 0x11, sizeof(int), blocking));
+    std::thread opener([&] {
+        sleep_ms(20);
+        gate.open();
+    });
+    int value = 0;
+    CUDA_OK(cudaMemcpy(&value, device, sizeof value, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(value, 0x11111111);
+    opener.join();
+    CUDA_OK(cudaFree(device));
+    CUDA_OK(cudaStreamDestroy(blocking));
+}
+
+TEST(LegacyStream, concurrent_use_from_many_threads_ends) {
+    std::atomic<int> ran{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            const cudaStream_t own = make_stream(cudaStreamDefault);
+            for (int i = 0; i < 200; ++i) {
+                for (const cudaStream_t stream : {own, cudaStreamLegacy, cudaStreamPerThread}) {
+                    EXPECT_EQ(
+                        cudaLaunchHostFunc(
+                            stream, [](void* count) { ++*static_cast<std::atomic<int>*>(count); },
+                            &ran),
+                        cudaSuccess);
+                }
+            }
+            EXPECT_EQ(cudaStreamSynchronize(own), cudaSuccess);
+            EXPECT_EQ(cudaStreamDestroy(own), cudaSuccess);
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    EXPECT_EQ(ran, 4 * 200 * 3);
+}
+
+TEST(PerThreadStream, each_thread_has_its_own) {
+    Gate gate;
+    gate.hold(cudaStreamPerThread);
+    std::thread other([] {
+        std::vector<int> log;
+        note(cudaStreamPerThread, log, 1);
+        EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+        EXPECT_EQ(log, std::vector<int>{1});
+    });
+    other.join();
+    EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(cudaStreamPerThread));
+}
+
+TEST(Streams, destroying_one_with_pending_work_runs_the_work) {
+    const cudaStream_t stream = make_stream();
+    std::vector<int> log;
+    Gate gate;
+    gate.hold(stream);
+    note(stream, log, 1);
+    CUDA_OK(cudaStreamDestroy(stream));
+    gate.open();
+    CUDA_OK(cudaDeviceSynchronize());  // waits for destroyed streams, too
+    EXPECT_EQ(log, std::vector<int>{1});
+}
+
+TEST(Streams, destroyed_and_invented_handles_are_errors) {
+    const cudaStream_t destroyed = make_stream();
+    CUDA_OK(cudaStreamDestroy(destroyed));
+    int local = 0;
+    for (const cudaStream_t bad : {destroyed, reinterpret_cast<cudaStream_t>(&local),
+                                   reinterpret_cast<cudaStream_t>(uintptr_t{0xdeadbeef})}) {
+        EXPECT_EQ(cudaStreamQuery(bad), cudaErrorInvalidResourceHandle);
+        EXPECT_EQ(cudaStreamSynchronize(bad), cudaErrorInvalidResourceHandle);
+        EXPECT_EQ(cudaStreamDestroy(bad), cudaErrorInvalidResourceHandle);
+        EXPECT_EQ(cudaLaunchHostFunc(
+                      bad, [](void*) {}, nullptr),
+                  cudaErrorInvalidResourceHandle);
+    }
+    EXPECT_EQ(cudaStreamDestroy(nullptr), cudaErrorInvalidResourceHandle);
+    EXPECT_EQ(cudaEventQuery(reinterpret_cast<cudaEvent_t>(&local)),
+              cudaErrorInvalidResourceHandle);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+}
+
+TEST(Streams, many_streams_at_once) {
+    constexpr int kStreams = 96;
+    std::vector<cudaStream_t> streams;
+    std::atomic<int> ran{0};
+    Gate gate;
+    for (int i = 0; i < kStreams; ++i) {
+        streams.push_back(make_stream(i % 2 == 0 ? cudaStreamDefault : cudaStreamNonBlocking));
+        gate.hold(streams.back());
+        CUDA_OK(cudaLaunchHostFunc(
+            streams.back(), [](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &ran));
+    }
+    EXPECT_EQ(ran, 0);
+    gate.open();
+    CUDA_OK(cudaDeviceSynchronize());
+    EXPECT_EQ(ran, kStreams);
+    for (const cudaStream_t stream : streams) {
+        CUDA_OK(cudaStreamDestroy(stream));
+    }
+}
+
+TEST(Streams, flags_priority_device_and_id_are_kept) {
+    CUDA_OK(cudaSetDevice(1));
+    cudaStream_t stream = nullptr;
+    CUDA_OK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, -2));
+    CUDA_OK(cudaSetDevice(0));
+    unsigned int flags = 99;
+    int priority = 99;
+    int device = 99;
+    unsigned long long id = 0;
+    unsigned long long legacy_id = 0;
+    CUDA_OK(cudaStreamGetFlags(stream, &flags));
+    CUDA_OK(cudaStreamGetPriority(stream, &priority));
+    CUDA_OK(cudaStreamGetDevice(stream, &device));
+    CUDA_OK(cudaStreamGetId(stream, &id));
+    CUDA_OK(cudaStreamGetId(nullptr, &legacy_id));
+    EXPECT_EQ(flags, static_cast<unsigned>(cudaStreamNonBlocking));
+    EXPECT_EQ(priority, -2);
+    EXPECT_EQ(device, 1);
+    EXPECT_NE(id, legacy_id);
+    CUDA_OK(cudaStreamDestroy(stream));
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, 0x40), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+}
+
+TEST(Streams, blocking_calls_are_refused_in_host_functions) {
+    const cudaStream_t stream = make_stream();
+    static cudaError_t seen[3];
+    CUDA_OK(cudaLaunchHostFunc(
+        stream,
+        [](void* handle) {
+            seen[0] = cudaStreamSynchronize(static_cast<cudaStream_t>(handle));
+            seen[1] = cudaDeviceSynchronize();
+            seen[2] = cudaDeviceReset();
+        },
+        stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    for (const cudaError_t error : seen) {
+        EXPECT_EQ(error, cudaErrorNotPermitted);
+    }
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+TEST(Streams, callback_gets_the_status) {
+    const cudaStream_t stream = make_stream();
+    int called = 0;
+    CUDA_OK(cudaStreamAddCallback(
+        stream,
+        [](cudaStream_t, cudaError_t status, void* count) {
+            *static_cast<int*>(count) += status == cudaSuccess ? 1 : 100;
+        },
+        &called, 0));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(called, 1);
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+TEST(Capture, is_reported_as_absent) {
+    const cudaStream_t stream = make_stream();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+    CUDA_OK(cudaStreamIsCapturing(stream, &status));
+    EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+    unsigned long long id = 7;
+    CUDA_OK(cudaStreamGetCaptureInfo(stream, &status, &id));
+    EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaErrorNotSupported);
+    (void)cudaGetLastError();
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(mode, cudaStreamCaptureModeRelaxed);
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+}  // namespace
+}  // namespace slimwire::testing
