@@ -204,6 +204,8 @@ TEST_F(ReporterTest, reporter_thread_takes_no_signal) {
 }
 
 TEST_F(ReporterTest, sigkill_leaves_what_was_counted) {
+    int counted[2];
+    ASSERT_EQ(::pipe(counted), 0);
     const pid_t child = ::fork();
     if (child == 0) {
         Reporter reporter(path_, false);
@@ -212,11 +214,16 @@ TEST_F(ReporterTest, sigkill_leaves_what_was_counted) {
         for (int i = 0; i < 1000; ++i) {
             key.count_call();
         }
+        (void)!::write(counted[1], "x", 1);
         for (;;) {
             ::pause();
         }
     }
-    std::this_thread::sleep_for(1500ms);
+    char byte = 0;
+    ASSERT_EQ(::read(counted[0], &byte, 1), 1);
+    ::close(counted[0]);
+    ::close(counted[1]);
+    std::this_thread::sleep_for(1500ms);  // a second, and slack for a busy machine
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
