@@ -53,6 +53,8 @@ std::string variables_markdown() {
         {VariableReader::kLibrary, "Read by the library:"},
         {VariableReader::kTools, "Read by the `slimwire` command:"},
         {VariableReader::kEmulator, "Read by the emulator:"},
+        {VariableReader::kBuild, "Read by `tools/build`, and so by `tools/demo` and `tools/test`:"},
+        {VariableReader::kTests, "Read by the tests:"},
     };
     std::string out;
     for (const auto& part : kParts) {

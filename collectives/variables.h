@@ -33,7 +33,7 @@ enum class VariableEffect : uint8_t {
     kPlans,   // is compared between ranks itself
 };
 
-enum class VariableReader : uint8_t { kLibrary, kTools, kEmulator };
+enum class VariableReader : uint8_t { kLibrary, kTools, kEmulator, kBuild, kTests };
 
 struct VariableInfo {
     const char* name;

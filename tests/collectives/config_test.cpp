@@ -251,7 +251,11 @@ TEST(Config, a_misspelt_variable_names_the_nearest) {
 }
 
 TEST(Config, variables_of_other_programs_of_ours_are_known) {
-    EXPECT_FALSE(loaded({{"SLIMWIRE_EMU_DEVICES", "4"}, {"SLIMWIRE_RANK_PREFIX", "0"}}).active);
+    EXPECT_FALSE(loaded({{"SLIMWIRE_EMU_DEVICES", "4"},
+                         {"SLIMWIRE_BUILD_ARGS", "-Dx"},
+                         {"SLIMWIRE_LIBRARY", "/x"},
+                         {"SLIMWIRE_TEST_SEED", "1"}})
+                     .active);
 }
 
 TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
