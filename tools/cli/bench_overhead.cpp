@@ -30,7 +30,8 @@ Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
                                              long calls) {
     // What the caller's environment says about slimwire would change what is measured.
     Environment base;
-    for (const auto& [key, value] : Environment::current().values()) {
+    const Environment caller = Environment::current();
+    for (const auto& [key, value] : caller.values()) {
         if (key.rfind("SLIMWIRE_", 0) != 0) {
             base.set(key, value);
         }

@@ -1,6 +1,5 @@
 // `slimwire doctor`: prints a Diagnosis (doctor.h) as text or as one JSON line.
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -55,7 +54,11 @@ void print_text(const Diagnosis& d) {
     fmt::print("driver    {}\n",
                d.driver_version.empty() ? "missing" : "CUDA " + d.driver_version);
     if (!d.command.empty()) {
-        fmt::print("command   {}\n", fmt::join(d.command, " "));
+        std::string command;
+        for (const std::string& word : d.command) {
+            command += (command.empty() ? "" : " ") + word;
+        }
+        fmt::print("command   {}\n", command);
         for (const std::string& script : d.chain) {
             fmt::print("script    {}\n", script);
         }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/config.h"
+#include "tools/cli/dropin.h"
 #include "tools/cli/elf_file.h"
 #include "tools/cli/launcher.h"
 
@@ -213,10 +214,9 @@ Result<Environment> make_job_environment(const JobOptions& options,
     SLIMWIRE_TRY(check_config(base));
 
     if (options.dropin) {
-        const fs::path library =
-            installation.dropin.empty() ? fs::path() : installation.dropin / "libnccl.so.2";
-        SLIMWIRE_TRY(check_library(library, "the drop-in libnccl.so.2", "an installation"));
-        base.prepend("LD_LIBRARY_PATH", installation.dropin.string());
+        SLIMWIRE_TRY(check_library(installation.dropin.empty() ? fs::path()
+                                                               : installation.dropin / "libnccl.so.2",
+                                   "the drop-in libnccl.so.2", "an installation that has it"));
     } else {
         const fs::path library = options.library.empty() ? installation.library
                                                          : fs::absolute(options.library);
@@ -247,16 +247,9 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
     SLIMWIRE_TRY_ASSIGN(const int port, find_free_port(options.port));
 
     Environment shared = job;
-    // Behind the drop-in folder, which must stay first.
-    const char* library_path = shared.get("LD_LIBRARY_PATH");
-    const std::string dropin = installation.dropin.string();
-    if (options.dropin && library_path != nullptr) {
-        shared.unset("LD_LIBRARY_PATH");
-        shared.prepend("LD_LIBRARY_PATH", library_path);
-        shared.prepend("LD_LIBRARY_PATH", installation.emulator.string());
-        shared.prepend("LD_LIBRARY_PATH", dropin);
-    } else {
-        shared.prepend("LD_LIBRARY_PATH", installation.emulator.string());
+    shared.prepend("LD_LIBRARY_PATH", installation.emulator.string());
+    if (options.dropin) {
+        SLIMWIRE_TRY(put_dropin_first(installation, installation.emulator / "libnccl.so.2", &shared));
     }
     shared.set("WORLD_SIZE", std::to_string(options.ranks));
     shared.set("LOCAL_WORLD_SIZE", std::to_string(shape.ranks_per_node));

@@ -53,7 +53,8 @@ void add_policy_options(CLI::App& app, JobOptions* options);
 void add_emulator_options(CLI::App& app, JobOptions* options);
 
 // The environment of the command, every value checked: what is wrong with a policy, codec, link or
-// report path is said here, before anything starts. `base` is usually Environment::current().
+// report path is said here, before anything starts. `base` is usually Environment::current(). The
+// drop-in is checked only; it goes in when the real NCCL is known (dropin.h).
 Result<Environment> make_job_environment(const JobOptions& options,
                                          const Installation& installation,
                                          Environment base);

@@ -143,7 +143,9 @@ class Search {
     LoadPlan take() { return std::move(plan_); }
 
     LoadedObject locate(const std::string& name, int loader) {
-        LoadedObject object{.name = name, .loader = loader};
+        LoadedObject object;
+        object.name = name;
+        object.loader = loader;
         skipped_.clear();
         if (name.find('/') != std::string::npos) {
             const ElfFile& owner = requester(loader);

@@ -1,6 +1,5 @@
 // `slimwire report`: the report files of a job's ranks as one table, or as merged JSON lines.
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>

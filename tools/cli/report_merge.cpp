@@ -1,7 +1,6 @@
 #include "tools/cli/report_merge.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,7 +16,11 @@ namespace {
 using Json = nlohmann::json;
 
 std::string ranks_text(const std::set<int>& ranks) {
-    return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+    std::string text = ranks.size() == 1 ? "rank" : "ranks";
+    for (const int rank : ranks) {
+        text += fmt::format("{} {}", rank == *ranks.begin() ? "" : ",", rank);
+    }
+    return text;
 }
 
 // What the records of one plan have in common on all ranks.

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tools/cli/commands.h"
+#include "tools/cli/dropin.h"
 #include "tools/cli/job.h"
 #include "tools/cli/launcher.h"
 #include "tools/cli/loader_search.h"
@@ -41,7 +42,8 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
                          file.dynamic ? "has NCCL linked in statically" : "is statically linked"));
         return;
     }
-    for (const LoadedObject& object : plan_load(file, environment).objects) {
+    const LoadPlan plan = plan_load(file, environment);
+    for (const LoadedObject& object : plan.objects) {
         if (object.path.empty() && (object.name.rfind("libnccl.so", 0) == 0 ||
                                     object.name.rfind("libcudart.so", 0) == 0)) {
             note(fmt::format("{} needs {}, which is not found{}{}; set LD_LIBRARY_PATH to its folder, "
@@ -84,6 +86,14 @@ int run(const RunOptions& options, const Invocation& invocation) {
     }
 
     warn_about_libraries(program.value(), environment);
+    if (options.job.dropin) {
+        Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
+        const Status put = real.ok() ? put_dropin_first(installation, real.value(), &environment)
+                                     : real.status();
+        if (!put.ok()) {
+            return fail(kCannotStart, put);
+        }
+    }
     std::vector<std::string> command = invocation.command;
     std::vector<char*> arguments;
     for (std::string& argument : command) {

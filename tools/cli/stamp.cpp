@@ -40,8 +40,8 @@ std::string compiler_name() {
 
 }  // namespace
 
-const char kVersion[] = SLIMWIRE_VERSION;
-const char kCommit[] = SLIMWIRE_COMMIT;
+const char* const kVersion = SLIMWIRE_VERSION;
+const char* const kCommit = SLIMWIRE_COMMIT;
 
 nlohmann::ordered_json stamped(const char* record) {
     return {{"v", 1},
