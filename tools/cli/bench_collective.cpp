@@ -25,12 +25,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Above these a figure says that the measurement is wrong, not that slimwire is good or the link bad.
+// Above these a figure says that the measurement is wrong, not that slimwire is good or the link
+// bad.
 constexpr double kMaxEfficiency = 1.02;
 constexpr double kMaxNativeOverIdeal = 1.05;
 constexpr double kJobTimeoutSeconds = 3600;
 
-Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
+Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
+}
 
 double median(std::vector<double> values) {
     if (values.empty()) {
@@ -42,7 +45,9 @@ double median(std::vector<double> values) {
 }
 
 // Bytes one rank sends in a ring all-reduce.
-double ring_bytes(double bytes, int ranks) { return 2.0 * bytes * (ranks - 1) / ranks; }
+double ring_bytes(double bytes, int ranks) {
+    return 2.0 * bytes * (ranks - 1) / ranks;
+}
 
 struct Plan {
     std::vector<std::string> codecs;
@@ -96,7 +101,8 @@ Result<Plan> make_plan(const CollectiveOptions& options) {
     plan.ranks = options.ranks == 0 ? 4 : options.ranks;
     plan.nodes = options.nodes == 0 ? plan.ranks : options.nodes;
     if (plan.ranks % plan.nodes != 0) {
-        return invalid(fmt::format("--nodes {} does not divide --ranks {}", plan.nodes, plan.ranks));
+        return invalid(
+            fmt::format("--nodes {} does not divide --ranks {}", plan.nodes, plan.ranks));
     }
     if (!options.link.empty()) {
         SLIMWIRE_TRY_ASSIGN(const LinkSpec link, parse_link(options.link));
@@ -115,8 +121,9 @@ Status run_ranks(const Plan& plan,
                  const std::string& codec,
                  const TemporaryFolder& folder) {
     Environment base = Environment::current();
-    for (const char* name : {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES",
-                             "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
+    for (const char* name :
+         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES",
+          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }
     base.set("SLIMWIRE_SUMMARY", "0");
@@ -130,13 +137,21 @@ Status run_ranks(const Plan& plan,
     SLIMWIRE_TRY_ASSIGN(const Environment environment,
                         make_job_environment(job, installation, std::move(base)));
     const std::string worker = (installation.helpers / "slimwire-bench-worker").string();
-    std::vector<std::string> command{worker,     "--op",     "all_reduce",
-                                     "--dtype",  options.dtype,
-                                     "--bytes",  plan.bytes,
-                                     "--rounds", std::to_string(options.rounds),
-                                     "--warmup", std::to_string(options.warmup),
-                                     "--seed",   std::to_string(options.seed),
-                                     "--out",    (folder.path() / "out.jsonl").string(),
+    std::vector<std::string> command{worker,
+                                     "--op",
+                                     "all_reduce",
+                                     "--dtype",
+                                     options.dtype,
+                                     "--bytes",
+                                     plan.bytes,
+                                     "--rounds",
+                                     std::to_string(options.rounds),
+                                     "--warmup",
+                                     std::to_string(options.warmup),
+                                     "--seed",
+                                     std::to_string(options.seed),
+                                     "--out",
+                                     (folder.path() / "out.jsonl").string(),
                                      "--port"};
     if (plan.own_job) {
         command.push_back(std::to_string(plan.port));
@@ -151,10 +166,11 @@ Status run_ranks(const Plan& plan,
                         make_rank_environments(job, installation, environment));
     command.emplace_back(environments[0].get("MASTER_PORT"));
     const int code = launch_ranks({.command = command, .environments = std::move(environments)});
-    return code == 0 ? Status()
-                     : Status(Code::kSystemError, fmt::format("the ranks of codec {} ended with exit "
-                                                              "code {}",
-                                                              codec, code));
+    return code == 0
+               ? Status()
+               : Status(Code::kSystemError, fmt::format("the ranks of codec {} ended with exit "
+                                                        "code {}",
+                                                        codec, code));
 }
 
 // The all-reduce of `count` elements in the ranks' reports, compressed ones first.
@@ -207,14 +223,16 @@ Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
             one.reported_codec = key->codec;
             one.algorithm = key->algorithm;
             one.reason = key->reason;
-            one.reported_wire_bytes =
-                static_cast<double>(key->wire_bytes) / static_cast<double>(std::max<uint64_t>(1, key->calls));
+            one.reported_wire_bytes = static_cast<double>(key->wire_bytes) /
+                                      static_cast<double>(std::max<uint64_t>(1, key->calls));
         }
     }
     return measurements;
 }
 
-void print_result(const CollectiveResult& result, const Plan& plan, const CollectiveOptions& options) {
+void print_result(const CollectiveResult& result,
+                  const Plan& plan,
+                  const CollectiveOptions& options) {
     if (options.json) {
         auto json = stamped("bench_collective");
         if (!plan.own_job) {
@@ -241,11 +259,12 @@ void print_result(const CollectiveResult& result, const Plan& plan, const Collec
         }
         fmt::print("{}\n", json.dump());
     } else {
-        fmt::print("{:<22} {:>9} {:>11.0f} {:>11.0f} {:>11.0f} {:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
-                   result.codec, format_bytes(static_cast<double>(result.bytes)), result.time_us,
-                   result.native_us, result.native_ideal_us, format_bytes(result.wire_bytes),
-                   result.speedup, result.efficiency, result.rel_error,
-                   result.failed.empty() ? "" : "  failed: " + result.failed);
+        fmt::print(
+            "{:<22} {:>9} {:>11.0f} {:>11.0f} {:>11.0f} {:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
+            result.codec, format_bytes(static_cast<double>(result.bytes)), result.time_us,
+            result.native_us, result.native_ideal_us, format_bytes(result.wire_bytes),
+            result.speedup, result.efficiency, result.rel_error,
+            result.failed.empty() ? "" : "  failed: " + result.failed);
     }
     std::fflush(stdout);
 }
@@ -286,16 +305,16 @@ CollectiveResult judge(const CollectiveMeasurement& m) {
     const bool native = m.codec == "native";
     if (!native && (m.reported_codec.empty() || m.reported_codec == "native")) {
         result.codec = m.codec;
-        result.failed = m.reported_codec.empty()
-                            ? "slimwire's report does not have the call"
-                            : fmt::format("not compressed: {}", m.reason);
+        result.failed = m.reported_codec.empty() ? "slimwire's report does not have the call"
+                                                 : fmt::format("not compressed: {}", m.reason);
     } else if (!std::isfinite(m.rel_error)) {
         result.failed = "the result is not finite";
     } else if (!m.identical) {
         result.failed = "the ranks' results differ";
     } else if (!native && m.counted && m.reported_wire_bytes != m.wire_bytes) {
-        result.failed = fmt::format("slimwire reports {:.0f} bytes a call, the transport counted {:.0f}",
-                                    m.reported_wire_bytes, m.wire_bytes);
+        result.failed =
+            fmt::format("slimwire reports {:.0f} bytes a call, the transport counted {:.0f}",
+                        m.reported_wire_bytes, m.wire_bytes);
     } else if (m.ideal_us > 0 && result.native_us > kMaxNativeOverIdeal * m.ideal_us) {
         result.failed = fmt::format("native time is {:.3f} of its ideal, limit {:g}",
                                     result.native_us / m.ideal_us, kMaxNativeOverIdeal);
@@ -314,16 +333,18 @@ int bench_collective(const CollectiveOptions& options) {
     const Plan& plan = made.value();
     const Installation installation = find_installation();
     if (installation.helpers.empty()) {
-        return fail(kCannotStart, "slimwire-bench-worker is not beside this program; build it (ninja "
-                                  "-C build)");
+        return fail(kCannotStart,
+                    "slimwire-bench-worker is not beside this program; build it (ninja "
+                    "-C build)");
     }
     const bool speaks = plan.rank == 0;
     if (speaks && !options.json) {
         fmt::print("all_reduce of {}, {} ranks on {}{}\n", options.dtype, plan.ranks,
                    plan.own_job ? "the job's GPUs" : fmt::format("{} emulated nodes", plan.nodes),
                    options.link.empty() ? ", unshaped" : ", " + options.link);
-        fmt::print("{:<22} {:>9} {:>11} {:>11} {:>11} {:>10} {:>7} {:>10} {:>10}\n", "codec", "bytes",
-                   "us", "native us", "ideal us", "wire", "speedup", "efficiency", "rel error");
+        fmt::print("{:<22} {:>9} {:>11} {:>11} {:>11} {:>10} {:>7} {:>10} {:>10}\n", "codec",
+                   "bytes", "us", "native us", "ideal us", "wire", "speedup", "efficiency",
+                   "rel error");
         std::fflush(stdout);
     }
     int exit_code = kSuccess;

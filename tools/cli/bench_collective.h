@@ -1,5 +1,5 @@
-// `slimwire bench collective`: a compressed collective against the native one in the same processes, on
-// the emulator or on the GPUs of the job it is started in.
+// `slimwire bench collective`: a compressed collective against the native one in the same
+// processes, on the emulator or on the GPUs of the job it is started in.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace slimwire::cli {
 
 struct CollectiveOptions {
     std::string op = "all_reduce";
-    std::string codecs = "int4";    // comma list; commas inside a specification belong to it
+    std::string codecs = "int4";  // comma list; commas inside a specification belong to it
     std::string dtype = "f32";
-    std::string bytes = "64MiB";    // comma list
+    std::string bytes = "64MiB";  // comma list
     std::string error_feedback;
     int ranks = 0;  // 0: the job's own (RANK, WORLD_SIZE), else 4 emulated ones
     int nodes = 0;  // 0: each rank is a node
@@ -40,10 +40,11 @@ struct CollectiveMeasurement {
     std::string reported_codec, algorithm;  // of slimwire's report; empty: no such call in it
     std::string reason;
     uint64_t bytes = 0;
-    std::vector<double> native_us, time_us;  // slowest rank of each round
-    bool counted = false;                    // the emulator counted the bytes
-    double wire_bytes = 0, native_wire_bytes = 0;    // per call and rank, counted
-    double reported_wire_bytes = 0, formula_bytes = 0;  // per call and rank, by slimwire and the ring
+    std::vector<double> native_us, time_us;        // slowest rank of each round
+    bool counted = false;                          // the emulator counted the bytes
+    double wire_bytes = 0, native_wire_bytes = 0;  // per call and rank, counted
+    double reported_wire_bytes = 0,
+           formula_bytes = 0;  // per call and rank, by slimwire and the ring
     double rel_error = 0;
     bool identical = true;
     double ideal_us = 0;

@@ -22,16 +22,16 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
                      "fail when the median of a case lies more than this above the direct call's")
         ->check(CLI::Range(0.0, 1e9));
     overhead_app->add_flag("--json", overhead->json, "JSON lines (collectives/SCHEMA.md)");
-    overhead_app->footer(
-        "Percentiles are of batches of 100 calls, without the clock's own cost.");
-    overhead_app->callback(
-        [=] { invocation->action = [=] { return bench_overhead(*overhead); }; });
+    overhead_app->footer("Percentiles are of batches of 100 calls, without the clock's own cost.");
+    overhead_app->callback([=] { invocation->action = [=] { return bench_overhead(*overhead); }; });
 
     auto collective = std::make_shared<CollectiveOptions>();
     CLI::App* collective_app = bench->add_subcommand(
-        "collective", "a compressed collective against the native one, in turn in the same processes");
+        "collective",
+        "a compressed collective against the native one, in turn in the same processes");
     collective_app->add_option("--op", collective->op, "all_reduce")->capture_default_str();
-    collective_app->add_option("--codec", collective->codecs, "comma list; native measures the noise")
+    collective_app
+        ->add_option("--codec", collective->codecs, "comma list; native measures the noise")
         ->capture_default_str();
     collective_app->add_option("--dtype", collective->dtype, "f32, f16 or bf16")
         ->check(CLI::IsMember({"f32", "f16", "bf16"}))
@@ -43,7 +43,8 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         ->add_option("--ranks", collective->ranks,
                      "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
         ->check(CLI::Range(1, 1024));
-    collective_app->add_option("--nodes", collective->nodes, "emulated nodes; default: one per rank")
+    collective_app
+        ->add_option("--nodes", collective->nodes, "emulated nodes; default: one per rank")
         ->check(CLI::Range(1, 1024));
     collective_app->add_option("--link", collective->link,
                                "rate and latency of a node's network, as 1gbit; default: unshaped");
@@ -56,7 +57,8 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     collective_app->add_option("--seed", collective->seed, "of the data")->capture_default_str();
     collective_app->add_flag("--json", collective->json, "JSON lines (collectives/SCHEMA.md)");
     collective_app->footer(
-        "Data are normal deviates; the error is relative L2 against float64. A line whose efficiency "
+        "Data are normal deviates; the error is relative L2 against float64. A line whose "
+        "efficiency "
         "is above 1.02 or whose native time is above 1.05 of the ideal is reported as failed, exit "
         "code 1.");
     collective_app->callback(

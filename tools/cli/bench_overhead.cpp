@@ -53,8 +53,9 @@ Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
                         run_captured({worker, "--case", name, "--calls", std::to_string(calls)},
                                      environment, kTimeoutSeconds, false));
     if (captured.exit_code != 0) {
-        return Status(Code::kSystemError, fmt::format("the worker of case {} ended with exit code {}",
-                                                      name, captured.exit_code));
+        return Status(
+            Code::kSystemError,
+            fmt::format("the worker of case {} ended with exit code {}", name, captured.exit_code));
     }
     std::vector<OverheadCase> cases;
     for (const std::string& line : split_list(captured.output, "\n")) {
@@ -70,8 +71,9 @@ Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
         cases.back().over_direct_ns = cases.back().p50_ns - cases.front().p50_ns;
     }
     if (cases.size() != 2) {
-        return Status(Code::kInternalError, fmt::format("case {}: the worker gave {} lines instead of 2",
-                                                        name, cases.size()));
+        return Status(
+            Code::kInternalError,
+            fmt::format("case {}: the worker gave {} lines instead of 2", name, cases.size()));
     }
     return cases;
 }
@@ -97,7 +99,8 @@ Result<std::vector<OverheadCase>> measure_overhead(const Installation& installat
 }
 
 int bench_overhead(const OverheadOptions& options) {
-    Result<std::vector<OverheadCase>> measured = measure_overhead(find_installation(), options.calls);
+    Result<std::vector<OverheadCase>> measured =
+        measure_overhead(find_installation(), options.calls);
     if (!measured.ok()) {
         return fail(kCannotStart, measured.status());
     }

@@ -11,7 +11,8 @@ namespace slimwire::cli {
 
 struct OverheadOptions {
     long calls = 1'000'000;
-    double limit_ns = 0;  // above 0: fail when a case's p50 is more than this above the direct call's
+    double limit_ns =
+        0;  // above 0: fail when a case's p50 is more than this above the direct call's
     bool json = false;
 };
 
@@ -23,8 +24,8 @@ struct OverheadCase {
     double over_direct_ns = 0;  // p50 above the direct calls of the same process
 };
 
-// Runs the worker once per case over the stub NCCL: "direct", "declined" (a policy, a report, and no
-// rule that matches), "inactive" (no policy).
+// Runs the worker once per case over the stub NCCL: "direct", "declined" (a policy, a report, and
+// no rule that matches), "inactive" (no policy).
 Result<std::vector<OverheadCase>> measure_overhead(const Installation& installation, long calls);
 
 int bench_overhead(const OverheadOptions& options);

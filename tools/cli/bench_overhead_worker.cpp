@@ -1,7 +1,7 @@
-// The measuring half of `slimwire bench overhead`, an ordinary NCCL program: times ncclAllReduce as the
-// program's own symbol resolves (slimwire, when it is preloaded) against the same function taken from
-// libnccl.so.2 by handle, in turn, in batches so that the clock's own cost vanishes. Counts heap
-// allocations by standing in front of malloc. Prints one JSON line per case.
+// The measuring half of `slimwire bench overhead`, an ordinary NCCL program: times ncclAllReduce as
+// the program's own symbol resolves (slimwire, when it is preloaded) against the same function
+// taken from libnccl.so.2 by handle, in turn, in batches so that the clock's own cost vanishes.
+// Counts heap allocations by standing in front of malloc. Prints one JSON line per case.
 //
 // slimwire-bench-overhead --case NAME --calls N
 #include <cuda_runtime_api.h>
@@ -28,12 +28,17 @@ std::atomic<uint64_t> g_allocations{0};
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
                                                          void (*)(const volatile void*));
 namespace {
-void on_malloc(const volatile void*, size_t) { g_allocations.fetch_add(1, std::memory_order_relaxed); }
+void on_malloc(const volatile void*, size_t) {
+    g_allocations.fetch_add(1, std::memory_order_relaxed);
+}
 void on_free(const volatile void*) {}
-void count_allocations() { (void)__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free); }
+void count_allocations() {
+    (void)__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+}
 }  // namespace
 #else
-// Every library of the process resolves these to the program's; glibc keeps its own under other names.
+// Every library of the process resolves these to the program's; glibc keeps its own under other
+// names.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -99,8 +104,8 @@ struct Call {
 double ns_of_batch(AllReduce function, const Call& call, int calls) {
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < calls; ++i) {
-        if (function(call.send, call.recv, call.count, ncclFloat32, ncclSum, call.comm, call.stream) !=
-            ncclSuccess) {
+        if (function(call.send, call.recv, call.count, ncclFloat32, ncclSum, call.comm,
+                     call.stream) != ncclSuccess) {
             stop("ncclAllReduce", "failed");
         }
     }
@@ -120,9 +125,10 @@ double percentile(std::vector<double> values, double fraction) {
 }
 
 void print(const char* name, const Series& series, long calls) {
-    std::printf("{\"case\":\"%s\",\"p50_ns\":%.2f,\"p99_ns\":%.2f,\"allocations\":%llu,\"calls\":%ld}\n",
-                name, percentile(series.ns_per_call, 0.50), percentile(series.ns_per_call, 0.99),
-                static_cast<unsigned long long>(series.allocations), calls);
+    std::printf(
+        "{\"case\":\"%s\",\"p50_ns\":%.2f,\"p99_ns\":%.2f,\"allocations\":%llu,\"calls\":%ld}\n",
+        name, percentile(series.ns_per_call, 0.50), percentile(series.ns_per_call, 0.99),
+        static_cast<unsigned long long>(series.allocations), calls);
 }
 
 }  // namespace
@@ -152,16 +158,19 @@ int main(int argc, char** argv) {
     }
     const bool intercepted = direct.function != entry.function;
     if (intercepted == (std::strcmp(name, "direct") == 0)) {
-        stop(name, intercepted ? "slimwire is preloaded" : "slimwire is not in front of libnccl.so.2");
+        stop(name,
+             intercepted ? "slimwire is preloaded" : "slimwire is not in front of libnccl.so.2");
     }
 
-    // Two ranks in one process agree in memory; only the first one calls, as the stub moves nothing.
+    // Two ranks in one process agree in memory; only the first one calls, as the stub moves
+    // nothing.
     ncclComm_t comms[2] = {};
     check(ncclCommInitAll(comms, 2, nullptr), "ncclCommInitAll");
     constexpr size_t kCount = size_t{1} << 20;
     void* buffer = nullptr;
     cudaStream_t stream = nullptr;
-    if (cudaSetDevice(0) != cudaSuccess || cudaMalloc(&buffer, kCount * sizeof(float)) != cudaSuccess ||
+    if (cudaSetDevice(0) != cudaSuccess ||
+        cudaMalloc(&buffer, kCount * sizeof(float)) != cudaSuccess ||
         cudaStreamCreate(&stream) != cudaSuccess) {
         stop("cuda", "no device, buffer or stream");
     }

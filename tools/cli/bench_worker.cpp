@@ -1,7 +1,7 @@
 // One rank of `slimwire bench collective`: an ordinary CUDA and NCCL program without any slimwire
-// header. In each round it times the native collective (through NCCL's profiling twin pncclAllReduce,
-// which nobody intercepts) and the program's own ncclAllReduce, in turn. Rank 0 checks the result
-// against a float64 reference and writes one JSON line per size.
+// header. In each round it times the native collective (through NCCL's profiling twin
+// pncclAllReduce, which nobody intercepts) and the program's own ncclAllReduce, in turn. Rank 0
+// checks the result against a float64 reference and writes one JSON line per size.
 //
 // RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands; usage in kUsage.
 #include <arpa/inet.h>
@@ -125,7 +125,9 @@ float gaussian(uint64_t seed, int rank, size_t index) {
     return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
-size_t element_bytes(Type type) { return type == Type::kF32 ? 4 : 2; }
+size_t element_bytes(Type type) {
+    return type == Type::kF32 ? 4 : 2;
+}
 
 ncclDataType_t nccl_type(Type type) {
     switch (type) {
@@ -161,7 +163,8 @@ uint16_t to_f16(float value) {
     const auto sign = static_cast<uint16_t>(float_bits(value) >> 16 & 0x8000);
     const float magnitude = std::fabs(value);
     if (magnitude < 0x1p-14f) {
-        return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24f)));
+        return static_cast<uint16_t>(sign |
+                                     static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24f)));
     }
     const uint32_t bits = float_bits(magnitude) - (112u << 23);
     return static_cast<uint16_t>(sign | ((bits + 0xfff + ((bits >> 13) & 1)) >> 13));
@@ -237,7 +240,8 @@ void serve_id(int port, int ranks, ncclUniqueId* id) {
     address.sin_port = htons(static_cast<uint16_t>(port));
     if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
         ::listen(listener, ranks) != 0) {
-        stop("port " + std::to_string(port) + ": " + std::strerror(errno) + "; choose another --port");
+        stop("port " + std::to_string(port) + ": " + std::strerror(errno) +
+             "; choose another --port");
     }
     for (int served = 1; served < ranks;) {
         const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
@@ -324,7 +328,8 @@ void Worker::run() {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     check(cudaSetDevice(integer_variable("LOCAL_RANK", 0) % std::max(1, devices)), "cudaSetDevice");
-    counters_ = reinterpret_cast<CountersFunction>(dlsym(RTLD_DEFAULT, "slimwire_emulator_counters"));
+    counters_ =
+        reinterpret_cast<CountersFunction>(dlsym(RTLD_DEFAULT, "slimwire_emulator_counters"));
 
     ncclUniqueId id{};
     const char* host = std::getenv("MASTER_ADDR");
@@ -411,8 +416,7 @@ double Worker::relative_error(const std::vector<char>& result, size_t count) con
     for (size_t i = 0; i < count; ++i) {
         double exact = 0;
         for (int rank = 0; rank < ranks_; ++rank) {
-            exact += static_cast<double>(
-                rounded(options_.type, gaussian(options_.seed, rank, i)));
+            exact += static_cast<double>(rounded(options_.type, gaussian(options_.seed, rank, i)));
         }
         const double off = static_cast<double>(load(options_.type, result.data(), i)) - exact;
         error += off * off;

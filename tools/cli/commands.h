@@ -1,6 +1,6 @@
-// The subcommands: each adds itself to the application and, when chosen, stores what to run. main.cpp
-// splits the command behind "--" off before anything is parsed, so options of the command are never
-// taken for ours.
+// The subcommands: each adds itself to the application and, when chosen, stores what to run.
+// main.cpp splits the command behind "--" off before anything is parsed, so options of the command
+// are never taken for ours.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,8 @@ void add_doctor_command(CLI::App& app, Invocation* invocation);
 void add_report_command(CLI::App& app, Invocation* invocation);
 void add_bench_command(CLI::App& app, Invocation* invocation);
 
-// Parses and runs; the body of main, with errors of every kind turned into one line and an exit code.
+// Parses and runs; the body of main, with errors of every kind turned into one line and an exit
+// code.
 int run_cli(int argc, const char* const* argv);
 
 }  // namespace slimwire::cli

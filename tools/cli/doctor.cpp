@@ -44,9 +44,10 @@ std::string nccl_version_text(int version) {
 std::string ucx_version() {
     return ask_in_child([]() -> std::string {
         void* handle = ::dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
-        auto* function = handle == nullptr ? nullptr
-                                           : reinterpret_cast<const char* (*)()>(::dlsym(
-                                                 handle, "ucp_get_version_string"));
+        auto* function =
+            handle == nullptr
+                ? nullptr
+                : reinterpret_cast<const char* (*)()>(::dlsym(handle, "ucp_get_version_string"));
         return function != nullptr ? function() : "";
     });
 }
@@ -66,10 +67,10 @@ bool is_shell(const fs::path& path) {
 }
 
 bool is_launcher(const fs::path& path) {
-    return starts_with_any(path.filename().string(),
-                           {"mpirun", "mpiexec", "orterun", "prterun", "srun", "torchrun", "deepspeed",
-                            "accelerate", "horovodrun", "docker", "podman", "apptainer", "singularity",
-                            "enroot"});
+    return starts_with_any(
+        path.filename().string(),
+        {"mpirun", "mpiexec", "orterun", "prterun", "srun", "torchrun", "deepspeed", "accelerate",
+         "horovodrun", "docker", "podman", "apptainer", "singularity", "enroot"});
 }
 
 // "#!/usr/bin/env -S python3 -u" -> the interpreter's command words; empty: not a script.
@@ -82,8 +83,7 @@ std::vector<std::string> script_interpreter(const fs::path& script) {
     std::vector<std::string> words = split_list(std::string_view(line).substr(2, 4096), " \t\r");
     if (!words.empty() && fs::path(words[0]).filename() == "env") {
         words.erase(words.begin());
-        while (!words.empty() &&
-               (words[0][0] == '-' || words[0].find('=') != std::string::npos)) {
+        while (!words.empty() && (words[0][0] == '-' || words[0].find('=') != std::string::npos)) {
             words.erase(words.begin());
         }
     }
@@ -95,10 +95,12 @@ void add_advice(const Installation& installation, Diagnosis* diagnosis) {
         installation.library.empty() ? "/path/to/libslimwire.so" : installation.library.string();
     diagnosis->advice = {
         fmt::format("one machine, torchrun, a script: slimwire run --policy p.toml -- CMD..."),
-        fmt::format("torchrun on several nodes: the same command on every node; workers inherit its "
-                    "environment"),
-        fmt::format("mpirun (Open MPI): mpirun -x LD_PRELOAD={} -x SLIMWIRE_POLICY=/shared/p.toml CMD",
-                    library),
+        fmt::format(
+            "torchrun on several nodes: the same command on every node; workers inherit its "
+            "environment"),
+        fmt::format(
+            "mpirun (Open MPI): mpirun -x LD_PRELOAD={} -x SLIMWIRE_POLICY=/shared/p.toml CMD",
+            library),
         fmt::format("mpiexec (MPICH, Intel): mpiexec -genv LD_PRELOAD {} -genv SLIMWIRE_POLICY "
                     "/shared/p.toml CMD",
                     library),
@@ -107,7 +109,8 @@ void add_advice(const Installation& installation, Diagnosis* diagnosis) {
         fmt::format("container: mount the library and the policy, then -e LD_PRELOAD={} -e "
                     "SLIMWIRE_POLICY=/shared/p.toml; setting it outside reaches only the client",
                     library),
-        "library and policy must lie on every node; ranks compare what the policy means, not its path",
+        "library and policy must lie on every node; ranks compare what the policy means, not its "
+        "path",
     };
 }
 
@@ -130,7 +133,8 @@ void examine_installation(const Installation& installation, Diagnosis* diagnosis
                        "UCX (libucp.so.0) is missing: --emulate cannot work; on Debian: apt-get "
                        "install libucx0");
     }
-    diagnosis->driver_version = ask_version("libcuda.so.1", "cuDriverGetVersion", cuda_version_text);
+    diagnosis->driver_version =
+        ask_version("libcuda.so.1", "cuDriverGetVersion", cuda_version_text);
     if (diagnosis->driver_version.empty()) {
         diagnosis->add(Severity::kNote,
                        "no CUDA driver (libcuda.so.1): jobs on this machine need --emulate");
@@ -141,9 +145,10 @@ void examine_static_program(const ElfFile& elf, Diagnosis* diagnosis) {
     diagnosis->kind = "static program";
     diagnosis->hook = Hook::kUnreachable;
     diagnosis->hook_reason = "the program is statically linked: nothing can be loaded into it";
-    diagnosis->add(Severity::kError, fmt::format("{} is statically linked: relink it with the shared "
-                                                 "libc and libnccl.so.2",
-                                                 elf.path.string()));
+    diagnosis->add(Severity::kError,
+                   fmt::format("{} is statically linked: relink it with the shared "
+                               "libc and libnccl.so.2",
+                               elf.path.string()));
 }
 
 // Follows scripts to the ELF file that would run.
@@ -153,19 +158,19 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
     for (int depth = 0; depth < kMaxInterpreters; ++depth) {
         Result<fs::path> found = find_command(name, environment);
         if (!found.ok()) {
-            diagnosis->add(Severity::kError,
-                           first_line_owner.empty()
-                               ? found.status().message()
-                               : fmt::format("{} asks for {}", first_line_owner,
-                                             found.status().message()));
+            diagnosis->add(Severity::kError, first_line_owner.empty()
+                                                 ? found.status().message()
+                                                 : fmt::format("{} asks for {}", first_line_owner,
+                                                               found.status().message()));
             return;
         }
         const fs::path path = found.value();
         if (depth == 0 && is_launcher(path)) {
-            diagnosis->add(Severity::kNote,
-                           fmt::format("{} is a launcher: examine the program it starts with slimwire "
-                                       "doctor -- PROGRAM, on the node where it runs",
-                                       path.filename().string()));
+            diagnosis->add(
+                Severity::kNote,
+                fmt::format("{} is a launcher: examine the program it starts with slimwire "
+                            "doctor -- PROGRAM, on the node where it runs",
+                            path.filename().string()));
             diagnosis->kind = "launcher";
         }
         Result<ElfFile> elf = read_elf(path);
@@ -175,9 +180,10 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
             if (!same_architecture(file)) {
                 diagnosis->hook = Hook::kUnreachable;
                 diagnosis->hook_reason = "the program is for another architecture";
-                diagnosis->add(Severity::kError,
-                               fmt::format("{} is for {}: use a slimwire built for it", path.string(),
-                                           architecture_name(file.elf_class, file.machine)));
+                diagnosis->add(
+                    Severity::kError,
+                    fmt::format("{} is for {}: use a slimwire built for it", path.string(),
+                                architecture_name(file.elf_class, file.machine)));
                 return;
             }
             if (!file.dynamic || file.interpreter.empty()) {
@@ -186,8 +192,9 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
             }
             std::error_code error;
             if (!fs::exists(file.interpreter, error)) {
-                diagnosis->add(Severity::kError, fmt::format("{} wants the loader {}, which is not here",
-                                                             path.string(), file.interpreter));
+                diagnosis->add(Severity::kError,
+                               fmt::format("{} wants the loader {}, which is not here",
+                                           path.string(), file.interpreter));
             }
             if (is_python(path)) {
                 diagnosis->kind = "python";
@@ -209,20 +216,19 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
         }
         const std::vector<std::string> interpreter = script_interpreter(path);
         if (elf.status().code() != Code::kUnsupported || interpreter.empty()) {
-            diagnosis->add(Severity::kError, interpreter.empty()
-                                                 ? fmt::format("{}: neither an ELF file nor a script "
-                                                               "that begins with #!",
-                                                               path.string())
-                                                 : elf.status().message());
+            diagnosis->add(Severity::kError,
+                           interpreter.empty() ? fmt::format("{}: neither an ELF file nor a script "
+                                                             "that begins with #!",
+                                                             path.string())
+                                               : elf.status().message());
             return;
         }
         diagnosis->chain.push_back(path.string());
         first_line_owner = path.string();
         name = interpreter[0];
     }
-    diagnosis->add(Severity::kError,
-                   fmt::format("{}: more than {} interpreters behind each other",
-                               diagnosis->command[0], kMaxInterpreters));
+    diagnosis->add(Severity::kError, fmt::format("{}: more than {} interpreters behind each other",
+                                                 diagnosis->command[0], kMaxInterpreters));
 }
 
 FoundLibrary describe(const LoadedObject& object) {
@@ -269,9 +275,8 @@ const char* hook_name(Hook hook) noexcept {
 }
 
 bool Diagnosis::has_error() const {
-    return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-        return finding.severity == Severity::kError;
-    });
+    return std::any_of(findings.begin(), findings.end(),
+                       [](const Finding& finding) { return finding.severity == Severity::kError; });
 }
 
 std::string nccl_version(const fs::path& library) {
@@ -299,13 +304,11 @@ void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosi
             container = container == nullptr && object.elf.contains_nccl ? &object.elf : container;
         }
         if (object.path.empty()) {
-            diagnosis->add(Severity::kError,
-                           fmt::format("{} needs {}, which is not found{}{}", object.requested_by,
-                                       object.name,
-                                       object.found_by.empty()
-                                           ? "; set LD_LIBRARY_PATH to its folder"
-                                           : ": ",
-                                       object.found_by));
+            diagnosis->add(
+                Severity::kError,
+                fmt::format("{} needs {}, which is not found{}{}", object.requested_by, object.name,
+                            object.found_by.empty() ? "; set LD_LIBRARY_PATH to its folder" : ": ",
+                            object.found_by));
         }
     }
     if (container != nullptr) {
@@ -316,49 +319,55 @@ void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosi
                 "{} holds NCCL itself and exports it: LD_PRELOAD comes before it as far as its own "
                 "calls go through the dynamic symbol table",
                 path);
-            diagnosis->add(Severity::kWarning,
-                           fmt::format("{} has NCCL linked in statically: check a report for calls; if "
-                                       "there are none, use a build with libnccl.so.2",
-                                       path));
+            diagnosis->add(
+                Severity::kWarning,
+                fmt::format("{} has NCCL linked in statically: check a report for calls; if "
+                            "there are none, use a build with libnccl.so.2",
+                            path));
         } else {
             diagnosis->hook = Hook::kUnreachable;
             diagnosis->hook_reason = fmt::format("{} has NCCL linked in statically", path);
-            diagnosis->add(Severity::kError,
-                           fmt::format("{} has NCCL linked in statically: no preload reaches it; link "
-                                       "against libnccl.so.2",
-                                       path));
+            diagnosis->add(
+                Severity::kError,
+                fmt::format("{} has NCCL linked in statically: no preload reaches it; link "
+                            "against libnccl.so.2",
+                            path));
         }
         return;
     }
     if (nccl != nullptr) {
         diagnosis->hook = Hook::kPreload;
-        diagnosis->hook_reason = fmt::format("{} needs {}: LD_PRELOAD comes before it",
-                                             nccl->requested_by, nccl->name);
+        diagnosis->hook_reason =
+            fmt::format("{} needs {}: LD_PRELOAD comes before it", nccl->requested_by, nccl->name);
         if (nccl->found_by.rfind("rpath", 0) == 0) {
-            diagnosis->add(Severity::kNote, fmt::format("found by {}: LD_LIBRARY_PATH does not replace "
-                                                        "it, so --dropin would be ignored",
-                                                        nccl->found_by));
+            diagnosis->add(Severity::kNote,
+                           fmt::format("found by {}: LD_LIBRARY_PATH does not replace "
+                                       "it, so --dropin would be ignored",
+                                       nccl->found_by));
         }
         return;
     }
     if (opener != nullptr) {
         diagnosis->hook = Hook::kDropin;
         diagnosis->hook_reason = fmt::format(
-            "{} names libnccl.so and does not need it: it is opened at run time, where only --dropin "
+            "{} names libnccl.so and does not need it: it is opened at run time, where only "
+            "--dropin "
             "reaches",
             opener->path.string());
         LoadedObject opened = plan_dlopen(plan, "libnccl.so.2", environment);
         opened.requested_by = opener->path.string();
         diagnosis->libraries.push_back(describe(opened));
         if (opened.path.empty()) {
-            diagnosis->add(Severity::kWarning, "libnccl.so.2 is not found by that name; set "
-                                               "LD_LIBRARY_PATH to its folder");
+            diagnosis->add(Severity::kWarning,
+                           "libnccl.so.2 is not found by that name; set "
+                           "LD_LIBRARY_PATH to its folder");
         }
         return;
     }
     diagnosis->hook = Hook::kNoNccl;
-    diagnosis->hook_reason = "neither the program nor a library it needs uses NCCL; what it opens at "
-                             "run time or starts cannot be seen from here";
+    diagnosis->hook_reason =
+        "neither the program nor a library it needs uses NCCL; what it opens at "
+        "run time or starts cannot be seen from here";
 }
 
 Diagnosis diagnose(const std::vector<std::string>& command,

@@ -23,32 +23,32 @@ struct Finding {
 
 // A library that matters, wherever it was found.
 struct FoundLibrary {
-    std::string name;     // "libnccl.so.2"
-    std::string path;     // empty: not found
-    std::string found_by; // as in LoadedObject
+    std::string name;      // "libnccl.so.2"
+    std::string path;      // empty: not found
+    std::string found_by;  // as in LoadedObject
     std::string wanted_by;
     std::string version;  // empty: it did not say
 };
 
 // How slimwire gets in front of NCCL in this command.
 enum class Hook {
-    kUnknown,       // it cannot be seen from the files
-    kPreload,       // LD_PRELOAD suffices
-    kDropin,        // only the drop-in folder does: the program opens NCCL by name at run time
-    kUnreachable,   // NCCL is linked in statically, or nothing can be loaded into the program
-    kNoNccl,        // the program does not use NCCL as far as its files say
+    kUnknown,      // it cannot be seen from the files
+    kPreload,      // LD_PRELOAD suffices
+    kDropin,       // only the drop-in folder does: the program opens NCCL by name at run time
+    kUnreachable,  // NCCL is linked in statically, or nothing can be loaded into the program
+    kNoNccl,       // the program does not use NCCL as far as its files say
 };
 [[nodiscard]] const char* hook_name(Hook hook) noexcept;
 
 struct Diagnosis {
     // The installation.
-    std::string library, emulator;  // paths, empty when missing
+    std::string library, emulator;            // paths, empty when missing
     std::string ucx_version, driver_version;  // empty when missing
     // The command, when one was given.
     std::vector<std::string> command;
-    std::string program;            // the ELF file that would run
-    std::vector<std::string> chain; // scripts and interpreters on the way to it
-    std::string kind;               // "program", "python", "shell script", "launcher", "static program"
+    std::string program;             // the ELF file that would run
+    std::vector<std::string> chain;  // scripts and interpreters on the way to it
+    std::string kind;  // "program", "python", "shell script", "launcher", "static program"
     Hook hook = Hook::kUnknown;
     std::string hook_reason;
     std::vector<FoundLibrary> libraries;

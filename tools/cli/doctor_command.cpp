@@ -13,7 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string or_missing(const std::string& text) { return text.empty() ? "missing" : text; }
+std::string or_missing(const std::string& text) {
+    return text.empty() ? "missing" : text;
+}
 
 void print_json(const Diagnosis& d) {
     Json json = stamped("doctor");
@@ -51,8 +53,7 @@ void print_text(const Diagnosis& d) {
     fmt::print("library   {}\n", or_missing(d.library));
     fmt::print("emulator  {}\n", or_missing(d.emulator));
     fmt::print("UCX       {}\n", or_missing(d.ucx_version));
-    fmt::print("driver    {}\n",
-               d.driver_version.empty() ? "missing" : "CUDA " + d.driver_version);
+    fmt::print("driver    {}\n", d.driver_version.empty() ? "missing" : "CUDA " + d.driver_version);
     if (!d.command.empty()) {
         std::string command;
         for (const std::string& word : d.command) {

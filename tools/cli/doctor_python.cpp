@@ -1,5 +1,5 @@
-// Python for `doctor`: NCCL comes in through extension modules, so their files are examined where the
-// interpreter would import them from. No module is imported.
+// Python for `doctor`: NCCL comes in through extension modules, so their files are examined where
+// the interpreter would import them from. No module is imported.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders of sys.path, asked from the interpreter (its site packages and .pth files count; nothing of
-// the job is run).
+// Folders of sys.path, asked from the interpreter (its site packages and .pth files count; nothing
+// of the job is run).
 std::vector<fs::path> import_folders(const fs::path& interpreter, const Environment& environment) {
     const Result<Captured> answer =
         run_captured({interpreter.string(), "-c", "import sys\nprint('\\n'.join(sys.path))"},
@@ -47,8 +47,8 @@ void examine_python(const fs::path& interpreter,
     diagnosis->hook_reason = "Python: the extension modules that the job imports decide";
     const std::vector<fs::path> folders = import_folders(interpreter, environment);
     if (folders.empty()) {
-        diagnosis->add(Severity::kWarning, fmt::format("{} did not say where it imports from",
-                                                       interpreter.string()));
+        diagnosis->add(Severity::kWarning,
+                       fmt::format("{} did not say where it imports from", interpreter.string()));
         return;
     }
     const fs::path wheel = first_file(folders, "nvidia/nccl/lib/libnccl.so.2");
@@ -75,7 +75,8 @@ void examine_python(const fs::path& interpreter,
                                         .version = nccl_version(wheel)});
     }
     if (!first_file(folders, "jaxlib/__init__.py").empty()) {
-        diagnosis->add(Severity::kNote, "JAX opens libnccl.so.2 at run time: use slimwire run --dropin");
+        diagnosis->add(Severity::kNote,
+                       "JAX opens libnccl.so.2 at run time: use slimwire run --dropin");
     }
     if (torch.empty() && wheel.empty()) {
         diagnosis->add(Severity::kNote,

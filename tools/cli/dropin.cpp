@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A link at `link` to `target`, replaced in one step so that jobs that start together never see none.
+// A link at `link` to `target`, replaced in one step so that jobs that start together never see
+// none.
 Status make_link(const fs::path& target, const fs::path& link) {
     std::error_code error;
     if (fs::read_symlink(link, error) == target) {
@@ -50,8 +51,9 @@ Result<fs::path> find_nccl_of(const fs::path& program, const Environment& enviro
             return found.path;
         }
     }
-    return Status(Code::kNotFound, "--dropin: no libnccl.so.2 found to stand in front of; name the real "
-                                   "one with SLIMWIRE_NCCL_LIBRARY");
+    return Status(Code::kNotFound,
+                  "--dropin: no libnccl.so.2 found to stand in front of; name the real "
+                  "one with SLIMWIRE_NCCL_LIBRARY");
 }
 
 Status put_dropin_first(const Installation& installation,
@@ -60,7 +62,8 @@ Status put_dropin_first(const Installation& installation,
     const char* cache = environment->get("XDG_CACHE_HOME");
     const char* home = environment->get("HOME");
     if ((cache == nullptr || *cache == '\0') && (home == nullptr || *home == '\0')) {
-        return {Code::kInvalidArgument, "--dropin keeps a folder of links: set XDG_CACHE_HOME or HOME"};
+        return {Code::kInvalidArgument,
+                "--dropin keeps a folder of links: set XDG_CACHE_HOME or HOME"};
     }
     std::error_code error;
     const fs::path ours = fs::canonical(installation.dropin / "libnccl.so.2", error);
@@ -70,16 +73,17 @@ Status put_dropin_first(const Installation& installation,
                 fmt::format("--dropin: {} is not a real NCCL; name it with SLIMWIRE_NCCL_LIBRARY",
                             real_nccl.string())};
     }
-    const fs::path base = cache != nullptr && *cache != '\0' ? fs::path(cache)
-                                                             : fs::path(home) / ".cache";
+    const fs::path base =
+        cache != nullptr && *cache != '\0' ? fs::path(cache) : fs::path(home) / ".cache";
     const fs::path folder =
         base / "slimwire" /
         fmt::format("dropin-{:016x}", stable_hash(ours.string() + '\n' + real.string()));
     fs::create_directories(folder, error);
     if (error) {
-        return {Code::kSystemError, fmt::format("--dropin: cannot make {}: {}; set XDG_CACHE_HOME to a "
-                                                "writable folder",
-                                                folder.string(), error.message())};
+        return {Code::kSystemError,
+                fmt::format("--dropin: cannot make {}: {}; set XDG_CACHE_HOME to a "
+                            "writable folder",
+                            folder.string(), error.message())};
     }
     SLIMWIRE_TRY(make_link(ours, folder / "libnccl.so.2"));
     SLIMWIRE_TRY(make_link(real, folder / "libnccl-real.so"));

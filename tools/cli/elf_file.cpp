@@ -34,8 +34,9 @@ class Image {
     static Result<Image> open(const std::filesystem::path& path) {
         const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
         if (fd < 0) {
-            return Status(errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kSystemError,
-                          fmt::format("{}: {}", path.string(), std::strerror(errno)));
+            return Status(
+                errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kSystemError,
+                fmt::format("{}: {}", path.string(), std::strerror(errno)));
         }
         struct stat info {};
         void* data = nullptr;
@@ -50,7 +51,8 @@ class Image {
         }
         return Image(static_cast<const char*>(data), size);
     }
-    Image(Image&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+    Image(Image&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
     Image(const Image&) = delete;
     Image& operator=(const Image&) = delete;
     Image& operator=(Image&&) = delete;
@@ -92,7 +94,9 @@ class Image {
 };
 
 // File offset of a virtual address, by the loadable segments.
-std::optional<uint64_t> file_offset(const Image& image, const Elf64_Ehdr& header, uint64_t address) {
+std::optional<uint64_t> file_offset(const Image& image,
+                                    const Elf64_Ehdr& header,
+                                    uint64_t address) {
     for (int i = 0; i < header.e_phnum; ++i) {
         const auto segment =
             image.at<Elf64_Phdr>(header.e_phoff + static_cast<uint64_t>(i) * sizeof(Elf64_Phdr));

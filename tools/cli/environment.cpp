@@ -7,9 +7,11 @@
 namespace slimwire::cli {
 namespace {
 
-// `text` unchanged behind `item`, unless it names `item` too: then without it. An empty element means
-// the working folder to the loader, so none is added or lost.
-std::string in_front(const std::string& item, const std::string& text, std::string_view separators) {
+// `text` unchanged behind `item`, unless it names `item` too: then without it. An empty element
+// means the working folder to the loader, so none is added or lost.
+std::string in_front(const std::string& item,
+                     const std::string& text,
+                     std::string_view separators) {
     if (text.empty()) {
         return item;
     }

@@ -1,5 +1,6 @@
 // The environment of a command that is about to be started: a copy of ours with changes. Kept as a
-// sorted map so that tests compare it and the change list can be printed; no setenv in this process.
+// sorted map so that tests compare it and the change list can be printed; no setenv in this
+// process.
 #pragma once
 
 #include <map>
@@ -19,8 +20,8 @@ class Environment {
     void unset(const std::string& name) { values_.erase(name); }
     // Null when absent; valid until the next change.
     [[nodiscard]] const char* get(const std::string& name) const;
-    // Puts `item` first in a colon separated list and keeps what was there. An item that is already in
-    // the list moves to the front.
+    // Puts `item` first in a colon separated list and keeps what was there. An item that is already
+    // in the list moves to the front.
     void prepend(const std::string& name, const std::string& item);
     // As prepend for LD_PRELOAD, whose items may also be separated by spaces.
     void prepend_preload(const std::string& library);
@@ -34,6 +35,7 @@ class Environment {
     std::vector<std::string> lines_;
 };
 
-[[nodiscard]] std::vector<std::string> split_list(std::string_view text, std::string_view separators);
+[[nodiscard]] std::vector<std::string> split_list(std::string_view text,
+                                                  std::string_view separators);
 
 }  // namespace slimwire::cli

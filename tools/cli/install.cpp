@@ -28,11 +28,12 @@ Installation find_installation(const fs::path& executable) {
     Installation found;
     found.executable = executable;
     const fs::path bin = executable.parent_path();
-    found.library = first_with(bin,
-                               {"../plugin/libslimwire.so", "../lib/libslimwire.so",
-                                "../lib/x86_64-linux-gnu/libslimwire.so",
-                                "../lib/aarch64-linux-gnu/libslimwire.so", "../lib64/libslimwire.so"},
-                               "");
+    found.library =
+        first_with(bin,
+                   {"../plugin/libslimwire.so", "../lib/libslimwire.so",
+                    "../lib/x86_64-linux-gnu/libslimwire.so",
+                    "../lib/aarch64-linux-gnu/libslimwire.so", "../lib64/libslimwire.so"},
+                   "");
     found.dropin = first_with(
         bin,
         {"../plugin/dropin", "../lib/slimwire/dropin", "../lib/x86_64-linux-gnu/slimwire/dropin",
@@ -40,7 +41,8 @@ Installation find_installation(const fs::path& executable) {
         "libnccl.so.2");
     found.emulator = first_with(bin, {"emulator", "../lib/slimwire/emulator"}, "libnccl.so.2");
     found.helpers = first_with(bin, {".", "../libexec/slimwire"}, "slimwire-bench-worker");
-    found.stub_nccl = first_with(bin, {"cli/stub_nccl", "../lib/slimwire/stub_nccl"}, "libnccl.so.2");
+    found.stub_nccl =
+        first_with(bin, {"cli/stub_nccl", "../lib/slimwire/stub_nccl"}, "libnccl.so.2");
     return found;
 }
 

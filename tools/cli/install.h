@@ -11,12 +11,12 @@
 namespace slimwire::cli {
 
 struct Installation {
-    std::filesystem::path executable;    // this program, symbolic links resolved
-    std::filesystem::path library;       // libslimwire.so
-    std::filesystem::path dropin;        // folder of the drop-in libnccl.so.2
-    std::filesystem::path emulator;      // folder of the emulator's libnccl.so.2 and libcudart.so.13
-    std::filesystem::path helpers;       // folder of slimwire-bench-worker and its companions
-    std::filesystem::path stub_nccl;     // folder of the stub libnccl.so.2 of `bench overhead`
+    std::filesystem::path executable;  // this program, symbolic links resolved
+    std::filesystem::path library;     // libslimwire.so
+    std::filesystem::path dropin;      // folder of the drop-in libnccl.so.2
+    std::filesystem::path emulator;    // folder of the emulator's libnccl.so.2 and libcudart.so.13
+    std::filesystem::path helpers;     // folder of slimwire-bench-worker and its companions
+    std::filesystem::path stub_nccl;   // folder of the stub libnccl.so.2 of `bench overhead`
 };
 
 // Never fails: a part that is not there has an empty path, and who needs it says so.

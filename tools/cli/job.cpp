@@ -21,11 +21,15 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxRanks = 1024;
 
-Status invalid(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
+Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
+}
 
 // load_config takes a plain function, so the environment it reads is kept here while it runs.
 const Environment* g_checked_environment = nullptr;
-const char* checked_getenv(const char* name) { return g_checked_environment->get(name); }
+const char* checked_getenv(const char* name) {
+    return g_checked_environment->get(name);
+}
 
 Status check_config(const Environment& environment) {
     g_checked_environment = &environment;
@@ -35,9 +39,10 @@ Status check_config(const Environment& environment) {
 Status check_library(const fs::path& library, const char* what, const char* flag) {
     const std::string text = library.string();
     if (text.empty()) {
-        return {Code::kNotFound, fmt::format("{} is not there: build it (ninja -C build) or name it "
-                                             "with {}",
-                                             what, flag)};
+        return {Code::kNotFound,
+                fmt::format("{} is not there: build it (ninja -C build) or name it "
+                            "with {}",
+                            what, flag)};
     }
     SLIMWIRE_TRY_ASSIGN(const ElfFile elf, read_elf(library));
     if (!same_architecture(elf)) {
@@ -45,9 +50,10 @@ Status check_library(const fs::path& library, const char* what, const char* flag
                                    architecture_name(elf.elf_class, elf.machine)));
     }
     if (text.find_first_of(": ") != std::string::npos) {
-        return invalid(fmt::format("{}: the loader splits LD_PRELOAD at spaces and colons; install "
-                                   "slimwire under a path without them",
-                                   text));
+        return invalid(
+            fmt::format("{}: the loader splits LD_PRELOAD at spaces and colons; install "
+                        "slimwire under a path without them",
+                        text));
     }
     return {};
 }
@@ -61,12 +67,12 @@ Status check_report(const std::string& pattern) {
     const fs::path target = folder.empty() ? fs::path(".") : folder;
     std::error_code error;
     if (!fs::is_directory(target, error)) {
-        return invalid(fmt::format("--report {}: no folder {}; make it first", pattern,
-                                   target.string()));
+        return invalid(
+            fmt::format("--report {}: no folder {}; make it first", pattern, target.string()));
     }
     if (::access(target.c_str(), W_OK) != 0) {
-        return invalid(fmt::format("--report {}: cannot write into {}; choose another folder", pattern,
-                                   target.string()));
+        return invalid(fmt::format("--report {}: cannot write into {}; choose another folder",
+                                   pattern, target.string()));
     }
     return {};
 }
@@ -105,17 +111,19 @@ Result<LinkSpec> parse_link(const std::string& text) {
     const size_t comma = text.find(',');
     Result<double> rate = parse_bits_per_second(std::string_view(text).substr(0, comma));
     if (!rate.ok()) {
-        return invalid(fmt::format("--link '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
-                                   "1gbit,50us",
-                                   text, rate.status().message()));
+        return invalid(
+            fmt::format("--link '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
+                        "1gbit,50us",
+                        text, rate.status().message()));
     }
     link.bits_per_second = rate.value();
     if (comma != std::string::npos) {
         Result<uint64_t> latency = parse_duration_us(std::string_view(text).substr(comma + 1));
         if (!latency.ok()) {
-            return invalid(fmt::format("--link '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
-                                       "1gbit,50us",
-                                       text, latency.status().message()));
+            return invalid(
+                fmt::format("--link '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
+                            "1gbit,50us",
+                            text, latency.status().message()));
         }
         link.latency_us = static_cast<double>(latency.value());
     }
@@ -172,10 +180,9 @@ Result<Environment> make_job_environment(const JobOptions& options,
                                          const Installation& installation,
                                          Environment base) {
     if (options.ranks == 0) {
-        const std::pair<const char*, bool> emulated_only[] = {
-            {"--nodes", !options.nodes.empty()},
-            {"--link", !options.link.empty()},
-            {"--port", options.port != 0}};
+        const std::pair<const char*, bool> emulated_only[] = {{"--nodes", !options.nodes.empty()},
+                                                              {"--link", !options.link.empty()},
+                                                              {"--port", options.port != 0}};
         for (const auto& [flag, given] : emulated_only) {
             if (given) {
                 return invalid(fmt::format("{} shapes an emulated job: add --emulate RANKS", flag));
@@ -184,7 +191,8 @@ Result<Environment> make_job_environment(const JobOptions& options,
     }
     if (options.native) {
         if (!options.policy.empty() || !options.codec.empty() || options.dropin) {
-            return invalid("--native runs without slimwire: leave out --policy, --codec and --dropin");
+            return invalid(
+                "--native runs without slimwire: leave out --policy, --codec and --dropin");
         }
         return base;
     }
@@ -214,12 +222,12 @@ Result<Environment> make_job_environment(const JobOptions& options,
     SLIMWIRE_TRY(check_config(base));
 
     if (options.dropin) {
-        SLIMWIRE_TRY(check_library(installation.dropin.empty() ? fs::path()
-                                                               : installation.dropin / "libnccl.so.2",
-                                   "the drop-in libnccl.so.2", "an installation that has it"));
+        SLIMWIRE_TRY(check_library(
+            installation.dropin.empty() ? fs::path() : installation.dropin / "libnccl.so.2",
+            "the drop-in libnccl.so.2", "an installation that has it"));
     } else {
-        const fs::path library = options.library.empty() ? installation.library
-                                                         : fs::absolute(options.library);
+        const fs::path library =
+            options.library.empty() ? installation.library : fs::absolute(options.library);
         SLIMWIRE_TRY(check_library(library, "libslimwire.so", "--library"));
         base.prepend_preload(library.string());
     }
@@ -233,23 +241,26 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
     if (!options.nodes.empty()) {
         SLIMWIRE_TRY_ASSIGN(shape, parse_nodes(options.nodes));
         if (shape.nodes * shape.ranks_per_node != options.ranks) {
-            return invalid(fmt::format("--nodes {} makes {} ranks, --emulate says {}", options.nodes,
-                                       shape.nodes * shape.ranks_per_node, options.ranks));
+            return invalid(fmt::format("--nodes {} makes {} ranks, --emulate says {}",
+                                       options.nodes, shape.nodes * shape.ranks_per_node,
+                                       options.ranks));
         }
     }
     if (!options.link.empty()) {
         SLIMWIRE_TRY(parse_link(options.link).status());
     }
     if (installation.emulator.empty()) {
-        return Status(Code::kNotFound,
-                      "the emulator is not there: install libucx-dev and build again (ninja -C build)");
+        return Status(
+            Code::kNotFound,
+            "the emulator is not there: install libucx-dev and build again (ninja -C build)");
     }
     SLIMWIRE_TRY_ASSIGN(const int port, find_free_port(options.port));
 
     Environment shared = job;
     shared.prepend("LD_LIBRARY_PATH", installation.emulator.string());
     if (options.dropin) {
-        SLIMWIRE_TRY(put_dropin_first(installation, installation.emulator / "libnccl.so.2", &shared));
+        SLIMWIRE_TRY(
+            put_dropin_first(installation, installation.emulator / "libnccl.so.2", &shared));
     }
     shared.set("WORLD_SIZE", std::to_string(options.ranks));
     shared.set("LOCAL_WORLD_SIZE", std::to_string(shape.ranks_per_node));

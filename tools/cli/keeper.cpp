@@ -15,8 +15,8 @@
 namespace slimwire::cli {
 namespace {
 
-// Messages on the pipe, each written in one piece: a group to watch, minus a group to forget, or 0 for
-// an orderly end.
+// Messages on the pipe, each written in one piece: a group to watch, minus a group to forget, or 0
+// for an orderly end.
 using Message = int32_t;
 
 [[noreturn]] void keep(int fd) {
@@ -65,7 +65,8 @@ void send(int fd, Message message) noexcept {
 Result<Keeper> Keeper::start() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) {
-        return Status(Code::kSystemError, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+        return Status(Code::kSystemError,
+                      fmt::format("cannot make a pipe: {}", std::strerror(errno)));
     }
     const pid_t pid = ::fork();
     if (pid == 0) {
@@ -93,8 +94,12 @@ Keeper::~Keeper() {
     }
 }
 
-void Keeper::watch_own_group() const noexcept { send(fd_, static_cast<Message>(::getpgrp())); }
+void Keeper::watch_own_group() const noexcept {
+    send(fd_, static_cast<Message>(::getpgrp()));
+}
 
-void Keeper::forget(pid_t group) const noexcept { send(fd_, -static_cast<Message>(group)); }
+void Keeper::forget(pid_t group) const noexcept {
+    send(fd_, -static_cast<Message>(group));
+}
 
 }  // namespace slimwire::cli

@@ -1,6 +1,6 @@
-// A small process that outlives `slimwire run --emulate` for a moment: when slimwire disappears without
-// a word (SIGKILL, out of memory) it kills the process groups of the ranks, grandchildren included.
-// PR_SET_PDEATHSIG alone reaches only the direct children.
+// A small process that outlives `slimwire run --emulate` for a moment: when slimwire disappears
+// without a word (SIGKILL, out of memory) it kills the process groups of the ranks, grandchildren
+// included. PR_SET_PDEATHSIG alone reaches only the direct children.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@ class Keeper {
     // Ends the process without killing anything.
     ~Keeper();
 
-    // Puts the calling process's own group under watch; async-signal-safe, called by a rank's process
-    // between fork and exec.
+    // Puts the calling process's own group under watch; async-signal-safe, called by a rank's
+    // process between fork and exec.
     void watch_own_group() const noexcept;
     // The group is gone: its number may belong to somebody else soon.
     void forget(pid_t group) const noexcept;

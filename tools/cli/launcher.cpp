@@ -125,8 +125,8 @@ int Job::run() {
 }
 
 int Job::start_all() {
-    // A rank in a background group that reads the terminal would be stopped, so only a pipe or a file
-    // is handed on, to rank 0.
+    // A rank in a background group that reads the terminal would be stopped, so only a pipe or a
+    // file is handed on, to rank 0.
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int count = static_cast<int>(options_.environments.size());
     for (int rank = 0; rank < count; ++rank) {
@@ -134,7 +134,9 @@ int Job::start_all() {
         const int error = start(rank, hand_on ? STDIN_FILENO : null);
         if (error != 0) {
             ::close(null);
-            const int code = error == ENOENT ? kNotFound : error == EACCES ? kNotExecutable : kCannotStart;
+            const int code = error == ENOENT   ? kNotFound
+                             : error == EACCES ? kNotExecutable
+                                               : kCannotStart;
             return fail(code, fmt::format("cannot start rank {}: {}: {}", rank, options_.command[0],
                                           std::strerror(error)));
         }
@@ -149,7 +151,8 @@ int Job::start(int rank, int stdin_fd) {
         arguments.push_back(argument.data());
     }
     arguments.push_back(nullptr);
-    const std::vector<char*> environment = options_.environments[static_cast<size_t>(rank)].pointers();
+    const std::vector<char*> environment =
+        options_.environments[static_cast<size_t>(rank)].pointers();
 
     int out[2];
     int err[2];
@@ -193,7 +196,8 @@ int Job::start(int rank, int stdin_fd) {
     }
     ::close(report[0]);
     const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : std::string();
-    for (const auto& [source, target] : {std::pair(out[0], STDOUT_FILENO), {err[0], STDERR_FILENO}}) {
+    for (const auto& [source, target] :
+         {std::pair(out[0], STDOUT_FILENO), {err[0], STDERR_FILENO}}) {
         ::fcntl(source, F_SETFL, O_NONBLOCK);
         pumps_.emplace_back(source, target, prefix);
     }
@@ -243,8 +247,9 @@ void Job::on_signals() {
 void Job::collect_ended() {
     for (size_t i = 0; i < ranks_.size(); ++i) {
         siginfo_t info{};
-        if (ranks_[i].ended || ::waitid(P_PID, static_cast<id_t>(ranks_[i].pid), &info,
-                                        WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        if (ranks_[i].ended ||
+            ::waitid(P_PID, static_cast<id_t>(ranks_[i].pid), &info, WEXITED | WNOHANG | WNOWAIT) !=
+                0 ||
             info.si_pid == 0) {
             continue;
         }
@@ -290,8 +295,8 @@ void Job::enter(Phase phase, double seconds) {
         case Phase::kGrace:
             break;
     }
-    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(seconds));
+    deadline_ = Clock::now() +
+                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 void Job::on_deadline() {
@@ -322,12 +327,13 @@ int Job::poll_timeout_ms() const {
     if (!deadline_) {
         return -1;
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
     return static_cast<int>(std::clamp<decltype(left)>(left, 0, 60'000));
 }
 
-// Kills what the ranks left in their groups, takes the last output, and only then lets go of the group
-// numbers.
+// Kills what the ranks left in their groups, takes the last output, and only then lets go of the
+// group numbers.
 void Job::drain_and_reap() {
     for (const Rank& rank : ranks_) {
         ::kill(-rank.pid, SIGKILL);
@@ -343,7 +349,8 @@ void Job::drain_and_reap() {
         }
         const auto left =
             std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-        if (!open || left <= 0 || ::poll(polled.data(), polled.size(), static_cast<int>(left)) == 0) {
+        if (!open || left <= 0 ||
+            ::poll(polled.data(), polled.size(), static_cast<int>(left)) == 0) {
             break;
         }
         for (size_t i = 0; i < pumps_.size(); ++i) {
@@ -381,7 +388,9 @@ bool port_is_free(int port, int* bound_port) {
 
 }  // namespace
 
-int launch_ranks(LaunchOptions options) { return Job(std::move(options)).run(); }
+int launch_ranks(LaunchOptions options) {
+    return Job(std::move(options)).run();
+}
 
 Result<int> find_free_port(int wanted) {
     constexpr int kAttempts = 16;
@@ -392,10 +401,11 @@ Result<int> find_free_port(int wanted) {
         }
     }
     return Status(Code::kSystemError,
-                  wanted == 0 ? "no free TCP port on 127.0.0.1"
-                              : fmt::format("TCP ports {} to {} of 127.0.0.1 are all in use; choose "
-                                            "another --port, or none to let slimwire choose",
-                                            wanted, std::min(wanted + kAttempts - 1, 65535)));
+                  wanted == 0
+                      ? "no free TCP port on 127.0.0.1"
+                      : fmt::format("TCP ports {} to {} of 127.0.0.1 are all in use; choose "
+                                    "another --port, or none to let slimwire choose",
+                                    wanted, std::min(wanted + kAttempts - 1, 65535)));
 }
 
 }  // namespace slimwire::cli

@@ -1,5 +1,5 @@
-// Carries one output stream of one rank to ours, whole lines at a time, each behind the rank's prefix.
-// Used by the launcher's single-threaded loop; the source must be non-blocking.
+// Carries one output stream of one rank to ours, whole lines at a time, each behind the rank's
+// prefix. Used by the launcher's single-threaded loop; the source must be non-blocking.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ class LinePump {
     // -1 when the source has ended.
     [[nodiscard]] int fd() const noexcept { return source_fd_; }
     // Reads what is there and writes the complete lines. At the end of the source the last line is
-    // written too, ended by a newline when it had none, so that nothing is glued to it. A target that
-    // nobody reads any more closes the source, so that the rank sees the broken pipe itself.
+    // written too, ended by a newline when it had none, so that nothing is glued to it. A target
+    // that nobody reads any more closes the source, so that the rank sees the broken pipe itself.
     void pump();
     // Writes what is pending and closes the source.
     void finish();

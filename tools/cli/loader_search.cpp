@@ -52,17 +52,18 @@ std::string replace_all(std::string text, std::string_view from, const std::stri
 
 // Elements of a search path with the loader's variables replaced. An empty element is the working
 // folder.
-std::vector<fs::path> expand_path(std::string_view list, const fs::path& owner, std::string_view separators) {
+std::vector<fs::path> expand_path(std::string_view list,
+                                  const fs::path& owner,
+                                  std::string_view separators) {
     std::vector<fs::path> folders;
     const std::string origin = fs::absolute(owner).parent_path().string();
     size_t begin = 0;
     while (begin <= list.size() && !list.empty()) {
         const size_t end = std::min(list.find_first_of(separators, begin), list.size());
         std::string item(list.substr(begin, end - begin));
-        for (const auto& [name, value] :
-             {std::pair<std::string, std::string>{"ORIGIN", origin},
-              {"LIB", std::string("lib/") + kMultiarch},
-              {"PLATFORM", kPlatform}}) {
+        for (const auto& [name, value] : {std::pair<std::string, std::string>{"ORIGIN", origin},
+                                          {"LIB", std::string("lib/") + kMultiarch},
+                                          {"PLATFORM", kPlatform}}) {
             item = replace_all(item, "${" + name + "}", value);
             item = replace_all(item, "$" + name, value);
         }
@@ -76,7 +77,8 @@ std::vector<fs::path> expand_path(std::string_view list, const fs::path& owner, 
 const std::map<std::string, std::string>& loader_cache() {
     static const std::map<std::string, std::string> cache = [] {
         std::map<std::string, std::string> entries;
-        for (const char* tool : {"/sbin/ldconfig -p 2>/dev/null", "/usr/sbin/ldconfig -p 2>/dev/null"}) {
+        for (const char* tool :
+             {"/sbin/ldconfig -p 2>/dev/null", "/usr/sbin/ldconfig -p 2>/dev/null"}) {
             const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(tool, "r"), ::pclose);
             if (pipe == nullptr) {
                 continue;
@@ -87,10 +89,9 @@ const std::map<std::string, std::string>& loader_cache() {
                 const std::string text = line.data();
                 const size_t paren = text.find(" (");
                 const size_t arrow = text.find(" => ");
-                const std::string flags =
-                    paren == std::string::npos || arrow == std::string::npos
-                        ? ""
-                        : text.substr(paren, arrow - paren);
+                const std::string flags = paren == std::string::npos || arrow == std::string::npos
+                                              ? ""
+                                              : text.substr(paren, arrow - paren);
                 if (flags.find("x86-64") == std::string::npos &&
                     flags.find("AArch64") == std::string::npos) {
                     continue;
@@ -250,8 +251,8 @@ class Search {
             return;
         }
         const std::string multiarch = kMultiarch;
-        (void)try_folders({"/lib/" + multiarch, "/usr/lib/" + multiarch, "/lib64", "/usr/lib64", "/lib",
-                           "/usr/lib"},
+        (void)try_folders({"/lib/" + multiarch, "/usr/lib/" + multiarch, "/lib64", "/usr/lib64",
+                           "/lib", "/usr/lib"},
                           name, "default folder", object);
     }
 
@@ -293,7 +294,8 @@ Result<fs::path> find_command(const std::string& command, const Environment& env
         candidates.emplace_back(command);
     } else {
         const char* path = environment.get("PATH");
-        for (const std::string& folder : split_list(path != nullptr ? path : "/bin:/usr/bin", ":")) {
+        for (const std::string& folder :
+             split_list(path != nullptr ? path : "/bin:/usr/bin", ":")) {
             candidates.push_back(fs::path(folder) / command);
         }
     }

@@ -32,6 +32,8 @@ int fail(int exit_code, std::string_view text) {
     return exit_code;
 }
 
-void note(std::string_view text) { write_line(fmt::format("slimwire: {}", text)); }
+void note(std::string_view text) {
+    write_line(fmt::format("slimwire: {}", text));
+}
 
 }  // namespace slimwire::cli

@@ -1,4 +1,5 @@
-// `slimwire policy check` and `policy env`: what slimwire would understand, before a job depends on it.
+// `slimwire policy check` and `policy env`: what slimwire would understand, before a job depends on
+// it.
 #include <fmt/core.h>
 
 #include <memory>
@@ -200,7 +201,8 @@ void add_policy_command(CLI::App& app, Invocation* invocation) {
     CLI::App* env_app = policy->add_subcommand(
         "env", "print every variable with its value here and where the value came from");
     env_app->add_flag("--json", options->json, "one JSON line");
-    env_app->callback([=] { invocation->action = [=] { return show_environment(options->json); }; });
+    env_app->callback(
+        [=] { invocation->action = [=] { return show_environment(options->json); }; });
 }
 
 }  // namespace slimwire::cli

@@ -82,10 +82,11 @@ void print_key(const MergedKey& key) {
     if (!key.rule.empty() && !key.reason.empty()) {
         why += ": " + key.reason;
     }
-    fmt::print(kRow, key.op, key.dtype, key.folded ? "(several)" : std::to_string(key.count),
-               key.codec, key.algorithm, key.calls, format_bytes(static_cast<double>(key.input_bytes)),
-               format_bytes(static_cast<double>(key.wire_bytes)) + (key.wire_is_estimate ? "~" : ""),
-               fmt::format("{:.2f}", wire_ratio(key)), time_per_call(key), why);
+    fmt::print(
+        kRow, key.op, key.dtype, key.folded ? "(several)" : std::to_string(key.count), key.codec,
+        key.algorithm, key.calls, format_bytes(static_cast<double>(key.input_bytes)),
+        format_bytes(static_cast<double>(key.wire_bytes)) + (key.wire_is_estimate ? "~" : ""),
+        fmt::format("{:.2f}", wire_ratio(key)), time_per_call(key), why);
 }
 
 void print_table(const MergedReport& report) {
@@ -94,14 +95,15 @@ void print_table(const MergedReport& report) {
         for (const auto& [text, ranks] : comm.agreements) {
             agreement += fmt::format("{}{}", agreement.empty() ? "" : " / ", text);
         }
-        fmt::print("communicator {}: {} of {} ranks reported, {} nodes, {}; scratch {}, residuals {}\n",
-                   comm.comm, comm.ranks_seen.size(), comm.ranks, comm.nodes,
-                   agreement.empty() ? "no agreement recorded" : agreement,
-                   format_bytes(static_cast<double>(comm.scratch_bytes)),
-                   format_bytes(static_cast<double>(comm.residual_bytes)));
+        fmt::print(
+            "communicator {}: {} of {} ranks reported, {} nodes, {}; scratch {}, residuals {}\n",
+            comm.comm, comm.ranks_seen.size(), comm.ranks, comm.nodes,
+            agreement.empty() ? "no agreement recorded" : agreement,
+            format_bytes(static_cast<double>(comm.scratch_bytes)),
+            format_bytes(static_cast<double>(comm.residual_bytes)));
         if (!comm.keys.empty()) {
-            fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls", "bytes",
-                       "wire", "ratio", "us/call", "why");
+            fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls",
+                       "bytes", "wire", "ratio", "us/call", "why");
         }
         for (const MergedKey& key : comm.keys) {
             print_key(key);
@@ -112,12 +114,13 @@ void print_table(const MergedReport& report) {
         fmt::print("\n");
     }
     const MergedKey& total = report.total;
-    fmt::print("total of {} processes: {} calls, {} in buffers, {} on the wire{}, {} natively: {:.2f} "
-               "times fewer bytes\n",
-               report.processes, total.calls, format_bytes(static_cast<double>(total.input_bytes)),
-               format_bytes(static_cast<double>(total.wire_bytes)),
-               total.wire_is_estimate ? " (native calls by formula, ~)" : "",
-               format_bytes(static_cast<double>(total.native_wire_bytes)), wire_ratio(total));
+    fmt::print(
+        "total of {} processes: {} calls, {} in buffers, {} on the wire{}, {} natively: {:.2f} "
+        "times fewer bytes\n",
+        report.processes, total.calls, format_bytes(static_cast<double>(total.input_bytes)),
+        format_bytes(static_cast<double>(total.wire_bytes)),
+        total.wire_is_estimate ? " (native calls by formula, ~)" : "",
+        format_bytes(static_cast<double>(total.native_wire_bytes)), wire_ratio(total));
     for (const std::string& difference : report.differences) {
         fmt::print("! {}\n", difference);
     }
@@ -147,7 +150,8 @@ void add_report_command(CLI::App& app, Invocation* invocation) {
         app.add_subcommand("report", "add up the report files of a job's ranks (SLIMWIRE_REPORT)");
     command->add_option("files", options->files, "report files, one per rank")->required();
     command->add_flag("--json", options->json, "merged JSON lines instead of a table");
-    command->footer("Sums are over all ranks. ~ marks bytes by formula, ! what differs between ranks.");
+    command->footer(
+        "Sums are over all ranks. ~ marks bytes by formula, ! what differs between ranks.");
     command->callback([=] { invocation->action = [=] { return report(*options); }; });
 }
 

@@ -61,7 +61,8 @@ Status Merger::add_file(const std::string& path) {
     if (!file || !(content << file.rdbuf())) {
         // An empty file sets the failure bit of `content` too.
         if (!file.is_open() || errno == EISDIR) {
-            return {Code::kNotFound, fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+            return {Code::kNotFound,
+                    fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
         }
     }
     const std::string text = content.str();
@@ -81,7 +82,8 @@ Status Merger::add_file(const std::string& path) {
         Json record = Json::parse(line_text, nullptr, false);
         if (record.is_discarded() || !record.is_object()) {
             if (unfinished) {
-                report_.notes.push_back(fmt::format("{}:{}: cut off last line left out", path, line));
+                report_.notes.push_back(
+                    fmt::format("{}:{}: cut off last line left out", path, line));
                 return {};
             }
             return {Code::kInvalidArgument,
@@ -91,8 +93,9 @@ Status Merger::add_file(const std::string& path) {
         }
         const Json version = record.value("v", Json());
         if (version != 1) {
-            return {Code::kUnsupported, fmt::format("{}:{}: format version {}; this slimwire reads 1",
-                                                    path, line, version.dump())};
+            return {Code::kUnsupported,
+                    fmt::format("{}:{}: format version {}; this slimwire reads 1", path, line,
+                                version.dump())};
         }
         try {
             add_record(record, path);
@@ -161,10 +164,9 @@ void Merger::add_key(const Json& record) {
     key.algorithm = record.value("algorithm", "native");
     key.reason = record.value("reason", "");
     key.folded = record.value("folded", false);
-    const KeyIdentity identity{key.op,   key.dtype, key.redop,     key.count, key.rule,
+    const KeyIdentity identity{key.op,    key.dtype,     key.redop,  key.count, key.rule,
                                key.codec, key.algorithm, key.reason, key.folded};
-    const auto [found, inserted] =
-        key_index_.try_emplace({comm.comm, identity}, comm.keys.size());
+    const auto [found, inserted] = key_index_.try_emplace({comm.comm, identity}, comm.keys.size());
     if (inserted) {
         comm.keys.push_back(key);
     }

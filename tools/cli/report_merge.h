@@ -1,6 +1,6 @@
 // Reads the report files of a job's ranks (collectives/SCHEMA.md) and adds them up: one entry per
-// communicator and tensor key over all ranks, with what differs between ranks said in words. Used by
-// `slimwire report` and by `bench collective`.
+// communicator and tensor key over all ranks, with what differs between ranks said in words. Used
+// by `slimwire report` and by `bench collective`.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ struct MergedReport {
     MergedKey total;                       // only the sums
 };
 
-// Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a last
-// line without a newline, which is noted), another format version.
+// Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a
+// last line without a newline, which is noted), another format version.
 Result<MergedReport> merge_reports(const std::vector<std::string>& files);
 
 // native_wire_bytes / wire_bytes; 1 when nothing was sent.

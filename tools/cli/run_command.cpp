@@ -1,4 +1,5 @@
-// `slimwire run`: everything is checked first, then the command is started with slimwire in it. Without
+// `slimwire run`: everything is checked first, then the command is started with slimwire in it.
+// Without
 // --emulate this process becomes the command, so signals and exit codes are the command's own.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -46,10 +47,11 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
     for (const LoadedObject& object : plan.objects) {
         if (object.path.empty() && (object.name.rfind("libnccl.so", 0) == 0 ||
                                     object.name.rfind("libcudart.so", 0) == 0)) {
-            note(fmt::format("{} needs {}, which is not found{}{}; set LD_LIBRARY_PATH to its folder, "
-                             "or run on the emulator with --emulate RANKS",
-                             program.string(), object.name, object.found_by.empty() ? "" : ": ",
-                             object.found_by));
+            note(fmt::format(
+                "{} needs {}, which is not found{}{}; set LD_LIBRARY_PATH to its folder, "
+                "or run on the emulator with --emulate RANKS",
+                program.string(), object.name, object.found_by.empty() ? "" : ": ",
+                object.found_by));
         }
     }
 }
@@ -88,8 +90,8 @@ int run(const RunOptions& options, const Invocation& invocation) {
     warn_about_libraries(program.value(), environment);
     if (options.job.dropin) {
         Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
-        const Status put = real.ok() ? put_dropin_first(installation, real.value(), &environment)
-                                     : real.status();
+        const Status put =
+            real.ok() ? put_dropin_first(installation, real.value(), &environment) : real.status();
         if (!put.ok()) {
             return fail(kCannotStart, put);
         }
@@ -103,7 +105,9 @@ int run(const RunOptions& options, const Invocation& invocation) {
     const std::vector<char*> variables = environment.pointers();
     ::execvpe(arguments[0], arguments.data(), variables.data());
     const int error = errno;
-    return fail(error == ENOENT ? kNotFound : error == EACCES ? kNotExecutable : kCannotStart,
+    return fail(error == ENOENT   ? kNotFound
+                : error == EACCES ? kNotExecutable
+                                  : kCannotStart,
                 fmt::format("{}: {}", command[0], std::strerror(error)));
 }
 

@@ -7,9 +7,11 @@
 namespace slimwire::cli {
 
 extern const char* const kVersion;  // of the project, from meson.build
-extern const char* const kCommit;   // of the tree at configure time, "-dirty" added; "unknown" without git
+extern const char* const
+    kCommit;  // of the tree at configure time, "-dirty" added; "unknown" without git
 
-// {"v": 1, "record": record, "machine": ..., "compiler": ..., "commit": ...}; keys keep their order.
+// {"v": 1, "record": record, "machine": ..., "compiler": ..., "commit": ...}; keys keep their
+// order.
 [[nodiscard]] nlohmann::ordered_json stamped(const char* record);
 
 }  // namespace slimwire::cli

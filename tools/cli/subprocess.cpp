@@ -47,8 +47,8 @@ Result<Captured> capture(const std::function<int()>& body, double timeout_second
     }
     ::close(ends[1]);
     const Clock::time_point end =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(timeout_seconds));
+        Clock::now() +
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds));
     Captured captured;
     bool late = false;
     for (;;) {
@@ -76,8 +76,7 @@ Result<Captured> capture(const std::function<int()>& body, double timeout_second
     if (late) {
         return Status(Code::kSystemError, fmt::format("no answer within {:g} s", timeout_seconds));
     }
-    captured.exit_code =
-        WIFSIGNALED(status) ? kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
+    captured.exit_code = WIFSIGNALED(status) ? kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
     return captured;
 }
 

@@ -18,8 +18,8 @@ Result<TemporaryFolder> TemporaryFolder::create() {
     const fs::path base = fs::temp_directory_path(error);
     std::string pattern = ((error ? fs::path("/tmp") : base) / "slimwire-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
-        return Status(Code::kSystemError, fmt::format("cannot make a folder {}: {}; set TMPDIR", pattern,
-                                                      std::strerror(errno)));
+        return Status(Code::kSystemError, fmt::format("cannot make a folder {}: {}; set TMPDIR",
+                                                      pattern, std::strerror(errno)));
     }
     return TemporaryFolder(pattern);
 }
@@ -34,7 +34,8 @@ TemporaryFolder::~TemporaryFolder() {
     }
 }
 
-Result<std::string> TemporaryFolder::write(const std::string& name, std::string_view content) const {
+Result<std::string> TemporaryFolder::write(const std::string& name,
+                                           std::string_view content) const {
     const fs::path file = path_ / name;
     std::ofstream out(file, std::ios::binary);
     out << content;

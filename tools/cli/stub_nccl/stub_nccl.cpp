@@ -1,5 +1,5 @@
-// An NCCL that does nothing and says success at once, for `slimwire bench overhead`: what slimwire adds
-// to a call is then all there is to measure. Only what a program and slimwire need to create
+// An NCCL that does nothing and says success at once, for `slimwire bench overhead`: what slimwire
+// adds to a call is then all there is to measure. Only what a program and slimwire need to create
 // communicators and call a collective; no payload ever moves, so nothing may look at results.
 #include <nccl.h>
 
@@ -30,7 +30,9 @@ ncclResult_t ncclGetVersion(int* version) {
 const char* ncclGetErrorString(ncclResult_t result) {
     return result == ncclSuccess ? "no error" : "stub error";
 }
-const char* ncclGetLastError(ncclComm_t) { return ""; }
+const char* ncclGetLastError(ncclComm_t) {
+    return "";
+}
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     *id = ncclUniqueId{};
     return ncclSuccess;
@@ -54,12 +56,16 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
 ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* out, ncclConfig_t*) {
     return make(out, comm->ranks, comm->rank, comm->device);
 }
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+    return ncclSuccess;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     delete comm;
     return ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    return ncclCommDestroy(comm);
+}
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
     *error = ncclSuccess;
     return ncclSuccess;
@@ -76,14 +82,17 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
     *device = comm->device;
     return ncclSuccess;
 }
-ncclResult_t ncclGroupStart() { return ncclSuccess; }
-ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+ncclResult_t ncclGroupStart() {
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+    return ncclSuccess;
+}
 ncclResult_t ncclAllReduce(
     const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
     return ncclSuccess;
 }
-ncclResult_t ncclAllGather(
-    const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
     return ncclSuccess;
 }
 ncclResult_t ncclSend(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
