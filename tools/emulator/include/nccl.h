@@ -1,8 +1,8 @@
 // Stand-in for NCCL's public header, version 2.28.9: our own declarations of its C interface, so
 // that host code builds on a machine without a CUDA Toolkit. Names, values, struct layouts and
-// calling conventions equal the real ones; tests/abi compares the two where the real one is present.
-// Every function also exists as `p<name>`: the name is weak in libnccl.so.2, the twin is not.
-// The host side of the device interface is in nccl_device.h, as with the real NCCL. C and C++.
+// calling conventions equal the real ones; tests/abi compares the two where the real one is
+// present. Every function also exists as `p<name>`: the name is weak in libnccl.so.2, the twin is
+// not. The host side of the device interface is in nccl_device.h, as with the real NCCL. C and C++.
 // The guard has the real header's name, so that only one of the two can be read.
 #ifndef NCCL_H_
 #define NCCL_H_
@@ -16,9 +16,8 @@
 #define NCCL_PATCH 9
 #define NCCL_SUFFIX ""
 
-#define NCCL_VERSION(X, Y, Z)                                   \
-    (((X) <= 2 && (Y) <= 8) ? (X) * 1000 + (Y) * 100 + (Z)      \
-                            : (X) * 10000 + (Y) * 100 + (Z))
+#define NCCL_VERSION(X, Y, Z) \
+    (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
 #define NCCL_VERSION_CODE 22809
 
 #define NCCL_COMM_NULL NULL
@@ -119,14 +118,14 @@ typedef struct ncclConfig_v22800 {
     int nvlinkCentricSched;
 } ncclConfig_t;
 
-#define NCCL_CONFIG_INITIALIZER                                                                   \
-    {                                                                                             \
-        sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH),       \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                  \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,                  \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,                  \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                  \
-            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                                          \
+#define NCCL_CONFIG_INITIALIZER                                                             \
+    {                                                                                       \
+        sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,            \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,            \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,            \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,            \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                                    \
     }
 
 typedef struct ncclSimInfo_v22200 {
@@ -136,10 +135,10 @@ typedef struct ncclSimInfo_v22200 {
     float estimatedTime;
 } ncclSimInfo_t;
 
-#define NCCL_SIM_INFO_INITIALIZER                                                           \
-    {                                                                                       \
+#define NCCL_SIM_INFO_INITIALIZER                                                            \
+    {                                                                                        \
         sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), \
-            NCCL_UNDEF_FLOAT                                                                \
+            NCCL_UNDEF_FLOAT                                                                 \
     }
 
 // Declares a function and its twin.
@@ -156,27 +155,42 @@ __attribute__((deprecated("not part of the interface"))) void pncclResetDebugIni
 
 // Communicators.
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommInitRank,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommInitRank,
                        (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommInitRankConfig,
-                       (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank,
+SLIMWIRE_NCCL_FUNCTION(
+    ncclResult_t,
+    ncclCommInitRankConfig,
+    (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommInitRankScalable,
+                       (ncclComm_t * newcomm,
+                        int nranks,
+                        int myrank,
+                        int nId,
+                        ncclUniqueId* commIds,
                         ncclConfig_t* config));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommInitRankScalable,
-                       (ncclComm_t * newcomm, int nranks, int myrank, int nId,
-                        ncclUniqueId* commIds, ncclConfig_t* config));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommInitAll,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommInitAll,
                        (ncclComm_t * comm, int ndev, const int* devlist));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommSplit,
-                       (ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
-                        ncclConfig_t* config));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommShrink,
-                       (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
-                        ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags));
+SLIMWIRE_NCCL_FUNCTION(
+    ncclResult_t,
+    ncclCommSplit,
+    (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommShrink,
+                       (ncclComm_t comm,
+                        int* excludeRanksList,
+                        int excludeRanksCount,
+                        ncclComm_t* newcomm,
+                        ncclConfig_t* config,
+                        int shrinkFlags));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommFinalize, (ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommDestroy, (ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommAbort, (ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommGetAsyncError,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommGetAsyncError,
                        (ncclComm_t comm, ncclResult_t* asyncError));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device));
@@ -185,61 +199,121 @@ SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, i
 // Memory.
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclMemFree, (void* ptr));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommRegister,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommRegister,
                        (const ncclComm_t comm, void* buff, size_t size, void** handle));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommWindowRegister,
-                       (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
-                        int winFlags));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommWindowDeregister,
-                       (ncclComm_t comm, ncclWindow_t win));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclCommWindowRegister,
+                       (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win));
 
 // Reduction operators.
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclRedOpCreatePreMulSum,
-                       (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype,
-                        ncclScalarResidence_t residence, ncclComm_t comm));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclRedOpCreatePreMulSum,
+                       (ncclRedOp_t * op,
+                        void* scalar,
+                        ncclDataType_t datatype,
+                        ncclScalarResidence_t residence,
+                        ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm));
 
 // Collectives: enqueue on `stream` and return.
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclAllReduce,
-                       (const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclAllReduce,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        ncclRedOp_t op,
+                        ncclComm_t comm,
                         cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclReduce,
-                       (const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclReduce,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        ncclRedOp_t op,
+                        int root,
+                        ncclComm_t comm,
                         cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclReduceScatter,
-                       (const void* sendbuff, void* recvbuff, size_t recvcount,
-                        ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclReduceScatter,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t recvcount,
+                        ncclDataType_t datatype,
+                        ncclRedOp_t op,
+                        ncclComm_t comm,
                         cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclAllGather,
-                       (const void* sendbuff, void* recvbuff, size_t sendcount,
-                        ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclAlltoAll,
-                       (const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclBroadcast,
-                       (const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, int root, ncclComm_t comm,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclAllGather,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t sendcount,
+                        ncclDataType_t datatype,
+                        ncclComm_t comm,
                         cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclBcast,
-                       (void* buff, size_t count, ncclDataType_t datatype, int root,
-                        ncclComm_t comm, cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclGather,
-                       (const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, int root, ncclComm_t comm,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclAlltoAll,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        ncclComm_t comm,
                         cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclScatter,
-                       (const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, int root, ncclComm_t comm,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclBroadcast,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        int root,
+                        ncclComm_t comm,
                         cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclSend,
-                       (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
-                        ncclComm_t comm, cudaStream_t stream));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclRecv,
-                       (void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
-                        ncclComm_t comm, cudaStream_t stream));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclBcast,
+                       (void* buff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        int root,
+                        ncclComm_t comm,
+                        cudaStream_t stream));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclGather,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        int root,
+                        ncclComm_t comm,
+                        cudaStream_t stream));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclScatter,
+                       (const void* sendbuff,
+                        void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        int root,
+                        ncclComm_t comm,
+                        cudaStream_t stream));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclSend,
+                       (const void* sendbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        int peer,
+                        ncclComm_t comm,
+                        cudaStream_t stream));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclRecv,
+                       (void* recvbuff,
+                        size_t count,
+                        ncclDataType_t datatype,
+                        int peer,
+                        ncclComm_t comm,
+                        cudaStream_t stream));
 
 // Groups.
 SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclGroupStart, (void));

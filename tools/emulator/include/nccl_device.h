@@ -1,6 +1,6 @@
 // Stand-in for the host side of NCCL 2.28.9's device interface: the requirement structs and the
-// exported functions of nccl_device.h, with the real layouts. Kernels' side of it needs a GPU and is
-// not here. C (with stdbool) and C++.
+// exported functions of nccl_device.h, with the real layouts. Kernels' side of it needs a GPU and
+// is not here. C (with stdbool) and C++.
 #ifndef SLIMWIRE_EMULATOR_NCCL_DEVICE_H_
 #define SLIMWIRE_EMULATOR_NCCL_DEVICE_H_
 
@@ -76,26 +76,37 @@ typedef struct ncclDevCommRequirements {
     result name parameters;                              \
     result p##name parameters
 
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclDevCommCreate,
-                       (ncclComm_t comm, ncclDevCommRequirements_t const* requirements,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclDevCommCreate,
+                       (ncclComm_t comm,
+                        ncclDevCommRequirements_t const* requirements,
                         ncclDevComm_t* outDevComm));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclDevCommDestroy,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclDevCommDestroy,
                        (ncclComm_t comm, ncclDevComm_t const* devComm));
 SLIMWIRE_NCCL_FUNCTION(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(ncclTeam_t, ncclTeamRail, (ncclComm_t comm));
 SLIMWIRE_NCCL_FUNCTION(int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank));
 SLIMWIRE_NCCL_FUNCTION(int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclLsaBarrierCreateRequirement,
-                       (ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t* outHandle,
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclLsaBarrierCreateRequirement,
+                       (ncclTeam_t team,
+                        int nBarriers,
+                        ncclLsaBarrierHandle_t* outHandle,
                         ncclDevResourceRequirements_t* outReq));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclGinBarrierCreateRequirement,
-                       (ncclComm_t comm, ncclTeam_t team, int nBarriers,
-                        ncclGinBarrierHandle_t* outHandle, ncclDevResourceRequirements_t* outReq));
+SLIMWIRE_NCCL_FUNCTION(ncclResult_t,
+                       ncclGinBarrierCreateRequirement,
+                       (ncclComm_t comm,
+                        ncclTeam_t team,
+                        int nBarriers,
+                        ncclGinBarrierHandle_t* outHandle,
+                        ncclDevResourceRequirements_t* outReq));
 SLIMWIRE_NCCL_FUNCTION(int, ncclLLA2ACalcSlots, (int maxElts, int maxEltSize));
-SLIMWIRE_NCCL_FUNCTION(ncclResult_t, ncclLLA2ACreateRequirement,
-                       (int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
-                        ncclDevResourceRequirements_t* outReq));
+SLIMWIRE_NCCL_FUNCTION(
+    ncclResult_t,
+    ncclLLA2ACreateRequirement,
+    (int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle, ncclDevResourceRequirements_t* outReq));
 
 #undef SLIMWIRE_NCCL_FUNCTION
 

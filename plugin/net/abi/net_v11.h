@@ -1,0 +1,133 @@
+// NCCL's network plugin interface, version 11 (NCCL 2.28): our own declarations of its binary
+// layout. A plugin exports a data object `ncclNetPlugin_v11` of type NetV11. Read by the emulator's
+// NCCL, which speaks it between nodes, and by slimwire's own plugin, which implements it.
+//
+// Thread contract of the table: every call returns at once; isend and irecv may give back a null
+// request ("try again"), connect and accept a null object ("not yet"). A receive may be posted
+// larger than the message that arrives; messages of one connection arrive in the order they were
+// sent.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slimwire::net {
+
+inline constexpr int kNetHandleBytes = 128;
+inline constexpr int kNetMaxRequests = 32;  // in flight for each connection
+inline constexpr int kNetMaxDevsPerNic = 4;
+inline constexpr char kNetPluginSymbolV11[] = "ncclNetPlugin_v11";
+
+enum PtrSupport : int { kPtrHost = 1, kPtrCuda = 2, kPtrDmaBuf = 4 };
+enum NetDeviceType : int { kNetDeviceHost = 0, kNetDeviceUnpack = 1 };
+
+enum LogLevel : int {
+    kLogNone = 0,
+    kLogVersion = 1,
+    kLogWarn = 2,
+    kLogInfo = 3,
+    kLogAbort = 4,
+    kLogTrace = 5
+};
+
+using DebugLogger = void (*)(
+    LogLevel level, unsigned long flags, const char* file, int line, const char* format, ...);
+using ProfilerCallback =
+    ncclResult_t (*)(void** event, int type, void* phandle, int64_t plugin_id, void* data);
+
+struct NetVDevicePropertiesV11 {
+    int count;
+    int devices[kNetMaxDevsPerNic];
+};
+
+struct NetCommConfigV11 {
+    int traffic_class;  // -1: not set
+};
+
+struct NetPropertiesV11 {
+    char* name;
+    char* pci_path;  // null for a virtual card
+    uint64_t guid;
+    int ptr_support;  // mask of PtrSupport
+    int reg_is_global;
+    int force_flush;
+    int speed_mbps;
+    int port;
+    float latency_us;
+    int max_comms;
+    int max_recvs;  // grouped receives
+    NetDeviceType device_type;
+    int device_version;
+    NetVDevicePropertiesV11 virtual_devices;
+    size_t max_p2p_bytes;
+    size_t max_coll_bytes;
+    int max_multi_request_size;
+};
+
+struct NetCommAttrV11 {
+    int32_t max_concurrent_peers;
+    int32_t min_concurrent_peers;
+    int32_t max_flows_per_peer;
+    int32_t min_flows_per_peer;
+};
+
+struct NetAttrV11 {
+    NetCommAttrV11 send;
+    NetCommAttrV11 recv;
+    uint32_t op;
+    uint32_t algo;
+    uint32_t proto;
+};
+
+struct NetDeviceHandle;  // device offload; never used here
+
+struct NetV11 {
+    const char* name;
+    ncclResult_t (*init)(void** context,
+                         uint64_t comm_id,
+                         NetCommConfigV11* config,
+                         DebugLogger log,
+                         ProfilerCallback profiler);
+    ncclResult_t (*devices)(int* count);
+    ncclResult_t (*get_properties)(int device, NetPropertiesV11* properties);
+    ncclResult_t (*listen)(void* context, int device, void* handle, void** listen_comm);
+    ncclResult_t (*connect)(
+        void* context, int device, void* handle, void** send_comm, NetDeviceHandle** device_handle);
+    ncclResult_t (*accept)(void* listen_comm, void** recv_comm, NetDeviceHandle** device_handle);
+    ncclResult_t (*reg_mr)(void* comm, void* data, size_t bytes, int type, void** mhandle);
+    ncclResult_t (*reg_mr_dma_buf)(
+        void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd, void** mhandle);
+    ncclResult_t (*dereg_mr)(void* comm, void* mhandle);
+    ncclResult_t (*isend)(void* send_comm,
+                          void* data,
+                          size_t bytes,
+                          int tag,
+                          void* mhandle,
+                          void* phandle,
+                          void** request);
+    ncclResult_t (*irecv)(void* recv_comm,
+                          int count,
+                          void** data,
+                          size_t* bytes,
+                          int* tags,
+                          void** mhandles,
+                          void** phandles,
+                          void** request);
+    ncclResult_t (*iflush)(
+        void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request);
+    ncclResult_t (*test)(void* request, int* done, int* bytes);
+    ncclResult_t (*close_send)(void* send_comm);
+    ncclResult_t (*close_recv)(void* recv_comm);
+    ncclResult_t (*close_listen)(void* listen_comm);
+    ncclResult_t (*get_device_mr)(void* comm, void* mhandle, void** device_mhandle);
+    ncclResult_t (*irecv_consumed)(void* recv_comm, int count, void* request);
+    ncclResult_t (*make_vdevice)(int* device, NetVDevicePropertiesV11* properties);
+    ncclResult_t (*finalize)(void* context);
+    ncclResult_t (*set_net_attr)(void* context, NetAttrV11* attributes);
+};
+
+static_assert(sizeof(NetV11) == 176 && sizeof(NetPropertiesV11) == 112);
+
+}  // namespace slimwire::net

@@ -1,0 +1,499 @@
+// Every operation, type and reduction operator of the emulated NCCL against a float64 reference, in
+// and out of place, with counts that divide by nothing. An ordinary NCCL program: one process or
+// several, each with all its devices; all local ranks are driven by one thread in groups.
+// Arguments: "small" (all types and operators) or "large" (several slices a block, few types).
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+// How a type's bits are read: integers by width and sign, floats by exponent and mantissa bits.
+struct TypeInfo {
+    ncclDataType_t type;
+    const char* name;
+    int bytes;
+    int exponent_bits;  // 0: an integer
+    int mantissa_bits;
+    bool is_signed;
+};
+
+constexpr TypeInfo kTypes[] = {
+    {ncclInt8, "i8", 1, 0, 0, true},         {ncclUint8, "u8", 1, 0, 0, false},
+    {ncclInt32, "i32", 4, 0, 0, true},       {ncclUint32, "u32", 4, 0, 0, false},
+    {ncclInt64, "i64", 8, 0, 0, true},       {ncclUint64, "u64", 8, 0, 0, false},
+    {ncclFloat16, "f16", 2, 5, 10, true},    {ncclFloat32, "f32", 4, 8, 23, true},
+    {ncclFloat64, "f64", 8, 11, 52, true},   {ncclBfloat16, "bf16", 2, 8, 7, true},
+    {ncclFloat8e4m3, "e4m3", 1, 4, 3, true}, {ncclFloat8e5m2, "e5m2", 1, 5, 2, true},
+};
+
+uint64_t bits_at(const Bytes& data, const TypeInfo& type, size_t index) {
+    uint64_t bits = 0;
+    memcpy(&bits, &data[index * static_cast<size_t>(type.bytes)], static_cast<size_t>(type.bytes));
+    return bits;
+}
+
+// The value of an element, from the definition of its format.
+double value_of(uint64_t bits, const TypeInfo& type) {
+    const int width = type.bytes * 8;
+    if (type.exponent_bits == 0) {
+        const bool negative = type.is_signed && (bits >> (width - 1) & 1) != 0;
+        const uint64_t high = width == 64 ? 0 : ~uint64_t{0} << width;
+        return negative ? static_cast<double>(static_cast<int64_t>(bits | high))
+                        : static_cast<double>(bits);
+    }
+    const int bias = (1 << (type.exponent_bits - 1)) - 1;
+    const uint64_t mantissa = bits & ((uint64_t{1} << type.mantissa_bits) - 1);
+    const auto exponent =
+        static_cast<int>(bits >> type.mantissa_bits & ((uint64_t{1} << type.exponent_bits) - 1));
+    const double fraction = std::ldexp(static_cast<double>(mantissa), -type.mantissa_bits);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+    return (bits >> (width - 1) & 1) != 0 ? -magnitude : magnitude;
+}
+
+uint64_t hash(uint64_t a, uint64_t b) {
+    uint64_t x = a * 0x9e3779b97f4a7c15u + b + 0x7f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+// Element `index` of rank `rank`'s input: small integers; floats of magnitude 0.5 to 4.
+uint64_t input_bits(const TypeInfo& type, int rank, size_t index) {
+    const uint64_t random = hash(static_cast<uint64_t>(rank) + 1, index);
+    const int width = type.bytes * 8;
+    if (type.exponent_bits == 0) {
+        const int64_t small = static_cast<int64_t>(random % 8) - (type.is_signed ? 4 : 0);
+        const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
+        return static_cast<uint64_t>(small) & mask;
+    }
+    const uint64_t bias = (uint64_t{1} << (type.exponent_bits - 1)) - 1;
+    const uint64_t mantissa = random >> 8 & ((uint64_t{1} << type.mantissa_bits) - 1);
+    const uint64_t exponent = bias - 1 + random % 3;
+    return (random >> 7 & 1) << (width - 1) | exponent << type.mantissa_bits | mantissa;
+}
+
+double input_value(const TypeInfo& type, int rank, size_t index) {
+    return value_of(input_bits(type, rank, index), type);
+}
+
+Bytes make_input(const TypeInfo& type, int rank, size_t count) {
+    Bytes data(count * static_cast<size_t>(type.bytes));
+    for (size_t i = 0; i < count; ++i) {
+        const uint64_t bits = input_bits(type, rank, i);
+        memcpy(&data[i * static_cast<size_t>(type.bytes)], &bits, static_cast<size_t>(type.bytes));
+    }
+    return data;
+}
+
+struct LocalRank {
+    int rank = 0;
+    int device = 0;
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+};
+
+// Device memory with poisoned margins on both sides.
+class Buffer {
+  public:
+    Buffer(const LocalRank& local, size_t bytes) : bytes_(bytes), device_(local.device) {
+        CHECK_CUDA(cudaSetDevice(device_));
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&base_), bytes + 2 * kMargin));
+        CHECK_CUDA(cudaMemset(base_, kPoison, bytes + 2 * kMargin));
+        CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    ~Buffer() { (void)cudaFree(base_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    [[nodiscard]] unsigned char* data() const { return base_ + kMargin; }
+    void fill(size_t offset, const Bytes& bytes) const {
+        CHECK_CUDA(cudaMemcpy(data() + offset, bytes.data(), bytes.size(), cudaMemcpyDefault));
+    }
+    [[nodiscard]] Bytes read() const {
+        Bytes all(bytes_ + 2 * kMargin);
+        CHECK_CUDA(cudaMemcpy(all.data(), base_, all.size(), cudaMemcpyDefault));
+        for (size_t i = 0; i < kMargin; ++i) {
+            EXPECT_THAT(all[i] == kPoison && all[kMargin + bytes_ + i] == kPoison,
+                        "margin of a buffer was written");
+        }
+        return {all.begin() + kMargin, all.begin() + static_cast<long>(kMargin + bytes_)};
+    }
+
+  private:
+    static constexpr size_t kMargin = 64;
+    static constexpr unsigned char kPoison = 0xa5;
+    size_t bytes_;
+    int device_;
+    unsigned char* base_ = nullptr;
+};
+
+struct Operator {
+    const char* name;
+    ncclRedOp_t op;  // a built-in one, or ncclNumOps for a premultiplied sum
+    bool on_device = false;
+};
+constexpr Operator kOperators[] = {
+    {"sum", ncclSum},
+    {"prod", ncclProd},
+    {"max", ncclMax},
+    {"min", ncclMin},
+    {"avg", ncclAvg},
+    {"premul_host", ncclNumOps},
+    {"premul_device", ncclNumOps, true},
+};
+constexpr int kFactor = 2;  // representable in every type, as is what it multiplies
+
+int g_world = 1;
+int g_checked = 0;
+
+// Checks one element of a reduction over all ranks.
+void check_reduced(
+    const TypeInfo& type, const Operator& op, uint64_t bits, size_t index, const char* what) {
+    double sum = 0, absolute = 0, product = 1;
+    double largest = -INFINITY, smallest = INFINITY;
+    for (int rank = 0; rank < g_world; ++rank) {
+        const double x = input_value(type, rank, index);
+        sum += x;
+        absolute += std::fabs(x);
+        product *= x;
+        largest = std::fmax(largest, x);
+        smallest = std::fmin(smallest, x);
+    }
+    const double unit = type.exponent_bits == 0 ? 0 : std::ldexp(1.0, -type.mantissa_bits - 1);
+    double expected = 0, tolerance = 0;
+    switch (op.op) {
+        case ncclSum:
+            expected = sum, tolerance = unit * g_world * absolute;
+            break;
+        case ncclProd:
+            expected = product, tolerance = unit * 2 * g_world * std::fabs(product);
+            break;
+        case ncclMax:
+            expected = largest;
+            break;
+        case ncclMin:
+            expected = smallest;
+            break;
+        case ncclAvg:
+            expected = sum / g_world;
+            tolerance = unit * (g_world + 3) * absolute / g_world;
+            if (type.exponent_bits == 0) {
+                expected = std::trunc(expected);
+            }
+            break;
+        default:
+            expected = kFactor * sum, tolerance = unit * g_world * kFactor * absolute;
+            break;
+    }
+    double found = value_of(bits, type);
+    if (type.exponent_bits == 0 && op.op == ncclProd) {
+        // Wraps at the width of the type.
+        const double modulus = std::ldexp(1.0, type.bytes * 8);
+        found = std::fmod(found - expected, modulus) + expected;
+    }
+    EXPECT_THAT(std::fabs(found - expected) <= tolerance,
+                "%s %s %s element %zu: %.9g, expected %.9g +- %.3g", what, type.name, op.name,
+                index, found, expected, tolerance);
+    ++g_checked;
+}
+
+std::vector<LocalRank> g_local;
+
+void on_all(const std::function<void(LocalRank&, size_t)>& body) {
+    CHECK_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        body(g_local[i], i);
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    for (const LocalRank& local : g_local) {
+        CHECK_CUDA(cudaStreamSynchronize(local.stream));
+    }
+}
+
+// The operator's handle on each local communicator; premultiplied ones are made and destroyed.
+class Operators {
+  public:
+    Operators(const Operator& op, const TypeInfo& type) : op_(op) {
+        uint64_t factor = kFactor;
+        if (type.exponent_bits != 0) {
+            const uint64_t bias = (uint64_t{1} << (type.exponent_bits - 1)) - 1;
+            factor = (bias + 1) << type.mantissa_bits;  // 2.0
+        }
+        for (const LocalRank& local : g_local) {
+            ncclRedOp_t handle = op.op;
+            if (op.op == ncclNumOps) {
+                void* scalar = &factor;
+                if (op.on_device) {
+                    scalars_.push_back(std::make_unique<Buffer>(local, 8));
+                    Bytes bytes(8);
+                    memcpy(bytes.data(), &factor, 8);
+                    scalars_.back()->fill(0, bytes);
+                    scalar = scalars_.back()->data();
+                }
+                CHECK_NCCL(ncclRedOpCreatePreMulSum(
+                    &handle, scalar, type.type,
+                    op.on_device ? ncclScalarDevice : ncclScalarHostImmediate, local.comm));
+            }
+            handles_.push_back(handle);
+        }
+    }
+    ~Operators() {
+        for (size_t i = 0; i < g_local.size() && op_.op == ncclNumOps; ++i) {
+            CHECK_NCCL(ncclRedOpDestroy(handles_[i], g_local[i].comm));
+        }
+    }
+    ncclRedOp_t operator[](size_t i) const { return handles_[i]; }
+
+  private:
+    Operator op_;
+    std::vector<ncclRedOp_t> handles_;
+    std::vector<std::unique_ptr<Buffer>> scalars_;
+};
+
+using Buffers = std::vector<std::unique_ptr<Buffer>>;
+
+Buffers make_buffers(size_t bytes) {
+    Buffers buffers;
+    for (const LocalRank& local : g_local) {
+        buffers.push_back(std::make_unique<Buffer>(local, bytes));
+    }
+    return buffers;
+}
+
+void sweep_all_reduce(const TypeInfo& type, const Operator& op, size_t count, bool in_place) {
+    const Operators ops(op, type);
+    const size_t bytes = count * static_cast<size_t>(type.bytes);
+    const Buffers in = make_buffers(bytes);
+    const Buffers out = make_buffers(bytes);
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        (in_place ? out : in)[i]->fill(0, make_input(type, g_local[i].rank, count));
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        CHECK_NCCL(ncclAllReduce((in_place ? out : in)[i]->data(), out[i]->data(), count, type.type,
+                                 ops[i], local.comm, local.stream));
+    });
+    // Identical on all ranks: the largest and the smallest checksum are one.
+    const Buffers sums = make_buffers(16);
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        const Bytes result = out[i]->read();
+        uint64_t checksum = 1;
+        for (const unsigned char byte : result) {
+            checksum = checksum * 1099511628211u + byte;
+        }
+        for (size_t k = 0; k < count; ++k) {
+            check_reduced(type, op, bits_at(result, type, k), k, "all_reduce");
+        }
+        Bytes both(16);
+        memcpy(&both[0], &checksum, 8);
+        checksum = ~checksum;
+        memcpy(&both[8], &checksum, 8);
+        sums[i]->fill(0, both);
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        CHECK_NCCL(ncclAllReduce(sums[i]->data(), sums[i]->data(), 2, ncclUint64, ncclMax,
+                                 local.comm, local.stream));
+    });
+    const Bytes extremes = sums[0]->read();
+    EXPECT_THAT(bits_at(extremes, kTypes[5], 0) == ~bits_at(extremes, kTypes[5], 1),
+                "all_reduce %s %s: ranks differ", type.name, op.name);
+}
+
+void sweep_reduce(const TypeInfo& type, const Operator& op, size_t count, bool in_place) {
+    const Operators ops(op, type);
+    const int root = static_cast<int>(count % static_cast<size_t>(g_world));
+    const size_t bytes = count * static_cast<size_t>(type.bytes);
+    const Buffers in = make_buffers(bytes);
+    const Buffers out = make_buffers(bytes);
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        (in_place ? out : in)[i]->fill(0, make_input(type, g_local[i].rank, count));
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        CHECK_NCCL(ncclReduce((in_place ? out : in)[i]->data(),
+                              local.rank == root || in_place ? out[i]->data() : nullptr, count,
+                              type.type, ops[i], root, local.comm, local.stream));
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        if (g_local[i].rank == root) {
+            const Bytes result = out[i]->read();
+            for (size_t k = 0; k < count; ++k) {
+                check_reduced(type, op, bits_at(result, type, k), k, "reduce");
+            }
+        }
+    }
+}
+
+void sweep_reduce_scatter(const TypeInfo& type, const Operator& op, size_t count, bool in_place) {
+    const Operators ops(op, type);
+    const size_t bytes = count * static_cast<size_t>(type.bytes);
+    const Buffers in = make_buffers(bytes * static_cast<size_t>(g_world));
+    const Buffers out = make_buffers(bytes);
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        in[i]->fill(0, make_input(type, g_local[i].rank, count * static_cast<size_t>(g_world)));
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        unsigned char* own = in[i]->data() + static_cast<size_t>(local.rank) * bytes;
+        CHECK_NCCL(ncclReduceScatter(in[i]->data(), in_place ? own : out[i]->data(), count,
+                                     type.type, ops[i], local.comm, local.stream));
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        const size_t first = static_cast<size_t>(g_local[i].rank) * count;
+        const Bytes result = (in_place ? in : out)[i]->read();
+        for (size_t k = 0; k < count; ++k) {
+            check_reduced(type, op, bits_at(result, type, in_place ? first + k : k), first + k,
+                          "reduce_scatter");
+        }
+    }
+}
+
+void expect_input(const TypeInfo& type,
+                  const Bytes& data,
+                  size_t offset,
+                  int rank,
+                  size_t first,
+                  size_t count,
+                  const char* what) {
+    for (size_t k = 0; k < count; ++k) {
+        EXPECT_THAT(bits_at(data, type, offset + k) == input_bits(type, rank, first + k),
+                    "%s %s element %zu of rank %d", what, type.name, k, rank);
+        ++g_checked;
+    }
+}
+
+void sweep_copies(const TypeInfo& type, size_t count, bool in_place) {
+    const size_t bytes = count * static_cast<size_t>(type.bytes);
+    const auto world = static_cast<size_t>(g_world);
+    const Buffers in = make_buffers(bytes * world);
+    const Buffers out = make_buffers(bytes * world);
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        in[i]->fill(0, make_input(type, g_local[i].rank, count * world));
+        if (in_place) {
+            out[i]->fill(static_cast<size_t>(g_local[i].rank) * bytes,
+                         make_input(type, g_local[i].rank, count));
+        }
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        unsigned char* own = out[i]->data() + static_cast<size_t>(local.rank) * bytes;
+        CHECK_NCCL(ncclAllGather(in_place ? own : in[i]->data(), out[i]->data(), count, type.type,
+                                 local.comm, local.stream));
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        const Bytes result = out[i]->read();
+        for (int rank = 0; rank < g_world; ++rank) {
+            expect_input(type, result, static_cast<size_t>(rank) * count, rank, 0, count,
+                         "all_gather");
+        }
+    }
+    const int root = g_world - 1;
+    on_all([&](LocalRank& local, size_t i) {
+        if (in_place) {
+            unsigned char* buffer = (local.rank == root ? in : out)[i]->data();
+            CHECK_NCCL(ncclBcast(buffer, count, type.type, root, local.comm, local.stream));
+        } else {
+            CHECK_NCCL(ncclBroadcast(in[i]->data(), out[i]->data(), count, type.type, root,
+                                     local.comm, local.stream));
+        }
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        const bool sent_from_input = in_place && g_local[i].rank == root;
+        expect_input(type, (sent_from_input ? in : out)[i]->read(), 0, root, 0, count, "broadcast");
+    }
+    if (!in_place) {
+        on_all([&](LocalRank& local, size_t i) {
+            CHECK_NCCL(ncclAlltoAll(in[i]->data(), out[i]->data(), count, type.type, local.comm,
+                                    local.stream));
+        });
+        for (size_t i = 0; i < g_local.size(); ++i) {
+            const Bytes result = out[i]->read();
+            for (size_t from = 0; from < world; ++from) {
+                expect_input(type, result, from * count, static_cast<int>(from),
+                             static_cast<size_t>(g_local[i].rank) * count, count, "all_to_all");
+            }
+        }
+    }
+    // To the next rank and to oneself, two messages of different sizes each way.
+    const size_t part = count / 3;
+    on_all([&](LocalRank& local, size_t i) {
+        const int next = (local.rank + 1) % g_world;
+        const int previous = (local.rank + g_world - 1) % g_world;
+        const size_t skip = part * static_cast<size_t>(type.bytes);
+        unsigned char* to = out[i]->data();
+        const unsigned char* from = in[i]->data();
+        CHECK_NCCL(ncclSend(from, part, type.type, next, local.comm, local.stream));
+        CHECK_NCCL(ncclSend(from + skip, count - part, type.type, next, local.comm, local.stream));
+        CHECK_NCCL(ncclRecv(to, part, type.type, previous, local.comm, local.stream));
+        CHECK_NCCL(
+            ncclRecv(to + skip, count - part, type.type, previous, local.comm, local.stream));
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        expect_input(type, out[i]->read(), 0, (g_local[i].rank + g_world - 1) % g_world, 0, count,
+                     "send_recv");
+    }
+}
+
+void initialise() {
+    int devices = 0;
+    CHECK_CUDA(cudaGetDeviceCount(&devices));
+    const int process = slimwire::test::launcher_rank();
+    g_world = slimwire::test::launcher_ranks() * devices;
+    const ncclUniqueId id = slimwire::test::exchange_id(process);
+    g_local.resize(static_cast<size_t>(devices));
+    CHECK_NCCL(ncclGroupStart());
+    for (int device = 0; device < devices; ++device) {
+        LocalRank& local = g_local[static_cast<size_t>(device)];
+        local.rank = process * devices + device;
+        local.device = device;
+        CHECK_CUDA(cudaSetDevice(device));
+        CHECK_CUDA(cudaStreamCreateWithFlags(&local.stream, cudaStreamNonBlocking));
+        CHECK_NCCL(ncclCommInitRank(&local.comm, g_world, id, local.rank));
+    }
+    CHECK_NCCL(ncclGroupEnd());
+}
+
+void sweep(const TypeInfo& type, const Operator& op, size_t count) {
+    for (const bool in_place : {false, true}) {
+        sweep_all_reduce(type, op, count, in_place);
+        sweep_reduce(type, op, count, in_place);
+        sweep_reduce_scatter(type, op, count, in_place);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    initialise();
+    const bool large = argc > 1 && std::string(argv[1]) == "large";
+    for (const TypeInfo& type : kTypes) {
+        for (const size_t count : {1, 3, 1021, 20'011}) {
+            for (const Operator& op : kOperators) {
+                if (!large) {
+                    sweep(type, op, count);
+                }
+            }
+            if (!large) {
+                sweep_copies(type, count, false);
+                sweep_copies(type, count, true);
+            }
+        }
+        if (large && type.type == ncclBfloat16) {
+            sweep(type, kOperators[0], 100'003);
+            sweep_copies(type, 100'003, false);
+        } else if (large && type.type == ncclFloat32) {
+            // More slices a block than the group of a reduce-scatter has.
+            sweep_reduce_scatter(type, kOperators[5], 1'200'001, false);
+            sweep_all_reduce(type, kOperators[4], 1'200'001, true);
+        }
+    }
+    for (const LocalRank& local : g_local) {
+        CHECK_NCCL(ncclCommDestroy(local.comm));
+        CHECK_CUDA(cudaStreamDestroy(local.stream));
+    }
+    std::printf("checked %d\n", g_checked);
+    return 0;
+}

@@ -1,0 +1,47 @@
+// Every operation, type and operator of the emulated NCCL equals the float64 reference: with
+// devices of one process, with several processes, with both, on one node and on several, strict and
+// shaped.
+#include <gtest/gtest.h>
+
+#include "tests/tools/emulator/nccl_jobs.h"
+
+namespace slimwire::test {
+namespace {
+
+void expect_sweep(int ranks, const std::string& size, const Environment& environment) {
+    Job job = emulator_job("sweep", ranks, {size});
+    for (const auto& [name, value] : environment) {
+        job.environment[name] = value;
+    }
+    job.limit_s = 200;
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    for (const Ended& rank : ended) {
+        EXPECT_NE(rank.out.find("checked "), std::string::npos) << "nothing was checked";
+    }
+}
+
+TEST(NcclSweep, one_rank) {
+    expect_sweep(1, "small", {});
+}
+TEST(NcclSweep, three_devices_of_one_process) {
+    expect_sweep(1, "small", {{"SLIMWIRE_EMU_DEVICES", "3"}});
+}
+TEST(NcclSweep, four_processes) {
+    expect_sweep(4, "small", {});
+}
+TEST(NcclSweep, processes_and_devices_on_two_nodes_in_strict_mode) {
+    expect_sweep(2, "small",
+                 {{"SLIMWIRE_EMU_DEVICES", "2"},
+                  {"SLIMWIRE_EMU_NODES", "2x2"},
+                  {"SLIMWIRE_EMU_STRICT", "1"}});
+}
+TEST(NcclSweep, shaped_link_with_latency) {
+    expect_sweep(3, "small", {{"SLIMWIRE_EMU_LINK", "5gbit,20us"}});
+}
+TEST(NcclSweep, large_blocks_of_many_slices) {
+    expect_sweep(3, "large", {});
+}
+
+}  // namespace
+}  // namespace slimwire::test

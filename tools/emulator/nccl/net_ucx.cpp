@@ -1,0 +1,408 @@
+// The data path of the built-in network. See net_ucx.h.
+#include "tools/emulator/nccl/net_ucx.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tools/emulator/nccl/clock.h"
+#include "tools/emulator/nccl/device.h"
+#include "tools/emulator/nccl/log.h"
+
+namespace slimwire::emu {
+namespace {
+
+// A card's queue: messages are accepted while less than this is waiting to leave.
+constexpr uint64_t kQueueAheadNs = 4'000'000;
+// A sender that comes back late after being refused is credited the wire time that its waiting data
+// would have used, up to this much.
+constexpr uint64_t kMaxCreditNs = 20'000'000;
+constexpr int kProgressRounds = 16;
+
+// Tag: 23 bits of connection, 40 of sequence, 1 that tells header from payload.
+uint64_t tag_of(const NetComm& comm, uint64_t sequence, bool payload) {
+    return comm.connection << 41 | (sequence & ((1ull << 40) - 1)) << 1 | (payload ? 1 : 0);
+}
+
+void on_sent(void* operation, ucs_status_t status, void* user_data) {
+    auto* request = static_cast<NetRequest*>(user_data);
+    request->failed |= status != UCS_OK;
+    --request->pending;
+    for (void*& known : request->operations) {
+        known = known == operation ? nullptr : known;
+    }
+    request->comm->context->ucx->api.ucp_request_free(operation);
+}
+
+void start_send(NetRequest& request, int index, const void* data, size_t bytes, uint64_t tag) {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = on_sent;
+    param.user_data = &request;
+    const NetComm& comm = *request.comm;
+    void* operation =
+        comm.context->ucx->api.ucp_tag_send_nbx(comm.endpoint, data, bytes, tag, &param);
+    if (UCS_PTR_IS_PTR(operation)) {
+        ++request.pending;
+        request.operations[index] = operation;
+    } else {
+        request.failed |= UCS_PTR_STATUS(operation) != UCS_OK;
+    }
+}
+
+void start_receive(NetRequest& request, int index, void* data, size_t bytes, uint64_t tag);
+
+void header_arrived(NetRequest& request) {
+    request.header_arrived = true;
+    const uint64_t bytes = request.message.bytes;
+    if (bytes > request.capacity) {
+        log_warn("net: a message of %lu bytes came for a receive of %lu",
+                 static_cast<unsigned long>(bytes), static_cast<unsigned long>(request.capacity));
+        request.failed = true;
+    } else if (bytes <= kInlineBytes) {
+        memcpy(request.data, request.message.payload, bytes);
+    } else {
+        start_receive(request, 1, request.data, bytes,
+                      tag_of(*request.comm, request.sequence, true));
+    }
+}
+
+void on_received(void* operation,
+                 ucs_status_t status,
+                 const ucp_tag_recv_info_t*,
+                 void* user_data) {
+    auto* request = static_cast<NetRequest*>(user_data);
+    const bool header = request->operations[0] == operation;
+    request->operations[header ? 0 : 1] = nullptr;
+    request->failed |= status != UCS_OK;
+    --request->pending;
+    request->comm->context->ucx->api.ucp_request_free(operation);
+    if (header && status == UCS_OK) {
+        header_arrived(*request);
+    }
+}
+
+void start_receive(NetRequest& request, int index, void* data, size_t bytes, uint64_t tag) {
+    ucp_tag_recv_info_t info{};
+    ucp_request_param_t param{};
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+    param.cb.recv = on_received;
+    param.user_data = &request;
+    param.recv_info.tag_info = &info;
+    const NetContext& context = *request.comm->context;
+    void* operation =
+        context.ucx->api.ucp_tag_recv_nbx(context.worker, data, bytes, tag, ~0ull, &param);
+    if (UCS_PTR_IS_PTR(operation)) {
+        ++request.pending;
+        request.operations[index] = operation;
+    } else if (UCS_PTR_STATUS(operation) != UCS_OK) {
+        request.failed = true;
+    } else if (index == 0) {
+        header_arrived(request);
+    }
+}
+
+NetRequest* free_request(NetComm& comm) {
+    for (NetRequest& request : comm.requests) {
+        if (!request.in_use) {
+            request.comm = &comm;
+            request.in_use = true;
+            request.failed = request.header_arrived = request.ingress_reserved = false;
+            request.pending = 0;
+            request.done_at_ns = 0;
+            return &request;
+        }
+    }
+    return nullptr;
+}
+
+void progress(NetContext& context) {
+    for (int round = 0; round < kProgressRounds; ++round) {
+        if (context.ucx->api.ucp_worker_progress(context.worker) == 0) {
+            return;
+        }
+    }
+}
+
+// Room in the card's queue, or the moment at which to ask again.
+bool may_send_now(NetComm& comm, uint64_t now) {
+    if (!comm.shaped) {
+        return true;
+    }
+    const uint64_t free_ns = comm.context->shaper->egress_free_ns(comm.own_node);
+    if (free_ns <= now + kQueueAheadNs) {
+        return true;
+    }
+    if (comm.refused_since_ns == 0) {
+        comm.refused_since_ns = now;
+    }
+    hint_wake_at(free_ns - kQueueAheadNs);
+    return false;
+}
+
+WireSlot reserve_egress(NetComm& comm, uint64_t now, uint64_t bytes) {
+    uint64_t earliest = now;
+    if (comm.refused_since_ns != 0) {
+        earliest = std::max(comm.refused_since_ns, now - kMaxCreditNs);
+    }
+    const WireSlot slot = comm.context->shaper->reserve_egress(comm.own_node, earliest, bytes);
+    if (slot.finish_ns >= now) {
+        comm.refused_since_ns = 0;  // caught up
+    }
+    return slot;
+}
+
+ncclResult_t net_isend(
+    void* send_comm, void* data, size_t bytes, int, void*, void*, void** out_request) {
+    auto& comm = *static_cast<NetComm*>(send_comm);
+    *out_request = nullptr;
+    const std::lock_guard lock(comm.context->mutex);
+    const uint64_t now = now_ns();
+    NetRequest* request = may_send_now(comm, now) ? free_request(comm) : nullptr;
+    if (request == nullptr) {
+        progress(*comm.context);
+        return ncclSuccess;
+    }
+    request->sequence = comm.next_sequence++;
+    WireMessage& message = request->message;
+    message.bytes = bytes;
+    message.start_ns = message.finish_ns = message.reserved = 0;
+    if (comm.shaped) {
+        const WireSlot slot = reserve_egress(comm, now, bytes);
+        message.start_ns = slot.start_ns;
+        message.finish_ns = slot.finish_ns;
+        request->done_at_ns = slot.finish_ns;
+    }
+    const bool small = bytes <= kInlineBytes;
+    if (small && bytes > 0) {
+        memcpy(message.payload, data, bytes);
+    }
+    start_send(*request, 0, &message, kWireHeaderBytes + (small ? bytes : 0),
+               tag_of(comm, request->sequence, false));
+    if (!small) {
+        start_send(*request, 1, data, bytes, tag_of(comm, request->sequence, true));
+    }
+    *out_request = request;
+    return ncclSuccess;
+}
+
+ncclResult_t net_irecv(void* recv_comm,
+                       int count,
+                       void** data,
+                       size_t* bytes,
+                       int*,
+                       void**,
+                       void**,
+                       void** out_request) {
+    auto& comm = *static_cast<NetComm*>(recv_comm);
+    *out_request = nullptr;
+    if (count != 1) {
+        return ncclInternalError;
+    }
+    const std::lock_guard lock(comm.context->mutex);
+    NetRequest* request = free_request(comm);
+    if (request == nullptr) {
+        return ncclSuccess;
+    }
+    request->sequence = comm.next_sequence++;
+    request->data = static_cast<unsigned char*>(data[0]);
+    request->capacity = bytes[0];
+    start_receive(*request, 0, &request->message, sizeof(WireMessage),
+                  tag_of(comm, request->sequence, false));
+    *out_request = request;
+    return ncclSuccess;
+}
+
+// True when the arrived message has also crossed the receiving card and the wire.
+bool wire_time_over(NetRequest& request, uint64_t now) {
+    const NetComm& comm = *request.comm;
+    if (!comm.shaped) {
+        return true;
+    }
+    const bool receiving = comm.endpoint == nullptr;
+    if (receiving && !request.ingress_reserved) {
+        const WireMessage& message = request.message;
+        // The receiving card is claimed when the first bit comes, not earlier: messages of several
+        // senders then share it in the order of their bits.
+        if (now < message.start_ns) {
+            hint_wake_at(message.start_ns);
+            return false;
+        }
+        Shaper& shaper = *comm.context->shaper;
+        const WireSlot slot =
+            shaper.reserve_ingress(comm.own_node, message.start_ns, message.bytes);
+        request.ingress_reserved = true;
+        request.done_at_ns = slot.finish_ns + shaper.spec().latency_ns;
+    }
+    if (now < request.done_at_ns) {
+        hint_wake_at(request.done_at_ns);
+        return false;
+    }
+    return true;
+}
+
+ncclResult_t net_test(void* opaque, int* done, int* bytes) {
+    auto& request = *static_cast<NetRequest*>(opaque);
+    NetComm& comm = *request.comm;
+    *done = 0;
+    const std::lock_guard lock(comm.context->mutex);
+    progress(*comm.context);
+    if (request.failed) {
+        return ncclRemoteError;
+    }
+    const bool receiving = comm.endpoint == nullptr;
+    if (receiving && !request.header_arrived) {
+        return ncclSuccess;
+    }
+    // The card is claimed in wire order even when the payload is still being copied.
+    const bool crossed = wire_time_over(request, now_ns());
+    if (request.pending == 0 && crossed) {
+        *done = 1;
+        request.in_use = false;
+        if (bytes != nullptr) {
+            *bytes = static_cast<int>(request.message.bytes);
+        }
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t net_close(void* opaque) {
+    auto& comm = *static_cast<NetComm*>(opaque);
+    NetContext& context = *comm.context;
+    const std::lock_guard lock(context.mutex);
+    comm.closed = true;
+    // After a failure receives may still be posted: take them back before their buffers go.
+    for (NetRequest& request : comm.requests) {
+        for (void* operation : request.operations) {
+            if (request.in_use && comm.endpoint == nullptr && operation != nullptr) {
+                context.ucx->api.ucp_request_cancel(context.worker, operation);
+            }
+        }
+    }
+    progress(context);
+    return ncclSuccess;
+}
+
+ncclResult_t net_init(
+    void** out_context, uint64_t, net::NetCommConfigV11*, net::DebugLogger, net::ProfilerCallback) {
+    const Result<const Ucx*> ucx = load_ucx();
+    if (!ucx.ok()) {
+        return to_nccl(ucx.status());
+    }
+    const Result<Shaper*> shaper = job_shaper("");
+    if (!shaper.ok()) {
+        return to_nccl(shaper.status());
+    }
+    auto context = std::make_unique<NetContext>();
+    context->ucx = ucx.value();
+    context->shaper = shaper.value();
+    const UcxApi& api = context->ucx->api;
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    ucs_status_t status = api.ucp_worker_create(context->ucx->context, &params, &context->worker);
+    ucp_address_t* address = nullptr;
+    size_t bytes = 0;
+    if (status == UCS_OK) {
+        status = api.ucp_worker_get_address(context->worker, &address, &bytes);
+        if (status != UCS_OK) {
+            api.ucp_worker_destroy(context->worker);
+        }
+    }
+    if (status != UCS_OK) {
+        return to_nccl(
+            {Code::kSystemError, std::string("UCX: worker: ") + api.ucs_status_string(status)});
+    }
+    const auto* first = reinterpret_cast<const unsigned char*>(address);
+    context->address.assign(first, first + bytes);
+    api.ucp_worker_release_address(context->worker, address);
+    *out_context = context.release();
+    return ncclSuccess;
+}
+
+ncclResult_t net_finalize(void* opaque) {
+    const std::unique_ptr<NetContext> context(static_cast<NetContext*>(opaque));
+    {
+        const std::lock_guard lock(context->mutex);
+        progress(*context);
+    }
+    context->ucx->api.ucp_worker_destroy(context->worker);
+    return ncclSuccess;
+}
+
+ncclResult_t net_devices(int* count) {
+    *count = std::max(1, device_count());
+    return ncclSuccess;
+}
+
+ncclResult_t net_get_properties(int device, net::NetPropertiesV11* properties) {
+    static char name[] = "emulated";
+    *properties = {};
+    properties->name = name;
+    properties->guid = static_cast<uint64_t>(device);
+    properties->ptr_support = net::kPtrHost;
+    properties->reg_is_global = 1;
+    properties->speed_mbps = 100'000;
+    properties->port = 1;
+    properties->max_comms = 65536;
+    properties->max_recvs = 1;
+    properties->device_type = net::kNetDeviceHost;
+    properties->virtual_devices = {1, {device, 0, 0, 0}};
+    properties->max_p2p_bytes = properties->max_coll_bytes = size_t{1} << 30;
+    properties->max_multi_request_size = 1;
+    if (const Result<Shaper*> shaper = job_shaper(""); shaper.ok() && shaper.value() != nullptr) {
+        const LinkSpec& spec = shaper.value()->spec();
+        properties->speed_mbps = std::max(1, static_cast<int>(spec.bits_per_second / 1e6));
+        properties->latency_us = static_cast<float>(spec.latency_ns) / 1000;
+    }
+    return ncclSuccess;
+}
+
+// Host memory needs no registration.
+ncclResult_t net_reg_mr(void*, void*, size_t, int type, void** mhandle) {
+    *mhandle = nullptr;
+    return type == net::kPtrHost ? ncclSuccess : ncclInternalError;
+}
+ncclResult_t net_dereg_mr(void*, void*) {
+    return ncclSuccess;
+}
+ncclResult_t net_iflush(void*, int, void**, int*, void**, void** request) {
+    *request = nullptr;
+    return ncclSuccess;
+}
+ncclResult_t net_set_attr(void*, net::NetAttrV11*) {
+    return ncclSuccess;
+}
+
+constexpr net::NetV11 kBuiltinNet = {
+    .name = "Emulator",
+    .init = net_init,
+    .devices = net_devices,
+    .get_properties = net_get_properties,
+    .listen = net_listen,
+    .connect = net_connect,
+    .accept = net_accept,
+    .reg_mr = net_reg_mr,
+    .reg_mr_dma_buf = nullptr,
+    .dereg_mr = net_dereg_mr,
+    .isend = net_isend,
+    .irecv = net_irecv,
+    .iflush = net_iflush,
+    .test = net_test,
+    .close_send = net_close,
+    .close_recv = net_close,
+    .close_listen = net_close_listen,
+    .get_device_mr = nullptr,
+    .irecv_consumed = nullptr,
+    .make_vdevice = nullptr,
+    .finalize = net_finalize,
+    .set_net_attr = net_set_attr,
+};
+
+}  // namespace
+
+const net::NetV11* builtin_net() noexcept {
+    return &kBuiltinNet;
+}
+
+}  // namespace slimwire::emu

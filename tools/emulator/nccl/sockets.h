@@ -1,0 +1,77 @@
+// TCP sockets for bootstrap: small helpers with bounded waiting. Thread contract: values; one
+// thread uses a socket at a time unless it says otherwise.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire::emu {
+
+// An address as it travels in unique ids and handles: 28 bytes hold IPv4 and IPv6.
+union SocketAddress {
+    sockaddr any;
+    sockaddr_in v4;
+    sockaddr_in6 v6;
+};
+static_assert(sizeof(SocketAddress) == 28);
+
+[[nodiscard]] std::string to_string(const SocketAddress& address);
+[[nodiscard]] socklen_t address_bytes(const SocketAddress& address) noexcept;
+
+// An owned file descriptor.
+class Socket {
+  public:
+    Socket() = default;
+    explicit Socket(int fd) noexcept : fd_(fd) {}
+    ~Socket() { reset(); }
+    Socket(Socket&& other) noexcept : fd_(other.release()) {}
+    Socket& operator=(Socket&& other) noexcept;
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+    [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+    [[nodiscard]] int release() noexcept;
+    void reset() noexcept;
+
+  private:
+    int fd_ = -1;
+};
+
+// Address of the bootstrap interface, port 0: SLIMWIRE_EMU_IFNAME, else NCCL_SOCKET_IFNAME (names
+// match by prefix, "=name" exactly, "^name" excludes; lists by comma), else loopback.
+Result<SocketAddress> bootstrap_interface();
+
+// Listens on a free port of the bootstrap interface; `address` receives where. Non-blocking.
+Result<Socket> listen_on_bootstrap_interface(SocketAddress* address);
+
+// Connects within `timeout_ms`, trying again while the other side refuses.
+Result<Socket> connect_to(const SocketAddress& address, int timeout_ms);
+
+// Starts a connection without waiting; connection_state says how it went.
+Result<Socket> start_connect(const SocketAddress& address);
+enum class ConnectionState { kPending, kReady, kFailed };
+[[nodiscard]] ConnectionState connection_state(const Socket& socket) noexcept;
+
+// Accepts one waiting connection; an invalid socket when there is none. Non-blocking result.
+[[nodiscard]] Socket accept_waiting(const Socket& listener) noexcept;
+
+// Whole-buffer transfers, bounded by `timeout_ms` in all.
+Status send_all(int fd, const void* data, size_t bytes, int timeout_ms);
+Status receive_all(int fd, void* data, size_t bytes, int timeout_ms);
+
+// True when at least `bytes` can be read at once.
+[[nodiscard]] bool has_bytes(const Socket& socket, size_t bytes) noexcept;
+// True when the other side closed and nothing is left to read.
+[[nodiscard]] bool hung_up(const Socket& socket) noexcept;
+// Waits at most `timeout_ms` until one of `descriptors` can be read or was closed.
+void wait_readable(const std::vector<int>& descriptors, int timeout_ms) noexcept;
+
+// A number nobody else can guess.
+[[nodiscard]] uint64_t random_u64();
+
+}  // namespace slimwire::emu
