@@ -3,24 +3,15 @@
 // Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this family.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <array>
 
 #include "codecs/codec.h"
+#include "codecs/cuda/launchers.h"
 #include "codecs/host/chunks.h"
 #include "codecs/numeric.h"
 #include "codecs/spec.h"
 
 namespace slimwire {
-
-// Launchers, defined in block_int.cuh and instantiated by each member's .cu.
-template <int kBits>
-struct BlockIntCuda {
-    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
-    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
-    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
-};
 
 struct BlockIntLayout {
     int64_t blocks;

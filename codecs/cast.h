@@ -4,23 +4,14 @@
 // family.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <array>
 
 #include "codecs/codec.h"
+#include "codecs/cuda/launchers.h"
 #include "codecs/host/chunks.h"
 #include "codecs/spec.h"
 
 namespace slimwire {
-
-// Launchers, defined in cast.cuh and instantiated by each member's .cu.
-template <DType kTarget>
-struct CastCuda {
-    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
-    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
-    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
-};
 
 // Everything a member's descriptor needs.
 template <DType kTarget, CastKernels HostTable::*kKernels, const char* const* kName>

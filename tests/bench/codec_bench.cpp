@@ -1,6 +1,7 @@
-// Speed of the codecs' host bodies on one core against memcpy of the user's side, as JSON lines. The
-// first form of `slimwire bench codec`; run it on a quiet machine:
-//   build/tests/bench/codec_bench [--codec SPEC]... [--bytes N] [--inputs N] [--isa NAME] [--dtype f32|f16|bf16]
+// Speed of the codecs' host bodies on one core against memcpy of the user's side, as JSON lines.
+// The first form of `slimwire bench codec`; run it on a quiet machine:
+//   build/tests/bench/codec_bench [--codec SPEC]... [--bytes N] [--inputs N] [--isa NAME] [--dtype
+//   f32|f16|bf16]
 // A line: {"codec","op","dtype","device","isa","data","bytes","gbps","baseline","baseline_gbps",
 // "fraction","ratio"}. gbps counts the bytes of the user's side once (of one output for
 // decode_reduce_encode); all figures are medians, baseline and operation measured in turn.
@@ -174,19 +175,19 @@ class Bench {
         const double gbps = static_cast<double>(bytes_) / median(times) / 1e9;
         const double baseline = static_cast<double>(bytes_) / median(copies) / 1e9;
         const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
-        nlohmann::ordered_json line = {{"codec", spec_.to_string()},
-                                       {"op", op},
-                                       {"dtype", dtype_name(dtype_)},
-                                       {"device", "host"},
-                                       {"isa", isa_name(active_isa())},
-                                       {"data", "gaussian"},
-                                       {"bytes", bytes_},
-                                       {"gbps", rounded(gbps)},
-                                       {"baseline", "memcpy"},
-                                       {"baseline_gbps", rounded(baseline)},
-                                       {"fraction", rounded(gbps / baseline)},
-                                       {"ratio", rounded(static_cast<double>(bytes_) /
-                                                         static_cast<double>(size_))}};
+        nlohmann::ordered_json line = {
+            {"codec", spec_.to_string()},
+            {"op", op},
+            {"dtype", dtype_name(dtype_)},
+            {"device", "host"},
+            {"isa", isa_name(active_isa())},
+            {"data", "gaussian"},
+            {"bytes", bytes_},
+            {"gbps", rounded(gbps)},
+            {"baseline", "memcpy"},
+            {"baseline_gbps", rounded(baseline)},
+            {"fraction", rounded(gbps / baseline)},
+            {"ratio", rounded(static_cast<double>(bytes_) / static_cast<double>(size_))}};
         if (std::string(op).rfind("decode_reduce", 0) == 0) {
             line["inputs"] = inputs_;
         }
@@ -202,9 +203,10 @@ class Bench {
 };
 
 int usage(const std::string& problem) {
-    std::fprintf(stderr, "codec_bench: %s\n"
-                         "usage: codec_bench [--codec SPEC]... [--bytes N] [--inputs N] "
-                         "[--isa scalar|avx2|avx512] [--dtype f32|f16|bf16]\n",
+    std::fprintf(stderr,
+                 "codec_bench: %s\n"
+                 "usage: codec_bench [--codec SPEC]... [--bytes N] [--inputs N] "
+                 "[--isa scalar|avx2|avx512] [--dtype f32|f16|bf16]\n",
                  problem.c_str());
     return 2;
 }

@@ -1,0 +1,128 @@
+// How kernels divide their work and are launched: chunks of an operation cut into units (one
+// thread's eight elements, or one warp's span), walked with a stride so that any grid is right.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "codecs/args.h"
+
+namespace slimwire {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarpThreads = 32;
+constexpr int kBlocksPerProcessor = 8;  // fills a multiprocessor of 2048 threads
+
+// Chunks of an operation and the units of each.
+struct Work {
+    int64_t count;        // elements
+    int64_t chunk_elems;  // of every chunk but a short last one
+    int64_t chunks;
+    int64_t units;  // of a full chunk
+
+    static Work of(int64_t count, int64_t chunk_elems, int64_t unit_elems) {
+        if (chunk_elems > count) {
+            chunk_elems = count;
+        }
+        return {count, chunk_elems, (count + chunk_elems - 1) / chunk_elems,
+                (chunk_elems + unit_elems - 1) / unit_elems};
+    }
+
+    // Calls body(chunk, unit, elements of the chunk) for every unit of worker `worker` of
+    // `workers`. Divides once; the units of a short last chunk that hold no element are passed
+    // over.
+    template <class Body>
+    __device__ __forceinline__ void walk(int64_t worker,
+                                         int64_t workers,
+                                         int64_t unit_elems,
+                                         Body body) const {
+        int64_t chunk = worker / units;
+        int64_t unit = worker - chunk * units;
+        const int64_t chunk_step = workers / units;
+        const int64_t unit_step = workers - chunk_step * units;
+        while (chunk < chunks) {
+            const int64_t left = count - chunk * chunk_elems;
+            const int64_t elems = left < chunk_elems ? left : chunk_elems;
+            if (unit * unit_elems < elems) {
+                body(chunk, unit, elems);
+            }
+            chunk += chunk_step;
+            unit += unit_step;
+            if (unit >= units) {
+                unit -= units;
+                ++chunk;
+            }
+        }
+    }
+};
+
+__device__ __forceinline__ int64_t thread_index() {
+    return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ __forceinline__ int64_t thread_total() {
+    return int64_t{gridDim.x} * blockDim.x;
+}
+
+// Multiprocessors of the current device, and one kernel launch. The tests' execution model brings
+// its own (tests/support/cuda_on_host.h).
+#ifdef SLIMWIRE_CUDA_ON_HOST
+using cuda_on_host::processor_count;
+using cuda_on_host::start_kernel;
+#else
+inline cudaError_t processor_count(int* count) {
+    int device = 0;
+    const cudaError_t error = cudaGetDevice(&device);
+    return error != cudaSuccess
+               ? error
+               : cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
+}
+
+template <class Args>
+cudaError_t start_kernel(void (*kernel)(Args, Work),
+                         unsigned blocks,
+                         unsigned threads,
+                         cudaStream_t stream,
+                         const Args& args,
+                         const Work& work) {
+    void* parameters[] = {const_cast<Args*>(&args), const_cast<Work*>(&work)};
+    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(threads),
+                            parameters, 0, stream);
+}
+#endif
+
+// One launch of kernel(args, work) with at least `threads` threads, or as many as run at once.
+template <class Args>
+cudaError_t launch(void (*kernel)(Args, Work),
+                   const Args& args,
+                   const Work& work,
+                   int64_t threads,
+                   cudaStream_t stream) {
+    int processors = 0;
+    const cudaError_t error = processor_count(&processors);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t most = int64_t{processors} * kBlocksPerProcessor;
+    const int64_t wanted = (threads + kThreads - 1) / kThreads;
+    return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads,
+                        stream, args, work);
+}
+
+// Threads for `work` when a unit takes `per_unit` of them.
+inline int64_t threads_for(const Work& work, int64_t per_unit) {
+    return work.chunks * work.units * per_unit;
+}
+
+// scale * *scale_ptr, read when the kernel runs.
+template <class Element>
+__device__ __forceinline__ float encode_factor(const EncodeArgs& args) {
+    if (args.scale_ptr == nullptr) {
+        return args.scale;
+    }
+    return __fmul_rn(args.scale, Element::get(static_cast<const uint8_t*>(args.scale_ptr)));
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,211 @@
+// The kernel sources themselves, compiled by the host compiler and run by the execution model of
+// tests/support/cuda_on_host.h, equal the host bodies to the byte: encodings, residuals and decoded
+// elements, over sizes, chunks, alignments and special values.
+#include "tests/support/cuda_on_host.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "tests/codecs/fixture.h"
+
+#include "codecs/bf16.cu"
+#include "codecs/fp16.cu"
+#include "codecs/int2.cu"
+#include "codecs/int4.cu"
+#include "codecs/int8.cu"
+
+namespace slimwire::testing {
+namespace {
+
+template <class Family>
+constexpr CudaOps ops_of() {
+    return {Family::encode, Family::decode, Family::reduce};
+}
+
+const std::map<std::string, CudaOps> kKernels = {
+    {"bf16", ops_of<CastCuda<DType::kBfloat16>>()},
+    {"fp16", ops_of<CastCuda<DType::kFloat16>>()},
+    {"int8", ops_of<BlockIntCuda<8>>()},
+    {"int4", ops_of<BlockIntCuda<4>>()},
+    {"int2", ops_of<BlockIntCuda<2>>()},
+};
+
+class KernelsOnHost : public ::testing::Test {
+  protected:
+    void SetUp() override { cuda_on_host::Machine::get().seed(seed_); }
+
+    template <class Body>
+    void for_all(Body body) {
+        for (const CodecSpec& spec : all_specs()) {
+            const auto found = kKernels.find(spec.codec->name);
+            ASSERT_NE(found, kKernels.end()) << spec.codec->name << " is not in this test";
+            for (const DType dtype : kFloatTypes) {
+                SCOPED_TRACE(spec.to_string() + " " + dtype_name(dtype) + " seed " +
+                             std::to_string(seed_));
+                body(spec, found->second, dtype);
+                if (HasFailure()) {
+                    return;
+                }
+            }
+        }
+    }
+
+    // Random values with zeros, extremes and, with `hostile`, random bits and non-finite ones.
+    Guarded input_of(DType dtype, int64_t count, bool hostile, int64_t misalignment) {
+        Guarded input = random_input(dtype, count, 1.0, random_, misalignment);
+        for (int64_t i = 0; hostile && i < count; ++i) {
+            const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+            if (random_() % 97 == 0) {
+                for (int64_t b = 0; b < element_bytes; ++b) {
+                    input.data()[i * element_bytes + b] = static_cast<uint8_t>(random_());
+                }
+            } else if (i / 300 % 3 == 1) {
+                reference::set_element(input.data(), dtype, i, 0.0f);
+            } else if (random_() % 211 == 0) {
+                const float specials[] = {INFINITY, -INFINITY, NAN, 1e-40f, 3.4e38f, 65519.0f};
+                reference::set_element(input.data(), dtype, i, specials[random_() % 6]);
+            }
+        }
+        return input;
+    }
+
+    uint32_t seed_ = fresh_seed();
+    std::mt19937 random_{seed_};
+};
+
+TEST_F(KernelsOnHost, EncodeAndDecodeEqualTheHostBodies) {
+    for_all([&](const CodecSpec& spec, const CudaOps& cuda, DType dtype) {
+        const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+        const int64_t granule = spec.granule(dtype);
+        for (const int64_t count :
+             {int64_t{1}, int64_t{7}, int64_t{255}, granule, granule + 1, int64_t{4099}}) {
+            for (const bool hostile : {false, true}) {
+                const int64_t shift = hostile ? element_bytes * (1 + random_() % 7) : 0;
+                const Guarded input = input_of(dtype, count, hostile, shift);
+                const int64_t chunk = hostile ? 2 * granule : count;
+                const int64_t chunks = (count + chunk - 1) / chunk;
+                const int64_t slot = slot_for(spec.encoded_bytes(dtype, chunk));
+                Guarded expected(chunks * slot);
+                Guarded encoded(chunks * slot);
+                std::vector<float> residual(static_cast<size_t>(count), 0.25f);
+                std::vector<float> expected_residual = residual;
+                Guarded factor(element_bytes);
+                reference::set_element(factor.data(), dtype, 0, 1.5f);
+                EncodeArgs args{.input = input.data(),
+                                .output = expected.data(),
+                                .residual = hostile ? expected_residual.data() : nullptr,
+                                .scale_ptr = hostile ? factor.data() : nullptr,
+                                .scale = 0.5f,
+                                .count = count,
+                                .chunk_elems = chunk,
+                                .slot_bytes = slot,
+                                .params = spec.params,
+                                .dtype = dtype};
+                spec.codec->host.encode(args);
+                args.output = encoded.data();
+                args.residual = hostile ? residual.data() : nullptr;
+                ASSERT_EQ(cuda.encode(args, nullptr), cudaSuccess);
+                ASSERT_EQ(encoded.copy(encoded.size()), expected.copy(expected.size()))
+                    << "count " << count << " hostile " << hostile;
+                ASSERT_TRUE(encoded.margins_intact());
+                ASSERT_EQ(std::memcmp(residual.data(), expected_residual.data(),
+                                      residual.size() * sizeof(float)),
+                          0);
+
+                for (const bool accumulate : {false, true}) {
+                    Guarded host_output = input;
+                    Guarded output(input.size(), shift);
+                    std::memcpy(output.data(), input.data(), static_cast<size_t>(input.size()));
+                    DecodeArgs back{.input = encoded.data(),
+                                    .output = host_output.data(),
+                                    .count = count,
+                                    .chunk_elems = chunk,
+                                    .slot_bytes = slot,
+                                    .params = spec.params,
+                                    .dtype = dtype,
+                                    .accumulate = accumulate};
+                    spec.codec->host.decode(back);
+                    back.output = output.data();
+                    ASSERT_EQ(cuda.decode(back, nullptr), cudaSuccess);
+                    ASSERT_EQ(output.copy(output.size()), host_output.copy(host_output.size()))
+                        << "count " << count << " accumulate " << accumulate;
+                    ASSERT_TRUE(output.margins_intact());
+                }
+            }
+        }
+    });
+}
+
+TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
+    for_all([&](const CodecSpec& spec, const CudaOps& cuda, DType dtype) {
+        if (dtype != DType::kFloat32) {
+            return;
+        }
+        for (const int64_t count : {int64_t{3}, int64_t{256}, int64_t{5003}}) {
+            for (const int32_t inputs : {1, 3}) {
+                const int64_t slot = slot_for(spec.encoded_bytes(dtype, count));
+                Guarded sources(slot * inputs);
+                for (int32_t i = 0; i < inputs; ++i) {
+                    const Guarded input = input_of(dtype, count, i == 1, 0);
+                    const Encoded encoded = encode(spec, dtype, input, count);
+                    std::memcpy(sources.data() + i * slot, encoded.bytes.data(),
+                                static_cast<size_t>(encoded.size));
+                }
+                if (inputs == 1) {  // bytes that no encoder wrote
+                    for (int64_t i = 0; i < slot; ++i) {
+                        sources.data()[i] = static_cast<uint8_t>(random_());
+                    }
+                }
+                for (const bool feedback : {false, true}) {
+                    Guarded expected(slot);
+                    Guarded output(slot);
+                    std::vector<float> residual(static_cast<size_t>(count), 0.125f);
+                    std::vector<float> expected_residual = residual;
+                    DecodeReduceEncodeArgs args{
+                        .input = sources.data(),
+                        .output = expected.data(),
+                        .residual = feedback ? expected_residual.data() : nullptr,
+                        .input_stride = slot,
+                        .count = count,
+                        .inputs = inputs,
+                        .scale = 1.0f / static_cast<float>(inputs),
+                        .params = spec.params,
+                        .dtype = dtype};
+                    spec.codec->host.decode_reduce_encode(args);
+                    args.output = output.data();
+                    args.residual = feedback ? residual.data() : nullptr;
+                    ASSERT_EQ(cuda.decode_reduce_encode(args, nullptr), cudaSuccess);
+                    ASSERT_EQ(output.copy(slot), expected.copy(slot)) << count << " x " << inputs;
+                    ASSERT_TRUE(output.margins_intact());
+                    ASSERT_EQ(residual, expected_residual);
+                }
+            }
+        }
+    });
+}
+
+TEST(CudaOnHost, ALaneThatLeavesItsWarpInAShuffleIsAnError) {
+    EXPECT_THROW(cuda_on_host::Machine::get().run(1, 32,
+                                                  [] {
+                                                      if (threadIdx.x != 5) {
+                                                          __shfl_xor_sync(~0u, threadIdx.x, 1);
+                                                      }
+                                                  }),
+                 std::logic_error);
+}
+
+TEST(CudaOnHost, BarriersAndShufflesExchangeBetweenThreads) {
+    std::vector<unsigned> shared(64);
+    cuda_on_host::Machine::get().run(2, 64, [&] {
+        shared[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        const unsigned other = shared[63 - threadIdx.x];
+        EXPECT_EQ(other, 63 - threadIdx.x);
+        EXPECT_EQ(__shfl_xor_sync(~0u, threadIdx.x, 16), threadIdx.x ^ 16);
+        __syncthreads();
+    });
+}
+
+}  // namespace
+}  // namespace slimwire::testing
