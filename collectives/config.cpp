@@ -7,6 +7,8 @@
 #include <cstdlib>
 
 #include "collectives/hash.h"
+#include "collectives/launcher.h"
+#include "collectives/log.h"
 #include "collectives/names.h"
 #include "collectives/variables.h"
 
@@ -246,6 +248,15 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
     }
     config.hash = stable_hash(plan_text(config));
     return config;
+}
+
+void log_policy_warnings(const Config& config) {
+    if (launcher_rank().value_or(0) != 0) {
+        return;
+    }
+    for (const std::string& warning : config.policy.warnings) {
+        log_once(LogLevel::kWarn, "policy " + warning, warning);
+    }
 }
 
 std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function) {

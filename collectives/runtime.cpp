@@ -91,6 +91,7 @@ Reporter& Runtime::reporter() {
         info.backend =
             device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator" : "cuda";
         reporter_->set_process_info(std::move(info));
+        log_policy_warnings(config);
         std::atexit([] {
             if (Runtime* runtime = g_runtime.load(std::memory_order_acquire); runtime != nullptr) {
                 runtime->reporter_->finish();

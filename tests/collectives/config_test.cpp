@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 
@@ -170,6 +171,24 @@ TEST(Config, a_file_rule_hidden_by_the_environment_is_a_warning) {
     EXPECT_EQ(
         config.policy.warnings[0],
         file.path() + ":2: rule 'g' is never reached: earlier rules take all its calls: 'env'");
+}
+
+TEST(Config, warnings_are_logged_once_by_the_first_rank) {
+    const PolicyFile file(
+        "[[rule]]\nname = \"a\"\ncodec = \"int8\"\n[[rule]]\nname = \"b\"\ncodec = \"int4\"\n");
+    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}});
+    ::setenv("RANK", "1", 1);
+    testing::internal::CaptureStderr();
+    log_policy_warnings(config);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    ::setenv("RANK", "0", 1);
+    testing::internal::CaptureStderr();
+    log_policy_warnings(config);
+    log_policy_warnings(config);
+    ::unsetenv("RANK");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "slimwire: warn: " + file.path() +
+                  ":5: rule 'b' is never reached: earlier rules take all its calls: 'a'\n");
 }
 
 TEST(Config, rule_off_skips_rules_by_name) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -44,6 +46,40 @@ TEST(Variables, readme_holds_the_reference) {
     EXPECT_NE(text.str().find(variables_markdown()), std::string::npos)
         << "collectives/README.md does not hold this table:\n"
         << variables_markdown();
+}
+
+// A variable that some program reads but the table lacks would make every job refuse to start.
+TEST(Variables, whatever_our_sources_read_is_in_the_table) {
+    const char* root = std::getenv("SOURCE_ROOT");
+    ASSERT_NE(root, nullptr);
+    const std::regex reads(
+        R"re((?:getenv|envname)\("(SLIMWIRE_[A-Z_]+)"|\$\{?(SLIMWIRE_[A-Z_]+))re");
+    namespace fs = std::filesystem;
+    std::set<std::string> seen;
+    for (const char* room : {"codecs", "collectives", "plugin", "tools", "tests", ".ci"}) {
+        if (!fs::exists(fs::path(root) / room)) {
+            continue;
+        }
+        for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / room)) {
+            if (!entry.is_regular_file() || entry.file_size() > 1 << 20) {
+                continue;
+            }
+            std::ifstream file(entry.path());
+            for (std::string line; std::getline(file, line);) {
+                if (line.find("SLIMWIRE_") == std::string::npos) {
+                    continue;
+                }
+                for (std::sregex_iterator hit(line.begin(), line.end(), reads), end; hit != end;
+                     ++hit) {
+                    const std::string name = (*hit)[1].matched ? (*hit)[1] : (*hit)[2];
+                    EXPECT_NE(find_variable(name), nullptr) << name << " in " << entry.path();
+                    seen.insert(name);
+                }
+            }
+        }
+    }
+    EXPECT_TRUE(seen.count("SLIMWIRE_EMU_DEVICES") == 1 && seen.count("SLIMWIRE_BUILD_DIR") == 1)
+        << "the search finds nothing";
 }
 
 }  // namespace
