@@ -2,75 +2,52 @@
 #include "tools/demo_train/dataset.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "tests/tools/scratch_folder.h"
+#include "tests/support/ranks.h"
+#include "tests/tools/idx_files.h"
 #include "tools/demo_train/error.h"
 
 namespace demo {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
-
-void append_u32(Bytes& bytes, uint32_t value) {
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        bytes.push_back(static_cast<uint8_t>(value >> shift));
-    }
-}
-
 Bytes image_file(uint32_t count, uint32_t rows, uint32_t columns) {
-    Bytes bytes;
-    append_u32(bytes, 0x803);
-    append_u32(bytes, count);
-    append_u32(bytes, rows);
-    append_u32(bytes, columns);
+    Bytes bytes = image_header(count, rows, columns);
     for (uint32_t i = 0; i < count * rows * columns; ++i) {
         bytes.push_back(static_cast<uint8_t>(i * 7));
     }
     return bytes;
 }
 
-Bytes label_file(const std::vector<uint8_t>& labels) {
-    Bytes bytes;
-    append_u32(bytes, 0x801);
-    append_u32(bytes, static_cast<uint32_t>(labels.size()));
-    bytes.insert(bytes.end(), labels.begin(), labels.end());
-    return bytes;
-}
-
 class DemoDataset : public ::testing::Test {
   protected:
-    void write(const std::string& name, const Bytes& bytes) {
-        gzFile file = gzopen((folder_.path() / name).c_str(), "wb");
-        ASSERT_NE(file, nullptr);
-        ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
-                  static_cast<int>(bytes.size()));
-        ASSERT_EQ(gzclose(file), Z_OK);
+    void write_images(const Bytes& bytes) {
+        write_gz(folder_.file("train-images-idx3-ubyte.gz"), bytes);
     }
-    void write_images(const Bytes& bytes) { write("train-images-idx3-ubyte.gz", bytes); }
-    void write_labels(const Bytes& bytes) { write("train-labels-idx1-ubyte.gz", bytes); }
+    void write_labels(const Bytes& bytes) {
+        write_gz(folder_.file("train-labels-idx1-ubyte.gz"), bytes);
+    }
 
     std::string error() {
         try {
-            read_dataset(folder_.path().string(), "train");
+            read_dataset(folder_.path(), "train");
         } catch (const TrainError& caught) {
             return caught.what();
         }
         return "no error";
     }
 
-    ScratchFolder folder_;
+    slimwire::test::TemporaryFolder folder_;
 };
 
 TEST_F(DemoDataset, ReadsImagesAndLabels) {
     write_images(image_file(3, 2, 4));
     write_labels(label_file({9, 0, 4}));
-    const Dataset data = read_dataset(folder_.path().string(), "train");
+    const Dataset data = read_dataset(folder_.path(), "train");
     EXPECT_EQ(data.count, 3u);
     EXPECT_EQ(data.pixels, 8u);
     EXPECT_EQ(data.labels, (std::vector<uint8_t>{9, 0, 4}));
@@ -106,7 +83,7 @@ TEST_F(DemoDataset, TruncatedImages) {
 TEST_F(DemoDataset, CorruptCompressedData) {
     write_images(image_file(64, 28, 28));
     write_labels(label_file(std::vector<uint8_t>(64)));
-    const auto path = folder_.path() / "train-images-idx3-ubyte.gz";
+    const auto path = folder_.file("train-images-idx3-ubyte.gz");
     std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
     const std::string text = error();
     EXPECT_NE(text.find("train-images-idx3-ubyte.gz: "), std::string::npos) << text;
@@ -125,11 +102,7 @@ TEST_F(DemoDataset, LabelOutOfRange) {
 }
 
 TEST_F(DemoDataset, AbsurdSizesAreRefusedBeforeAllocating) {
-    Bytes bytes;
-    append_u32(bytes, 0x803);
-    append_u32(bytes, 0xffffffff);
-    append_u32(bytes, 28);
-    append_u32(bytes, 28);
+    const Bytes bytes = image_header(0xffffffff, 28, 28);
     write_images(bytes);
     EXPECT_NE(error().find("count 4294967295"), std::string::npos) << error();
 }

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "tests/tools/scratch_folder.h"
+#include "tests/support/ranks.h"
 #include "tools/demo_train/error.h"
 #include "tools/demo_train/npy.h"
 #include "tools/demo_train/record.h"
@@ -30,9 +30,9 @@ TEST(DemoNpy, HeaderIsVersionOneAndAligned) {
 }
 
 TEST(DemoNpy, ValuesFollowTheHeader) {
-    const ScratchFolder folder;
+    const slimwire::test::TemporaryFolder folder;
     const std::vector<float> values{1.5f, -0.0f, 3e38f};
-    const std::string path = (folder.path() / "x.npy").string();
+    const std::string path = folder.file("x.npy");
     write_npy(path, values.data(), values.size());
     std::ifstream file(path, std::ios::binary);
     const std::string content{std::istreambuf_iterator<char>(file), {}};

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The scripts a user types: they parse, they explain themselves, they refuse what they do not know, and
+# the helper that counts results counts right. Argument: the source folder. TAP output.
+set -uo pipefail
+cd "$1" || exit 1
+export PYTHONDONTWRITEBYTECODE=1
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+number=0
+
+check() {
+    local name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$scratch/output" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$scratch/output"
+    fi
+}
+
+exits_with() {  # CODE TEXT COMMAND...: exit code and a text in the output
+    local code=$1 text=$2 got
+    shift 2
+    "$@" >"$scratch/text" 2>&1
+    got=$?
+    cat "$scratch/text"
+    echo "exit code $got, expected $code and '$text'"
+    [ "$got" = "$code" ] && grep -qF -- "$text" "$scratch/text"
+}
+
+parse_all() {
+    local script failed=0
+    for script in tools/build tools/test tools/demo .ci/run tests/tools/scripts_test.sh; do
+        [ -x "$script" ] || { echo "$script has no run bit"; failed=1; }
+        bash -n "$script" || failed=1
+    done
+    return $failed
+}
+
+# A folder of Meson's logs: one passing and one crashed program, one skip.
+count() {
+    local logs=$scratch/build/meson-logs
+    mkdir -p "$logs"
+    printf '%s\n' '{"name": "p:host / room.good", "result": "OK", "returncode": 0, "stdout": ""}' \
+        '{"name": "p:host / room.bad", "result": "FAIL", "returncode": -11, "stdout": ""}' \
+        '{"name": "p:host / room.away", "result": "SKIP", "returncode": 77, "stdout": "no device"}' \
+        >"$logs/run-host.json"
+    cat >"$logs/run-host.junit.xml" <<'X'
+<testsuites><testsuite name="p.p:host / room.good.Suite"><testcase name="A" status="run"/>
+<testcase name="B" status="run"/><testcase name="C" status="run"><skipped message="no GPU"/></testcase>
+</testsuite></testsuites>
+X
+    printf 'formatting\tpassed\t\n' >"$scratch/extra"
+    exits_with 1 "3 passed, 1 failed, 2 skipped" "$python" tests/support/count_results.py "$scratch/extra" \
+        "$scratch/build" &&
+        grep -qF 'failed: room.bad: fail, exit code -11' "$scratch/text" &&
+        grep -qF 'skipped: room.away: no device' "$scratch/text"
+}
+
+count_nothing() {
+    : >"$scratch/none"
+    exits_with 1 "0 passed, 0 failed" "$python" tests/support/count_results.py "$scratch/none" "$scratch"
+}
+
+echo 1..9
+check "scripts parse and can be run" parse_all
+check "build explains itself" exits_with 0 SLIMWIRE_BUILD_GPU_ARCHS tools/build --help
+check "build refuses an unknown argument" exits_with 2 "unknown argument '--fast'" tools/build --fast
+check "test explains itself" exits_with 0 "N passed, N failed" tools/test --help
+check "test refuses an unknown argument" exits_with 2 "unknown argument 'x'" tools/test x
+check "demo refuses an unknown codec" exits_with 2 "'int3' is none of native" "$python" tools/demo_driver --only int3
+check "demo refuses an unwritable file" exits_with 2 "No such file" "$python" tools/demo_driver --json /nowhere/f
+check "results are counted by cases, crashes and skips" count
+check "nothing run is a failure" count_nothing
