@@ -15,7 +15,7 @@ namespace slimwire::emu {
 namespace {
 
 constexpr uint32_t kProtocol = 1;
-constexpr int kConnectTimeoutMs = 20'000;
+constexpr int kConnectTimeoutMs = 3000;  // it listens before its address is known
 constexpr int kJoinTimeoutMs = 600'000;
 constexpr int kSendTimeoutMs = 10'000;
 

@@ -1,0 +1,491 @@
+// The emulated NCCL's interface with four devices of one process: arguments, groups, splits,
+// streams, operators, and what is refused.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+#include <nccl_device.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define ASSERT_CUDA(call) ASSERT_EQ((call), cudaSuccess)
+#define ASSERT_NCCL(call) ASSERT_EQ((call), ncclSuccess) << ncclGetLastError(nullptr)
+
+namespace slimwire::test {
+namespace {
+
+constexpr int kDevices = 4;
+constexpr size_t kCount = 1000;
+
+std::string last_error() {
+    return ncclGetLastError(nullptr);
+}
+
+// Four communicators of one clique with a stream and two buffers each.
+class NcclApi : public testing::Test {
+  protected:
+    void SetUp() override {
+        int devices = 0;
+        ASSERT_CUDA(cudaGetDeviceCount(&devices));
+        ASSERT_EQ(devices, kDevices) << "SLIMWIRE_EMU_DEVICES must be 4";
+        ASSERT_NCCL(ncclCommInitAll(comms_, kDevices, nullptr));
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_CUDA(cudaSetDevice(i));
+            ASSERT_CUDA(cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking));
+            in_[i] = device_floats(i, static_cast<float>(i + 1));
+            out_[i] = device_floats(i, -1);
+        }
+    }
+    void TearDown() override {
+        for (int i = 0; i < kDevices; ++i) {
+            EXPECT_EQ(ncclCommDestroy(comms_[i]), ncclSuccess);
+            EXPECT_EQ(cudaStreamDestroy(streams_[i]), cudaSuccess);
+            EXPECT_EQ(cudaFree(in_[i]), cudaSuccess);
+            EXPECT_EQ(cudaFree(out_[i]), cudaSuccess);
+        }
+    }
+    static float* device_floats(int device, float value) {
+        float* data = nullptr;
+        EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
+        EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), kCount * sizeof(float)), cudaSuccess);
+        const std::vector<float> values(kCount, value);
+        EXPECT_EQ(cudaMemcpy(data, values.data(), kCount * sizeof(float), cudaMemcpyDefault),
+                  cudaSuccess);
+        return data;
+    }
+    void synchronize() {
+        for (cudaStream_t stream : streams_) {
+            ASSERT_CUDA(cudaStreamSynchronize(stream));
+        }
+    }
+    static void expect_all(const float* data, float value) {
+        std::vector<float> found(kCount);
+        ASSERT_CUDA(cudaMemcpy(found.data(), data, kCount * sizeof(float), cudaMemcpyDefault));
+        EXPECT_EQ(found, std::vector<float>(kCount, value));
+    }
+    ncclResult_t all_reduce(int i, ncclRedOp_t op = ncclSum, ncclComm_t comm = nullptr) {
+        return ncclAllReduce(in_[i], out_[i], kCount, ncclFloat32, op,
+                             comm != nullptr ? comm : comms_[i], streams_[i]);
+    }
+
+    ncclComm_t comms_[kDevices] = {};
+    cudaStream_t streams_[kDevices] = {};
+    float* in_[kDevices] = {};
+    float* out_[kDevices] = {};
+};
+
+TEST_F(NcclApi, version_and_queries) {
+    int value = 0;
+    ASSERT_NCCL(ncclGetVersion(&value));
+    EXPECT_EQ(value, 22809);
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(ncclCommCount(comms_[i], &value));
+        EXPECT_EQ(value, kDevices);
+        ASSERT_NCCL(ncclCommUserRank(comms_[i], &value));
+        EXPECT_EQ(value, i);
+        ASSERT_NCCL(ncclCommCuDevice(comms_[i], &value));
+        EXPECT_EQ(value, i);
+        ncclResult_t state = ncclInternalError;
+        ASSERT_NCCL(ncclCommGetAsyncError(comms_[i], &state));
+        EXPECT_EQ(state, ncclSuccess);
+    }
+}
+
+TEST_F(NcclApi, unique_id_is_zero_behind_the_address) {
+    ncclUniqueId a, b;
+    ASSERT_NCCL(ncclGetUniqueId(&a));
+    ASSERT_NCCL(ncclGetUniqueId(&b));
+    EXPECT_NE(memcmp(a.internal, b.internal, 8), 0) << "the token is random";
+    for (int i = 36; i < NCCL_UNIQUE_ID_BYTES; ++i) {
+        EXPECT_EQ(a.internal[i], 0) << i;
+    }
+}
+
+TEST_F(NcclApi, id_tail_written_by_others_is_ignored) {
+    ncclUniqueId id;
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    memset(id.internal + 64, 0x5a, 64);
+    ncclComm_t comm = nullptr;
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    ASSERT_NCCL(ncclCommDestroy(comm));
+}
+
+TEST_F(NcclApi, nothing_is_launched_before_the_outermost_group_end) {
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(ncclGroupStart());
+        ASSERT_NCCL(all_reduce(i));
+        ASSERT_NCCL(ncclGroupEnd());
+    }
+    // An empty stream is idle; with a waiting all-reduce on it, it would not be.
+    for (cudaStream_t stream : streams_) {
+        EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+    }
+    expect_all(out_[0], -1);
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    for (const float* out : out_) {
+        expect_all(out, 10);
+    }
+}
+
+TEST_F(NcclApi, group_state_belongs_to_the_thread) {
+    ASSERT_NCCL(ncclGroupStart());
+    std::thread other([] { EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage); });
+    other.join();
+    ASSERT_NCCL(ncclGroupEnd());
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    EXPECT_NE(last_error().find("ncclGroupEnd"), std::string::npos);
+}
+
+TEST_F(NcclApi, an_error_in_a_group_is_returned_at_its_end_and_launches_nothing) {
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i));
+    }
+    EXPECT_EQ(ncclAllReduce(in_[0], out_[0], kCount, ncclNumTypes, ncclSum, comms_[0], nullptr),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+    synchronize();
+    expect_all(out_[0], -1);
+    // The next group is a fresh one.
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    expect_all(out_[0], 10);
+}
+
+TEST_F(NcclApi, simulate_end_drops_the_group) {
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i));
+    }
+    ASSERT_NCCL(ncclGroupSimulateEnd(&info));
+    EXPECT_GE(info.estimatedTime, 0);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    synchronize();
+    expect_all(out_[0], -1);
+}
+
+TEST_F(NcclApi, grouped_sends_and_receives_progress_together) {
+    // Every rank sends to every other before it receives: without concurrency this hangs.
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        for (int peer = 0; peer < kDevices; ++peer) {
+            ASSERT_NCCL(ncclSend(in_[i], 250, ncclFloat32, peer, comms_[i], streams_[i]));
+        }
+        for (int peer = 0; peer < kDevices; ++peer) {
+            ASSERT_NCCL(
+                ncclRecv(out_[i] + 250 * peer, 250, ncclFloat32, peer, comms_[i], streams_[i]));
+        }
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    std::vector<float> expected;
+    for (int peer = 0; peer < kDevices; ++peer) {
+        expected.insert(expected.end(), 250, static_cast<float>(peer + 1));
+    }
+    for (const float* out : out_) {
+        std::vector<float> found(kCount);
+        ASSERT_CUDA(cudaMemcpy(found.data(), out, kCount * sizeof(float), cudaMemcpyDefault));
+        EXPECT_EQ(found, expected);
+    }
+}
+
+TEST_F(NcclApi, a_group_over_two_streams_joins_them) {
+    // The second operation reads what the first wrote, on another stream of the same group.
+    cudaStream_t second[kDevices];
+    float* twice[kDevices];
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_CUDA(cudaStreamCreateWithFlags(&second[i], cudaStreamNonBlocking));
+        twice[i] = device_floats(i, 0);
+        ASSERT_NCCL(all_reduce(i));
+        ASSERT_NCCL(
+            ncclAllReduce(out_[i], twice[i], kCount, ncclFloat32, ncclMax, comms_[i], second[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaStreamSynchronize(second[i]));
+        expect_all(twice[i], 10);
+        ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
+        ASSERT_CUDA(cudaStreamDestroy(second[i]));
+        ASSERT_CUDA(cudaFree(twice[i]));
+    }
+}
+
+TEST_F(NcclApi, calls_on_two_streams_keep_their_order) {
+    cudaStream_t second[kDevices];
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_CUDA(cudaStreamCreateWithFlags(&second[i], cudaStreamNonBlocking));
+    }
+    for (int round = 0; round < 20; ++round) {
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(all_reduce(i));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(ncclAllReduce(out_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i],
+                                      second[i]));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+    }
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaStreamSynchronize(second[i]));
+        expect_all(out_[i], 40);
+        ASSERT_CUDA(cudaStreamDestroy(second[i]));
+    }
+}
+
+TEST_F(NcclApi, two_communicators_progress_independently) {
+    // Rank order of the launches differs between the communicators; each has its own streams.
+    ncclComm_t others[kDevices];
+    cudaStream_t streams[kDevices];
+    float* results[kDevices];
+    ASSERT_NCCL(ncclCommInitAll(others, kDevices, nullptr));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+        results[i] = device_floats(i, 0);
+    }
+    for (int i = 0; i < kDevices; ++i) {
+        threads.emplace_back([&, i] {
+            cudaSetDevice(i);
+            for (int k = 0; k < 2; ++k) {
+                if ((i + k) % 2 == 0) {
+                    EXPECT_EQ(all_reduce(i), ncclSuccess);
+                } else {
+                    EXPECT_EQ(ncclAllReduce(in_[i], results[i], kCount, ncclFloat32, ncclProd,
+                                            others[i], streams[i]),
+                              ncclSuccess);
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    synchronize();
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaStreamSynchronize(streams[i]));
+        expect_all(out_[i], 10);
+        expect_all(results[i], 24);
+        ASSERT_NCCL(ncclCommDestroy(others[i]));
+        ASSERT_CUDA(cudaStreamDestroy(streams[i]));
+        ASSERT_CUDA(cudaFree(results[i]));
+    }
+}
+
+TEST_F(NcclApi, split_by_color_and_key) {
+    // Even and odd ranks, each in reverse order; rank 3 stays out.
+    ncclComm_t parts[kDevices];
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(
+            ncclCommSplit(comms_[i], i == 3 ? NCCL_SPLIT_NOCOLOR : i % 2, -i, &parts[i], nullptr));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    EXPECT_EQ(parts[3], nullptr);
+    const int expected_rank[] = {1, 0, 0};
+    const int expected_count[] = {2, 1, 2};
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < 3; ++i) {
+        int value = -1;
+        ASSERT_NCCL(ncclCommUserRank(parts[i], &value));
+        EXPECT_EQ(value, expected_rank[i]) << i;
+        ASSERT_NCCL(ncclCommCount(parts[i], &value));
+        EXPECT_EQ(value, expected_count[i]) << i;
+        ASSERT_NCCL(all_reduce(i, ncclSum, parts[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    expect_all(out_[0], 4);
+    expect_all(out_[1], 2);
+    expect_all(out_[2], 4);
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_NCCL(ncclCommDestroy(parts[i]));
+    }
+}
+
+TEST_F(NcclApi, a_split_outlives_its_parent) {
+    ncclComm_t parents[kDevices];
+    ncclComm_t parts[kDevices];
+    ASSERT_NCCL(ncclCommInitAll(parents, kDevices, nullptr));
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(ncclCommSplit(parents[i], 0, i, &parts[i], nullptr));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (ncclComm_t parent : parents) {
+        ASSERT_NCCL(ncclCommDestroy(parent));
+    }
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i, ncclMin, parts[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    expect_all(out_[3], 1);
+    for (ncclComm_t part : parts) {
+        ASSERT_NCCL(ncclCommDestroy(part));
+    }
+}
+
+TEST_F(NcclApi, host_memory_and_memory_of_another_device_are_refused) {
+    std::vector<float> host(kCount);
+    EXPECT_EQ(
+        ncclAllReduce(host.data(), out_[0], kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
+        ncclInvalidArgument);
+    EXPECT_NE(last_error().find("sendbuff"), std::string::npos) << last_error();
+    EXPECT_EQ(
+        ncclAllReduce(in_[0], host.data(), kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
+        ncclInvalidArgument);
+    EXPECT_NE(last_error().find("recvbuff"), std::string::npos) << last_error();
+    EXPECT_EQ(ncclAllReduce(in_[1], out_[0], kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
+              ncclInvalidArgument);
+    EXPECT_NE(last_error().find("device 1"), std::string::npos) << last_error();
+    EXPECT_EQ(ncclSend(nullptr, kCount, ncclFloat32, 1, comms_[0], streams_[0]),
+              ncclInvalidArgument);
+}
+
+TEST_F(NcclApi, wrong_arguments_have_nccls_codes) {
+    int value = 0;
+    ncclResult_t state = ncclSuccess;
+    EXPECT_EQ(ncclCommCount(nullptr, &value), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommCount(comms_[0], nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommGetAsyncError(nullptr, &state), ncclInvalidArgument);
+    EXPECT_EQ(ncclGetUniqueId(nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(in_[0], out_[0], kCount, ncclFloat32, ncclSum, nullptr, streams_[0]),
+              ncclInvalidArgument);
+    EXPECT_EQ(all_reduce(0, static_cast<ncclRedOp_t>(-1)), ncclInvalidArgument);
+    EXPECT_EQ(all_reduce(0, static_cast<ncclRedOp_t>(4711)), ncclInvalidArgument);
+    EXPECT_EQ(ncclBroadcast(in_[0], out_[0], kCount, ncclFloat32, kDevices, comms_[0], streams_[0]),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclRecv(out_[0], kCount, ncclFloat32, -1, comms_[0], streams_[0]),
+              ncclInvalidArgument);
+    ncclComm_t comm = nullptr;
+    ncclUniqueId id;
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    EXPECT_EQ(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitRank(nullptr, 1, id, 0), ncclInvalidArgument);
+    memset(&id, 0, sizeof id);
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidArgument);
+    ncclConfig_t config{};
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    const int twice[] = {0, 0};
+    ncclComm_t two[2];
+    EXPECT_EQ(ncclCommInitAll(two, 2, twice), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommInitAll(two, kDevices + 1, nullptr), ncclInvalidArgument);
+}
+
+TEST_F(NcclApi, a_destroyed_handle_is_refused) {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    int value = 0;
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    ASSERT_NCCL(ncclCommFinalize(comm));
+    EXPECT_EQ(ncclAllReduce(in_[0], out_[0], kCount, ncclFloat32, ncclSum, comm, streams_[0]),
+              ncclInvalidUsage);
+    ASSERT_NCCL(ncclCommDestroy(comm));
+    EXPECT_EQ(ncclCommCount(comm, &value), ncclInvalidArgument);
+}
+
+TEST_F(NcclApi, an_operator_belongs_to_its_communicator_and_type) {
+    ncclRedOp_t op = ncclSum;
+    float factor = 0.5f;
+    ASSERT_NCCL(
+        ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, comms_[0]));
+    EXPECT_EQ(all_reduce(1, op), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(in_[0], out_[0], 1, ncclFloat16, op, comms_[0], streams_[0]),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclRedOpDestroy(op, comms_[1]), ncclInvalidArgument);
+    ASSERT_NCCL(ncclRedOpDestroy(op, comms_[0]));
+    EXPECT_EQ(ncclRedOpDestroy(op, comms_[0]), ncclInvalidArgument);
+    EXPECT_EQ(ncclRedOpDestroy(ncclSum, comms_[0]), ncclInvalidArgument);
+    EXPECT_EQ(all_reduce(0, op), ncclInvalidArgument);
+}
+
+TEST_F(NcclApi, count_zero_does_nothing_and_messages_of_zero_bytes_match) {
+    ASSERT_NCCL(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comms_[0], streams_[0]));
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(ncclSend(nullptr, 0, ncclFloat32, 1, comms_[0], streams_[0]));
+    ASSERT_NCCL(ncclSend(in_[0], kCount, ncclFloat32, 1, comms_[0], streams_[0]));
+    ASSERT_NCCL(ncclRecv(nullptr, 0, ncclFloat32, 0, comms_[1], streams_[1]));
+    ASSERT_NCCL(ncclRecv(out_[1], kCount, ncclFloat32, 0, comms_[1], streams_[1]));
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    expect_all(out_[1], 1);
+}
+
+TEST_F(NcclApi, legacy_default_stream_of_each_device) {
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(
+            ncclAllReduce(in_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i], nullptr));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_CUDA(cudaDeviceSynchronize());
+        expect_all(out_[i], 10);
+    }
+}
+
+TEST_F(NcclApi, memory_and_registration) {
+    void* data = nullptr;
+    void* handle = nullptr;
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_NCCL(ncclMemAlloc(&data, 4096));
+    ASSERT_NCCL(ncclCommRegister(comms_[0], data, 4096, &handle));
+    ASSERT_NCCL(ncclCommDeregister(comms_[0], handle));
+    ASSERT_NCCL(ncclMemFree(data));
+    EXPECT_EQ(ncclMemAlloc(nullptr, 1), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommRegister(nullptr, data, 1, &handle), ncclInvalidArgument);
+}
+
+TEST_F(NcclApi, what_is_not_emulated_says_so) {
+    ncclComm_t comm = nullptr;
+    ncclUniqueId id{};
+    ncclWindow_t window = nullptr;
+    const auto expect_refused = [](ncclResult_t result, const char* name) {
+        EXPECT_EQ(result, ncclInvalidUsage) << name;
+        EXPECT_NE(last_error().find(name), std::string::npos) << last_error();
+    };
+    expect_refused(ncclGather(in_[0], out_[0], 1, ncclFloat32, 0, comms_[0], streams_[0]),
+                   "ncclGather");
+    expect_refused(ncclScatter(in_[0], out_[0], 1, ncclFloat32, 0, comms_[0], streams_[0]),
+                   "ncclScatter");
+    expect_refused(ncclCommShrink(comms_[0], nullptr, 0, &comm, nullptr, 0), "ncclCommShrink");
+    expect_refused(ncclCommRevoke(comms_[0], 0), "ncclCommRevoke");
+    expect_refused(ncclCommInitRankScalable(&comm, 1, 0, 1, &id, nullptr),
+                   "ncclCommInitRankScalable");
+    expect_refused(ncclCommWindowRegister(comms_[0], in_[0], 1, &window, 0),
+                   "ncclCommWindowRegister");
+    expect_refused(ncclDevCommCreate(comms_[0], nullptr, nullptr), "ncclDevCommCreate");
+    EXPECT_EQ(ncclTeamWorld(comms_[0]).nRanks, 0);
+    EXPECT_NE(last_error().find("ncclTeamWorld"), std::string::npos);
+    EXPECT_EQ(ncclGather(in_[0], out_[0], 1, ncclFloat32, 0, nullptr, streams_[0]),
+              ncclInvalidArgument);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    expect_refused(ncclCommInitRankConfig(&comm, 1, id, 0, &config), "blocking");
+}
+
+}  // namespace
+}  // namespace slimwire::test

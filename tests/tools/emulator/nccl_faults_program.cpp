@@ -1,0 +1,313 @@
+// One rank of a job in which something goes wrong. The argument names the situation; every rank
+// checks that what it sees is an NCCL error in bounded time, never a hang. Exit codes as in
+// nccl_program.h; a rank that plays the victim ends by SIGKILL or with 0.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kCount = 100'000;
+constexpr double kBoundSeconds = 2.0;
+
+int g_rank = 0;
+int g_ranks = 1;
+cudaStream_t g_stream = nullptr;
+float* g_data = nullptr;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void prepare() {
+    CHECK_CUDA(cudaStreamCreateWithFlags(&g_stream, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&g_data), kCount * sizeof(float)));
+    CHECK_CUDA(cudaMemset(g_data, 0, kCount * sizeof(float)));
+    CHECK_CUDA(cudaDeviceSynchronize());
+}
+
+ncclComm_t join(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRank(&comm, g_ranks, id, g_rank));
+    return comm;
+}
+
+ncclResult_t all_reduce(ncclComm_t comm) {
+    return ncclAllReduce(g_data, g_data, kCount, ncclFloat32, ncclSum, comm, g_stream);
+}
+
+// Waits until the communicator reports an error.
+ncclResult_t await_error(ncclComm_t comm) {
+    const auto start = Clock::now();
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess && seconds_since(start) < 10) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return state;
+}
+
+// The stream comes to its end, the error is remote, later calls fail, abort works.
+void expect_remote_error(ncclComm_t comm, Clock::time_point since, double bound_s) {
+    const ncclResult_t state = await_error(comm);
+    const double seconds = seconds_since(since);
+    EXPECT_THAT(state == ncclRemoteError, "state %d", static_cast<int>(state));
+    EXPECT_THAT(seconds < bound_s, "error seen after %.2f s", seconds);
+    (void)cudaStreamSynchronize(g_stream);
+    EXPECT_THAT(seconds_since(since) < bound_s + 0.5, "stream ended after %.2f s",
+                seconds_since(since));
+    EXPECT_THAT(all_reduce(comm) == ncclRemoteError, "a later call");
+    const std::string text = ncclGetLastError(comm);
+    EXPECT_THAT(text.find("rank ") != std::string::npos, "%s", text.c_str());
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+int killed_in_a_collective(ncclComm_t comm) {
+    CHECK_NCCL(all_reduce(comm));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    const auto start = Clock::now();
+    if (g_rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    CHECK_NCCL(all_reduce(comm));
+    expect_remote_error(comm, start, kBoundSeconds);
+    return 0;
+}
+
+int killed_in_the_middle_of_a_transfer(ncclComm_t comm) {
+    // On a slow link the victim dies with slices on the wire.
+    CHECK_NCCL(all_reduce(comm));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    for (int i = 0; i < 50; ++i) {
+        CHECK_NCCL(all_reduce(comm));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const auto start = Clock::now();
+    if (g_rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    expect_remote_error(comm, start, kBoundSeconds);
+    return 0;
+}
+
+int killed_while_the_others_are_idle(ncclComm_t comm) {
+    CHECK_NCCL(all_reduce(comm));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    const auto start = Clock::now();
+    if (g_rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    expect_remote_error(comm, start, kBoundSeconds);
+    return 0;
+}
+
+int exits_without_destroying(ncclComm_t comm) {
+    const auto start = Clock::now();
+    if (g_rank == 1) {
+        std::exit(0);
+    }
+    CHECK_NCCL(all_reduce(comm));
+    expect_remote_error(comm, start, kBoundSeconds);
+    return 0;
+}
+
+int a_split_sees_the_death_of_a_member(ncclComm_t comm) {
+    ncclComm_t part = nullptr;
+    CHECK_NCCL(ncclCommSplit(comm, 0, -g_rank, &part, nullptr));
+    const auto start = Clock::now();
+    if (g_rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    CHECK_NCCL(all_reduce(part));
+    expect_remote_error(part, start, kBoundSeconds);
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
+int abort_ends_a_waiting_collective(ncclComm_t comm) {
+    // Rank 0 alone calls; nobody dies. Its abort ends the wait, the others hear of it.
+    if (g_rank == 0) {
+        CHECK_NCCL(all_reduce(comm));
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        EXPECT_THAT(cudaStreamQuery(g_stream) == cudaErrorNotReady, "the collective should wait");
+        const auto start = Clock::now();
+        CHECK_NCCL(ncclCommAbort(comm));
+        (void)cudaStreamSynchronize(g_stream);
+        EXPECT_THAT(seconds_since(start) < 1.0, "abort took %.2f s", seconds_since(start));
+        // Stays, so that the others see the abort and not an end of the process.
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        return 0;
+    }
+    const auto start = Clock::now();
+    expect_remote_error(comm, start, kBoundSeconds + 0.1);
+    return 0;
+}
+
+int left_early(ncclComm_t comm) {
+    const auto start = Clock::now();
+    if (g_rank == 1) {
+        CHECK_NCCL(ncclCommDestroy(comm));
+        std::this_thread::sleep_for(std::chrono::seconds(4));
+        return 0;
+    }
+    CHECK_NCCL(all_reduce(comm));
+    expect_remote_error(comm, start, 3.5);
+    return 0;
+}
+
+int different_counts(ncclComm_t comm) {
+    const auto start = Clock::now();
+    CHECK_NCCL(ncclAllReduce(g_data, g_data, kCount - (g_rank == 0 ? 0 : 1000), ncclFloat32,
+                             ncclSum, comm, g_stream));
+    const ncclResult_t state = await_error(comm);
+    EXPECT_THAT(state == ncclInvalidUsage || state == ncclRemoteError, "state %d",
+                static_cast<int>(state));
+    (void)cudaStreamSynchronize(g_stream);
+    EXPECT_THAT(seconds_since(start) < 4, "%.2f s", seconds_since(start));
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
+// --- Before the communicator exists
+
+int dies_during_initialisation(const ncclUniqueId& id) {
+    if (g_rank == 1) {
+        std::thread([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            kill(getpid(), SIGKILL);
+        }).detach();
+    }
+    if (g_rank == 2) {
+        // Never joins.
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+        return 0;
+    }
+    const auto start = Clock::now();
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclRemoteError, "result %d", static_cast<int>(result));
+    EXPECT_THAT(comm == nullptr, "a communicator came back");
+    EXPECT_THAT(seconds_since(start) < 2.3, "%.2f s", seconds_since(start));
+    const std::string text = ncclGetLastError(nullptr);
+    EXPECT_THAT(text.find("rank 1") != std::string::npos, "%s", text.c_str());
+    return 0;
+}
+
+int ranks_disagree_about_their_number(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result =
+        ncclCommInitRank(&comm, g_rank == 1 ? g_ranks + 1 : g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclInvalidUsage, "result %d: %s", static_cast<int>(result),
+                ncclGetLastError(nullptr));
+    return 0;
+}
+
+int root_is_gone(const ncclUniqueId& id) {
+    if (g_rank == 0) {
+        return 0;  // made the id, and ends
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto start = Clock::now();
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclSystemError || result == ncclRemoteError, "result %d",
+                static_cast<int>(result));
+    EXPECT_THAT(seconds_since(start) < 6, "%.2f s", seconds_since(start));
+    return 0;
+}
+
+// Connections to the root that are not ranks': silent, garbage, the right size with a wrong token.
+int stray_connections(const ncclUniqueId& id) {
+    std::vector<int> strays;
+    if (g_rank == 0) {
+        sockaddr_in address{};
+        memcpy(&address, id.internal + 8, sizeof address);
+        const std::vector<std::string> greetings = {"", "GET / HTTP/1.0\r\n\r\n",
+                                                    std::string(64, '\0'), std::string(4096, 'x')};
+        for (const std::string& greeting : greetings) {
+            const int fd = socket(AF_INET, SOCK_STREAM, 0);
+            EXPECT_THAT(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+                        "the root listens on 127.0.0.1 port %d", ntohs(address.sin_port));
+            (void)send(fd, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+            strays.push_back(fd);
+        }
+        EXPECT_THAT(address.sin_addr.s_addr == htonl(INADDR_LOOPBACK), "not on loopback");
+    }
+    const auto start = Clock::now();
+    ncclComm_t comm = join(id);
+    EXPECT_THAT(seconds_since(start) < 5, "strays held the start up: %.2f s", seconds_since(start));
+    CHECK_NCCL(all_reduce(comm));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    for (const int fd : strays) {
+        close(fd);
+    }
+    return 0;
+}
+
+int ucx_is_missing(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclSystemError, "result %d", static_cast<int>(result));
+    std::printf("%s\n", ncclGetLastError(nullptr));
+    return 0;
+}
+
+int bad_link(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclInvalidArgument, "result %d", static_cast<int>(result));
+    std::printf("%s\n", ncclGetLastError(nullptr));
+    return 0;
+}
+
+struct Situation {
+    const char* name;
+    int (*with_comm)(ncclComm_t);
+    int (*with_id)(const ncclUniqueId&);
+};
+
+constexpr Situation kSituations[] = {
+    {"killed_in_a_collective", killed_in_a_collective, nullptr},
+    {"killed_in_the_middle_of_a_transfer", killed_in_the_middle_of_a_transfer, nullptr},
+    {"killed_while_the_others_are_idle", killed_while_the_others_are_idle, nullptr},
+    {"exits_without_destroying", exits_without_destroying, nullptr},
+    {"a_split_sees_the_death_of_a_member", a_split_sees_the_death_of_a_member, nullptr},
+    {"abort_ends_a_waiting_collective", abort_ends_a_waiting_collective, nullptr},
+    {"left_early", left_early, nullptr},
+    {"different_counts", different_counts, nullptr},
+    {"dies_during_initialisation", nullptr, dies_during_initialisation},
+    {"ranks_disagree_about_their_number", nullptr, ranks_disagree_about_their_number},
+    {"root_is_gone", nullptr, root_is_gone},
+    {"stray_connections", nullptr, stray_connections},
+    {"ucx_is_missing", nullptr, ucx_is_missing},
+    {"bad_link", nullptr, bad_link},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string name = argc > 1 ? argv[1] : "";
+    g_rank = slimwire::test::launcher_rank();
+    g_ranks = slimwire::test::launcher_ranks();
+    prepare();
+    const ncclUniqueId id = slimwire::test::exchange_id(g_rank);
+    slimwire::test::barrier("ids", g_rank, g_ranks);
+    for (const Situation& situation : kSituations) {
+        if (name == situation.name) {
+            return situation.with_id != nullptr ? situation.with_id(id)
+                                                : situation.with_comm(join(id));
+        }
+    }
+    return 2;
+}
