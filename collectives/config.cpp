@@ -130,7 +130,7 @@ Status check_names(const char* const* environment) {
         const std::string_view best = nearest(name.substr(kPrefix.size()), known);
         return {Code::kInvalidArgument,
                 "unknown variable '" + std::string(name) + "'" +
-                    (best.empty() ? "; accepted: those that `slimwire --help` lists"
+                    (best.empty() ? "; accepted: those that `slimwire run --help` lists"
                                   : "; accepted: the nearest known is " + std::string(kPrefix) +
                                         std::string(best))};
     }

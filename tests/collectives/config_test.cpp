@@ -265,8 +265,8 @@ TEST(Config, a_misspelt_variable_names_the_nearest) {
     EXPECT_EQ(error_of({{"SLIMWIRE_POLCY", "p.toml"}}),
               "unknown variable 'SLIMWIRE_POLCY'; accepted: the nearest known is SLIMWIRE_POLICY");
     EXPECT_EQ(error_of({{"SLIMWIRE_QUANTISATION", "1"}}),
-              "unknown variable 'SLIMWIRE_QUANTISATION'; accepted: those that `slimwire --help` "
-              "lists");
+              "unknown variable 'SLIMWIRE_QUANTISATION'; accepted: those that `slimwire run "
+              "--help` lists");
 }
 
 TEST(Config, variables_of_other_programs_of_ours_are_known) {
