@@ -1,0 +1,124 @@
+// What goes over the wire and through which network: byte counts of a ring, traffic inside a node
+// and between nodes, and a plugin named by NCCL_NET_PLUGIN, found as NCCL finds it.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <sstream>
+
+#include "tests/tools/emulator/nccl_jobs.h"
+
+namespace slimwire::test {
+namespace {
+
+struct Wire {
+    unsigned long sent = 0, inter_node = 0, messages = 0;
+};
+
+std::vector<Wire> wire_of(Job job) {
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    std::vector<Wire> wires;
+    for (const Ended& rank : ended) {
+        Wire wire;
+        EXPECT_EQ(sscanf(rank.out.c_str(), "sent %lu inter_node %lu messages %lu", &wire.sent,
+                         &wire.inter_node, &wire.messages),
+                  3)
+            << rank.out;
+        wires.push_back(wire);
+    }
+    return wires;
+}
+
+TEST(NcclNet, a_ring_sends_its_byte_count) {
+    for (const Wire& wire : wire_of(emulator_job("wire", 4))) {
+        EXPECT_EQ(wire.inter_node, wire.sent) << "each rank is a node of its own";
+    }
+}
+
+TEST(NcclNet, traffic_inside_a_node_is_counted_apart) {
+    Job job = emulator_job("wire", 4);
+    job.environment["SLIMWIRE_EMU_NODES"] = "2x2";
+    const std::vector<Wire> wires = wire_of(job);
+    // Ranks 0 and 2 send to a neighbour on their node, 1 and 3 to the other node.
+    EXPECT_EQ(wires[0].inter_node, 0u);
+    EXPECT_EQ(wires[1].inter_node, wires[1].sent);
+    EXPECT_EQ(wires[2].inter_node, 0u);
+    EXPECT_EQ(wires[3].inter_node, wires[3].sent);
+}
+
+Job plugin_job(const std::string& program, int ranks, const std::string& log) {
+    Job job = emulator_job(program, ranks);
+    job.library_path.push_back(SLIMWIRE_TEST_PROGRAMS);
+    job.environment["TEST_NET_LOG"] = log;
+    job.environment["NCCL_DEBUG"] = "INFO";
+    return job;
+}
+
+// What the plugin wrote at finalize, summed over ranks; nothing may be left open.
+long bytes_carried(const std::string& log) {
+    std::istringstream lines(read_file(log));
+    long total = 0;
+    for (std::string line; std::getline(lines, line);) {
+        long bytes = 0, messages = 0, registered = 0, open = 0, requests = 0;
+        EXPECT_EQ(
+            sscanf(line.c_str(), "bytes %ld messages %ld registered %ld open %ld requests %ld",
+                   &bytes, &messages, &registered, &open, &requests),
+            5);
+        EXPECT_EQ(registered, 0) << "registrations left";
+        EXPECT_EQ(open, 0) << "connections left";
+        EXPECT_EQ(requests, 0) << "requests left";
+        total += bytes;
+    }
+    return total;
+}
+
+TEST(NcclNet, a_plugin_carries_the_traffic_between_nodes) {
+    const TemporaryFolder folder;
+    // By name, by the library's file name, and by path; after an entry that does not exist.
+    const std::string path = std::string(SLIMWIRE_TEST_PROGRAMS) + "/libnccl-net-testtcp.so";
+    for (const std::string& entry :
+         {std::string("nonesuch,testtcp"), std::string("libnccl-net-testtcp.so"), path}) {
+        const std::string log = folder.file("log" + std::to_string(entry.size()));
+        Job job = plugin_job("wire", 4, log);
+        job.environment["NCCL_NET_PLUGIN"] = entry;
+        unsigned long expected = 0;
+        for (const Wire& wire : wire_of(job)) {
+            expected += wire.inter_node;
+        }
+        EXPECT_EQ(bytes_carried(log), static_cast<long>(expected)) << entry;
+    }
+}
+
+TEST(NcclNet, inside_a_node_the_plugin_is_not_used) {
+    const TemporaryFolder folder;
+    Job job = plugin_job("wire", 4, folder.file("log"));
+    job.environment["NCCL_NET_PLUGIN"] = "testtcp";
+    job.environment["SLIMWIRE_EMU_NODES"] = "2x2";
+    const std::vector<Wire> wires = wire_of(job);
+    EXPECT_EQ(bytes_carried(folder.file("log")),
+              static_cast<long>(wires[1].inter_node + wires[3].inter_node));
+}
+
+TEST(NcclNet, every_operation_over_a_plugin) {
+    const TemporaryFolder folder;
+    Job job = plugin_job("sweep", 2, folder.file("log"));
+    job.command.push_back("large");
+    job.environment["NCCL_NET_PLUGIN"] = "testtcp";
+    job.environment["NCCL_NET"] = "testTCP";
+    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_GT(bytes_carried(folder.file("log")), 1'000'000);
+}
+
+TEST(NcclNet, a_plugin_of_another_name_is_passed_over) {
+    const TemporaryFolder folder;
+    Job job = plugin_job("wire", 2, folder.file("log"));
+    job.environment["NCCL_NET_PLUGIN"] = "testtcp";
+    job.environment["NCCL_NET"] = "IB";
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    EXPECT_NE(ended[0].err.find("NCCL_NET wants 'IB'"), std::string::npos) << ended[0].err;
+    EXPECT_EQ(read_file(folder.file("log")), "");
+}
+
+}  // namespace
+}  // namespace slimwire::test
