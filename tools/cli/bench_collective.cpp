@@ -1,0 +1,377 @@
+#include "tools/cli/bench_collective.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "codecs/codec.h"
+#include "collectives/config.h"
+#include "collectives/names.h"
+#include "tools/cli/launcher.h"
+#include "tools/cli/outcome.h"
+#include "tools/cli/report_merge.h"
+#include "tools/cli/stamp.h"
+#include "tools/cli/subprocess.h"
+#include "tools/cli/temporary_folder.h"
+#include "tools/cli/variables_help.h"
+
+namespace slimwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Above these a figure says that the measurement is wrong, not that slimwire is good or the link
+// bad.
+constexpr double kMaxEfficiency = 1.02;
+constexpr double kMaxNativeOverIdeal = 1.05;
+constexpr double kJobTimeoutSeconds = 3600;
+
+Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
+}
+
+double median(std::vector<double> values) {
+    if (values.empty()) {
+        return 0;
+    }
+    std::sort(values.begin(), values.end());
+    const size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Bytes one rank sends in a ring all-reduce.
+double ring_bytes(double bytes, int ranks) {
+    return 2.0 * bytes * (ranks - 1) / ranks;
+}
+
+struct Plan {
+    std::vector<std::string> codecs;
+    std::string bytes;  // plain numbers, comma separated
+    JobOptions job;     // without a codec
+    bool own_job = false;
+    int ranks = 0;
+    int rank = 0;
+    int nodes = 0;
+    double bits_per_second = 0;  // 0: unshaped or unknown
+    int port = 0;
+};
+
+// Checks every argument before anything starts.
+Result<Plan> make_plan(const CollectiveOptions& options) {
+    Plan plan;
+    if (parse_op(options.op) != Op::kAllReduce) {
+        return invalid(fmt::format("--op '{}': accepted: all_reduce", options.op));
+    }
+    plan.codecs = split_codecs(options.codecs);
+    if (plan.codecs.empty()) {
+        return invalid("--codec is empty; accepted: a codec, a comma list of codecs, or native");
+    }
+    for (const std::string& codec : plan.codecs) {
+        SLIMWIRE_TRY(parse_codec_or_native(codec).status());
+    }
+    for (const std::string& size : split_list(options.bytes, ",")) {
+        SLIMWIRE_TRY_ASSIGN(const uint64_t bytes, parse_bytes(size));
+        if (bytes < 4) {
+            return invalid(fmt::format("--bytes {}: at least one element", size));
+        }
+        plan.bytes += fmt::format("{}{}", plan.bytes.empty() ? "" : ",", bytes);
+    }
+    if (plan.bytes.empty()) {
+        return invalid("--bytes is empty; accepted: sizes, as 1MiB,64MiB");
+    }
+    const char* rank = std::getenv("RANK");
+    const char* world = std::getenv("WORLD_SIZE");
+    plan.own_job = options.ranks == 0 && rank != nullptr && world != nullptr;
+    if (plan.own_job) {
+        if (!options.link.empty() || options.nodes != 0) {
+            return invalid("--link and --nodes shape emulated ranks: add --ranks");
+        }
+        plan.rank = std::atoi(rank);
+        plan.ranks = std::atoi(world);
+        const char* port = std::getenv("MASTER_PORT");
+        // The launcher's own store usually sits on MASTER_PORT.
+        plan.port = (port != nullptr ? std::atoi(port) : 29500) + 1;
+        return plan;
+    }
+    plan.ranks = options.ranks == 0 ? 4 : options.ranks;
+    plan.nodes = options.nodes == 0 ? plan.ranks : options.nodes;
+    if (plan.ranks % plan.nodes != 0) {
+        return invalid(
+            fmt::format("--nodes {} does not divide --ranks {}", plan.nodes, plan.ranks));
+    }
+    if (!options.link.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const LinkSpec link, parse_link(options.link));
+        plan.bits_per_second = link.bits_per_second;
+    }
+    plan.job.ranks = plan.ranks;
+    plan.job.nodes = fmt::format("{}x{}", plan.nodes, plan.ranks / plan.nodes);
+    plan.job.link = options.link;
+    return plan;
+}
+
+// Runs the ranks (or our one of the surrounding job) with `codec`; rank 0's lines lie in `out`.
+Status run_ranks(const Plan& plan,
+                 const CollectiveOptions& options,
+                 const Installation& installation,
+                 const std::string& codec,
+                 const TemporaryFolder& folder) {
+    Environment base = Environment::current();
+    for (const char* name :
+         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES",
+          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
+        base.unset(name);
+    }
+    base.set("SLIMWIRE_SUMMARY", "0");
+    JobOptions job = plan.job;
+    job.codec = codec;
+    job.min_bytes = "0";
+    if (codec != "native") {
+        job.error_feedback = options.error_feedback;
+    }
+    job.report = (folder.path() / "report-%r.jsonl").string();
+    SLIMWIRE_TRY_ASSIGN(const Environment environment,
+                        make_job_environment(job, installation, std::move(base)));
+    const std::string worker = (installation.helpers / "slimwire-bench-worker").string();
+    std::vector<std::string> command{worker,
+                                     "--op",
+                                     "all_reduce",
+                                     "--dtype",
+                                     options.dtype,
+                                     "--bytes",
+                                     plan.bytes,
+                                     "--rounds",
+                                     std::to_string(options.rounds),
+                                     "--warmup",
+                                     std::to_string(options.warmup),
+                                     "--seed",
+                                     std::to_string(options.seed),
+                                     "--out",
+                                     (folder.path() / "out.jsonl").string(),
+                                     "--port"};
+    if (plan.own_job) {
+        command.push_back(std::to_string(plan.port));
+        SLIMWIRE_TRY_ASSIGN(const Captured captured,
+                            run_captured(command, environment, kJobTimeoutSeconds, false));
+        return captured.exit_code == 0
+                   ? Status()
+                   : Status(Code::kSystemError, fmt::format("rank {} ended with exit code {}",
+                                                            plan.rank, captured.exit_code));
+    }
+    SLIMWIRE_TRY_ASSIGN(std::vector<Environment> environments,
+                        make_rank_environments(job, installation, environment));
+    command.emplace_back(environments[0].get("MASTER_PORT"));
+    const int code = launch_ranks({.command = command, .environments = std::move(environments)});
+    return code == 0
+               ? Status()
+               : Status(Code::kSystemError, fmt::format("the ranks of codec {} ended with exit "
+                                                        "code {}",
+                                                        codec, code));
+}
+
+// The all-reduce of `count` elements in the ranks' reports, compressed ones first.
+const MergedKey* find_key(const MergedReport& report, const std::string& dtype, uint64_t count) {
+    const MergedKey* best = nullptr;
+    for (const MergedComm& comm : report.comms) {
+        for (const MergedKey& key : comm.keys) {
+            if (key.op == op_name(Op::kAllReduce) && key.dtype == dtype && key.count == count &&
+                (best == nullptr || best->codec == "native")) {
+                best = &key;
+            }
+        }
+    }
+    return best;
+}
+
+Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
+                                                   const CollectiveOptions& options,
+                                                   const std::string& codec,
+                                                   const TemporaryFolder& folder) {
+    std::vector<std::string> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path())) {
+        if (entry.path().filename().string().rfind("report-", 0) == 0) {
+            files.push_back(entry.path().string());
+        }
+    }
+    SLIMWIRE_TRY_ASSIGN(const MergedReport report, merge_reports(files));
+    std::vector<CollectiveMeasurement> measurements;
+    std::ifstream lines(folder.path() / "out.jsonl");
+    for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+        if (json.is_discarded()) {
+            return Status(Code::kInternalError, fmt::format("the worker wrote: {}", line));
+        }
+        CollectiveMeasurement& one = measurements.emplace_back();
+        one.codec = codec;
+        one.bytes = json.at("bytes");
+        one.native_us = json.at("native_us").get<std::vector<double>>();
+        one.time_us = json.at("time_us").get<std::vector<double>>();
+        one.counted = json.at("counted");
+        one.wire_bytes = json.at("wire_bytes");
+        one.native_wire_bytes = json.at("native_wire_bytes");
+        one.rel_error = json.at("rel_error").is_null() ? NAN : json.at("rel_error").get<double>();
+        one.identical = json.at("identical");
+        one.formula_bytes = ring_bytes(static_cast<double>(one.bytes), plan.ranks);
+        if (plan.bits_per_second > 0 && plan.nodes > 1) {
+            one.ideal_us = one.formula_bytes * 8 / plan.bits_per_second * 1e6;
+        }
+        if (const MergedKey* key = find_key(report, options.dtype, json.at("count"))) {
+            one.reported_codec = key->codec;
+            one.algorithm = key->algorithm;
+            one.reason = key->reason;
+            one.reported_wire_bytes = static_cast<double>(key->wire_bytes) /
+                                      static_cast<double>(std::max<uint64_t>(1, key->calls));
+        }
+    }
+    return measurements;
+}
+
+void print_result(const CollectiveResult& result,
+                  const Plan& plan,
+                  const CollectiveOptions& options) {
+    if (options.json) {
+        auto json = stamped("bench_collective");
+        if (!plan.own_job) {
+            json["machine"] = json["machine"].get<std::string>() + ", emulator";
+        }
+        json["op"] = "all_reduce";
+        json["codec"] = result.codec;
+        json["algorithm"] = result.algorithm;
+        json["dtype"] = options.dtype;
+        json["ranks"] = plan.ranks;
+        json["nodes"] = plan.nodes;
+        json["link"] = options.link;
+        json["bytes"] = result.bytes;
+        json["time_us"] = result.time_us;
+        json["native_us"] = result.native_us;
+        json["native_ideal_us"] = result.native_ideal_us;
+        json["wire_bytes"] = std::llround(result.wire_bytes);
+        json["native_wire_bytes"] = std::llround(result.native_wire_bytes);
+        json["speedup"] = result.speedup;
+        json["efficiency"] = result.efficiency;
+        json["rel_error"] = result.rel_error;
+        if (!result.failed.empty()) {
+            json["failed"] = result.failed;
+        }
+        fmt::print("{}\n", json.dump());
+    } else {
+        fmt::print(
+            "{:<22} {:>9} {:>11.0f} {:>11.0f} {:>11.0f} {:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
+            result.codec, format_bytes(static_cast<double>(result.bytes)), result.time_us,
+            result.native_us, result.native_ideal_us, format_bytes(result.wire_bytes),
+            result.speedup, result.efficiency, result.rel_error,
+            result.failed.empty() ? "" : "  failed: " + result.failed);
+    }
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+std::vector<std::string> split_codecs(const std::string& text) {
+    std::vector<std::string> codecs;
+    for (const std::string& item : split_list(text, ",")) {
+        // "scale=f32" continues the specification before it.
+        const bool parameter =
+            item.find('=') != std::string::npos && item.find(':') == std::string::npos;
+        if (parameter && !codecs.empty()) {
+            codecs.back() += ',' + item;
+        } else {
+            codecs.push_back(item);
+        }
+    }
+    return codecs;
+}
+
+CollectiveResult judge(const CollectiveMeasurement& m) {
+    CollectiveResult result;
+    result.codec = m.reported_codec.empty() || m.codec == "native" ? m.codec : m.reported_codec;
+    result.algorithm = m.algorithm.empty() ? "native" : m.algorithm;
+    result.bytes = m.bytes;
+    result.time_us = median(m.time_us);
+    result.native_us = median(m.native_us);
+    result.native_ideal_us = m.ideal_us;
+    result.wire_bytes = m.counted ? m.wire_bytes : m.reported_wire_bytes;
+    result.native_wire_bytes = m.counted ? m.native_wire_bytes : m.formula_bytes;
+    result.rel_error = m.rel_error;
+    result.speedup = result.time_us > 0 ? result.native_us / result.time_us : 0;
+    const double byte_ratio =
+        result.wire_bytes > 0 ? result.native_wire_bytes / result.wire_bytes : 0;
+    result.efficiency = byte_ratio > 0 ? result.speedup / byte_ratio : 0;
+
+    const bool native = m.codec == "native";
+    if (!native && (m.reported_codec.empty() || m.reported_codec == "native")) {
+        result.codec = m.codec;
+        result.failed = m.reported_codec.empty() ? "slimwire's report does not have the call"
+                                                 : fmt::format("not compressed: {}", m.reason);
+    } else if (!std::isfinite(m.rel_error)) {
+        result.failed = "the result is not finite";
+    } else if (!m.identical) {
+        result.failed = "the ranks' results differ";
+    } else if (!native && m.counted && m.reported_wire_bytes != m.wire_bytes) {
+        result.failed =
+            fmt::format("slimwire reports {:.0f} bytes a call, the transport counted {:.0f}",
+                        m.reported_wire_bytes, m.wire_bytes);
+    } else if (m.ideal_us > 0 && result.native_us > kMaxNativeOverIdeal * m.ideal_us) {
+        result.failed = fmt::format("native time is {:.3f} of its ideal, limit {:g}",
+                                    result.native_us / m.ideal_us, kMaxNativeOverIdeal);
+    } else if (!native && result.efficiency > kMaxEfficiency) {
+        result.failed =
+            fmt::format("efficiency {:.3f} is above {:g}", result.efficiency, kMaxEfficiency);
+    }
+    return result;
+}
+
+int bench_collective(const CollectiveOptions& options) {
+    const Result<Plan> made = make_plan(options);
+    if (!made.ok()) {
+        return fail(kUsage, made.status());
+    }
+    const Plan& plan = made.value();
+    const Installation installation = find_installation();
+    if (installation.helpers.empty()) {
+        return fail(kCannotStart,
+                    "slimwire-bench-worker is not beside this program; build it (ninja "
+                    "-C build)");
+    }
+    const bool speaks = plan.rank == 0;
+    if (speaks && !options.json) {
+        fmt::print("all_reduce of {}, {} ranks on {}{}\n", options.dtype, plan.ranks,
+                   plan.own_job ? "the job's GPUs" : fmt::format("{} emulated nodes", plan.nodes),
+                   options.link.empty() ? ", unshaped" : ", " + options.link);
+        fmt::print("{:<22} {:>9} {:>11} {:>11} {:>11} {:>10} {:>7} {:>10} {:>10}\n", "codec",
+                   "bytes", "us", "native us", "ideal us", "wire", "speedup", "efficiency",
+                   "rel error");
+        std::fflush(stdout);
+    }
+    int exit_code = kSuccess;
+    for (const std::string& codec : plan.codecs) {
+        Result<TemporaryFolder> folder = TemporaryFolder::create();
+        if (!folder.ok()) {
+            return fail(kCannotStart, folder.status());
+        }
+        if (const Status ran = run_ranks(plan, options, installation, codec, folder.value());
+            !ran.ok()) {
+            return fail(kCannotStart, ran);
+        }
+        if (!speaks) {
+            continue;
+        }
+        Result<std::vector<CollectiveMeasurement>> measured =
+            collect(plan, options, codec, folder.value());
+        if (!measured.ok()) {
+            return fail(kCannotStart, measured.status());
+        }
+        for (const CollectiveMeasurement& measurement : measured.value()) {
+            const CollectiveResult result = judge(measurement);
+            print_result(result, plan, options);
+            exit_code = result.failed.empty() ? exit_code : kCheckFailed;
+        }
+    }
+    return exit_code;
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,61 @@
+// `slimwire bench collective`: a compressed collective against the native one in the same
+// processes, on the emulator or on the GPUs of the job it is started in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/cli/job.h"
+
+namespace slimwire::cli {
+
+struct CollectiveOptions {
+    std::string op = "all_reduce";
+    std::string codecs = "int4";  // comma list; commas inside a specification belong to it
+    std::string dtype = "f32";
+    std::string bytes = "64MiB";  // comma list
+    std::string error_feedback;
+    int ranks = 0;  // 0: the job's own (RANK, WORLD_SIZE), else 4 emulated ones
+    int nodes = 0;  // 0: each rank is a node
+    std::string link;
+    int rounds = 5;
+    int warmup = 1;
+    uint64_t seed = 1;
+    bool json = false;
+};
+
+// One line of the result; names as in collectives/SCHEMA.md.
+struct CollectiveResult {
+    std::string codec, algorithm;
+    uint64_t bytes = 0;
+    double time_us = 0, native_us = 0, native_ideal_us = 0;
+    double wire_bytes = 0, native_wire_bytes = 0;
+    double speedup = 0, efficiency = 0, rel_error = 0;
+    std::string failed;  // empty, or why this is no result
+};
+
+// What the worker and slimwire's report said about one size, before judgement.
+struct CollectiveMeasurement {
+    std::string codec;                      // as asked for
+    std::string reported_codec, algorithm;  // of slimwire's report; empty: no such call in it
+    std::string reason;
+    uint64_t bytes = 0;
+    std::vector<double> native_us, time_us;        // slowest rank of each round
+    bool counted = false;                          // the emulator counted the bytes
+    double wire_bytes = 0, native_wire_bytes = 0;  // per call and rank, counted
+    double reported_wire_bytes = 0,
+           formula_bytes = 0;  // per call and rank, by slimwire and the ring
+    double rel_error = 0;
+    bool identical = true;
+    double ideal_us = 0;
+};
+
+// Medians, ratios and the verdict. Pure.
+[[nodiscard]] CollectiveResult judge(const CollectiveMeasurement& measurement);
+
+// "int4,int8:block=128,scale=f32,bf16" -> the three specifications.
+[[nodiscard]] std::vector<std::string> split_codecs(const std::string& text);
+
+int bench_collective(const CollectiveOptions& options);
+
+}  // namespace slimwire::cli

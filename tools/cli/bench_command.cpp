@@ -1,0 +1,68 @@
+// `slimwire bench`: arguments of the benchmarks.
+#include <memory>
+
+#include "tools/cli/bench_collective.h"
+#include "tools/cli/bench_overhead.h"
+#include "tools/cli/commands.h"
+
+namespace slimwire::cli {
+
+void add_bench_command(CLI::App& app, Invocation* invocation) {
+    CLI::App* bench = app.add_subcommand("bench", "measure slimwire on this machine");
+    bench->require_subcommand(1);
+
+    auto overhead = std::make_shared<OverheadOptions>();
+    CLI::App* overhead_app = bench->add_subcommand(
+        "overhead", "cost of a call that slimwire leaves alone, over an NCCL that does nothing");
+    overhead_app->add_option("--calls", overhead->calls, "calls of each case")
+        ->check(CLI::Range(100L, 1'000'000'000L))
+        ->capture_default_str();
+    overhead_app
+        ->add_option("--limit-ns", overhead->limit_ns,
+                     "fail when the median of a case lies more than this above the direct call's")
+        ->check(CLI::Range(0.0, 1e9));
+    overhead_app->add_flag("--json", overhead->json, "JSON lines (collectives/SCHEMA.md)");
+    overhead_app->footer("Percentiles are of batches of 100 calls, without the clock's own cost.");
+    overhead_app->callback([=] { invocation->action = [=] { return bench_overhead(*overhead); }; });
+
+    auto collective = std::make_shared<CollectiveOptions>();
+    CLI::App* collective_app = bench->add_subcommand(
+        "collective",
+        "a compressed collective against the native one, in turn in the same processes");
+    collective_app->add_option("--op", collective->op, "all_reduce")->capture_default_str();
+    collective_app
+        ->add_option("--codec", collective->codecs, "comma list; native measures the noise")
+        ->capture_default_str();
+    collective_app->add_option("--dtype", collective->dtype, "f32, f16 or bf16")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+        ->capture_default_str();
+    collective_app->add_option("--bytes", collective->bytes, "comma list of sizes, as 1MiB,64MiB")
+        ->capture_default_str();
+    collective_app->add_option("--ef", collective->error_feedback, "error feedback: none or ef14");
+    collective_app
+        ->add_option("--ranks", collective->ranks,
+                     "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
+        ->check(CLI::Range(1, 1024));
+    collective_app
+        ->add_option("--nodes", collective->nodes, "emulated nodes; default: one per rank")
+        ->check(CLI::Range(1, 1024));
+    collective_app->add_option("--link", collective->link,
+                               "rate and latency of a node's network, as 1gbit; default: unshaped");
+    collective_app->add_option("--rounds", collective->rounds, "measured rounds")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    collective_app->add_option("--warmup", collective->warmup, "rounds before them")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    collective_app->add_option("--seed", collective->seed, "of the data")->capture_default_str();
+    collective_app->add_flag("--json", collective->json, "JSON lines (collectives/SCHEMA.md)");
+    collective_app->footer(
+        "Data are normal deviates; the error is relative L2 against float64. A line whose "
+        "efficiency "
+        "is above 1.02 or whose native time is above 1.05 of the ideal is reported as failed, exit "
+        "code 1.");
+    collective_app->callback(
+        [=] { invocation->action = [=] { return bench_collective(*collective); }; });
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,81 @@
+// What `slimwire doctor` finds out: which libnccl and libcudart a command would load, through which
+// hook slimwire reaches it, which versions are about, and what is missing. Looks at files and asks
+// libraries for their versions in child processes; nothing of the job runs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tools/cli/environment.h"
+#include "tools/cli/install.h"
+#include "tools/cli/loader_search.h"
+
+namespace slimwire::cli {
+
+enum class Severity { kNote, kWarning, kError };
+[[nodiscard]] const char* severity_name(Severity severity) noexcept;
+
+struct Finding {
+    Severity severity;
+    std::string text;  // one line: what, and what to do
+};
+
+// A library that matters, wherever it was found.
+struct FoundLibrary {
+    std::string name;      // "libnccl.so.2"
+    std::string path;      // empty: not found
+    std::string found_by;  // as in LoadedObject
+    std::string wanted_by;
+    std::string version;  // empty: it did not say
+};
+
+// How slimwire gets in front of NCCL in this command.
+enum class Hook {
+    kUnknown,      // it cannot be seen from the files
+    kPreload,      // LD_PRELOAD suffices
+    kDropin,       // only the drop-in folder does: the program opens NCCL by name at run time
+    kUnreachable,  // NCCL is linked in statically, or nothing can be loaded into the program
+    kNoNccl,       // the program does not use NCCL as far as its files say
+};
+[[nodiscard]] const char* hook_name(Hook hook) noexcept;
+
+struct Diagnosis {
+    // The installation.
+    std::string library, emulator;            // paths, empty when missing
+    std::string ucx_version, driver_version;  // empty when missing
+    // The command, when one was given.
+    std::vector<std::string> command;
+    std::string program;             // the ELF file that would run
+    std::vector<std::string> chain;  // scripts and interpreters on the way to it
+    std::string kind;  // "program", "python", "shell script", "launcher", "static program"
+    Hook hook = Hook::kUnknown;
+    std::string hook_reason;
+    std::vector<FoundLibrary> libraries;
+    std::vector<Finding> findings;
+    std::vector<std::string> advice;  // how to pass slimwire on, one command a line
+
+    void add(Severity severity, std::string text) {
+        findings.push_back({severity, std::move(text)});
+    }
+    [[nodiscard]] bool has_error() const;
+};
+
+// `environment` is that of the command, without slimwire in it.
+[[nodiscard]] Diagnosis diagnose(const std::vector<std::string>& command,
+                                 const Environment& environment,
+                                 const Installation& installation);
+
+// --- Parts, used by diagnose().
+
+// Examines the extension modules that `interpreter` would import for NCCL, by their paths.
+void examine_python(const std::filesystem::path& interpreter,
+                    const Environment& environment,
+                    Diagnosis* diagnosis);
+// Adds libnccl and libcudart of `plan`, decides the hook, and names what is missing.
+void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosis* diagnosis);
+// Version as the library says, "2.28.9" or "13.0"; empty when it cannot be asked.
+[[nodiscard]] std::string nccl_version(const std::filesystem::path& library);
+[[nodiscard]] std::string cudart_version(const std::filesystem::path& library);
+
+}  // namespace slimwire::cli

@@ -1,0 +1,109 @@
+// `slimwire doctor`: prints a Diagnosis (doctor.h) as text or as one JSON line.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "tools/cli/commands.h"
+#include "tools/cli/doctor.h"
+#include "tools/cli/outcome.h"
+#include "tools/cli/stamp.h"
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string or_missing(const std::string& text) {
+    return text.empty() ? "missing" : text;
+}
+
+void print_json(const Diagnosis& d) {
+    Json json = stamped("doctor");
+    json["version"] = kVersion;
+    json["library"] = d.library;
+    json["emulator"] = d.emulator;
+    json["ucx_version"] = d.ucx_version;
+    json["driver_version"] = d.driver_version;
+    json["command"] = d.command;
+    json["chain"] = d.chain;
+    json["program"] = d.program;
+    json["kind"] = d.kind;
+    json["hook"] = hook_name(d.hook);
+    json["hook_reason"] = d.hook_reason;
+    json["libraries"] = Json::array();
+    for (const FoundLibrary& library : d.libraries) {
+        json["libraries"].push_back({{"name", library.name},
+                                     {"path", library.path},
+                                     {"found_by", library.found_by},
+                                     {"wanted_by", library.wanted_by},
+                                     {"version", library.version}});
+    }
+    json["findings"] = Json::array();
+    for (const Finding& finding : d.findings) {
+        json["findings"].push_back(
+            {{"severity", severity_name(finding.severity)}, {"text", finding.text}});
+    }
+    json["advice"] = d.advice;
+    json["ok"] = !d.has_error();
+    fmt::print("{}\n", json.dump());
+}
+
+void print_text(const Diagnosis& d) {
+    fmt::print("slimwire  {} ({})\n", kVersion, kCommit);
+    fmt::print("library   {}\n", or_missing(d.library));
+    fmt::print("emulator  {}\n", or_missing(d.emulator));
+    fmt::print("UCX       {}\n", or_missing(d.ucx_version));
+    fmt::print("driver    {}\n", d.driver_version.empty() ? "missing" : "CUDA " + d.driver_version);
+    if (!d.command.empty()) {
+        std::string command;
+        for (const std::string& word : d.command) {
+            command += (command.empty() ? "" : " ") + word;
+        }
+        fmt::print("command   {}\n", command);
+        for (const std::string& script : d.chain) {
+            fmt::print("script    {}\n", script);
+        }
+        fmt::print("runs      {}{}\n", or_missing(d.program),
+                   d.kind.empty() ? "" : fmt::format(" ({})", d.kind));
+        fmt::print("hook      {}{}{}\n", hook_name(d.hook), d.hook_reason.empty() ? "" : ": ",
+                   d.hook_reason);
+    }
+    for (const FoundLibrary& library : d.libraries) {
+        fmt::print("loads     {} {}{}; by {}, for {}\n", library.name, or_missing(library.path),
+                   library.version.empty() ? "" : fmt::format(" (version {})", library.version),
+                   library.found_by.empty() ? "nothing" : library.found_by, library.wanted_by);
+    }
+    for (const Finding& finding : d.findings) {
+        fmt::print("{:<9} {}\n", severity_name(finding.severity), finding.text);
+    }
+    fmt::print("\nhow to pass slimwire on\n");
+    for (const std::string& line : d.advice) {
+        fmt::print("  {}\n", line);
+    }
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, Invocation* invocation) {
+    auto json = std::make_shared<bool>(false);
+    CLI::App* command = app.add_subcommand(
+        "doctor",
+        "which NCCL and CUDA a command would load, how slimwire reaches it, what is missing: "
+        "slimwire doctor [--json] [-- CMD...]");
+    command->add_flag("--json", *json, "one JSON line");
+    command->footer("Exit code 1 when something keeps slimwire from working.");
+    command->callback([=] {
+        invocation->action = [=] {
+            const Diagnosis diagnosis =
+                diagnose(invocation->command, Environment::current(), find_installation());
+            if (*json) {
+                print_json(diagnosis);
+            } else {
+                print_text(diagnosis);
+            }
+            return diagnosis.has_error() ? kCheckFailed : kSuccess;
+        };
+    });
+}
+
+}  // namespace slimwire::cli

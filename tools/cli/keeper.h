@@ -1,0 +1,36 @@
+// A small process that outlives `slimwire run --emulate` for a moment: when slimwire disappears
+// without a word (SIGKILL, out of memory) it kills the process groups of the ranks, grandchildren
+// included. PR_SET_PDEATHSIG alone reaches only the direct children.
+#pragma once
+
+#include <sys/types.h>
+
+#include "codecs/base/status.h"
+
+namespace slimwire::cli {
+
+class Keeper {
+  public:
+    // Forks the process. Call before any pipe of a rank exists.
+    static Result<Keeper> start();
+    Keeper(Keeper&& other) noexcept;
+    Keeper(const Keeper&) = delete;
+    Keeper& operator=(const Keeper&) = delete;
+    Keeper& operator=(Keeper&&) = delete;
+    // Ends the process without killing anything.
+    ~Keeper();
+
+    // Puts the calling process's own group under watch; async-signal-safe, called by a rank's
+    // process between fork and exec.
+    void watch_own_group() const noexcept;
+    // The group is gone: its number may belong to somebody else soon.
+    void forget(pid_t group) const noexcept;
+
+  private:
+    Keeper(int fd, pid_t pid) : fd_(fd), pid_(pid) {}
+
+    int fd_;
+    pid_t pid_;
+};
+
+}  // namespace slimwire::cli

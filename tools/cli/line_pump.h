@@ -1,0 +1,37 @@
+// Carries one output stream of one rank to ours, whole lines at a time, each behind the rank's
+// prefix. Used by the launcher's single-threaded loop; the source must be non-blocking.
+#pragma once
+
+#include <string>
+
+namespace slimwire::cli {
+
+class LinePump {
+  public:
+    // Takes ownership of `source_fd`; writes to `target_fd`.
+    LinePump(int source_fd, int target_fd, std::string prefix);
+    LinePump(LinePump&& other) noexcept;
+    LinePump(const LinePump&) = delete;
+    LinePump& operator=(const LinePump&) = delete;
+    LinePump& operator=(LinePump&&) = delete;
+    ~LinePump();
+
+    // -1 when the source has ended.
+    [[nodiscard]] int fd() const noexcept { return source_fd_; }
+    // Reads what is there and writes the complete lines. At the end of the source the last line is
+    // written too, ended by a newline when it had none, so that nothing is glued to it. A target
+    // that nobody reads any more closes the source, so that the rank sees the broken pipe itself.
+    void pump();
+    // Writes what is pending and closes the source.
+    void finish();
+
+  private:
+    void write_lines(bool last);
+
+    int source_fd_;
+    int target_fd_;
+    std::string prefix_;
+    std::string pending_;
+};
+
+}  // namespace slimwire::cli

@@ -1,0 +1,208 @@
+// `slimwire policy check` and `policy env`: what slimwire would understand, before a job depends on
+// it.
+#include <fmt/core.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "collectives/config.h"
+#include "collectives/hash.h"
+#include "collectives/names.h"
+#include "collectives/policy.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/outcome.h"
+#include "tools/cli/stamp.h"
+#include "tools/cli/variables_help.h"
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PolicyOptions {
+    std::vector<std::string> files;
+    bool json = false;
+};
+
+std::vector<std::string> bits_to_names(uint32_t bits, const std::vector<std::string_view>& names) {
+    std::vector<std::string> chosen;
+    for (size_t i = 0; i < names.size(); ++i) {
+        if ((bits >> i & 1u) != 0) {
+            chosen.emplace_back(names[i]);
+        }
+    }
+    return chosen;
+}
+
+Json match_json(const Match& match) {
+    Json json = Json::object();
+    const auto add_set = [&json](const char* key, uint32_t bits, uint32_t all, const auto& names) {
+        if ((bits & all) != all) {
+            json[key] = bits_to_names(bits, names);
+        }
+    };
+    add_set("op", match.ops, kAllOps, op_names());
+    add_set("dtype", match.dtypes, kAllDTypes, dtype_names());
+    add_set("redop", match.redops, kAllRedOps, redop_names());
+    if (match.min_bytes != 0) {
+        json["min_bytes"] = match.min_bytes;
+    }
+    if (match.max_bytes != ~0ull) {
+        json["max_bytes"] = match.max_bytes;
+    }
+    if (match.min_ranks != 0) {
+        json["min_ranks"] = match.min_ranks;
+    }
+    if (match.max_ranks != INT32_MAX) {
+        json["max_ranks"] = match.max_ranks;
+    }
+    if (match.scope) {
+        json["scope"] = scope_name(*match.scope);
+    }
+    return json;
+}
+
+Json rule_json(const Rule& rule) {
+    const Action& action = rule.action;
+    Json json{{"name", rule.name}, {"line", rule.line}, {"off", rule.off}};
+    json["match"] = match_json(rule.match);
+    json["codec"] = action.codec ? action.codec->to_string() : "native";
+    json["algorithm"] = algorithm_name(action.algorithm);
+    json["error_feedback"] = error_feedback_name(action.error_feedback);
+    json["start_step"] = action.start_step;
+    json["min_bytes"] = action.min_bytes;
+    return json;
+}
+
+std::string rule_text(const Rule& rule) {
+    std::string match;
+    const Json json = match_json(rule.match);
+    for (const auto& [key, value] : json.items()) {
+        std::string text;
+        if (value.is_array()) {
+            for (const Json& item : value) {
+                text += (text.empty() ? "" : ", ") + item.get<std::string>();
+            }
+        } else if (value.is_string()) {
+            text = value.get<std::string>();
+        } else {
+            text = key.find("bytes") != std::string::npos ? format_bytes(value.get<double>())
+                                                          : std::to_string(value.get<int64_t>());
+        }
+        match += fmt::format("{}{} {}", match.empty() ? "" : "; ", key, text);
+    }
+    const Action& action = rule.action;
+    std::string result = "native";
+    if (action.codec) {
+        result = fmt::format("{}, algorithm {}, error feedback {}", action.codec->to_string(),
+                             algorithm_name(action.algorithm),
+                             error_feedback_name(action.error_feedback));
+        if (action.start_step != 0) {
+            result += fmt::format(", from step {}", action.start_step);
+        }
+        if (action.min_bytes != 0) {
+            result += fmt::format(", from {}", format_bytes(static_cast<double>(action.min_bytes)));
+        }
+    }
+    return fmt::format("  {}{}: {}\n      {}\n", rule.name, rule.off ? " (off)" : "",
+                       match.empty() ? "every call" : match, result);
+}
+
+std::string hash_text(const Policy& policy) {
+    return fmt::format("{:016x}", stable_hash(policy.canonical()));
+}
+
+int check(const PolicyOptions& options) {
+    int exit_code = kSuccess;
+    for (const std::string& file : options.files) {
+        Result<Policy> loaded = load_policy_file(file);
+        if (!loaded.ok()) {
+            exit_code = fail(kCheckFailed, loaded.status());
+            if (options.json) {
+                Json json = stamped("policy_check");
+                json["file"] = file;
+                json["ok"] = false;
+                json["error"] = loaded.status().message();
+                fmt::print("{}\n", json.dump());
+            }
+            continue;
+        }
+        const Policy& policy = loaded.value();
+        if (options.json) {
+            Json json = stamped("policy_check");
+            json["file"] = file;
+            json["ok"] = true;
+            json["hash"] = hash_text(policy);
+            json["rules"] = Json::array();
+            for (const Rule& rule : policy.rules) {
+                json["rules"].push_back(rule_json(rule));
+            }
+            json["warnings"] = policy.warnings;
+            fmt::print("{}\n", json.dump());
+            continue;
+        }
+        fmt::print("{}: {} rule{}, hash {}\n", file, policy.rules.size(),
+                   policy.rules.size() == 1 ? "" : "s", hash_text(policy));
+        for (const Rule& rule : policy.rules) {
+            fmt::print("{}", rule_text(rule));
+        }
+        for (const std::string& warning : policy.warnings) {
+            fmt::print("  warning: {}\n", warning);
+        }
+    }
+    return exit_code;
+}
+
+int show_environment(bool as_json) {
+    const Result<Config> config = load_config(process_getenv);
+    const std::vector<SettingOrigin> origins = setting_origins(process_getenv);
+    if (as_json) {
+        Json json = stamped("policy_env");
+        json["ok"] = config.ok();
+        if (config.ok()) {
+            json["active"] = config.value().active;
+            json["hash"] = fmt::format("{:016x}", config.value().hash);
+            json["policy"] = config.value().policy.source;
+        } else {
+            json["error"] = config.status().message();
+        }
+        json["variables"] = Json::array();
+        for (const SettingOrigin& origin : origins) {
+            json["variables"].push_back(
+                {{"name", origin.variable}, {"value", origin.value}, {"source", origin.source}});
+        }
+        fmt::print("{}\n", json.dump());
+    } else {
+        for (const SettingOrigin& origin : origins) {
+            fmt::print("{:<26} {:<24} {}\n", origin.variable, origin.value, origin.source);
+        }
+        if (config.ok()) {
+            fmt::print("slimwire would be {}; policy: {}; configuration hash {:016x}\n",
+                       config.value().active ? "active" : "inactive", config.value().policy.source,
+                       config.value().hash);
+        }
+    }
+    return config.ok() ? kSuccess : fail(kCheckFailed, config.status());
+}
+
+}  // namespace
+
+void add_policy_command(CLI::App& app, Invocation* invocation) {
+    auto options = std::make_shared<PolicyOptions>();
+    CLI::App* policy = app.add_subcommand("policy", "check a policy before a job depends on it");
+    policy->require_subcommand(1);
+
+    CLI::App* check_app =
+        policy->add_subcommand("check", "parse policy files and print the rules as understood");
+    check_app->add_option("files", options->files, "policy files (TOML)")->required();
+    check_app->add_flag("--json", options->json, "one JSON line per file");
+    check_app->callback([=] { invocation->action = [=] { return check(*options); }; });
+
+    CLI::App* env_app = policy->add_subcommand(
+        "env", "print every variable with its value here and where the value came from");
+    env_app->add_flag("--json", options->json, "one JSON line");
+    env_app->callback(
+        [=] { invocation->action = [=] { return show_environment(options->json); }; });
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,270 @@
+#include "tools/cli/report_merge.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string ranks_text(const std::set<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank" : "ranks";
+    for (const int rank : ranks) {
+        text += fmt::format("{} {}", rank == *ranks.begin() ? "" : ",", rank);
+    }
+    return text;
+}
+
+// What the records of one plan have in common on all ranks.
+using KeyIdentity = std::tuple<std::string,
+                               std::string,
+                               std::string,
+                               uint64_t,
+                               std::string,
+                               std::string,
+                               std::string,
+                               std::string,
+                               bool>;
+
+class Merger {
+  public:
+    Status add_file(const std::string& path);
+    MergedReport finish();
+
+  private:
+    void add_record(const Json& record, const std::string& file);
+    void add_process(const Json& record, const std::string& file);
+    void add_comm(const Json& record, const std::string& file);
+    void add_key(const Json& record);
+    MergedComm& comm_entry(const Json& record);
+    static void find_differences(MergedComm* comm);
+
+    MergedReport report_;
+    std::map<std::string, size_t> comm_index_;
+    std::map<std::pair<std::string, KeyIdentity>, size_t> key_index_;
+    std::map<std::pair<std::string, int>, std::string> file_of_rank_;
+    std::map<std::string, std::set<std::string>> files_of_hash_;
+    std::map<std::string, std::set<std::string>> files_of_nccl_;
+};
+
+Status Merger::add_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream content;
+    if (!file || !(content << file.rdbuf())) {
+        // An empty file sets the failure bit of `content` too.
+        if (!file.is_open() || errno == EISDIR) {
+            return {Code::kNotFound,
+                    fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+        }
+    }
+    const std::string text = content.str();
+    if (text.empty()) {
+        report_.notes.push_back(fmt::format("{}: empty", path));
+        return {};
+    }
+    size_t begin = 0;
+    for (int line = 1; begin < text.size(); ++line) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        const std::string_view line_text(text.data() + begin, end - begin);
+        const bool unfinished = end == text.size();
+        begin = end + 1;
+        if (line_text.find_first_not_of(" \t\r") == std::string_view::npos) {
+            continue;
+        }
+        Json record = Json::parse(line_text, nullptr, false);
+        if (record.is_discarded() || !record.is_object()) {
+            if (unfinished) {
+                report_.notes.push_back(
+                    fmt::format("{}:{}: cut off last line left out", path, line));
+                return {};
+            }
+            return {Code::kInvalidArgument,
+                    fmt::format("{}:{}: not a record: expected one JSON object a line, as "
+                                "SLIMWIRE_REPORT writes",
+                                path, line)};
+        }
+        const Json version = record.value("v", Json());
+        if (version != 1) {
+            return {Code::kUnsupported,
+                    fmt::format("{}:{}: format version {}; this slimwire reads 1", path, line,
+                                version.dump())};
+        }
+        try {
+            add_record(record, path);
+        } catch (const Json::exception& error) {
+            return {Code::kInvalidArgument, fmt::format("{}:{}: {}", path, line, error.what())};
+        }
+    }
+    return {};
+}
+
+void Merger::add_record(const Json& record, const std::string& file) {
+    const std::string kind = record.value("record", "");
+    if (kind == "process") {
+        add_process(record, file);
+    } else if (kind == "comm") {
+        add_comm(record, file);
+    } else if (kind == "key") {
+        add_key(record);
+    }
+}
+
+void Merger::add_process(const Json& record, const std::string& file) {
+    ++report_.processes;
+    files_of_hash_[record.value("config_hash", "")].insert(file);
+    const Json nccl = record.value("nccl_version", Json());
+    if (!nccl.is_null()) {
+        files_of_nccl_[nccl.is_string() ? nccl.get<std::string>() : nccl.dump()].insert(file);
+    }
+}
+
+MergedComm& Merger::comm_entry(const Json& record) {
+    const std::string name = record.at("comm").get<std::string>();
+    const auto [found, inserted] = comm_index_.try_emplace(name, report_.comms.size());
+    if (inserted) {
+        report_.comms.emplace_back().comm = name;
+    }
+    return report_.comms[found->second];
+}
+
+void Merger::add_comm(const Json& record, const std::string& file) {
+    MergedComm& comm = comm_entry(record);
+    const int rank = record.at("rank").get<int>();
+    comm.ranks = std::max(comm.ranks, record.at("ranks").get<int>());
+    comm.nodes = std::max(comm.nodes, record.value("nodes", 0));
+    comm.ranks_seen.insert(rank);
+    comm.agreements[record.value("agreement", "")].insert(rank);
+    comm.scratch_bytes += record.value("scratch_bytes", uint64_t{0});
+    comm.residual_bytes += record.value("residual_bytes", uint64_t{0});
+    const auto [earlier, inserted] = file_of_rank_.try_emplace({comm.comm, rank}, file);
+    if (!inserted && comm.comm != "folded") {
+        comm.differences.push_back(
+            fmt::format("rank {} is reported twice, by {} and {}: files of different runs?", rank,
+                        earlier->second, file));
+    }
+}
+
+void Merger::add_key(const Json& record) {
+    MergedComm& comm = comm_entry(record);
+    MergedKey key;
+    key.op = record.at("op").get<std::string>();
+    key.dtype = record.value("dtype", "");
+    key.redop = record.value("redop", "none");
+    key.count = record.value("count", uint64_t{0});
+    key.rule = record.value("rule", "");
+    key.codec = record.value("codec", "native");
+    key.algorithm = record.value("algorithm", "native");
+    key.reason = record.value("reason", "");
+    key.folded = record.value("folded", false);
+    const KeyIdentity identity{key.op,    key.dtype,     key.redop,  key.count, key.rule,
+                               key.codec, key.algorithm, key.reason, key.folded};
+    const auto [found, inserted] = key_index_.try_emplace({comm.comm, identity}, comm.keys.size());
+    if (inserted) {
+        comm.keys.push_back(key);
+    }
+    const uint64_t calls = record.at("calls").get<uint64_t>();
+    for (MergedKey* target : {&comm.keys[found->second], &report_.total}) {
+        target->calls += calls;
+        target->input_bytes += record.value("input_bytes", uint64_t{0});
+        target->wire_bytes += record.value("wire_bytes", uint64_t{0});
+        target->native_wire_bytes += record.value("native_wire_bytes", uint64_t{0});
+        target->timed_calls += record.value("timed_calls", uint64_t{0});
+        target->time_us += record.value("time_us", 0.0);
+        target->wire_is_estimate =
+            target->wire_is_estimate || record.value("wire_is_estimate", false);
+    }
+    comm.keys[found->second].calls_of_rank[record.at("rank").get<int>()] += calls;
+}
+
+void Merger::find_differences(MergedComm* comm) {
+    if (comm->comm == "folded") {
+        return;
+    }
+    if (comm->agreements.size() > 1) {
+        std::string text = "ranks agreed differently:";
+        for (const auto& [agreement, ranks] : comm->agreements) {
+            text += fmt::format(" {} '{}';", ranks_text(ranks), agreement);
+        }
+        text.pop_back();
+        comm->differences.push_back(text);
+    }
+    std::set<int> missing;
+    for (int rank = 0; rank < comm->ranks; ++rank) {
+        if (comm->ranks_seen.count(rank) == 0) {
+            missing.insert(rank);
+        }
+    }
+    if (!missing.empty()) {
+        comm->differences.push_back(fmt::format("no report of {}", ranks_text(missing)));
+    }
+    for (const MergedKey& key : comm->keys) {
+        // Point-to-point calls differ between ranks by nature, folded ones by chance.
+        if (key.op == "send" || key.op == "recv" || key.folded) {
+            continue;
+        }
+        std::map<uint64_t, std::set<int>> by_calls;
+        for (const int rank : comm->ranks_seen) {
+            const auto found = key.calls_of_rank.find(rank);
+            by_calls[found == key.calls_of_rank.end() ? 0 : found->second].insert(rank);
+        }
+        if (by_calls.size() > 1) {
+            std::string text =
+                fmt::format("{} {} of {} elements by {}:", key.op, key.dtype, key.count, key.codec);
+            for (const auto& [calls, ranks] : by_calls) {
+                text += fmt::format(" {} calls on {};", calls, ranks_text(ranks));
+            }
+            text.pop_back();
+            comm->differences.push_back(text);
+        }
+    }
+}
+
+MergedReport Merger::finish() {
+    for (MergedComm& comm : report_.comms) {
+        find_differences(&comm);
+        std::stable_sort(
+            comm.keys.begin(), comm.keys.end(),
+            [](const MergedKey& a, const MergedKey& b) { return a.input_bytes > b.input_bytes; });
+    }
+    const auto compare = [this](const char* what, const auto& files_of) {
+        if (files_of.size() > 1) {
+            std::string text = fmt::format("processes differ in {}:", what);
+            for (const auto& [value, files] : files_of) {
+                text += fmt::format(" {} in {}{};", value.empty() ? "none" : value, *files.begin(),
+                                    files.size() > 1 ? fmt::format(" and {} more", files.size() - 1)
+                                                     : std::string());
+            }
+            text.pop_back();
+            report_.differences.push_back(text);
+        }
+    };
+    compare("configuration", files_of_hash_);
+    compare("NCCL version", files_of_nccl_);
+    return std::move(report_);
+}
+
+}  // namespace
+
+Result<MergedReport> merge_reports(const std::vector<std::string>& files) {
+    Merger merger;
+    for (const std::string& file : files) {
+        SLIMWIRE_TRY(merger.add_file(file));
+    }
+    return merger.finish();
+}
+
+double wire_ratio(const MergedKey& key) {
+    return key.wire_bytes == 0
+               ? 1.0
+               : static_cast<double>(key.native_wire_bytes) / static_cast<double>(key.wire_bytes);
+}
+
+}  // namespace slimwire::cli

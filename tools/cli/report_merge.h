@@ -1,0 +1,54 @@
+// Reads the report files of a job's ranks (collectives/SCHEMA.md) and adds them up: one entry per
+// communicator and tensor key over all ranks, with what differs between ranks said in words. Used
+// by `slimwire report` and by `bench collective`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire::cli {
+
+struct MergedKey {
+    // The call and its plan, equal for all ranks added up here.
+    std::string op, dtype, redop, rule, codec, algorithm, reason;
+    uint64_t count = 0;
+    bool folded = false;
+    // Sums over ranks.
+    uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0, timed_calls = 0;
+    double time_us = 0;
+    bool wire_is_estimate = false;
+    std::map<int, uint64_t> calls_of_rank;
+};
+
+struct MergedComm {
+    std::string comm;
+    int ranks = 0;
+    int nodes = 0;
+    std::set<int> ranks_seen;
+    std::map<std::string, std::set<int>> agreements;  // text -> ranks
+    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks
+    std::vector<MergedKey> keys;                      // by input bytes, largest first
+    std::vector<std::string> differences;             // one line each
+};
+
+struct MergedReport {
+    int processes = 0;
+    std::vector<MergedComm> comms;         // in order of appearance
+    std::vector<std::string> differences;  // between processes
+    std::vector<std::string> notes;        // a cut last line and the like
+    MergedKey total;                       // only the sums
+};
+
+// Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a
+// last line without a newline, which is noted), another format version.
+Result<MergedReport> merge_reports(const std::vector<std::string>& files);
+
+// native_wire_bytes / wire_bytes; 1 when nothing was sent.
+[[nodiscard]] double wire_ratio(const MergedKey& key);
+
+}  // namespace slimwire::cli

@@ -1,0 +1,17 @@
+// What every JSON line of the command line carries beside its figures: format version, machine,
+// compiler, commit (collectives/SCHEMA.md).
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace slimwire::cli {
+
+extern const char* const kVersion;  // of the project, from meson.build
+extern const char* const
+    kCommit;  // of the tree at configure time, "-dirty" added; "unknown" without git
+
+// {"v": 1, "record": record, "machine": ..., "compiler": ..., "commit": ...}; keys keep their
+// order.
+[[nodiscard]] nlohmann::ordered_json stamped(const char* record);
+
+}  // namespace slimwire::cli
