@@ -1,11 +1,16 @@
-// Reads a policy file. The only file that includes toml++ (header only, without exceptions).
-// Every finding is "file:line:column: what is wrong; accepted: ..."; all findings of a file make
-// one Status of one line. Called once per process and by `slimwire policy check`.
+// Reads a policy file. The only file that includes toml++ (header only, without exceptions); how
+// values are read and findings made is in policy_reader.h. Every finding is "file:line:column: what
+// is wrong; accepted: ..."; all findings of a file make one Status of one line. Called once per
+// process and by `slimwire policy check`.
 #undef TOML_HEADER_ONLY
 #undef TOML_SHARED_LIB
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
+#undef NDEBUG  // with it, toml++ makes assumptions of its assertions
+// Some damaged files trip toml++'s assertions, which would abort the job; without them its own
+// error paths refuse the file (damaged_files_give_a_policy_or_a_place).
+#define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -19,11 +24,10 @@
 #include "collectives/config.h"
 #include "collectives/names.h"
 #include "collectives/policy.h"
+#include "collectives/policy_reader.h"
 
 namespace slimwire {
 namespace {
-
-using Names = std::vector<std::string_view>;
 
 constexpr char kCodecAccepted[] = "'native' or a codec";
 
@@ -46,37 +50,9 @@ const Names& match_keys() {
     return keys;
 }
 
-std::string quoted(std::string_view text) {
-    return "'" + std::string(text) + "'";
-}
-
-std::string type_name(const toml::node& node) {
-    switch (node.type()) {
-        case toml::node_type::none:
-            return "nothing";
-        case toml::node_type::table:
-            return "a table";
-        case toml::node_type::array:
-            return "an array";
-        case toml::node_type::string:
-            return "a string";
-        case toml::node_type::integer:
-            return "an integer";
-        case toml::node_type::floating_point:
-            return "a floating-point number";
-        case toml::node_type::boolean:
-            return "a boolean";
-        case toml::node_type::date:
-        case toml::node_type::time:
-        case toml::node_type::date_time:
-            return "a date or time";
-    }
-    return "something else";
-}
-
-class Parser {
+class Parser : PolicyReader {
   public:
-    explicit Parser(std::string_view name) : name_(name) { policy_.source = name_; }
+    explicit Parser(std::string_view name) : PolicyReader(name) { policy_.source = name_; }
 
     Result<Policy> parse(std::string_view text) {
         toml::parse_result result = toml::parse(text, name_);
@@ -111,47 +87,6 @@ class Parser {
     }
 
   private:
-    void report(const toml::source_region& where, const std::string& what) {
-        const auto line = std::max<toml::source_index>(where.begin.line, 1);
-        const auto column = std::max<toml::source_index>(where.begin.column, 1);
-        findings_.push_back(name_ + ":" + std::to_string(line) + ":" + std::to_string(column) +
-                            ": " + (context_.empty() ? "" : context_ + ": ") + what);
-    }
-
-    Status findings() const {
-        constexpr size_t kShown = 3;
-        std::string text;
-        for (size_t i = 0; i < std::min(findings_.size(), kShown); ++i) {
-            text += (i == 0 ? "" : "; ") + findings_[i];
-        }
-        if (findings_.size() > kShown) {
-            text += "; and " + std::to_string(findings_.size() - kShown) + " more";
-        }
-        return {Code::kInvalidArgument, std::move(text)};
-    }
-
-    void wrong_type(const toml::node& node, std::string_view key, const std::string& accepted) {
-        report(node.source(), quoted(key) + " is " + type_name(node) + "; accepted: " + accepted);
-    }
-
-    void bad_value(const toml::node& node,
-                   std::string_view key,
-                   std::string_view value,
-                   const Names& accepted) {
-        report(node.source(), "bad value " + quoted(value) + " of " + quoted(key) +
-                                  suggestion(value, accepted) + "; accepted: " + join(accepted));
-    }
-
-    void check_keys(const toml::table& table, const Names& accepted, const std::string& of) {
-        for (const auto& [key, node] : table) {
-            if (std::find(accepted.begin(), accepted.end(), key.str()) == accepted.end()) {
-                report(key.source(), "unknown key " + quoted(key.str()) + " of " + of +
-                                         suggestion(key.str(), accepted) +
-                                         "; accepted: " + join(accepted));
-            }
-        }
-    }
-
     void read_version(const toml::table& root) {
         const toml::node* node = root.get("version");
         if (node == nullptr) {
@@ -230,97 +165,6 @@ class Parser {
         }
         rule->name = name;
         context_ = "rule " + quoted(name);
-    }
-
-    // A string or an array of strings, each a name that `parse` knows, into a set of bits.
-    template <class E>
-    void read_set(const toml::table& table,
-                  std::string_view key,
-                  std::optional<E> (*parse)(std::string_view),
-                  const Names& accepted,
-                  uint32_t* set) {
-        const toml::node* node = table.get(key);
-        if (node == nullptr) {
-            return;
-        }
-        uint32_t bits = 0;
-        const auto add = [&](const toml::node& element) {
-            if (!element.is_string()) {
-                return wrong_type(element, key, "a string or an array of: " + join(accepted));
-            }
-            const std::string& text = element.as_string()->get();
-            if (const std::optional<E> value = parse(text)) {
-                bits |= bit_of(*value);
-            } else {
-                bad_value(element, key, text, accepted);
-            }
-        };
-        if (const toml::array* array = node->as_array()) {
-            if (array->empty()) {
-                wrong_type(*node, key, "at least one of: " + join(accepted));
-            }
-            for (const toml::node& element : *array) {
-                add(element);
-            }
-        } else {
-            add(*node);
-        }
-        if (bits != 0) {
-            *set = bits;
-        }
-    }
-
-    // One name that `parse` knows.
-    template <class E>
-    std::optional<E> read_one(const toml::table& table,
-                              std::string_view key,
-                              std::optional<E> (*parse)(std::string_view),
-                              const Names& accepted) {
-        const toml::node* node = table.get(key);
-        if (node == nullptr) {
-            return std::nullopt;
-        }
-        if (!node->is_string()) {
-            wrong_type(*node, key, join(accepted));
-            return std::nullopt;
-        }
-        const std::optional<E> value = parse(node->as_string()->get());
-        if (!value) {
-            bad_value(*node, key, node->as_string()->get(), accepted);
-        }
-        return value;
-    }
-
-    // "LOW..HIGH", "LOW..", "..HIGH", both ends inclusive; each end read by `read_end`.
-    template <class T, class ReadEnd>
-    void read_range(const toml::node& node,
-                    std::string_view key,
-                    const std::string& accepted,
-                    ReadEnd read_end,
-                    T* low,
-                    T* high) {
-        const std::string& text = node.as_string()->get();
-        const std::string bad = "bad value " + quoted(text) + " of " + quoted(key) + ": ";
-        const size_t dots = text.find("..");
-        if (dots == std::string::npos || text.size() == 2) {
-            return report(node.source(), bad + "not a range; accepted: " + accepted);
-        }
-        const std::string_view ends[] = {std::string_view(text).substr(0, dots),
-                                         std::string_view(text).substr(dots + 2)};
-        T* const targets[] = {low, high};
-        for (int i = 0; i < 2; ++i) {
-            if (ends[i].empty()) {
-                continue;
-            }
-            const Result<T> end = read_end(ends[i]);
-            if (!end.ok()) {
-                return report(node.source(), bad + end.status().message());
-            }
-            *targets[i] = end.value();
-        }
-        if (*low > *high) {
-            report(node.source(), bad + "the first end is above the second; accepted: " + accepted);
-        }
     }
 
     void read_match(const toml::table& table, Match* match) {
@@ -411,22 +255,6 @@ class Parser {
         }
     }
 
-    void read_size(const toml::node& node, std::string_view key, uint64_t* out) {
-        if (node.is_integer() && node.as_integer()->get() >= 0) {
-            *out = static_cast<uint64_t>(node.as_integer()->get());
-        } else if (node.is_string()) {
-            const Result<uint64_t> value = parse_bytes(node.as_string()->get());
-            if (value.ok()) {
-                *out = value.value();
-            } else {
-                report(node.source(),
-                       "bad value of " + quoted(key) + ": " + value.status().message());
-            }
-        } else {
-            wrong_type(node, key, "a number of bytes, 0 or more, or a string like \"64KiB\"");
-        }
-    }
-
     // What cannot work together, as far as the rule says it in so many words.
     void check_combination(const toml::table& table, Rule* rule) {
         Action& action = rule->action;
@@ -486,9 +314,6 @@ class Parser {
         }
     }
 
-    std::string name_;
-    std::string context_;  // which rule or table is being read
-    std::vector<std::string> findings_;
     Action defaults_;
     Policy policy_;
 };

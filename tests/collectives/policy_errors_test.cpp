@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <random>
 
 #include "collectives/policy.h"
 
@@ -215,6 +216,53 @@ TEST(PolicyErrors, a_file_is_named_as_it_was_given) {
     ::unlink(path.c_str());
     ASSERT_FALSE(policy.ok());
     EXPECT_EQ(policy.status().message(), path + ":1:11: unknown version 3; accepted: 1");
+}
+
+// Bytes changed, dropped, doubled or inserted anywhere: a policy or one line that says where.
+TEST(PolicyErrors, damaged_files_give_a_policy_or_a_place) {
+    const std::string whole =
+        "version = 1\n[defaults]\nmin_bytes = \"64KiB\"\n[[rule]]\nname = \"a\"\nmatch = { op = "
+        "[\"allreduce\", \"reduce\"], dtype = \"f32\", bytes = \"1MiB..2MiB\", ranks = \"2..16\", "
+        "scope "
+        "= \"inter_node\" }\ncodec = \"int4:block=64\"\nerror_feedback = \"ef14\"\nstart_step = "
+        "10\n"
+        "[[rule]]\nname = \"b\"\nalgorithm = \"native\"\n";
+    ASSERT_TRUE(parse_policy(whole, "p.toml").ok());
+    const uint64_t seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    int refused = 0;
+    for (int round = 0; round < 3000; ++round) {
+        std::string text = whole;
+        for (uint64_t edits = 1 + random() % 3; edits > 0; --edits) {
+            const size_t at = random() % text.size();
+            const char byte = random() % 2 == 0 ? "\"'[]{}=.,\n0-#e"[random() % 14]
+                                                : static_cast<char>(random() % 256);
+            switch (random() % 4) {
+                case 0:
+                    text[at] = byte;
+                    break;
+                case 1:
+                    text.erase(at, 1 + random() % 8);
+                    break;
+                case 2:
+                    text.insert(at, text.substr(at, random() % 40));
+                    break;
+                case 3:
+                    text.insert(at, 1, byte);
+                    break;
+            }
+            text += text.empty() ? "x" : "";
+        }
+        const auto policy = parse_policy(text, "p.toml");
+        if (!policy.ok()) {
+            ++refused;
+            const std::string message = policy.status().message();
+            ASSERT_EQ(message.rfind("p.toml:", 0), 0u) << message << "\n" << text;
+            ASSERT_EQ(message.find('\n'), std::string::npos) << message << "\n" << text;
+        }
+    }
+    EXPECT_GT(refused, 1000);
 }
 
 }  // namespace

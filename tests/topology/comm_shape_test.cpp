@@ -48,6 +48,7 @@ TEST(CommShape, uneven_nodes) {
     EXPECT_EQ(shape.value().min_ranks_per_node, 1);
     EXPECT_EQ(shape.value().max_ranks_per_node, 3);
     EXPECT_FALSE(shape.value().even());
+    EXPECT_EQ(shape.value().scope, Scope::kInterNode) << "two nodes are enough";
 }
 
 // Nothing but who shares a host may enter: device and launcher rank differ between restarts.
