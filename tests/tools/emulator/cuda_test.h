@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -19,21 +20,26 @@ extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
 
 namespace slimwire::testing {
 
-// Holds the streams it is put on until it is opened.
+// Holds the streams it is put on until it is opened. A held stream may outlive the gate's scope.
 class Gate {
   public:
     ~Gate() { open(); }
     void hold(cudaStream_t stream) {
-        ASSERT_EQ(cudaLaunchHostFunc(stream, wait, this), cudaSuccess);
+        ASSERT_EQ(cudaLaunchHostFunc(stream, wait, new std::shared_ptr<std::atomic<int>>(open_)),
+                  cudaSuccess);
     }
     void open() {
-        open_.store(1);
-        open_.notify_all();
+        open_->store(1);
+        open_->notify_all();
     }
 
   private:
-    static void wait(void* self) { static_cast<Gate*>(self)->open_.wait(0); }
-    std::atomic<int> open_{0};
+    static void wait(void* shared) {
+        const std::unique_ptr<std::shared_ptr<std::atomic<int>>> open(
+            static_cast<std::shared_ptr<std::atomic<int>>*>(shared));
+        (*open)->wait(0);
+    }
+    std::shared_ptr<std::atomic<int>> open_ = std::make_shared<std::atomic<int>>(0);
 };
 
 // Appends `value` to `log` when the stream gets there. One log is used by ordered streams only, or

@@ -176,6 +176,18 @@ TEST(LegacyStream, synchronising_it_waits_for_blocking_streams) {
     CUDA_OK(cudaStreamDestroy(blocking));
 }
 
+TEST(LegacyStream, pending_work_does_not_make_idle_streams_busy) {
+    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    Gate gate;
+    gate.hold(nullptr);
+    EXPECT_EQ(cudaStreamQuery(blocking), cudaSuccess);
+    CUDA_OK(cudaStreamSynchronize(blocking));  // has nothing to wait for
+    EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+    gate.open();
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaStreamDestroy(blocking));
+}
+
 TEST(LegacyStream, is_one_for_each_device) {
     CUDA_OK(cudaSetDevice(0));
     Gate gate;

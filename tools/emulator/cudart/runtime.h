@@ -95,6 +95,18 @@ class Runtime {
     std::vector<std::unique_ptr<Device>> devices_;
 };
 
+// Runs `allocate` again after cached blocks of the device went back, if it found no room.
+template <class Allocate>
+void* with_trimmed_pool(Device& device, Allocate allocate) {
+    try {
+        return allocate();
+    } catch (const std::bad_alloc&) {
+        device.default_pool()->trim(0);
+        device.current_pool()->trim(0);
+        return allocate();
+    }
+}
+
 // The calling thread's device and last error.
 int current_device();
 void set_current_device(int ordinal);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <thread>
@@ -61,9 +62,10 @@ void Stream::wait(uint64_t ticket) {
         return;
     }
     std::unique_lock lock(mutex_);
-    ++waiters_;
-    done_.wait(lock, [&] { return reached(ticket); });
-    --waiters_;
+    while (!reached(ticket)) {
+        wake_at_ = std::min(wake_at_, ticket);
+        done_.wait(lock);
+    }
 }
 
 void Stream::start_worker() {
@@ -110,8 +112,10 @@ void Stream::work() {
             run(entry);
         }  // whatever the operation owned is gone before anybody sees it as completed
         lock.lock();
-        completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-        if (waiters_ > 0) {
+        const uint64_t completed = completed_.load(std::memory_order_relaxed) + 1;
+        completed_.store(completed, std::memory_order_release);
+        if (completed >= wake_at_) {
+            wake_at_ = UINT64_MAX;  // whoever waits for more asks again
             done_.notify_all();
         }
     }

@@ -96,7 +96,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::deque<Entry> queue_;
     std::atomic<uint64_t> enqueued_{0};
     std::atomic<uint64_t> completed_{0};
-    int waiters_ = 0;
+    uint64_t wake_at_ = UINT64_MAX;  // the lowest ticket that wait() wants to hear of
     bool worker_started_ = false;
     bool worker_idle_ = false;
     bool retired_ = false;

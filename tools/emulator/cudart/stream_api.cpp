@@ -28,6 +28,13 @@ bool special(cudaStream_t stream) {
     return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
+// What a query or synchronisation of a stream covers beyond its own work: the legacy stream stands
+// for the blocking streams, too.
+std::vector<Dependency> joined(const Stream& stream) {
+    return stream.kind() == Stream::Kind::kLegacy ? stream.device().implicit_dependencies(stream)
+                                                  : std::vector<Dependency>{};
+}
+
 cudaError_t create_event(cudaEvent_t* event, unsigned int flags) {
     return device_call([&](Runtime& runtime) {
         constexpr unsigned int kKnown =
@@ -108,7 +115,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return stream_call(stream, [](Runtime&, Stream& target) {
-        if (!target.idle() || !target.device().implicit_dependencies(target).empty()) {
+        if (!target.idle() || !joined(target).empty()) {
             return cudaErrorNotReady;
         }
         return target.device().sticky();
@@ -120,8 +127,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
-        // Waiting for the legacy stream includes the blocking streams, and the other way round.
-        for (const Dependency& dependency : target.device().implicit_dependencies(target)) {
+        for (const Dependency& dependency : joined(target)) {
             dependency.stream->wait(dependency.ticket);
         }
         target.wait(target.last_ticket());
