@@ -41,7 +41,8 @@ class WireBytes(unittest.TestCase):
     def test_are_averaged_over_ranks_and_steps(self):
         statistics = key(redop="sum", dtype="f64", codec="native", wire_bytes=10**9)
         broadcast = key(op="broadcast", redop="none", codec="native", wire_bytes=10**9)
-        self.write(4, {"v": 1, "record": "process"}, key(), statistics, broadcast)
+        unused = key(codec="native", reason="under stream capture", calls=0, wire_bytes=0, native_wire_bytes=0)
+        self.write(4, {"v": 1, "record": "process"}, key(), statistics, broadcast, unused)
         training = runs.read_wire(INT4, trainer_record(), self.folder, 4)
         self.assertEqual(training.wire_bytes, 750)
         self.assertEqual(training.dense_bytes, 6000)

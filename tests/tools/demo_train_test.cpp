@@ -2,6 +2,7 @@
 // the parameters are kept or on the run, and it ends with an error when a rank dies.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -162,9 +163,12 @@ TEST_F(DemoTrain, KilledRankEndsTheOthersWithAnNcclError) {
 }
 
 TEST_F(DemoTrain, BadInputIsOneLine) {
-    Job missing = job(1, {"--data", "/nowhere"});
-    missing.command.erase(missing.command.begin() + 1, missing.command.begin() + 3);
-    Ended ended = slimwire::test::run_ranks(missing).front();
+    const auto with = [&](const std::string& option, const std::string& value) {
+        Job changed = job(1, {});
+        *(std::find(changed.command.begin(), changed.command.end(), option) + 1) = value;
+        return changed;
+    };
+    Ended ended = slimwire::test::run_ranks(with("--data", "/nowhere")).front();
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_NE(ended.err.find("/nowhere/train-images-idx3-ubyte.gz: No such file"),
               std::string::npos);
@@ -172,7 +176,7 @@ TEST_F(DemoTrain, BadInputIsOneLine) {
 
     EXPECT_EQ(slimwire::test::run_ranks(job(1, {"--codec", "int4"})).front().exit_code, 2);
 
-    ended = slimwire::test::run_ranks(job(1, {"--batch", "2000"})).front();
+    ended = slimwire::test::run_ranks(with("--batch", "2000")).front();
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_NE(ended.err.find("more than the 1000 samples"), std::string::npos) << ended.err;
 

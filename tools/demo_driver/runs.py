@@ -232,7 +232,9 @@ def read_wire(configuration, record, folder, ranks):
         for line in path.read_text(encoding="utf-8").splitlines():
             key = json.loads(line)
             # The gradients' calls; the trainer's others (statistics, first parameters) are not averages.
-            if key.get("record") != "key" or key.get("op") != "allreduce" or key.get("redop") != "avg":
+            if key.get("record") != "key" or key["op"] != "allreduce" or key["redop"] != "avg":
+                continue
+            if key["calls"] == 0:  # prepared and never needed: the native twin, for stream capture
                 continue
             if key["codec"] == "native":
                 raise RunFailed(f"{configuration.name}: an all-reduce of {key['count']} elements went native: "
