@@ -1,0 +1,80 @@
+// What the conformance program does next: batches of calls, drawn from a seed. Every rank draws the
+// same sequence, so nothing here may depend on the rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/e2e/conformance/elements.h"
+
+namespace conformance {
+
+enum class Kind : int {
+    kAllReduce,
+    kReduceScatter,
+    kReduce,
+    kAllGather,
+    kBroadcast,
+    kBcast,
+    kAllToAll,
+    kSendRecv,  // each rank sends to rank + shift, receives from rank - shift; a group of its own
+};
+enum class Operator : int { kSum, kProd, kMax, kMin, kAvg, kPreMulHost, kPreMulDevice };
+enum class Communicator : int { kWorld, kSplit };
+enum class StreamChoice : int { kNull, kBlocking, kNonBlocking, kOther, kPerThread };
+inline constexpr int kStreamChoices = 5;
+// How the calls of a batch are issued.
+enum class Grouping : int { kOneByOne, kGroup, kNestedGroups };
+
+struct Call {
+    Kind kind = Kind::kAllReduce;
+    ncclDataType_t type = ncclFloat32;
+    Operator op = Operator::kSum;
+    Communicator communicator = Communicator::kWorld;
+    StreamChoice stream = StreamChoice::kNull;
+    Shape shape = Shape::kSpread;
+    size_t count = 0;  // NCCL's argument
+    bool in_place = false;
+    int root = 0;          // root, or shift; modulo the communicator's ranks
+    int misalignment = 0;  // elements
+    size_t scalar = 0;     // pre-multiplied sums: element of the table of kFactors
+    uint64_t data = 0;     // seed of the ranks' offsets into the table
+    // All-reduce of floats: one element of one rank is NaN or infinite.
+    bool special = false, infinity = false;
+    int special_rank = 0;
+    size_t special_index = 0;
+
+    [[nodiscard]] bool reduces() const {
+        return kind == Kind::kAllReduce || kind == Kind::kReduceScatter || kind == Kind::kReduce;
+    }
+    [[nodiscard]] bool per_rank_buffers() const {  // a buffer of count x ranks on one side
+        return kind == Kind::kReduceScatter || kind == Kind::kAllGather || kind == Kind::kAllToAll;
+    }
+    [[nodiscard]] size_t input_elems(int ranks) const {
+        return kind == Kind::kReduceScatter || kind == Kind::kAllToAll
+                   ? count * static_cast<size_t>(ranks)
+                   : count;
+    }
+    [[nodiscard]] size_t output_elems(int ranks) const {
+        return kind == Kind::kAllGather || kind == Kind::kAllToAll
+                   ? count * static_cast<size_t>(ranks)
+                   : count;
+    }
+    [[nodiscard]] std::string text() const;
+};
+
+struct Batch {
+    Grouping grouping = Grouping::kOneByOne;
+    std::vector<Call> calls;
+    bool repeat = false;  // once more with another grouping; the bits must be the same
+};
+
+struct Weights {
+    size_t max_count = 1000000;
+    // Share of calls, in percent, that are all-reduces a codec may take.
+    int all_reduce_percent = 40;
+};
+
+Batch draw_batch(Chance& chance, const Weights& weights, int world_ranks);
+
+}  // namespace conformance

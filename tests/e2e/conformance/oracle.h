@@ -1,0 +1,67 @@
+// What a call must give: float64 (integers: 64-bit) arithmetic over the ranks' inputs, which every
+// rank can compute for all others, and how far a result may lie from it.
+//
+// Native floats. A sum of n elements takes n - 1 roundings in some order; avg and a pre-multiplied
+// sum round the factor and each product once more: |error| <= (n + 3) u sum|s x|, plus n
+// subnormals. The float64 sum itself adds n 2^-53. A product: (n + 1) u |product|.
+//
+// Compressed all-reduce with a block codec of relative error e (of the block's largest magnitude).
+// Blocks lie at multiples of the block size in the message, because chunks begin at multiples of
+// it. With M_r the largest |s x| of rank r in the block and M = sum of M_r: each rank's code is off
+// by at most e M_r, so the sum of the decoded ones is off by e M and no larger than (1 + e) M;
+// encoding the sum adds e (1 + e) M. Sums in fp32 add (n + 2) 2^-23 (1 + e)^2 M and the last
+// rounding to the type u (1 + e)^2 M. With avg the factor 1 / n stands before everything. A cast is
+// a block of one element.
+#pragma once
+
+#include <string>
+
+#include "tests/e2e/conformance/draw.h"
+
+namespace conformance {
+
+// What the program is told of the codec that may stand below NCCL; the default is none.
+struct Codec {
+    bool any = false;
+    bool float32_only = false;
+    double error = 0;      // e above
+    size_t block = 1;      // elements
+    size_t min_bytes = 0;  // smaller messages must be exact
+};
+
+// Where rank `rank`'s input of a call begins in the call's table.
+size_t table_offset(const Call& call, int rank);
+
+class Oracle {
+  public:
+    // `ranks` and `rank` are those of the call's communicator.
+    Oracle(const Call& call, const Codec& codec, int ranks, int rank);
+
+    // Fills `elems` elements: the input of `rank`.
+    void write_input(char* input) const;
+    // Value of the scalar of a pre-multiplied sum, as element of the call's type.
+    [[nodiscard]] const char* scalar() const;
+    // Compares `output`, all elements of this rank's result, or of an all-reduce (whose copies are
+    // compared with each other elsewhere) this rank's share. Empty when right.
+    [[nodiscard]] std::string check(const char* output) const;
+
+  private:
+    [[nodiscard]] std::string check_copy(const char* output,
+                                         int source,
+                                         size_t source_begin,
+                                         size_t output_begin) const;
+    [[nodiscard]] std::string check_integers(const char* output, size_t base) const;
+    [[nodiscard]] std::string check_floats(const char* output,
+                                           size_t base,
+                                           size_t begin,
+                                           size_t end) const;
+    [[nodiscard]] bool compressible() const;
+
+    const Call& call_;
+    const Codec& codec_;
+    const TypeFacts& facts_;
+    const Table& table_;
+    int ranks_, rank_;
+};
+
+}  // namespace conformance
