@@ -18,21 +18,21 @@ enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 // One member per variable of collectives/variables.def, converted and checked.
 // Absent and empty variables have the default of the table.
 struct Settings {
-    Mode mode = Mode::kOn;              // SLIMWIRE_MODE
-    std::string policy_path;            // SLIMWIRE_POLICY
-    std::string codec;                  // SLIMWIRE_CODEC
-    std::string error_feedback;         // SLIMWIRE_EF
-    uint64_t min_bytes = 0;             // SLIMWIRE_MIN_BYTES
-    std::string rule_off;               // SLIMWIRE_RULE_OFF, comma separated
-    std::string report_pattern;         // SLIMWIRE_REPORT
+    Mode mode = Mode::kOn;                 // SLIMWIRE_MODE
+    std::string policy_path;               // SLIMWIRE_POLICY
+    std::string codec;                     // SLIMWIRE_CODEC
+    std::string error_feedback;            // SLIMWIRE_EF
+    uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES
+    std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
+    std::string report_pattern;            // SLIMWIRE_REPORT
     LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG
-    std::string log_file;               // SLIMWIRE_LOG_FILE pattern; empty: stderr
-    std::string nccl_library;           // SLIMWIRE_NCCL_LIBRARY
-    uint64_t agree_timeout_us = 0;      // SLIMWIRE_AGREE_TIMEOUT
-    std::string socket_ifname;          // SLIMWIRE_SOCKET_IFNAME
-    uint64_t slice_bytes = 0;           // SLIMWIRE_SLICE_BYTES, plan-affecting
-    uint64_t max_memory_bytes = 0;      // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
-    bool summary = true;                // SLIMWIRE_SUMMARY
+    std::string log_file;                  // SLIMWIRE_LOG_FILE pattern; empty: stderr
+    std::string nccl_library;              // SLIMWIRE_NCCL_LIBRARY
+    uint64_t agree_timeout_us = 0;         // SLIMWIRE_AGREE_TIMEOUT
+    std::string socket_ifname;             // SLIMWIRE_SOCKET_IFNAME
+    uint64_t slice_bytes = 0;              // SLIMWIRE_SLICE_BYTES, plan-affecting
+    uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
+    bool summary = true;                   // SLIMWIRE_SUMMARY
 };
 
 struct Config {
@@ -48,10 +48,10 @@ struct SettingOrigin {
     std::string variable, value, source;  // source: "environment" or "default"
 };
 
-// Reads the environment through `getenv_function` (so tests pass their own). An unknown variable that
-// begins with SLIMWIRE_ and is not known to any of our programs is an error that names the nearest.
-// Such variables are looked for in `environment`, a null-terminated array of "NAME=value" as environ
-// has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read.
+// Reads the environment through `getenv_function` (so tests pass their own). An unknown variable
+// that begins with SLIMWIRE_ and is not known to any of our programs is an error that names the
+// nearest. Such variables are looked for in `environment`, a null-terminated array of "NAME=value"
+// as environ has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read.
 using GetenvFunction = const char* (*)(const char*);
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);

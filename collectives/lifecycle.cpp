@@ -433,8 +433,7 @@ void decline(Runtime& runtime, const Creation& creation) noexcept {
         hello.rank = creation.rank;
         hello.native_reason = why_not_here(runtime, creation);
         AgreementClient client;
-        if (Status sent =
-                client.send(address, hello, runtime.config.settings.agree_timeout_us);
+        if (Status sent = client.send(address, hello, runtime.config.settings.agree_timeout_us);
             !sent.ok()) {
             log_line(LogLevel::kWarn, sent.message());
         }

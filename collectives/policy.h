@@ -1,6 +1,6 @@
-// A policy: ordered rules that say which calls are compressed and how. Parsed once per process from a
-// TOML file or from the one-codec variables (config.h); immutable afterwards, so every thread reads it
-// without a lock. Grammar and examples: collectives/README.md and tools/policies.
+// A policy: ordered rules that say which calls are compressed and how. Parsed once per process from
+// a TOML file or from the one-codec variables (config.h); immutable afterwards, so every thread
+// reads it without a lock. Grammar and examples: collectives/README.md and tools/policies.
 #pragma once
 
 #include <array>
@@ -42,7 +42,8 @@ struct Match {
     uint32_t ops = kAllOps;        // bit per Op
     uint32_t dtypes = kAllDTypes;  // bit per DType
     uint32_t redops = kAllRedOps;  // bit per RedOp
-    // Of the call's buffer: count * element size * (ranks for gather-like ops); both ends inclusive.
+    // Of the call's buffer: count * element size * (ranks for gather-like ops); both ends
+    // inclusive.
     uint64_t min_bytes = 0;
     uint64_t max_bytes = ~0ull;
     int min_ranks = 0;  // both ends inclusive

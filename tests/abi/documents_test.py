@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Keeps the generated parts of documents current.
+
+usage: documents_test.py [--write] nccl NCCL_API_DEF NCCL_H DOCUMENT
+       documents_test.py [--write] output PROGRAM NAME DOCUMENT
+The first makes the table of NCCL functions; the second takes what PROGRAM prints. Either stands in the
+document between `<!-- generated: NAME -->` and `<!-- end: NAME -->` (NAME is nccl for the first).
+With --write the document is brought up to date.
+"""
+import re
+import subprocess
+import sys
+
+from libraries_test import declared
+
+HANDLING = {
+    "compress": "may be replaced by a compressed exchange",
+    "count": "native, counted with the reason",
+    "track": "forwarded; slimwire follows what it makes, ends or asks",
+}
+
+
+def nccl_table(definition, header):
+    with open(definition, encoding="utf-8") as file:
+        handled = dict(re.findall(r"^SLIMWIRE_NCCL\((\w+), (\w+)\)", file.read(), re.M))
+    names = [name.removeprefix("nccl") for name in declared(header)]
+    absent = set(handled) - set(names)
+    if absent or set(handled.values()) - set(HANDLING) or len(names) < 40:
+        raise SystemExit(f"cannot make the table: {absent}, {set(handled.values())}, {len(names)}")
+    lines = ["| function | handling |", "|---|---|"]
+    lines += [f"| `nccl{name}` | {HANDLING[kind]} |" for name, kind in handled.items()]
+    lines += [f"| `nccl{name}` | not exported: reaches the real NCCL by itself |"
+              for name in names if name not in handled]
+    return "\n".join(lines)
+
+
+def main():
+    arguments = sys.argv[1:]
+    write = arguments[0] == "--write"
+    mode, *rest = arguments[1:] if write else arguments
+    if mode == "nccl":
+        definition, header, document = rest
+        name, wanted = "nccl", nccl_table(definition, header)
+    else:
+        program, name, document = rest
+        wanted = subprocess.run([program], check=True, capture_output=True, text=True).stdout.strip()
+    with open(document, encoding="utf-8") as file:
+        text = file.read()
+    begin, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+    match = re.search(re.escape(begin) + r"\n(.*?)\n?" + re.escape(end), text, re.S)
+    if not match:
+        print(f"{document} has no place '{begin}' ... '{end}'")
+        return 1
+    if match.group(1).strip() == wanted:
+        print(f"{document}: '{name}' is current, {len(wanted.splitlines())} lines")
+        return 0
+    if write:
+        with open(document, "w", encoding="utf-8") as file:
+            file.write(text[:match.start()] + f"{begin}\n{wanted}\n{end}" + text[match.end():])
+        print(f"{document}: '{name}' written")
+        return 0
+    print(f"{document}: '{name}' is not current; run {sys.argv[0]} --write {' '.join(arguments)}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Checks which room includes which (the arrows of the house), and that every header compiles alone.
+
+usage: includes_test.py arrows SOURCE_ROOT
+       includes_test.py alone SOURCE_ROOT BUILD_ROOT COMPILER...
+The flags for the second come from compile_commands.json, so a header sees what its room's sources see.
+"""
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+ROOMS = ("plugin", "collectives", "codecs", "topology", "tools", "tests")
+# Folder -> what its files may include. The longest matching folder decides.
+ALLOWED = {
+    "codecs/base": ("codecs/base",),
+    "codecs": ("codecs",),
+    "topology": ("topology", "codecs/base"),
+    "collectives": ("collectives", "codecs", "topology"),
+    "plugin": ("plugin", "collectives", "codecs", "topology"),
+    "tools": ("tools", "plugin", "collectives", "codecs", "topology"),
+    # Strangers to slimwire: the emulator knows the launch interface, the trainer nothing.
+    "tools/emulator": ("tools/emulator", "codecs/base"),
+    "tools/demo_train": ("tools/demo_train",),
+    "tests": ROOMS,
+}
+# Made by a build file, found through an include folder.
+GENERATED = {"codec_list.h": "codecs"}
+SOURCE = re.compile(r"\.(h|cpp|cu|cuh|def|inc)$")
+
+
+def under(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def sources(root):
+    for room in ROOMS:
+        for folder, folders, names in os.walk(os.path.join(root, room)):
+            folders[:] = [name for name in folders if not name.startswith((".", "build"))]
+            for name in sorted(names):
+                if SOURCE.search(name):
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def included(root, path):
+    """Yields (line, file relative to the root or None when it does not exist, text) of quoted includes."""
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            if not match:
+                continue
+            text = match.group(1)
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), text))
+            if text in GENERATED:
+                yield number, GENERATED[text] + "/" + text, text
+            elif os.path.isfile(os.path.join(root, text)):
+                yield number, text, text
+            elif under(path, "tools/emulator/include") and os.path.isfile(os.path.join(root, beside)):
+                yield number, beside, text  # a stand-in for a system header
+            else:
+                yield number, None, text
+
+
+def arrow_errors(root):
+    """All includes against the arrows; also the number of includes looked at."""
+    errors, count = [], 0
+    for path in sources(root):
+        room = max((folder for folder in ALLOWED if under(path, folder)), key=len)
+        for number, target, text in included(root, path):
+            count += 1
+            if target is None:
+                errors.append(f'{path}:{number}: "{text}" is no file; name it from the repository root')
+            elif not any(under(target, folder) for folder in ALLOWED[room]):
+                errors.append(f'{path}:{number}: {room} must not include "{text}" '
+                              f"(allowed: {', '.join(ALLOWED[room])})")
+    return errors, count
+
+
+def arrows(root):
+    errors, count = arrow_errors(root)
+    print("\n".join(errors))
+    print(f"{count} includes looked at, {len(errors)} against the arrows")
+    return 1 if errors or count < 100 else 0
+
+
+def flags_by_folder(build):
+    """Include, define and language flags of one source in each folder."""
+    flags = {}
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        for entry in json.load(file):
+            if not entry["file"].endswith(".cpp"):
+                continue
+            source = os.path.normpath(os.path.join(entry["directory"], entry["file"]))
+            words = shlex.split(entry["command"])
+            kept = []
+            for word, following in zip(words, words[1:] + [""]):
+                if word == "-isystem":
+                    kept += [word, following]
+                elif re.match(r"-(I|D|std=|m|f(?!sanitize))|-isystem.", word):
+                    kept.append(word)
+            # The richest command of a folder: tests and tools use more libraries than others.
+            folder = os.path.dirname(source)
+            if len(kept) > len(flags.get(folder, [])):
+                flags[folder] = kept
+    return flags
+
+
+def own_first(root, path):
+    """Whether the header's own source includes it before anything else."""
+    source = os.path.join(root, path[:-2] + ".cpp")
+    if not os.path.isfile(source):
+        return False
+    with open(source, encoding="utf-8") as file:
+        first = re.search(r'^\s*#\s*include\s+([<"].*[>"])', file.read(), re.M)
+    return first is not None and first.group(1) == f'"{path}"'
+
+
+def included_by_one(root, path):
+    """Whether only sources of the header's own folder include it."""
+    users = {os.path.dirname(source) for source in sources(root)
+             for _, target, _ in included(root, source) if target == path}
+    return users == {os.path.dirname(path)}
+
+
+def compile_alone(compiler, build, flags, path):
+    command = compiler + flags + ["-fsyntax-only", "-w", "-x", "c++", "-include", path, "/dev/null"]
+    done = subprocess.run(command, cwd=build, capture_output=True, text=True)
+    return path, done.returncode, done.stderr
+
+
+def alone(root, build, compiler):
+    by_folder = flags_by_folder(build)
+    jobs, skipped, parts = [], [], []
+    for path in sources(root):
+        if not path.endswith(".h"):
+            continue
+        folder = os.path.dirname(os.path.join(root, path))
+        while folder not in by_folder and len(folder) > len(root):
+            folder = os.path.dirname(folder)
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            text = file.read()
+        if re.search(r"__global__|__device__", text):
+            skipped.append(path)  # for nvcc, and for the host tests that supply these words
+            continue
+        if not re.search(r"^#pragma once|^#ifndef \w+_H_?\b", text, re.M):
+            parts.append(path)  # a part of one source; its head must say so
+            continue
+        if own_first(root, path):
+            continue  # the build has compiled it at the top of its own source
+        flags = by_folder.get(folder, ["-std=c++20", "-I" + root,
+                                       "-I" + os.path.join(root, "tools/emulator/include")])
+        jobs.append((os.path.join(root, path), flags))
+    failed = 0
+    for path in parts:
+        if not included_by_one(root, path):
+            failed += 1
+            print(f"{path} has no #pragma once and is not the part of one folder's source")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path, code, text in pool.map(lambda job: compile_alone(compiler, build, job[1], job[0]), jobs):
+            if code != 0:
+                failed += 1
+                print(f"{os.path.relpath(path, root)} does not compile alone:\n{text}")
+    print(f"{len(jobs)} headers compiled alone, {failed} failed; not compiled: {len(skipped)} for nvcc, "
+          f"{len(parts)} parts of a source")
+    return 1 if failed or len(jobs) < 20 else 0
+
+
+def main():
+    mode, root = sys.argv[1], os.path.realpath(sys.argv[2])
+    if mode == "arrows":
+        return arrows(root)
+    return alone(root, os.path.realpath(sys.argv[3]), sys.argv[4:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Looks at what is shipped: exported names, needed libraries, and what our own objects refer to.
+
+usage: libraries_test.py exports NCCL_API_DEF LIBRARY...
+       libraries_test.py needed NAMES LIBRARY     NAMES, RUNPATH and SONAME as "key=value" words
+       libraries_test.py objects ARCHIVE...
+       libraries_test.py cudart SYMBOL_LIST [LIBRARY]   the emulator's; skips (77) without a library
+       libraries_test.py nccl NCCL_H [LIBRARY]
+Our own objects are looked at in the archives, before libstdc++ is linked in: a library that is
+preloaded into strangers' processes must not print, end the process or run code when it is loaded.
+"""
+import re
+import subprocess
+import sys
+
+ALWAYS_ALLOWED = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
+                  "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+# std::terminate is what a noexcept function refers to; it is not called by name.
+FORBIDDEN = re.compile(
+    r"^(abort|exit|_exit|_Exit|quick_exit|__assert_fail|perror|puts|putchar|"
+    r"v?f?printf|__v?f?printf_chk|fputs|fputc|fwrite|stderr|stdout|"
+    r"std::(cout|cerr|clog)|std::ios_base::Init::.*)(@.*)?$")
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def public_names(definition):
+    with open(definition, encoding="utf-8") as file:
+        return {"nccl" + name for name in re.findall(r"^SLIMWIRE_NCCL\((\w+),", file.read(), re.M)}
+
+
+def exports(definition, libraries):
+    wanted = public_names(definition)
+    failed = len(wanted) < 20
+    for library in libraries:
+        found = {line.split()[-1].split("@")[0]
+                 for line in run("nm", "-D", "--defined-only", library).splitlines()}
+        for text, names in (("lacks", wanted - found), ("also exports", found - wanted)):
+            if names:
+                failed = True
+                print(f"{library} {text} {', '.join(sorted(names))}")
+        print(f"{library}: {len(found)} names exported")
+    return int(failed)
+
+
+def needed(words, library):
+    wanted = dict(word.split("=", 1) for word in words)
+    text = run("readelf", "-dW", library)
+    found = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
+    runpath = "".join(re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", text))
+    soname = "".join(re.findall(r"\(SONAME\).*\[(.*)\]", text))
+    extra = {name for name in wanted.get("NEEDED", "").split(",") if name}
+    problems = []
+    if not extra <= found:
+        problems.append(f"does not need {extra - found}")
+    if found - extra - ALWAYS_ALLOWED:
+        problems.append(f"needs {', '.join(sorted(found - extra - ALWAYS_ALLOWED))}")
+    if runpath != wanted.get("RUNPATH", ""):
+        problems.append(f"has run path '{runpath}', not '{wanted.get('RUNPATH', '')}'")
+    if soname != wanted["SONAME"]:
+        problems.append(f"is called '{soname}', not '{wanted['SONAME']}'")
+    if "TEXTREL" in text:
+        problems.append("has text relocations")
+    for problem in problems:
+        print(f"{library} {problem}")
+    print(f"{library}: {', '.join(sorted(found))}")
+    return int(bool(problems))
+
+
+def object_problems(archive):
+    """What the objects of one archive must not have; and how many objects and symbols were seen."""
+    problems, member, objects, symbols = [], "?", 0, 0
+    for line in run("nm", "-C", "--undefined-only", archive).splitlines():
+        if line.endswith(":"):
+            member = line[:-1].split("/")[-1]
+            objects += 1
+        elif line.strip():
+            symbols += 1
+            name = line.split(maxsplit=1)[1]
+            if FORBIDDEN.match(name):
+                problems.append(f"{member} refers to {name}")
+    for line in run("readelf", "-SW", archive).splitlines():
+        if line.startswith("File: "):
+            member = line.split("/")[-1].rstrip(")")
+        section = re.search(r"\]\s+(\.(?:init_array|ctors|preinit_array)[.\d]*)\s+\S+\s+\S+\s+\S+\s+(\w+)", line)
+        if section and int(section.group(2), 16) != 0:
+            problems.append(f"{member} has a static constructor ({section.group(1)})")
+    return problems, objects, symbols
+
+
+def objects(archives):
+    failed = False
+    for archive in archives:
+        problems, count, symbols = object_problems(archive)
+        for problem in problems:
+            print(f"{archive}: {problem}")
+        print(f"{archive}: {count} objects, {symbols} references, {len(problems)} problems")
+        failed |= bool(problems) or count == 0
+    return int(failed)
+
+
+def cudart(symbol_list, library):
+    """Every name of the list, under the version node of the real library."""
+    with open(symbol_list, encoding="utf-8") as file:
+        wanted = set(re.findall(r"^\w+$", file.read(), re.M))
+    found = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
+    missing = sorted(name for name in wanted if f"{name}@@libcudart.so.13" not in found)
+    for name in missing:
+        print(f"{library} lacks {name}@@libcudart.so.13")
+    print(f"{library}: {len(wanted)} names wanted, {len(missing)} missing")
+    return int(bool(missing) or len(wanted) < 90)
+
+
+def declared(header):
+    """Names of the functions that our nccl.h declares: through its macro, which adds the p twin."""
+    with open(header, encoding="utf-8") as file:
+        text = file.read()
+    return list(dict.fromkeys(re.findall(r"^SLIMWIRE_NCCL_FUNCTION\([^,]+,\s*(nccl\w+),", text, re.M)))
+
+
+def nccl(header, library):
+    """Every function of the header, and its twin pncclX at the same address; programs may interpose
+    the first, so it is weak."""
+    wanted = declared(header)
+    found = {}
+    for line in run("nm", "-D", "--defined-only", library).splitlines():
+        address, kind, name = line.split()
+        found[name.split("@")[0]] = (address, kind)
+    problems = []
+    for name in wanted:
+        plain, twin = found.get(name), found.get("p" + name)
+        if plain is None or twin is None:
+            problems.append(f"lacks {name if plain is None else 'p' + name}")
+        elif plain[0] != twin[0] or plain[1] != "W":
+            problems.append(f"{name} is no weak alias of p{name}")
+    for problem in problems:
+        print(f"{library}: {problem}")
+    print(f"{library}: {len(wanted)} functions wanted, {len(problems)} problems")
+    return int(bool(problems) or len(wanted) < 40)
+
+
+def main():
+    mode, arguments = sys.argv[1], sys.argv[2:]
+    if mode == "exports":
+        return exports(arguments[0], arguments[1:])
+    if mode == "needed":
+        return needed(arguments[:-1], arguments[-1])
+    if mode == "objects":
+        return objects(arguments)
+    if len(arguments) < 2:
+        print(f"skipped: this build has no emulator ({mode})")
+        return 77
+    return {"cudart": cudart, "nccl": nccl}[mode](*arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
