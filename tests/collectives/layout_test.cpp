@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "collectives/two_shot.h"
+
 namespace slimwire {
 namespace {
 
@@ -89,6 +91,27 @@ TEST(Layout, GoldenNumbers) {
         make_layout({{0, 1000000, codec("int4:block=64")}}, DType::kFloat32, 4, 1 << 20);
     EXPECT_EQ(sliced.slices.size(), 4u);
     EXPECT_EQ(sliced.slices[0].pieces[0].count, 250112);  // ceil(1e6 / 4) rounded up to 4 * 64
+}
+
+// The worked example of collectives/FORMAT.md, both columns.
+TEST(Layout, WorkedExampleOfTheFormat) {
+    const std::vector<Segment> segments = {{0, 1000, codec("int4:block=64")}};
+    const Layout whole = make_layout(segments, DType::kFloat32, 4, 0);
+    ASSERT_EQ(whole.slices.size(), 1u);
+    EXPECT_EQ(whole.slices[0].pieces[0].chunk_elems, 256);
+    EXPECT_EQ(whole.slices[0].pieces[0].chunk_count(3), 232);
+    EXPECT_EQ(whole.slices[0].slot_bytes, 144);
+    EXPECT_EQ(two_shot_wire_bytes(whole, 4), 864u);
+
+    const Layout cut = make_layout(segments, DType::kFloat32, 4, 2000);
+    ASSERT_EQ(cut.slices.size(), 2u);
+    EXPECT_EQ(cut.slices[0].pieces[0].count, 512);
+    EXPECT_EQ(cut.slices[1].pieces[0].offset_elems, 512u);
+    EXPECT_EQ(cut.slices[1].pieces[0].count, 488);
+    EXPECT_EQ(cut.slices[1].pieces[0].chunk_elems, 128);
+    EXPECT_EQ(cut.slices[1].pieces[0].chunk_count(3), 104);
+    EXPECT_EQ(cut.slices[0].slot_bytes, 80);
+    EXPECT_EQ(two_shot_wire_bytes(cut, 4), 960u);
 }
 
 }  // namespace
