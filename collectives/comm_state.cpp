@@ -16,9 +16,13 @@ DeviceScope::DeviceScope(const DeviceApi& api, int device) noexcept : api_(api) 
     if (api_.get_device(&former_) == cudaSuccess && former_ != device) {
         changed_ = api_.set_device(device) == cudaSuccess;
     }
+    relaxed_ = api_.exchange_capture_mode(&capture_mode_) == cudaSuccess;
 }
 
 DeviceScope::~DeviceScope() {
+    if (relaxed_) {
+        (void)api_.exchange_capture_mode(&capture_mode_);
+    }
     if (changed_) {
         (void)api_.set_device(former_);
     }
@@ -65,9 +69,9 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
     return {};
 }
 
-void release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
+bool release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
     if (state->exchange_stream == nullptr) {
-        return;
+        return true;
     }
     const DeviceScope device(api, state->device);
     bool idle = !state->chained || api.event_query(state->chain) == cudaSuccess;
@@ -86,6 +90,7 @@ void release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
     (void)api.stream_destroy(state->work_stream);
     state->exchange_stream = nullptr;
     state->scratch = nullptr;
+    return idle;
 }
 
 CommState* CommRegistry::find(ncclComm_t comm) noexcept {
@@ -118,6 +123,11 @@ std::unique_ptr<CommState> CommRegistry::remove(ncclComm_t comm) {
     std::unique_ptr<CommState> state = std::move(found->second);
     states_.erase(found);
     return state;
+}
+
+void CommRegistry::bury(std::unique_ptr<CommState> state) {
+    std::lock_guard lock(mutex_);
+    buried_.push_back(std::move(state));
 }
 
 uint64_t CommRegistry::next_ordinal(uint64_t members_hash) {

@@ -49,12 +49,17 @@ struct CommState {
     cudaEvent_t chain = nullptr;         // end of the last compressed call
     cudaEvent_t fork = nullptr;
     cudaEvent_t timing[2] = {};
+    // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
+    // leaves the device objects alone while `users` enqueue.
+    std::atomic<bool> ended{false};
+    std::atomic<int> users{0};
     KeyStats* timing_key = nullptr;  // key whose call the timing events enclose; null when free
-    cudaStream_t chain_stream = nullptr;
     bool chained = false;
 };
 
-// Sets the current device of the thread and restores the former one at the end of the scope.
+// Sets the current device of the thread, and lets it allocate and query although another thread may
+// be capturing a graph, which that would invalidate otherwise. Restores both at the end of the
+// scope.
 class DeviceScope {
   public:
     DeviceScope(const DeviceApi& api, int device) noexcept;
@@ -66,6 +71,8 @@ class DeviceScope {
     const DeviceApi& api_;
     int former_ = -1;
     bool changed_ = false;
+    bool relaxed_ = false;
+    cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 // Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
@@ -73,7 +80,8 @@ class DeviceScope {
 Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes);
 // Frees them. `wait` first waits for the last compressed call; without it (abort) what may still be
 // in use is left to the driver.
-void release_device_objects(const DeviceApi& api, CommState* state, bool wait);
+// Returns whether nothing was in use.
+bool release_device_objects(const DeviceApi& api, CommState* state, bool wait);
 
 class CommRegistry {
   public:
@@ -83,6 +91,8 @@ class CommRegistry {
     CommState* add(std::unique_ptr<CommState> state);
     // Takes the state out; null when unknown.
     std::unique_ptr<CommState> remove(ncclComm_t comm);
+    // Keeps the state of an aborted communicator: another thread may still be looking at it.
+    void bury(std::unique_ptr<CommState> state);
     // Number of communicators made so far with these members; makes the key of the next distinct.
     uint64_t next_ordinal(uint64_t members_hash);
 
@@ -91,6 +101,7 @@ class CommRegistry {
     std::atomic<uint64_t> generation_{1};
     std::unordered_map<ncclComm_t, std::unique_ptr<CommState>> states_;
     std::unordered_map<uint64_t, uint64_t> ordinals_;
+    std::vector<std::unique_ptr<CommState>> buried_;
 };
 
 }  // namespace slimwire

@@ -56,8 +56,8 @@ using GetenvFunction = const char* (*)(const char*);
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
 [[nodiscard]] std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function);
-// Writes the policy's warnings to the log, each once, from the launcher's first rank (every process when
-// there is no launcher). Called at the first communicator.
+// Writes the policy's warnings to the log, each once, from the launcher's first rank (every process
+// when there is no launcher). Called at the first communicator.
 void log_policy_warnings(const Config& config);
 // std::getenv with the type that load_config takes.
 [[nodiscard]] const char* process_getenv(const char* name) noexcept;

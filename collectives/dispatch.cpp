@@ -14,6 +14,8 @@ struct Queued {
     CollectiveCall call;
     CommState* state = nullptr;
     Plan* plan = nullptr;
+    // By value: the program may destroy its operator before the group ends.
+    std::optional<PreMulScalar> scalar;
 };
 
 // The group of a thread. Made with the first group of a thread and never freed: a thread may end
@@ -123,6 +125,15 @@ bool host_buffer(const DeviceApi& api, const CollectiveCall& call) noexcept {
 
 // A compressed call that runs now.
 struct Running {
+    Running() = default;
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() {
+        if (item.state != nullptr) {
+            item.state->users.fetch_sub(1);
+        }
+    }
+
     Queued item;
     std::optional<TwoShot> algorithm;
     cudaStream_t work = nullptr;
@@ -139,21 +150,27 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
     // launched, so that a native receive which waits for a peer cannot hold back what that peer
     // waits for.
     run->work = beside_native ? state.work_stream : call.stream;
-    if (state.chained && state.chain_stream != run->work) {
+    // On an equal handle too: a per-thread default stream, or a new stream at an old address, is
+    // another stream.
+    if (state.chained) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, state.chain, 0),
                                  "wait for the call before"));
     }
     // Timing: every call until eight are known, then one of sixteen.
     KeyStats* stats = plan.stats;
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
-    if (state.timing_key != nullptr && api.event_query(state.timing[1]) == cudaSuccess) {
-        float elapsed_ms = 0;
-        if (api.event_elapsed_time(&elapsed_ms, state.timing[0], state.timing[1]) == cudaSuccess) {
-            state.timing_key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
+    if (state.timing_key != nullptr) {
+        if (api.event_query(state.timing[1]) == cudaSuccess) {
+            float elapsed_ms = 0;
+            if (api.event_elapsed_time(&elapsed_ms, state.timing[0], state.timing[1]) ==
+                cudaSuccess) {
+                state.timing_key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
+            }
+            state.timing_key = nullptr;
+        } else {
+            (void)api.get_last_error();  // an event that is not ready is no error of the program
         }
-        state.timing_key = nullptr;
     }
-    (void)api.get_last_error();  // an event that is not ready is no error of the program
     run->timed = state.timing_key == nullptr && (calls < 8 || calls % 16 == 0);
     if (run->timed) {
         SLIMWIRE_TRY(
@@ -165,8 +182,7 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
                                                             plan.residual_bytes, run->work));
         state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
     }
-    const PreMulScalar* scalar =
-        plan.facts.redop == RedOp::kPreMulSum ? scalar_of(state, call.nccl_op) : nullptr;
+    const PreMulScalar* scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     run->algorithm.emplace(api, runtime.nccl, state, plan, call, run->work, residual, scalar);
     return {};
 }
@@ -181,7 +197,6 @@ Status end(Runtime& runtime, Running* run, bool beside_native) {
     }
     SLIMWIRE_TRY(cuda_status(api, api.event_record(state.chain, run->work), "chain event"));
     state.chained = true;
-    state.chain_stream = run->work;
     if (beside_native) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, state.chain, 0),
                                  "join the stream"));
@@ -199,7 +214,11 @@ Status run_round(Runtime& runtime, std::vector<Queued>& round, bool beside_nativ
     for (Queued& item : round) {
         const DeviceScope device(api, item.state->device);
         Running& run = running.emplace_back();
+        item.state->users.fetch_add(1);
         run.item = item;
+        if (item.state->ended) {
+            return {Code::kInvalidUsage, "the communicator was aborted"};
+        }
         SLIMWIRE_TRY(begin(runtime, &run, beside_native));
         phases = std::max(phases, run.algorithm->phases());
     }
@@ -264,11 +283,12 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return std::nullopt;
     }
     const DeviceApi& api = runtime.api();
+    const bool scaled = call.facts.redop == RedOp::kPreMulSum;
+    const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
     // The same on all ranks: the ordinal of the call, being captured, being malformed.
-    const bool native =
-        plan->calls++ < plan->start_call || call.send == nullptr || call.recv == nullptr ||
-        capturing(api, call.stream) || host_buffer(api, call) ||
-        (call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr);
+    const bool native = plan->calls++ < plan->start_call || call.send == nullptr ||
+                        call.recv == nullptr || capturing(api, call.stream) ||
+                        host_buffer(api, call) || (scaled && scalar == nullptr);
     if (native) {
         plan->native_stats->count_call();
         if (t_depth > 0) {
@@ -276,12 +296,16 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         }
         return std::nullopt;
     }
+    Queued item{call, state, plan, {}};
+    if (scaled) {
+        item.scalar = *scalar;
+    }
     if (t_depth > 0) {
-        thread_group().queued.push_back({call, state, plan});
+        thread_group().queued.push_back(std::move(item));
         return ncclSuccess;
     }
     const ReentryGuard guard;
-    std::vector<Queued> one{{call, state, plan}};
+    std::vector<Queued> one{std::move(item)};
     if (Status status = run_round(runtime, one, false); !status.ok()) {
         return runtime.fail({status.code(), where(*state) + ": " + status.message()});
     }
@@ -298,6 +322,9 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     if (beside_native) {
         const DeviceApi& api = runtime.api();
         for (const Queued& item : queue) {
+            if (item.state->ended) {
+                continue;  // run_round says so
+            }
             const DeviceScope device(api, item.state->device);
             Status forked = prepare_device_objects(api, item.state, item.plan->scratch_bytes);
             if (forked.ok()) {
@@ -344,6 +371,13 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
 
 bool in_group() noexcept {
     return t_depth > 0;
+}
+
+void forget_queued(const CommState& state) noexcept {
+    if (t_depth > 0) {
+        std::erase_if(thread_group().queued,
+                      [&](const Queued& item) { return item.state == &state; });
+    }
 }
 
 void group_started() noexcept {

@@ -18,6 +18,8 @@ namespace slimwire {
 std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept;
 
 [[nodiscard]] bool in_group() noexcept;
+// Takes the calls of a communicator that is being destroyed out of the thread's group.
+void forget_queued(const CommState& state) noexcept;
 void group_started() noexcept;
 // Called for the thread's GroupEnd; closes the real group and runs what was queued. For any but the
 // outermost end it only forwards.

@@ -467,7 +467,10 @@ ncclResult_t created(Runtime& runtime, ncclResult_t result, Creation creation) n
 }  // namespace
 
 void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept {
-    if (!runtime.engaged()) {
+    // With NCCL_COMM_ID every rank makes the id by itself, so it cannot carry one server's address:
+    // such communicators stay native.
+    const char* fixed = getenv("NCCL_COMM_ID");
+    if (!runtime.engaged() || (fixed != nullptr && *fixed != 0)) {
         return;
     }
     const auto open = [&]() -> Status {
@@ -596,26 +599,28 @@ void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
 }
 
 void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
-    const std::unique_ptr<CommState> state = runtime.comms.remove(comm);
+    std::unique_ptr<CommState> state = runtime.comms.remove(comm);
     if (!state) {
         return;
     }
     const ReentryGuard guard;
-    if (state->exchange_comm != nullptr) {
-        if (abort) {
-            (void)runtime.nccl.CommAbort(state->exchange_comm);
-        }
+    state->ended = true;
+    if (state->exchange_comm != nullptr && abort) {
+        (void)runtime.nccl.CommAbort(state->exchange_comm);
     }
-    if (runtime.device().ok() && state->exchange_stream != nullptr) {
-        release_device_objects(runtime.api(), state.get(), !abort);
-        if (!abort) {
-            (void)runtime.residuals.forget(runtime.api(), state->state_key);
-        }
+    if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0 &&
+        release_device_objects(runtime.api(), state.get(), !abort)) {
+        (void)runtime.residuals.forget(runtime.api(), state->state_key);
     }
     if (state->exchange_comm != nullptr && !abort) {
         (void)runtime.nccl.CommDestroy(state->exchange_comm);
     }
     runtime.reporter().retire(state->stats);
+    if (abort) {
+        runtime.comms.bury(std::move(state));
+    } else {
+        forget_queued(*state);
+    }
 }
 
 }  // namespace slimwire

@@ -12,11 +12,12 @@
 namespace slimwire {
 
 std::atomic<Runtime*> Runtime::g_runtime{nullptr};
+std::atomic<bool> Runtime::g_forked{false};
 thread_local bool ReentryGuard::t_inside = false;
 
 namespace {
 
-std::atomic<bool> g_unavailable{false};  // no real NCCL, or a forked child
+std::atomic<bool> g_unavailable{false};  // no real NCCL
 
 // NCCL_VERSION's code as text: 22809 -> "2.28.9"; before 2.9 it was 2804.
 std::string version_text(int code) {
@@ -48,11 +49,8 @@ Runtime* Runtime::create(const void* own_symbol) noexcept {
             Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
             if (nccl.ok()) {
                 made->nccl = std::move(nccl).value();
-                // A forked child has none of our threads and no usable device: it only forwards.
-                pthread_atfork(nullptr, nullptr, [] {
-                    g_unavailable.store(true, std::memory_order_release);
-                    g_runtime.store(nullptr, std::memory_order_release);
-                });
+                pthread_atfork(nullptr, nullptr,
+                               [] { g_forked.store(true, std::memory_order_relaxed); });
                 runtime = made.release();
                 g_runtime.store(runtime, std::memory_order_release);
             } else {
@@ -93,7 +91,8 @@ Reporter& Runtime::reporter() {
         reporter_->set_process_info(std::move(info));
         log_policy_warnings(config);
         std::atexit([] {
-            if (Runtime* runtime = g_runtime.load(std::memory_order_acquire); runtime != nullptr) {
+            if (Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+                runtime != nullptr && !forked()) {
                 runtime->reporter_->finish();
             }
         });

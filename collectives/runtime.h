@@ -16,12 +16,16 @@ namespace slimwire {
 
 class Runtime {
   public:
-    // The process's runtime; null in a forked child and when the real NCCL cannot be found (an
-    // error line is then logged once). `own_symbol` as for find_real_nccl.
+    // The process's runtime; null when the real NCCL cannot be found (an error line is then logged
+    // once). `own_symbol` as for find_real_nccl.
     static Runtime* get(const void* own_symbol) noexcept {
         Runtime* runtime = g_runtime.load(std::memory_order_acquire);
         return runtime != nullptr ? runtime : create(own_symbol);
     }
+
+    // Whether this process was forked from one that had a runtime. Such a child has none of our
+    // threads and no usable device: it only forwards, so that it still has an NCCL.
+    [[nodiscard]] static bool forked() noexcept { return g_forked.load(std::memory_order_relaxed); }
 
     RealNccl nccl;
     Config config;
@@ -48,6 +52,7 @@ class Runtime {
   private:
     static Runtime* create(const void* own_symbol) noexcept;
     static std::atomic<Runtime*> g_runtime;
+    static std::atomic<bool> g_forked;
     std::mutex mutex_;
     std::unique_ptr<Result<DeviceApi>> device_;
     std::unique_ptr<Reporter> reporter_;

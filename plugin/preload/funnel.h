@@ -34,12 +34,16 @@ ncclResult_t forward(Function* function, Args... args) noexcept {
         return missing();
     }
     const ReentryGuard guard;
-    return function(args...);
+    const ncclResult_t result = function(args...);
+    if (result != ncclSuccess && result != ncclInProgress) {
+        Runtime::last_error().clear();  // the real NCCL explains this failure
+    }
+    return result;
 }
 
 // Whether slimwire has a say in a call that came from `caller`.
 inline bool ours(const Runtime* runtime, const void* caller) noexcept {
-    return !ReentryGuard::inside() && !runtime->nccl.called_from_nccl(caller);
+    return !ReentryGuard::inside() && !Runtime::forked() && !runtime->nccl.called_from_nccl(caller);
 }
 
 }  // namespace slimwire::preload
