@@ -24,8 +24,11 @@ def forms(name):
 def all_cases(test):
     """(suite, case) pairs of one GoogleTest program; None when it does not start."""
     environment = dict(os.environ, **test.get("env", {}))
-    done = subprocess.run(test["cmd"] + ["--gtest_list_tests"], capture_output=True, text=True,
-                          env=environment, timeout=60)
+    try:
+        done = subprocess.run(test["cmd"] + ["--gtest_list_tests"], capture_output=True, text=True,
+                              env=environment, timeout=60)
+    except OSError:
+        return None
     if done.returncode != 0:
         return None
     cases, suite = set(), ""
@@ -55,6 +58,7 @@ class Build:
         if topic not in self.cases:
             self.cases[topic] = all_cases(test) if test["protocol"] == "gtest" else set()
         if self.cases[topic] is None:
+            print(f"{topic} cannot be asked for its cases: is it built?")
             return False
         suite, _, name = case.partition(".")
         return any(suite == s and name in ("", c) for s, c in self.cases[topic])

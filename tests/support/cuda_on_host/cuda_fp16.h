@@ -7,9 +7,15 @@
 struct __half {
     unsigned short bits;
 };
-inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
-inline unsigned short __half_as_ushort(__half half) { return half.bits; }
-inline float __half2float(__half half) { return slimwire::float16_to_float(half.bits); }
+inline __half __ushort_as_half(unsigned short bits) {
+    return {bits};
+}
+inline unsigned short __half_as_ushort(__half half) {
+    return half.bits;
+}
+inline float __half2float(__half half) {
+    return slimwire::float16_to_float(half.bits);
+}
 // The device's NaN has other bits than ours; the kernels must not let it through.
 inline __half __float2half_rn(float x) {
     return {x == x ? slimwire::float_to_float16(x) : static_cast<unsigned short>(0x7FFF)};
