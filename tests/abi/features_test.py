@@ -6,6 +6,7 @@ usage: features_test.py FEATURES_TOML BUILD_ROOT [PLACE...]
 PLACE are those of host, emulator and gpu that this build has tests for. A row whose tests live in a
 place this build lacks is counted apart.
 """
+import fnmatch
 import json
 import os
 import subprocess
@@ -50,8 +51,11 @@ class Build:
         self.cases = {}
 
     def knows(self, reference):
-        """Whether `room.topic` or `room.topic:Suite.Case` (or `room.topic:Suite`) is in the build."""
+        """Whether `room.topic` or `room.topic:Suite.Case` (or `room.topic:Suite`, or
+        `room.*`) is in the build."""
         topic, _, case = reference.partition(":")
+        if "*" in topic:
+            return bool(fnmatch.filter(self.tests, topic))
         test = self.tests.get(topic)
         if test is None or not case:
             return test is not None
@@ -99,7 +103,8 @@ def check(table, build, places):
         known |= set(row.get("tests", []))
         if not row.get("why"):
             problems.append(f"internal tests {row.get('tests')} need a why")
-    problems += [f"{test} is in the build but not in the file" for test in sorted(set(build.tests) - known)]
+    problems += [f"{test} is in the build but not in the file" for test in sorted(build.tests)
+                 if not any(fnmatch.fnmatchcase(test, pattern) for pattern in known)]
     return problems, proved, elsewhere, unproved, len(names)
 
 

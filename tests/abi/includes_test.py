@@ -27,8 +27,8 @@ ALLOWED = {
     "tools/demo_train": ("tools/demo_train",),
     "tests": ROOMS,
 }
-# Made by a build file, found through an include folder.
-GENERATED = {"codec_list.h": "codecs"}
+# Made by a build file: as it is included -> its room.
+GENERATED = {"codec_list.h": "codecs", "tools/cli/build_info.h": "tools/cli"}
 SOURCE = re.compile(r"\.(h|cpp|cu|cuh|def|inc)$")
 
 
@@ -55,7 +55,7 @@ def included(root, path):
             text = match.group(1)
             beside = os.path.normpath(os.path.join(os.path.dirname(path), text))
             if text in GENERATED:
-                yield number, GENERATED[text] + "/" + text, text
+                yield number, GENERATED[text] + "/generated", text
             elif os.path.isfile(os.path.join(root, text)):
                 yield number, text, text
             elif under(path, "tools/emulator/include") and os.path.isfile(os.path.join(root, beside)):
