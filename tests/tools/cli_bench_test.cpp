@@ -1,0 +1,133 @@
+// `slimwire bench` over the emulator: the shape of its lines and what must hold whatever the
+// machine's speed.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/cli_program.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<Json> json_lines(const Ended& ended) {
+    std::vector<Json> lines;
+    for (const std::string& line : lines_of(ended.out)) {
+        lines.push_back(Json::parse(line));
+        EXPECT_EQ(lines.back()["v"], 1);
+        for (const char* member : {"record", "machine", "compiler", "commit"}) {
+            EXPECT_TRUE(lines.back()[member].is_string()) << member;
+        }
+    }
+    return lines;
+}
+
+TEST(BenchOverhead, CasesAndAllocations) {
+    const Ended ended = run_slimwire({"bench", "overhead", "--calls", "20000", "--json"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    const std::vector<Json> lines = json_lines(ended);
+    ASSERT_EQ(lines.size(), 3u) << ended.out;
+    const char* const cases[] = {"direct", "declined", "inactive"};
+    for (size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(lines[i]["record"], "bench_overhead");
+        EXPECT_EQ(lines[i]["case"], cases[i]);
+        EXPECT_EQ(lines[i]["calls"], 20000);
+        EXPECT_EQ(lines[i]["allocations"], 0) << cases[i];
+        EXPECT_GT(lines[i]["p50_ns"].get<double>(), 0);
+        EXPECT_GE(lines[i]["p99_ns"].get<double>(), lines[i]["p50_ns"].get<double>());
+    }
+    // Going through slimwire costs something; a bench that measured the wrong function would not
+    // show it.
+    EXPECT_GT(lines[1]["over_direct_ns"].get<double>(), 0);
+}
+
+TEST(BenchOverhead, LimitFails) {
+    const Ended ended =
+        run_slimwire({"bench", "overhead", "--calls", "10000", "--limit-ns", "0.0001", "--json"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "case declined");
+    EXPECT_HAS(ended.out, "\"failed\":");
+}
+
+TEST(BenchCollective, ContractMembersAndHonestBytes) {
+    const Ended ended = run_slimwire({"bench", "collective", "--op", "all_reduce", "--codec",
+                                      "int8,bf16", "--dtype", "f32", "--bytes", "256KiB,1MiB",
+                                      "--ranks", "4", "--nodes", "4", "--rounds", "3", "--json"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
+    const std::vector<Json> lines = json_lines(ended);
+    ASSERT_EQ(lines.size(), 4u) << ended.out;
+    for (const Json& line : lines) {
+        EXPECT_EQ(line["record"], "bench_collective");
+        EXPECT_EQ(line["op"], "all_reduce");
+        EXPECT_EQ(line["algorithm"], "two_shot");
+        EXPECT_EQ(line["ranks"], 4);
+        EXPECT_EQ(line["nodes"], 4);
+        EXPECT_EQ(line["link"], "");
+        EXPECT_FALSE(line.contains("failed")) << line;
+        const double bytes = line["bytes"];
+        // Native is a ring: 2 (N-1)/N of the buffer from each rank.
+        EXPECT_DOUBLE_EQ(line["native_wire_bytes"].get<double>(), 1.5 * bytes);
+        const bool cast = line["codec"] == "bf16";
+        const double ratio =
+            line["native_wire_bytes"].get<double>() / line["wire_bytes"].get<double>();
+        EXPECT_NEAR(ratio, cast ? 2.0 : 3.9, cast ? 0.01 : 0.12);
+        EXPECT_GT(line["rel_error"].get<double>(), 1e-5);  // lossy, and only a little
+        EXPECT_LT(line["rel_error"].get<double>(), 0.02);
+        EXPECT_GT(line["time_us"].get<double>(), 0);
+        EXPECT_NEAR(line["speedup"].get<double>(),
+                    line["native_us"].get<double>() / line["time_us"].get<double>(), 1e-9);
+        EXPECT_NEAR(line["efficiency"].get<double>(), line["speedup"].get<double>() / ratio, 1e-6);
+        EXPECT_HAS(line["machine"].get<std::string>(), "emulator");
+    }
+}
+
+TEST(BenchCollective, ErrorFeedbackHalfAndNative) {
+    const Ended ended =
+        run_slimwire({"bench", "collective", "--codec", "native,int4", "--dtype", "f16", "--bytes",
+                      "128KiB", "--ranks", "2", "--ef", "ef14", "--rounds", "2", "--json"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
+    const std::vector<Json> lines = json_lines(ended);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_EQ(lines[0]["codec"], "native");
+    EXPECT_EQ(lines[0]["algorithm"], "native");
+    EXPECT_LT(lines[0]["rel_error"].get<double>(), 1e-3);
+    EXPECT_GT(lines[1]["rel_error"].get<double>(), lines[0]["rel_error"].get<double>());
+}
+
+TEST(BenchCollective, ShapedLinkHasAnIdeal) {
+    // The bench's own verdict on a busy machine may be "failed"; the ideal is arithmetic.
+    const Ended ended =
+        run_slimwire({"bench", "collective", "--codec", "int4", "--bytes", "2MiB", "--ranks", "2",
+                      "--link", "200mbit", "--rounds", "1", "--json"});
+    const std::vector<Json> lines = json_lines(ended);
+    ASSERT_EQ(lines.size(), 1u) << ended.err;
+    const double ideal = lines[0]["native_ideal_us"];
+    EXPECT_NEAR(ideal, 2097152.0 * 8 / 200e6 * 1e6, 1);
+    EXPECT_GE(lines[0]["native_us"].get<double>(), 0.97 * ideal);
+    EXPECT_EQ(ended.exit_code, lines[0].contains("failed") ? 1 : 0);
+}
+
+TEST(BenchCollective, WrongArgumentsAreOneLine) {
+    const std::vector<std::vector<std::string>> wrong = {
+        {"--op", "all_dance"},
+        {"--codec", "int5"},
+        {"--codec", ""},
+        {"--bytes", "3x"},
+        {"--bytes", "1"},
+        {"--dtype", "i32"},
+        {"--ranks", "0"},
+        {"--ranks", "4", "--nodes", "3"},
+        {"--ranks", "2", "--link", "fast"},
+    };
+    for (std::vector<std::string> arguments : wrong) {
+        arguments.insert(arguments.begin(), {"bench", "collective"});
+        const Ended ended = run_slimwire(arguments);
+        EXPECT_EQ(ended.exit_code, 2) << testing::PrintToString(arguments);
+        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+        EXPECT_EQ(ended.out, "");
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test

@@ -1,0 +1,319 @@
+// The prediction of what the loader would map, held against the loader itself on small programs
+// with every kind of search path; and `slimwire doctor` on programs that slimwire can and cannot
+// reach.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/tools/cli_program.h"
+#include "tools/cli/doctor.h"
+#include "tools/cli/elf_file.h"
+#include "tools/cli/loader_search.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+void shell(const ScratchFolder& folder, const std::string& script) {
+    const Ended ended =
+        Program({"sh", "-ec", "cd " + folder.path().string() + "\n" + script}).wait(120);
+    ASSERT_EQ(ended.exit_code, 0) << script << "\n" << ended.err;
+}
+
+// libnccl.so.2 in a/ and b/, libmid.so.1 in mid/ that needs it, programs that need either, each
+// with another way to find them.
+class Loader : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        folder_ = new ScratchFolder;
+        folder_->write("n.c",
+                       "int ncclAllReduce(void) { return 0; }\n"
+                       "int ncclGetVersion(int* v) { *v = VERSION; return 0; }\n");
+        folder_->write("mid.c",
+                       "int ncclAllReduce(void); int mid(void) { return ncclAllReduce(); }\n");
+        folder_->write("p.c",
+                       "int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }\n");
+        folder_->write("q.c", "int mid(void); int main(void) { return mid(); }\n");
+        shell(
+            *folder_,
+            "mkdir -p a b mid bin\n"
+            "for d in a b; do\n"
+            "  v=22809; [ $d = b ] && v=22703\n"
+            "  cc -shared -fPIC -DVERSION=$v -Wl,-soname,libnccl.so.2 -o $d/libnccl.so.2 n.c\n"
+            "done\n"
+            "cc -shared -fPIC -Wl,-soname,libmid.so.1 -o mid/libmid.so.1 mid.c a/libnccl.so.2\n"
+            "cc -shared -fPIC -Wl,-soname,libmid.so.1 -Wl,--enable-new-dtags,-rpath,'$ORIGIN/../b' "
+            "-o mid/libmid-runpath.so mid.c a/libnccl.so.2\n"
+            "rpath() { echo \"-Wl,--disable-new-dtags,-rpath,$1\"; }\n"
+            "runpath() { echo \"-Wl,--enable-new-dtags,-rpath,$1\"; }\n"
+            "cc -o bin/plain p.c a/libnccl.so.2\n"
+            "cc -o bin/rpath p.c a/libnccl.so.2 $(rpath '$ORIGIN/../a')\n"
+            "cc -o bin/runpath p.c a/libnccl.so.2 $(runpath '${ORIGIN}/../a')\n"
+            "cc -o bin/two p.c a/libnccl.so.2 $(runpath /nowhere:'$ORIGIN'/../b:'$ORIGIN'/../a)\n"
+            "link=-Wl,--allow-shlib-undefined\n"
+            "cc -o bin/deep-rpath q.c mid/libmid.so.1 $link $(rpath "
+            "'$ORIGIN/../mid:$ORIGIN/../a')\n"
+            "cc -o bin/deep-runpath q.c mid/libmid.so.1 $link $(runpath "
+            "'$ORIGIN/../mid:$ORIGIN/../a')\n"
+            "mkdir mid2 && cp mid/libmid-runpath.so mid2/libmid.so.1\n"
+            "cc -o bin/deep-own q.c mid2/libmid.so.1 $link $(rpath "
+            "'$ORIGIN/../mid2:$ORIGIN/../a')\n"
+            "cc -o bin/absolute p.c $PWD/a/libnccl.so.2\n");
+    }
+    static void TearDownTestSuite() { delete folder_; }
+
+    // What ld.so itself says: "libnccl.so.2 => PATH"; "" for not found.
+    static std::string by_the_loader(const std::string& program,
+                                     const std::map<std::string, std::string>& environment) {
+        const ElfFile elf = read_elf(program).value();
+        const Ended ended = Program({elf.interpreter, "--list", program}, environment).wait();
+        for (const std::string& line : lines_of(ended.out)) {
+            const size_t arrow = line.find("libnccl.so.2 => ");
+            if (arrow != std::string::npos && line.find("not found") == std::string::npos) {
+                const std::string rest = line.substr(arrow + 16);
+                return fs::canonical(rest.substr(0, rest.find(" ("))).string();
+            }
+        }
+        return "";
+    }
+    static std::string by_us(const std::string& program,
+                             const std::map<std::string, std::string>& variables) {
+        Environment environment;
+        for (const auto& [name, value] : variables) {
+            environment.set(name, value);
+        }
+        const LoadPlan plan = plan_load(read_elf(program).value(), environment);
+        const LoadedObject* found = plan.find("libnccl.so.2");
+        return found == nullptr || found->path.empty() ? "" : fs::canonical(found->path).string();
+    }
+    static std::string at(const std::string& name) { return (folder_->path() / name).string(); }
+
+    static ScratchFolder* folder_;
+};
+ScratchFolder* Loader::folder_ = nullptr;
+
+TEST_F(Loader, AgreesWithTheLoader) {
+    // A system-wide libnccl.so.2 would answer where the folders do not; both sides see the same
+    // one.
+    int found = 0;
+    for (const char* name :
+         {"plain", "rpath", "runpath", "two", "deep-rpath", "deep-runpath", "deep-own"}) {
+        const std::string program = at(std::string("bin/") + name);
+        const std::map<std::string, std::string> environments[] = {
+            {},
+            {{"LD_LIBRARY_PATH", at("b")}},
+            {{"LD_LIBRARY_PATH", "/nowhere:" + at("b") + ":" + at("a")}},
+            {{"LD_LIBRARY_PATH", at("mid") + ";" + at("b")}},
+            {{"LD_PRELOAD", at("b") + "/libnccl.so.2"}},
+        };
+        for (const auto& environment : environments) {
+            const std::string expected = by_the_loader(program, environment);
+            EXPECT_EQ(by_us(program, environment), expected)
+                << name << " with " << testing::PrintToString(environment);
+            found += expected.empty() ? 0 : 1;
+        }
+    }
+    EXPECT_GE(found, 25);
+    // The cases are what they claim to be.
+    EXPECT_EQ(by_us(at("bin/rpath"), {{"LD_LIBRARY_PATH", at("b")}}), at("a/libnccl.so.2"));
+    EXPECT_EQ(by_us(at("bin/runpath"), {{"LD_LIBRARY_PATH", at("b")}}), at("b/libnccl.so.2"));
+    EXPECT_EQ(by_us(at("bin/deep-rpath"), {}), at("a/libnccl.so.2"));
+    EXPECT_EQ(by_us(at("bin/deep-own"), {}), at("b/libnccl.so.2"));
+    EXPECT_NE(by_us(at("bin/deep-runpath"), {}), at("a/libnccl.so.2"));
+}
+
+TEST_F(Loader, PassesOverAnotherArchitecture) {
+    const ScratchFolder foreign;
+    std::string bytes = read_file(at("a/libnccl.so.2"));
+    bytes[18] = static_cast<char>(0xf3);  // e_machine: RISC-V
+    bytes[19] = 0;
+    foreign.write("libnccl.so.2", bytes);
+    const std::map<std::string, std::string> both{
+        {"LD_LIBRARY_PATH", foreign.path().string() + ":" + at("b")}};
+    EXPECT_EQ(by_us(at("bin/plain"), both), at("b/libnccl.so.2"));
+    EXPECT_EQ(by_the_loader(at("bin/plain"), both), at("b/libnccl.so.2"));
+    EXPECT_EQ(architecture_name(2, 0xf3), "riscv");
+}
+
+Json doctor(const std::vector<std::string>& command,
+            const std::map<std::string, std::string>& environment,
+            int* exit_code = nullptr) {
+    std::vector<std::string> arguments{"doctor", "--json", "--"};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    const Ended ended = run_slimwire(arguments, environment);
+    if (exit_code != nullptr) {
+        *exit_code = ended.exit_code;
+    }
+    const std::vector<std::string> lines = lines_of(ended.out);
+    return lines.size() == 1 ? Json::parse(lines[0]) : Json{{"bad output", ended.out + ended.err}};
+}
+
+std::string findings(const Json& json, const std::string& severity) {
+    std::string text;
+    for (const Json& finding : json.at("findings")) {
+        text += finding["severity"] == severity ? finding["text"].get<std::string>() + "\n" : "";
+    }
+    return text;
+}
+
+TEST_F(Loader, DoctorNamesLibraryVersionAndHook) {
+    int exit_code = -1;
+    const Json json = doctor({at("bin/rpath"), "--epochs", "3"}, {}, &exit_code);
+    EXPECT_EQ(exit_code, 0) << json;
+    EXPECT_EQ(json["record"], "doctor");
+    EXPECT_EQ(json["hook"], "LD_PRELOAD");
+    EXPECT_EQ(json["program"], at("bin/rpath"));
+    ASSERT_EQ(json["libraries"].size(), 1u) << json;
+    EXPECT_EQ(json["libraries"][0]["name"], "libnccl.so.2");
+    EXPECT_EQ(json["libraries"][0]["version"], "2.28.9");
+    EXPECT_HAS(json["libraries"][0]["found_by"].get<std::string>(), "rpath of ");
+    EXPECT_HAS(findings(json, "note"), "--dropin would be ignored");
+    const Json other = doctor({at("bin/runpath")}, {{"LD_LIBRARY_PATH", at("b")}});
+    EXPECT_EQ(other["libraries"][0]["version"], "2.27.3");
+    EXPECT_EQ(other["libraries"][0]["found_by"], "LD_LIBRARY_PATH");
+    // The text says the same, and how to go on.
+    const Ended text = run_slimwire({"doctor", "--", at("bin/rpath")});
+    for (const char* part :
+         {"hook      LD_PRELOAD", "version 2.28.9", "mpirun", "srun", "torchrun", "container"}) {
+        EXPECT_HAS(text.out, part);
+    }
+}
+
+TEST_F(Loader, DoctorFollowsScripts) {
+    const ScratchFolder scripts;
+    scripts.write("inner", "#!/usr/bin/env -S " + at("bin/rpath") + " -x\n", 0755);
+    const std::string outer =
+        scripts.write("outer", "#!" + scripts.path().string() + "/inner\n", 0755);
+    Json json = doctor({outer}, {});
+    EXPECT_EQ(json["program"], at("bin/rpath"));
+    EXPECT_EQ(json["chain"].size(), 2u);
+    EXPECT_EQ(json["hook"], "LD_PRELOAD");
+    const std::string shell_script = scripts.write("train.sh", "#!/bin/sh\n./train\n", 0755);
+    json = doctor({shell_script}, {});
+    EXPECT_EQ(json["kind"], "shell script");
+    EXPECT_EQ(json["hook"], "unknown");
+    const std::string dangling = scripts.write("gone", "#!/no/such/python\n", 0755);
+    int exit_code = -1;
+    json = doctor({dangling}, {}, &exit_code);
+    EXPECT_EQ(exit_code, 1);
+    EXPECT_HAS(findings(json, "error"), "/no/such/python");
+}
+
+TEST(Doctor, StaticNcclAndStaticPrograms) {
+    const ScratchFolder folder;
+    folder.write("n.c", "int ncclAllReduce(void) { return 0; }\n");
+    folder.write("p.c", "int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }\n");
+    folder.write("s.c", "void _start(void) { for (;;) {} }\n");
+    folder.write("d.c",
+                 "#include <dlfcn.h>\nint main(void) { return dlopen(\"libnccl.so.2\", 1) == 0; "
+                 "}\n");
+    shell(folder,
+          "cc -c n.c && ar rc libnccl_static.a n.o\n"
+          "cc -o hidden p.c libnccl_static.a\n"
+          "cc -rdynamic -o exported p.c libnccl_static.a\n"
+          "cc -static -nostdlib -o static s.c\n"
+          "cc -o opener d.c -ldl\n");
+    const std::string base = folder.path().string() + "/";
+    int exit_code = -1;
+    Json json = doctor({base + "hidden"}, {}, &exit_code);
+    EXPECT_EQ(json["hook"], "unreachable");
+    EXPECT_EQ(exit_code, 1);
+    EXPECT_HAS(findings(json, "error"), "linked in statically");
+    json = doctor({base + "exported"}, {}, &exit_code);
+    EXPECT_EQ(json["hook"], "LD_PRELOAD");
+    EXPECT_HAS(findings(json, "warning"), "linked in statically");
+    json = doctor({base + "static"}, {}, &exit_code);
+    EXPECT_EQ(json["hook"], "unreachable");
+    EXPECT_EQ(exit_code, 1);
+    json = doctor({base + "opener"}, {}, &exit_code);
+    EXPECT_EQ(json["hook"], "drop-in");
+    json = doctor({"sleep", "1"}, {}, &exit_code);
+    EXPECT_EQ(json["hook"], "no NCCL");
+    EXPECT_EQ(exit_code, 0);
+}
+
+TEST(Doctor, WhatIsMissingIsAnError) {
+    const ScratchFolder folder;
+    folder.write("n.c", "int ncclAllReduce(void) { return 0; }\n");
+    folder.write("p.c", "int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }\n");
+    shell(folder, "cc -shared -fPIC -Wl,-soname,libnccl.so.77 -o n.so n.c && cc -o p p.c ./n.so\n");
+    int exit_code = -1;
+    Json json = doctor({folder.path().string() + "/p"}, {}, &exit_code);
+    EXPECT_EQ(exit_code, 1);
+    EXPECT_HAS(findings(json, "error"), "needs libnccl.so.77, which is not found");
+    json = doctor({"no-such-command-here"}, {}, &exit_code);
+    EXPECT_EQ(exit_code, 1);
+    std::string foreign = read_file(folder.path() / "p");
+    foreign[18] = static_cast<char>(0xf3);
+    const std::string program = folder.write("foreign", foreign, 0755);
+    json = doctor({program}, {}, &exit_code);
+    EXPECT_EQ(exit_code, 1);
+    EXPECT_HAS(findings(json, "error"), "riscv");
+}
+
+TEST(Doctor, PythonModulesAreFoundByPath) {
+    const ScratchFolder folder;
+    folder.write("n.c",
+                 "int ncclAllReduce(void) { return 0; }\n"
+                 "int ncclGetVersion(int* v) { *v = 22604; return 0; }\n");
+    folder.write("t.c", "int ncclAllReduce(void); int t(void) { return ncclAllReduce(); }\n");
+    // As a PyTorch wheel: RPATH to the nvidia-nccl package beside it. Importing it would fail
+    // loudly.
+    folder.write("site/torch/__init__.py", "raise SystemExit('torch was imported')\n");
+    shell(folder,
+          "mkdir -p site/nvidia/nccl/lib site/torch/lib\n"
+          "cc -shared -fPIC -Wl,-soname,libnccl.so.2 -o site/nvidia/nccl/lib/libnccl.so.2 n.c\n"
+          "cc -shared -fPIC -Wl,--disable-new-dtags,-rpath,'$ORIGIN/../../nvidia/nccl/lib' "
+          "-o site/torch/lib/libtorch_cuda.so t.c site/nvidia/nccl/lib/libnccl.so.2\n");
+    if (Program({"/usr/bin/python3", "-c", ""}).wait().exit_code != 0) {
+        GTEST_SKIP() << "no /usr/bin/python3";
+    }
+    const Json json = doctor({"/usr/bin/python3", "train.py"},
+                             {{"PYTHONPATH", folder.path().string() + "/site"}});
+    EXPECT_EQ(json["kind"], "python");
+    EXPECT_EQ(json["hook"], "LD_PRELOAD") << json;
+    EXPECT_HAS(json["hook_reason"].get<std::string>(), "PyTorch");
+    ASSERT_EQ(json["libraries"].size(), 1u) << json;
+    EXPECT_EQ(json["libraries"][0]["version"], "2.26.4");
+}
+
+TEST(Doctor, LaunchersAreNotMistakenForTheProgram) {
+    const ScratchFolder folder;
+    folder.write("mpirun", "#!/bin/sh\n", 0755);
+    const Json json = doctor({folder.path().string() + "/mpirun", "-n", "4", "./train"}, {});
+    EXPECT_HAS(findings(json, "note"), "mpirun is a launcher");
+}
+
+TEST(ElfFiles, DamagedFilesAreRefusedNotBelieved) {
+    const ScratchFolder folder;
+    const std::string whole = read_file(SLIMWIRE_LIBRARY_PATH);
+    ASSERT_GT(whole.size(), 4096u);
+    const auto seed = std::random_device{}();
+    std::mt19937_64 random(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    // Only the headers, tables and the start matter; a short file keeps the test quick.
+    for (int i = 0; i < 200; ++i) {
+        std::string bytes = whole.substr(0, std::min<size_t>(whole.size(), 65536));
+        if (i % 2 == 0) {
+            bytes.resize(random() % bytes.size());
+        }
+        for (int change = 0; change < 8 && !bytes.empty(); ++change) {
+            bytes[random() % std::min<size_t>(bytes.size(), 1024)] = static_cast<char>(random());
+        }
+        const Result<ElfFile> elf = read_elf(folder.write("damaged", bytes));
+        if (elf.ok() && elf.value().dynamic) {
+            (void)plan_load(elf.value(), Environment{});
+        }
+    }
+    EXPECT_EQ(read_elf(folder.write("empty", "")).status().code(), Code::kUnsupported);
+    EXPECT_EQ(read_elf(folder.write("text", "hello\n")).status().code(), Code::kUnsupported);
+    EXPECT_EQ(read_elf("/no/such/file").status().code(), Code::kNotFound);
+    EXPECT_EQ(read_elf(folder.write("cut", whole.substr(0, 40))).status().code(),
+              Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test

@@ -1,0 +1,85 @@
+// Runs the command line as a user does and gives back what came out. For the cli_* tests; Linux.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace slimwire::cli::test {
+
+// A fresh folder, removed with its content.
+class ScratchFolder {
+  public:
+    ScratchFolder();
+    ~ScratchFolder();
+    ScratchFolder(const ScratchFolder&) = delete;
+    ScratchFolder& operator=(const ScratchFolder&) = delete;
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    // Writes a file, executable with `mode` 0755, and returns its path.
+    std::string write(const std::string& name, const std::string& content, int mode = 0644) const;
+
+  private:
+    std::filesystem::path path_;
+};
+
+[[nodiscard]] std::string read_file(const std::filesystem::path& path);
+[[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
+[[nodiscard]] std::vector<std::string> sorted(std::vector<std::string> lines);
+
+// Whether `text` holds `part`; the whole text is shown when not.
+#define EXPECT_HAS(text, part)                                 \
+    EXPECT_NE(std::string(text).find(part), std::string::npos) \
+        << "looked for \"" << (part) << "\" in:\n"             \
+        << (text)
+#define EXPECT_HAS_NOT(text, part) \
+    EXPECT_EQ(std::string(text).find(part), std::string::npos) << (text)
+
+struct Ended {
+    int exit_code = -1;  // -1: a signal ended it
+    int signal = 0;
+    std::string out, err;
+};
+
+// A running program. The variables named in `environment` are set, empty values unset; SLIMWIRE_*
+// variables of the test itself are not handed on.
+class Program {
+  public:
+    Program(const std::vector<std::string>& command,
+            const std::map<std::string, std::string>& environment = {},
+            const std::string& stdin_text = "");
+    ~Program();
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    void send(int signal) const;
+    // Closes our end of its stdout, as `| head` does.
+    void close_out();
+    // Reads until `text` stands on its stdout; false after 20 s.
+    bool wait_for_out(const std::string& text);
+    // Waits for its end and both streams; kills it after `limit_s`.
+    Ended wait(double limit_s = 60);
+
+  private:
+    bool read_some(double seconds);
+
+    pid_t pid_ = -1;
+    int out_fd_ = -1, err_fd_ = -1;
+    std::string out_, err_;
+};
+
+// `slimwire` of this build with these arguments.
+[[nodiscard]] std::vector<std::string> slimwire_command(std::vector<std::string> arguments);
+Ended run_slimwire(const std::vector<std::string>& arguments,
+                   const std::map<std::string, std::string>& environment = {},
+                   const std::string& stdin_text = "");
+
+// Whether a process with this number exists and is no zombie.
+[[nodiscard]] bool alive(pid_t pid);
+// Whether none of them lives, after at most 10 s.
+[[nodiscard]] bool all_gone(const std::vector<pid_t>& pids);
+
+}  // namespace slimwire::cli::test

@@ -1,0 +1,191 @@
+// `slimwire report`: files of several ranks, whole, cut off, and of ranks that did not do the same.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/cli_program.h"
+#include "tools/cli/report_merge.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+using Json = nlohmann::json;
+
+Json process(const std::string& hash = "00000000000000aa") {
+    return {{"v", 1},   {"record", "process"}, {"host", "h"},
+            {"pid", 1}, {"config_hash", hash}, {"nccl_version", "2.28.9"}};
+}
+
+Json comm(int rank, int ranks, const std::string& agreement = "go") {
+    return {{"v", 1},          {"record", "comm"},       {"comm", "c0ffee"},
+            {"rank", rank},    {"ranks", ranks},         {"nodes", ranks},
+            {"device", 0},     {"agreement", agreement}, {"scratch_bytes", 1000},
+            {"retired", true}, {"residual_bytes", 500},  {"communicators", 1}};
+}
+
+Json key(int rank, uint64_t calls, const std::string& codec = "int4", uint64_t count = 1024) {
+    const uint64_t wire = codec == "native" ? 6144 : 800;
+    return {{"v", 1},
+            {"record", "key"},
+            {"comm", "c0ffee"},
+            {"rank", rank},
+            {"op", "allreduce"},
+            {"dtype", "f32"},
+            {"redop", "sum"},
+            {"count", count},
+            {"root_or_peer", 0},
+            {"rule", codec == "native" ? "" : "grads"},
+            {"codec", codec},
+            {"algorithm", codec == "native" ? "native" : "two_shot"},
+            {"reason", codec == "native" ? "no rule matches" : ""},
+            {"calls", calls},
+            {"input_bytes", 4096 * calls},
+            {"wire_bytes", wire * calls},
+            {"native_wire_bytes", 6144 * calls},
+            {"wire_is_estimate", codec == "native"},
+            {"timed_calls", calls},
+            {"time_us", 10.0 * static_cast<double>(calls)}};
+}
+
+std::string text_of(const std::vector<Json>& records) {
+    std::string text;
+    for (const Json& record : records) {
+        text += record.dump() + "\n";
+    }
+    return text;
+}
+
+TEST(Report, AddsUpTheRanks) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 4; ++rank) {
+        files.push_back(folder.write(
+            "r" + std::to_string(rank),
+            text_of({process(), comm(rank, 4), key(rank, 10), key(rank, 5, "native", 7)})));
+    }
+    const Result<MergedReport> merged = merge_reports(files);
+    ASSERT_TRUE(merged.ok()) << merged.status().message();
+    const MergedReport& report = merged.value();
+    ASSERT_EQ(report.comms.size(), 1u);
+    EXPECT_TRUE(report.comms[0].differences.empty()) << report.comms[0].differences[0];
+    EXPECT_TRUE(report.differences.empty());
+    EXPECT_EQ(report.comms[0].scratch_bytes, 4000u);
+    ASSERT_EQ(report.comms[0].keys.size(), 2u);
+    const MergedKey& first = report.comms[0].keys[0];  // the larger one first
+    EXPECT_EQ(first.codec, "int4");
+    EXPECT_EQ(first.calls, 40u);
+    EXPECT_EQ(first.input_bytes, 4096u * 40);
+    EXPECT_EQ(first.wire_bytes, 800u * 40);
+    EXPECT_DOUBLE_EQ(first.time_us, 400.0);
+    EXPECT_DOUBLE_EQ(wire_ratio(first), 6144.0 / 800.0);
+    EXPECT_FALSE(first.wire_is_estimate);
+    EXPECT_TRUE(report.comms[0].keys[1].wire_is_estimate);
+    EXPECT_EQ(report.total.calls, 60u);
+    EXPECT_EQ(report.total.wire_bytes, 800u * 40 + 6144u * 20);
+
+    std::vector<std::string> arguments{"report"};
+    arguments.insert(arguments.end(), files.begin(), files.end());
+    Ended ended = run_slimwire(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    for (const char* part : {"communicator c0ffee: 4 of 4 ranks", "int4", "rule grads", "7.68",
+                             "no rule matches", "total of 4 processes: 60 calls"}) {
+        EXPECT_HAS(ended.out, part);
+    }
+    arguments.insert(arguments.begin() + 1, "--json");
+    ended = run_slimwire(arguments);
+    const std::vector<std::string> lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 4u);  // communicator, two keys, total
+    const Json total = Json::parse(lines[3]);
+    EXPECT_EQ(total["record"], "report_total");
+    EXPECT_EQ(total["v"], 1);
+    EXPECT_EQ(total["calls"], 60);
+}
+
+TEST(Report, CutOffLastLineIsLeftOut) {
+    const ScratchFolder folder;
+    const std::string whole = text_of({process(), comm(0, 1), key(0, 10)});
+    const std::string cut = text_of({key(0, 5, "native", 7)});
+    const std::string file = folder.write("r0", whole + cut.substr(0, cut.size() / 2));
+    const Ended ended = run_slimwire({"report", file});
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_HAS(ended.err, file + ":4: cut off last line left out");
+    EXPECT_HAS(ended.out, "total of 1 processes: 10 calls");
+}
+
+TEST(Report, ErrorsNameFileAndLine) {
+    const ScratchFolder folder;
+    const std::string good = text_of({process(), comm(0, 1)});
+    const std::pair<std::string, std::string> wrong[] = {
+        {good + "not json\n" + text_of({key(0, 1)}), ":3: not a record"},
+        {good + "[1, 2]\n", ":3: not a record"},
+        {good + R"({"v": 2, "record": "key"})" + "\n", ":3: format version 2"},
+        {good + R"({"record": "key"})" + "\n", ":3: format version null"},
+        {good + R"({"v": 1, "record": "key", "comm": "c", "op": 3, "calls": 1, "rank": 0})" + "\n",
+         ":3: "},
+        {good + R"({"v": 1, "record": "comm", "comm": "c"})" + "\n", ":3: "},
+    };
+    for (const auto& [text, message] : wrong) {
+        const std::string file = folder.write("r0", text);
+        const Ended ended = run_slimwire({"report", file});
+        EXPECT_EQ(ended.exit_code, 1) << text;
+        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+        EXPECT_HAS(ended.err, "slimwire: error: " + file + message);
+    }
+    Ended ended = run_slimwire({"report", "/no/such/file"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "/no/such/file: cannot read");
+    ended = run_slimwire({"report", folder.path().string()});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(run_slimwire({"report"}).exit_code, 2);
+}
+
+TEST(Report, UnknownRecordsAndMembersAreSkipped) {
+    const ScratchFolder folder;
+    Json extended = key(0, 3);
+    extended["from_the_future"] = Json::array({1, 2});
+    const std::string file = folder.write(
+        "r0", text_of({process(), {{"v", 1}, {"record", "weather"}}, comm(0, 1), extended}));
+    const Result<MergedReport> merged = merge_reports({file});
+    ASSERT_TRUE(merged.ok()) << merged.status().message();
+    EXPECT_EQ(merged.value().total.calls, 3u);
+}
+
+TEST(Report, RanksThatDifferAreNamed) {
+    const ScratchFolder folder;
+    const std::string r0 = folder.write("r0", text_of({process(), comm(0, 4), key(0, 10)}));
+    const std::string r1 = folder.write(
+        "r1",
+        text_of({process("00000000000000bb"), comm(1, 4, "native: why"), key(1, 10, "native")}));
+    const std::string r2 = folder.write("r2", text_of({process(), comm(2, 4), key(2, 9)}));
+    const Result<MergedReport> merged = merge_reports({r0, r1, r2});
+    ASSERT_TRUE(merged.ok());
+    std::string all;
+    for (const std::string& line : merged.value().comms[0].differences) {
+        all += line + "\n";
+    }
+    EXPECT_HAS(all, "ranks agreed differently: ranks 0, 2 'go'; rank 1 'native: why'");
+    EXPECT_HAS(all, "no report of rank 3");
+    EXPECT_HAS(all, "by int4: 0 calls on rank 1; 9 calls on rank 2; 10 calls on rank 0");
+    ASSERT_EQ(merged.value().differences.size(), 1u);
+    EXPECT_HAS(merged.value().differences[0], "processes differ in configuration");
+    EXPECT_HAS(run_slimwire({"report", r0, r1, r2}).out, "  ! no report of rank 3");
+
+    // The same rank from two files is told, not silently added.
+    const Result<MergedReport> twice = merge_reports({r0, r0});
+    ASSERT_TRUE(twice.ok());
+    EXPECT_HAS(twice.value().comms[0].differences.at(0), "rank 0 is reported twice");
+}
+
+TEST(Report, PointToPointMayDiffer) {
+    const ScratchFolder folder;
+    Json send = key(0, 4, "native");
+    send["op"] = "send";
+    const std::string r0 = folder.write("r0", text_of({process(), comm(0, 2), send}));
+    const std::string r1 = folder.write("r1", text_of({process(), comm(1, 2)}));
+    const Result<MergedReport> merged = merge_reports({r0, r1});
+    ASSERT_TRUE(merged.ok());
+    EXPECT_TRUE(merged.value().comms[0].differences.empty());
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test

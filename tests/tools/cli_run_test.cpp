@@ -1,0 +1,237 @@
+// `slimwire run` for one process: what is checked before anything starts, what the command finds in
+// its environment, and that it is the command's own process.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/tools/cli_program.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+// One line, from slimwire, that says it is an error.
+void expect_one_error_line(const Ended& ended) {
+    const std::vector<std::string> lines = lines_of(ended.err);
+    ASSERT_EQ(lines.size(), 1u) << ended.err;
+    EXPECT_EQ(lines[0].rfind("slimwire: error: ", 0), 0u);
+}
+
+TEST(Run, PolicyErrorBeforeAnythingStarts) {
+    const ScratchFolder folder;
+    const std::string policy =
+        folder.write("p.toml", "version = 1\n[[rule]]\nname = \"grads\"\ncodek = \"int4\"\n");
+    const std::string mark = (folder.path() / "started").string();
+    const Ended ended = run_slimwire({"run", "--policy", policy, "--", "touch", mark});
+    EXPECT_EQ(ended.exit_code, 125);
+    expect_one_error_line(ended);
+    EXPECT_HAS(ended.err, "p.toml:4:");
+    EXPECT_HAS(ended.err, "codek");
+    EXPECT_FALSE(std::filesystem::exists(mark));
+}
+
+TEST(Run, CodecErrorBeforeAnythingStarts) {
+    const ScratchFolder folder;
+    const std::string mark = (folder.path() / "started").string();
+    for (const char* codec : {"int5", "int4:block=0", "int4:blok=64", ""}) {
+        const Ended ended =
+            run_slimwire({"run", "--codec", codec, "--ef", "ef14", "--", "touch", mark});
+        EXPECT_EQ(ended.exit_code, 125) << codec;
+        expect_one_error_line(ended);
+    }
+    EXPECT_FALSE(std::filesystem::exists(mark));
+}
+
+TEST(Run, UnknownVariableIsNamed) {
+    const Ended ended = run_slimwire({"run", "--", "true"}, {{"SLIMWIRE_CODECC", "int4"}});
+    EXPECT_EQ(ended.exit_code, 125);
+    expect_one_error_line(ended);
+    EXPECT_HAS(ended.err, "SLIMWIRE_CODECC");
+}
+
+TEST(Run, ArgumentErrorsAreOneLine) {
+    const std::vector<std::vector<std::string>> wrong = {
+        {"run"},
+        {"run", "--"},
+        {"run", "--codek", "int4", "--", "true"},
+        {"run", "true"},
+        {"run", "--emulate", "0", "--", "true"},
+        {"run", "--emulate", "two", "--", "true"},
+        {"run", "--codec", "int4", "--policy", "p.toml", "--", "true"},
+        {"walk"},
+        {},
+    };
+    for (const auto& arguments : wrong) {
+        const Ended ended = run_slimwire(arguments);
+        EXPECT_EQ(ended.exit_code, 2) << testing::PrintToString(arguments);
+        expect_one_error_line(ended);
+    }
+}
+
+TEST(Run, EnvironmentOfTheCommand) {
+    const ScratchFolder folder;
+    folder.write("p.toml", "version = 1\n");
+    const std::string script = "cd \"$1\" && shift && exec \"$@\"";
+    const std::vector<std::string> command = slimwire_command(
+        {"run", "--policy", "p.toml", "--report", "r-%r.jsonl", "--log", "info", "--", "env"});
+    std::vector<std::string> in_folder{"sh", "-c", script, "sh", folder.path().string()};
+    in_folder.insert(in_folder.end(), command.begin(), command.end());
+    Program program(
+        in_folder,
+        {{"LD_PRELOAD", "libm.so.6"}, {"SLIMWIRE_CODEC", "int8"}, {"LD_LIBRARY_PATH", "/nowhere"}});
+    const Ended ended = program.wait();
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    // Ours first, what was there kept.
+    EXPECT_HAS(ended.out, std::string("LD_PRELOAD=") + SLIMWIRE_LIBRARY_PATH);
+    EXPECT_HAS(ended.out, ":libm.so.6\n");
+    EXPECT_HAS(ended.out, "LD_LIBRARY_PATH=/nowhere\n");
+    // Paths survive a change of folder in the command.
+    EXPECT_HAS(ended.out, "SLIMWIRE_POLICY=" + folder.path().string() + "/p.toml\n");
+    EXPECT_HAS(ended.out, "SLIMWIRE_REPORT=" + folder.path().string() + "/r-%r.jsonl\n");
+    EXPECT_HAS(ended.out, "SLIMWIRE_LOG=info\n");
+    // The command line wins over the environment.
+    EXPECT_HAS_NOT(ended.out, "SLIMWIRE_CODEC=");
+}
+
+TEST(Run, PreloadIsNotRepeated) {
+    const std::string library = SLIMWIRE_LIBRARY_PATH;
+    const Ended ended = run_slimwire({"run", "--", "sh", "-c", "echo \"$LD_PRELOAD\""},
+                                     {{"LD_PRELOAD", "libm.so.6 " + library}});
+    EXPECT_EQ(ended.out, library + ":libm.so.6\n") << ended.err;
+}
+
+TEST(Run, NativeLeavesSlimwireOut) {
+    const Ended ended = run_slimwire(
+        {"run", "--native", "--", "sh", "-c", "echo \"[$LD_PRELOAD]\""}, {{"LD_PRELOAD", ""}});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.out, "[]\n");
+    EXPECT_EQ(run_slimwire({"run", "--native", "--codec", "int4", "--", "true"}).exit_code, 125);
+}
+
+TEST(Run, CommandKeepsItsOptionsAndArguments) {
+    const Ended ended = run_slimwire(
+        {"run", "--codec", "int4", "--", "printf", "%s|", "--codec", "", "a b", "--", "--help"});
+    EXPECT_EQ(ended.out, "--codec||a b|--|--help|") << ended.err;
+}
+
+TEST(Run, IsTheCommandsOwnProcess) {
+    Program program(slimwire_command({"run", "--", "sh", "-c", "echo $$; exec sleep 100"}));
+    ASSERT_TRUE(program.wait_for_out("\n"));
+    program.send(SIGUSR1);
+    const pid_t pid = program.pid();
+    const Ended ended = program.wait();
+    EXPECT_EQ(ended.out, std::to_string(pid) + "\n");
+    EXPECT_EQ(ended.signal, SIGUSR1);
+}
+
+TEST(Run, ExitCodes) {
+    const ScratchFolder folder;
+    const std::string plain = folder.write("not-executable", "#!/bin/sh\n");
+    EXPECT_EQ(run_slimwire({"run", "--", "sh", "-c", "exit 7"}).exit_code, 7);
+    EXPECT_EQ(run_slimwire({"run", "--", "no-such-command-here"}).exit_code, 127);
+    EXPECT_EQ(run_slimwire({"run", "--", plain}).exit_code, 126);
+    expect_one_error_line(run_slimwire({"run", "--", "no-such-command-here"}));
+}
+
+TEST(Run, UnwritableReportFolderIsNamed) {
+    Ended ended = run_slimwire({"run", "--report", "/no/such/folder/r-%r", "--", "true"});
+    EXPECT_EQ(ended.exit_code, 125);
+    expect_one_error_line(ended);
+    EXPECT_HAS(ended.err, "/no/such/folder");
+    // Root may write anywhere but into /proc.
+    ended = run_slimwire({"run", "--report", "/proc/r-%r", "--", "true"});
+    EXPECT_EQ(ended.exit_code, 125) << ended.err;
+}
+
+TEST(Run, LibraryOfAnotherArchitectureOrNoneIsNamed) {
+    const ScratchFolder folder;
+    std::string bytes = read_file(SLIMWIRE_LIBRARY_PATH);
+    ASSERT_GT(bytes.size(), 64u);
+    bytes[18] = static_cast<char>(0xf3);  // e_machine: RISC-V
+    bytes[19] = 0;
+    const std::string foreign = folder.write("libslimwire.so", bytes);
+    Ended ended = run_slimwire({"run", "--library", foreign, "--", "true"});
+    EXPECT_EQ(ended.exit_code, 125);
+    expect_one_error_line(ended);
+    EXPECT_HAS(ended.err, "riscv");
+    ended = run_slimwire({"run", "--library", "/no/libslimwire.so", "--", "true"});
+    EXPECT_EQ(ended.exit_code, 125);
+    expect_one_error_line(ended);
+}
+
+TEST(Run, MissingNcclIsToldBeforeTheLoaderFails) {
+    const ScratchFolder folder;
+    // A program that needs a libnccl.so.2 which is then taken away.
+    const std::string source = folder.write("p.c",
+                                            "int ncclAllReduce(void); int main(void) { "
+                                            "return ncclAllReduce(); }\n");
+    const std::string library = folder.write("n.c", "int ncclAllReduce(void) { return 0; }\n");
+    const std::string dir = folder.path().string();
+    const Ended built = Program({"sh", "-c",
+                                 "cd " + dir +
+                                     " && cc -shared -fPIC -Wl,-soname,libnccl.so.77 -o "
+                                     "libnccl.so.77 n.c && cc -o p p.c ./libnccl.so.77 && rm "
+                                     "libnccl.so.77"})
+                            .wait();
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+    const Ended ended = run_slimwire({"run", "--", dir + "/p"});
+    EXPECT_EQ(ended.exit_code, 127);  // the loader's own code
+    EXPECT_HAS(ended.err, "slimwire: " + dir + "/p needs libnccl.so.77, which is not found");
+    EXPECT_HAS(ended.err, "LD_LIBRARY_PATH");
+}
+
+TEST(Run, HelpListsOptionsVariablesAndExitCodes) {
+    const Ended ended = run_slimwire({"run", "--help"});
+    EXPECT_EQ(ended.exit_code, 0);
+    for (const char* word : {"--emulate", "--link", "SLIMWIRE_CODEC", "SLIMWIRE_EMU_LINK", "127"}) {
+        EXPECT_HAS(ended.out, word);
+    }
+    for (const char* command : {"policy", "doctor", "report", "bench", "run"}) {
+        const Ended help = run_slimwire({command, "--help"});
+        EXPECT_EQ(help.exit_code, 0) << command;
+        EXPECT_HAS(help.out, "Usage: slimwire " + std::string(command));
+    }
+    EXPECT_EQ(run_slimwire({"--version"}).out.rfind("slimwire ", 0), 0u);
+}
+
+TEST(Policy, CheckPrintsRulesAsUnderstood) {
+    const ScratchFolder folder;
+    const std::string good = folder.write("good.toml",
+                                          "version = 1\n[[rule]]\nname = \"grads\"\n"
+                                          "match = { op = \"all_reduce\", dtype = \"f32\" }\n"
+                                          "codec = \"int4:block=64\"\nerror_feedback = \"ef14\"\n");
+    Ended ended = run_slimwire({"policy", "check", good});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "1 rule, hash ");
+    EXPECT_HAS(ended.out, "grads: op allreduce; dtype f32");
+    EXPECT_HAS(ended.out, "int4");
+    EXPECT_HAS(ended.out, "ef14");
+
+    ended = run_slimwire({"policy", "check", "--json", good});
+    EXPECT_HAS(ended.out, "\"ok\":true");
+    EXPECT_HAS(ended.out, "\"op\":[\"allreduce\"]");
+
+    // A file that is wrong does not hide the others.
+    const std::string bad = folder.write("bad.toml", "version = 1\n[[rule]]\nname = 3\n");
+    ended = run_slimwire({"policy", "check", bad, good});
+    EXPECT_EQ(ended.exit_code, 1);
+    expect_one_error_line(ended);
+    EXPECT_HAS(ended.err, "bad.toml:3:");
+    EXPECT_HAS(ended.out, "good.toml: 1 rule");
+    EXPECT_EQ(run_slimwire({"policy", "check", "/no/such/file.toml"}).exit_code, 1);
+}
+
+TEST(Policy, EnvShowsWhereValuesComeFrom) {
+    Ended ended = run_slimwire({"policy", "env", "--json"}, {{"SLIMWIRE_CODEC", "int8"}});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out,
+               "{\"name\":\"SLIMWIRE_CODEC\",\"value\":\"int8\",\"source\":"
+               "\"environment\"}");
+    EXPECT_HAS(ended.out, "\"active\":true");
+    ended = run_slimwire({"policy", "env"}, {{"SLIMWIRE_CODEC", "int9"}});
+    EXPECT_EQ(ended.exit_code, 1);
+    expect_one_error_line(ended);
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test
