@@ -71,11 +71,14 @@ class Loader : public testing::Test {
         const ElfFile elf = read_elf(program).value();
         const Ended ended = Program({elf.interpreter, "--list", program}, environment).wait();
         for (const std::string& line : lines_of(ended.out)) {
-            const size_t arrow = line.find("libnccl.so.2 => ");
-            if (arrow != std::string::npos && line.find("not found") == std::string::npos) {
-                const std::string rest = line.substr(arrow + 16);
-                return fs::canonical(rest.substr(0, rest.find(" ("))).string();
+            // "\tlibnccl.so.2 => PATH (0x...)", a preloaded one "\tPATH (0x...)".
+            const size_t name = line.find("libnccl.so.2");
+            if (name == std::string::npos || line.find("not found") != std::string::npos) {
+                continue;
             }
+            const size_t arrow = line.find(" => ");
+            const size_t begin = arrow == std::string::npos ? line.find('/') : arrow + 4;
+            return fs::canonical(line.substr(begin, line.find(" (") - begin)).string();
         }
         return "";
     }

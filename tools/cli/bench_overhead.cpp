@@ -20,7 +20,7 @@ constexpr double kTimeoutSeconds = 300;
 constexpr char kDecliningPolicy[] =
     "version = 1\n"
     "[[rule]]\n"
-    "name = \"only half precision\"\n"
+    "name = \"only-half-precision\"\n"
     "match = { op = \"allreduce\", dtype = [\"f16\", \"bf16\"] }\n"
     "codec = \"int8\"\n";
 

@@ -1,11 +1,15 @@
 #include "tools/cli/job.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -88,10 +92,15 @@ Status check_report(const std::string& pattern) {
         return invalid(
             fmt::format("--report {}: no folder {}; make it first", pattern, target.string()));
     }
-    if (::access(target.c_str(), W_OK) != 0) {
-        return invalid(fmt::format("--report {}: cannot write into {}; choose another folder",
-                                   pattern, target.string()));
+    // access() says yes to root where nothing can be made (/proc, read-only mounts).
+    std::string probe = (target / ".slimwire-XXXXXX").string();
+    const int fd = ::mkostemp(probe.data(), O_CLOEXEC);
+    if (fd < 0) {
+        return invalid(fmt::format("--report {}: cannot write into {}: {}; choose another folder",
+                                   pattern, target.string(), std::strerror(errno)));
     }
+    ::close(fd);
+    ::unlink(probe.c_str());
     return {};
 }
 
