@@ -1,0 +1,59 @@
+// One codec operation on the device and on the host, over the same bytes; the results must be equal
+// to the last one, untouched bytes included. For tests/gpu/codecs only; no test framework, so that
+// a GPU machine needs nothing beside nvcc, meson and ninja.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codecs/codec.h"
+
+namespace slimwire::gpu {
+
+// Ends the program with the error's text.
+void check(cudaError_t error, const char* what);
+
+// Device memory of some bytes.
+class DeviceBuffer {
+  public:
+    explicit DeviceBuffer(size_t bytes);
+    ~DeviceBuffer();
+    DeviceBuffer(const DeviceBuffer&) = delete;
+    DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+    [[nodiscard]] uint8_t* data() const { return data_; }
+    [[nodiscard]] size_t size() const { return bytes_; }
+
+  private:
+    uint8_t* data_ = nullptr;
+    size_t bytes_;
+};
+
+// What one comparison varies.
+struct Situation {
+    DType dtype;
+    int64_t count;
+    int64_t chunk_elems;
+    int64_t misalignment;  // of the user's buffer, in elements
+    bool residual;
+    bool scale_ptr;
+    bool hostile;  // random bits and non-finite values among the data
+    bool graph;    // the kernels run as a replay of a captured graph
+    int32_t inputs;
+
+    [[nodiscard]] std::string to_string() const;
+};
+
+Situation random_situation(const CodecSpec& spec, int64_t most_elems, std::mt19937_64& random);
+
+// Runs encode, decode, decode with accumulation and decode_reduce_encode both ways. Returns the
+// number of elements compared; adds a line to `failures` for every difference.
+int64_t compare(const CodecSpec& spec,
+                const Situation& situation,
+                std::mt19937_64& random,
+                std::vector<std::string>* failures);
+
+}  // namespace slimwire::gpu
