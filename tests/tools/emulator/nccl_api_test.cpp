@@ -369,7 +369,7 @@ TEST_F(NcclApi, wrong_arguments_have_nccls_codes) {
     EXPECT_EQ(ncclGetUniqueId(nullptr), ncclInvalidArgument);
     EXPECT_EQ(ncclAllReduce(in_[0], out_[0], kCount, ncclFloat32, ncclSum, nullptr, streams_[0]),
               ncclInvalidArgument);
-    EXPECT_EQ(all_reduce(0, static_cast<ncclRedOp_t>(-1)), ncclInvalidArgument);
+    EXPECT_EQ(all_reduce(0, ncclMaxRedOp), ncclInvalidArgument);
     EXPECT_EQ(all_reduce(0, static_cast<ncclRedOp_t>(4711)), ncclInvalidArgument);
     EXPECT_EQ(ncclBroadcast(in_[0], out_[0], kCount, ncclFloat32, kDevices, comms_[0], streams_[0]),
               ncclInvalidArgument);

@@ -59,7 +59,9 @@ void header_arrived(NetRequest& request) {
                  static_cast<unsigned long>(bytes), static_cast<unsigned long>(request.capacity));
         request.failed = true;
     } else if (bytes <= kInlineBytes) {
-        memcpy(request.data, request.message.payload, bytes);
+        if (bytes > 0) {
+            memcpy(request.data, request.message.payload, bytes);
+        }
     } else {
         start_receive(request, 1, request.data, bytes,
                       tag_of(*request.comm, request.sequence, true));
