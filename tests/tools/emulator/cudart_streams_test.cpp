@@ -141,6 +141,20 @@ TEST(LegacyStream, waits_for_blocking_streams_and_holds_them) {
     CUDA_OK(cudaStreamDestroy(blocking));
 }
 
+TEST(LegacyStream, pending_work_holds_later_work_of_blocking_streams) {
+    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    std::vector<int> log;
+    Gate gate;
+    gate.hold(nullptr);
+    note(blocking, log, 1);
+    sleep_ms(20);
+    EXPECT_EQ(cudaStreamQuery(blocking), cudaErrorNotReady);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(blocking));
+    EXPECT_EQ(log, std::vector<int>{1});
+    CUDA_OK(cudaStreamDestroy(blocking));
+}
+
 TEST(LegacyStream, leaves_non_blocking_streams_alone) {
     const cudaStream_t non_blocking = make_stream(cudaStreamNonBlocking);
     std::vector<int> log;
