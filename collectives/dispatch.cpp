@@ -47,47 +47,51 @@ const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
     return nullptr;
 }
 
-void register_plan(CommState* state, Plan* plan) {
-    const auto add = [&](bool compressed, const std::string& reason) {
-        KeyStats& key = state->stats->add_key();
-        key.facts = plan->facts;
-        key.rule = plan->rule;
-        key.reason = reason;
-        key.codec = "native";
-        key.algorithm = algorithm_name(Algorithm::kNative);
-        key.input_bytes_per_call = plan->facts.count * dtype_bytes(plan->facts.dtype);
-        key.native_bytes_per_call = native_wire_bytes(plan->facts, state->shape.ranks);
-        key.wire_bytes_per_call = key.native_bytes_per_call;
-        key.wire_is_estimate = !compressed;
-        if (compressed) {
-            key.codec.clear();
-            for (const Piece& piece : plan->layout.slices.front().pieces) {
-                key.codec += (key.codec.empty() ? "" : "+") + piece.codec.to_string();
-            }
-            if (plan->error_feedback != ErrorFeedback::kNone) {
-                key.codec += std::string("+") + error_feedback_name(plan->error_feedback);
-            }
-            key.algorithm = algorithm_name(plan->algorithm);
-            key.wire_bytes_per_call = two_shot_wire_bytes(plan->layout, state->shape.ranks);
+// Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
+KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::string reason) {
+    KeyStats& key = state->stats->add_key();
+    key.facts = plan.facts;
+    key.rule = plan.rule;
+    key.reason = std::move(reason);
+    key.codec = "native";
+    key.algorithm = algorithm_name(Algorithm::kNative);
+    key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
+    key.native_bytes_per_call = native_wire_bytes(plan.facts, state->shape.ranks);
+    key.wire_bytes_per_call = key.native_bytes_per_call;
+    key.wire_is_estimate = !compressed;
+    if (compressed) {
+        key.codec.clear();
+        for (const Piece& piece : plan.layout.slices.front().pieces) {
+            key.codec += (key.codec.empty() ? "" : "+") + piece.codec.to_string();
         }
-        state->stats->publish(key);
-        return &key;
-    };
-    if (plan->compressed) {
-        plan->stats = add(true, plan->reason);
-        plan->native_stats =
-            add(false, plan->start_call > 0 ? "before start_step, or under stream capture"
-                                            : "under stream capture");
-    } else {
-        plan->stats = plan->native_stats = add(false, plan->reason);
+        if (plan.error_feedback != ErrorFeedback::kNone) {
+            key.codec += std::string("+") + error_feedback_name(plan.error_feedback);
+        }
+        key.algorithm = algorithm_name(plan.algorithm);
+        key.wire_bytes_per_call = two_shot_wire_bytes(plan.layout, state->shape.ranks);
     }
+    state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
-        log_line(LogLevel::kInfo, where(*state) + ": " + op_name(plan->facts.op) + " " +
-                                      dtype_name(plan->facts.dtype) + " " +
-                                      redop_name(plan->facts.redop) + " count " +
-                                      std::to_string(plan->facts.count) + ": " +
-                                      plan->stats->codec + " (" + plan->reason + ")");
+        log_line(LogLevel::kInfo,
+                 where(*state) + ": " + op_name(plan.facts.op) + " " +
+                     dtype_name(plan.facts.dtype) + " " + redop_name(plan.facts.redop) + " count " +
+                     std::to_string(plan.facts.count) + ": " + key.codec + " (" + key.reason + ")");
     }
+    return &key;
+}
+
+const char* detour_reason(Detour detour) noexcept {
+    switch (detour) {
+        case Detour::kBeforeStart:
+            return "before start_step";
+        case Detour::kCapture:
+            return "under stream capture";
+        case Detour::kBadBuffer:
+            return "a buffer is null or not device memory";
+        case Detour::kUnknownOperator:
+            return "the operator was not made on this communicator";
+    }
+    return "";
 }
 
 // The plan of a call, built at its first sight.
@@ -96,7 +100,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts) {
     if (plan == nullptr) {
         plan = state->plans.insert(make_plan(facts, state->shape, runtime.config));
         state->shape.committed_bytes += plan->residual_bytes;
-        register_plan(state, plan);
+        plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
     }
     return plan;
 }
@@ -121,6 +125,24 @@ bool host_buffer(const DeviceApi& api, const CollectiveCall& call) noexcept {
         }
     }
     return false;
+}
+
+// Why a call of a compressed plan goes native all the same; equal on all ranks: the ordinal of the
+// call, being captured, being malformed.
+std::optional<Detour> detour_of(const DeviceApi& api,
+                                const CollectiveCall& call,
+                                Plan* plan,
+                                bool unknown_operator) noexcept {
+    if (plan->calls++ < plan->start_call) {
+        return Detour::kBeforeStart;
+    }
+    if (capturing(api, call.stream)) {
+        return Detour::kCapture;
+    }
+    if (call.send == nullptr || call.recv == nullptr || host_buffer(api, call)) {
+        return Detour::kBadBuffer;
+    }
+    return unknown_operator ? std::optional(Detour::kUnknownOperator) : std::nullopt;
 }
 
 // A compressed call that runs now.
@@ -285,12 +307,14 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     const DeviceApi& api = runtime.api();
     const bool scaled = call.facts.redop == RedOp::kPreMulSum;
     const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
-    // The same on all ranks: the ordinal of the call, being captured, being malformed.
-    const bool native = plan->calls++ < plan->start_call || call.send == nullptr ||
-                        call.recv == nullptr || capturing(api, call.stream) ||
-                        host_buffer(api, call) || (scaled && scalar == nullptr);
-    if (native) {
-        plan->native_stats->count_call();
+    if (const std::optional<Detour> detour =
+            detour_of(api, call, plan, scaled && scalar == nullptr);
+        detour.has_value()) {
+        KeyStats*& stats = plan->detours[static_cast<size_t>(*detour)];
+        if (stats == nullptr) {
+            stats = show_key(state, *plan, false, detour_reason(*detour));
+        }
+        stats->count_call();
         if (t_depth > 0) {
             thread_group().has_native = true;
         }

@@ -3,6 +3,7 @@
 // without asking anything again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,10 @@
 
 namespace slimwire {
 
+// Why single calls of a compressed plan go native.
+enum class Detour : uint8_t { kBeforeStart, kCapture, kBadBuffer, kUnknownOperator };
+inline constexpr size_t kDetourCount = 4;
+
 struct Plan {
     CallFacts facts;
     bool compressed = false;
@@ -28,9 +33,9 @@ struct Plan {
     std::string rule;             // the rule that decided; empty when none matched
     std::string reason;           // why compressed, or why native
 
-    KeyStats* stats = nullptr;         // null until the plan is registered with a communicator
-    KeyStats* native_stats = nullptr;  // for calls of a compressed plan that went native
-    uint64_t calls = 0;                // made so far on this communicator, native ones included
+    KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
+    std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
+    uint64_t calls = 0;  // made so far on this communicator, native ones included
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.

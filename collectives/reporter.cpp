@@ -293,7 +293,6 @@ void Reporter::retire(const std::shared_ptr<CommStats>& comm) {
         impl_->live.erase(found);
         CommRecord record = comm->snapshot();
         record.retired = true;
-        record.scratch_bytes = record.residual_bytes = 0;
         fold_keys(kMaxKeysPerComm, &record);
         impl_->retired.push_back(std::move(record));
         if (impl_->retired.size() > kMaxRetiredComms) {
