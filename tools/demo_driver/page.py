@@ -63,7 +63,7 @@ def draw(results):
         lines.append(f'<text x="{x(step):.1f}" y="{HEIGHT - BOTTOM + 18}" font-size="12" text-anchor="middle">{step}</text>')
     lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" font-size="12" text-anchor="middle">step</text>')
     for number, (configuration, curve) in enumerate(curves.items()):
-        colour = COLOURS.get(configuration.codec, "#9467bd")
+        colour = COLOURS.get(configuration.name.removesuffix("+EF"), "#9467bd")
         stroke = f'stroke="{colour}" stroke-width="1.6"' + (' stroke-dasharray="5 3"' if configuration.feedback else "")
         path = "".join(f"{'L' if index else 'M'}{x(step):.1f} {y(loss):.1f}" for index, (step, loss) in enumerate(curve))
         name = html.escape(configuration.name)
