@@ -115,6 +115,14 @@ Status read_settings(GetenvFunction getenv_function, Settings* settings) {
     return {};
 }
 
+template <class T>
+void read_or_default(GetenvFunction getenv_function, const char* name, T* out) {
+    if (!read(getenv_function, name, out).ok()) {
+        // Defaults of the table convert; a test holds them to it.
+        (void)convert(*find_variable(name), std::string(find_variable(name)->default_text), out);
+    }
+}
+
 Status check_names(const char* const* environment) {
     for (; *environment != nullptr; ++environment) {
         const std::string_view entry(*environment);
@@ -229,6 +237,17 @@ std::string plan_text(const Config& config) {
 
 const char* process_getenv(const char* name) noexcept {
     return std::getenv(name);
+}
+
+Settings usable_settings(GetenvFunction getenv_function) {
+    Settings settings;
+#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
+    read_or_default(getenv_function, #name, &settings.member);
+#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
+#include "collectives/variables.def"
+#undef SLIMWIRE_SETTING
+#undef SLIMWIRE_VARIABLE
+    return settings;
 }
 
 Result<Config> load_config(GetenvFunction getenv_function, const char* const* environment) {

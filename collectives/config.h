@@ -55,6 +55,9 @@ struct SettingOrigin {
 using GetenvFunction = const char* (*)(const char*);
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
+// What is left when load_config() fails: every setting that can be read, defaults for the others. A
+// process with a wrong policy still has to agree with the other ranks and to write its log.
+[[nodiscard]] Settings usable_settings(GetenvFunction getenv_function);
 [[nodiscard]] std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function);
 // Writes the policy's warnings to the log, each once, from the launcher's first rank (every process
 // when there is no launcher). Called at the first communicator.

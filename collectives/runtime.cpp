@@ -38,14 +38,14 @@ Runtime* Runtime::create(const void* own_symbol) noexcept {
     if (runtime == nullptr && !g_unavailable.load(std::memory_order_acquire)) {
         try {
             auto made = std::make_unique<Runtime>();
-            Result<Config> config =
-                load_config([](const char* name) -> const char* { return ::getenv(name); });
+            Result<Config> config = load_config(process_getenv);
             if (config.ok()) {
                 made->config = std::move(config).value();
-                log_configure(made->config.settings.log_level, made->config.settings.log_file);
             } else {
                 made->config_status = config.status();
+                made->config.settings = usable_settings(process_getenv);
             }
+            log_configure(made->config.settings.log_level, made->config.settings.log_file);
             Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
             if (nccl.ok()) {
                 made->nccl = std::move(nccl).value();

@@ -84,6 +84,19 @@ TEST(Config, nothing_set_is_inactive_with_the_defaults_of_the_table) {
     EXPECT_TRUE(config.settings.report_pattern.empty());
 }
 
+TEST(Config, a_wrong_value_leaves_the_other_settings_usable) {
+    ASSERT_FALSE(load({{"SLIMWIRE_CODEC", "int5"},
+                       {"SLIMWIRE_SUMMARY", "perhaps"},
+                       {"SLIMWIRE_AGREE_TIMEOUT", "soon"},
+                       {"SLIMWIRE_LOG", "info"}})
+                     .ok());
+    const Settings settings = usable_settings(fake_getenv);
+    EXPECT_EQ(settings.agree_timeout_us, 10'000'000u);
+    EXPECT_TRUE(settings.summary);
+    EXPECT_EQ(settings.log_level, LogLevel::kInfo);
+    EXPECT_EQ(settings.min_bytes, 65536u);
+}
+
 TEST(Config, every_setting_is_read) {
     const Config config = loaded({{"SLIMWIRE_LOG", "INFO"},
                                   {"SLIMWIRE_LOG_FILE", "/tmp/l.%r"},
