@@ -1,0 +1,75 @@
+// What a preloaded library costs a process that never uses NCCL: starts a command with and without
+// it in turn and prints the median of the paired differences as one JSON line.
+//   startup_bench LIBRARY [PAIRS [COMMAND]]      (200 pairs of /bin/true)
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+// Microseconds from start to end of one process; negative when it failed.
+double run_us(const char* command, const std::string& preload) {
+    std::string path = "PATH=/usr/bin:/bin";
+    std::string library = "LD_PRELOAD=" + preload;
+    char* const arguments[] = {const_cast<char*>(command), nullptr};
+    char* const with[] = {path.data(), library.data(), nullptr};
+    char* const without[] = {path.data(), nullptr};
+    const auto begin = std::chrono::steady_clock::now();
+    pid_t pid = 0;
+    int status = 0;
+    if (posix_spawn(&pid, command, nullptr, nullptr, arguments, preload.empty() ? without : with) !=
+            0 ||
+        waitpid(pid, &status, 0) != pid || status != 0) {
+        return -1;
+    }
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+        .count();
+}
+
+double quantile(std::vector<double> values, double q) {
+    const auto at = static_cast<size_t>(q * static_cast<double>(values.size() - 1));
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at),
+                     values.end());
+    return values[at];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2) {
+        std::fprintf(stderr, "usage: startup_bench LIBRARY [PAIRS [COMMAND]]\n");
+        return 2;
+    }
+    const std::string library = argv[1];
+    const int pairs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 200;
+    const char* command = argc > 3 ? argv[3] : "/bin/true";
+    std::vector<double> plain, differences;
+    for (int pair = -5; pair < pairs; ++pair) {
+        // The order within a pair alternates, so that what the first of two pays falls on both.
+        const bool first = pair % 2 == 0;
+        const double one = run_us(command, first ? library : "");
+        const double other = run_us(command, first ? "" : library);
+        if (one < 0 || other < 0) {
+            std::fprintf(stderr, "startup_bench: '%s' failed\n", command);
+            return 1;
+        }
+        if (pair >= 0) {  // the first five bring files into memory
+            plain.push_back(first ? other : one);
+            differences.push_back(first ? one - other : other - one);
+        }
+    }
+    std::printf(
+        "{\"v\":1,\"record\":\"bench_startup\",\"command\":\"%s\",\"pairs\":%d,\"plain_us\":%.1f,"
+        "\"added_p50_us\":%.1f,\"added_p25_us\":%.1f,\"added_p75_us\":%.1f}\n",
+        command, pairs, quantile(plain, 0.5), quantile(differences, 0.5),
+        quantile(differences, 0.25), quantile(differences, 0.75));
+    return 0;
+}

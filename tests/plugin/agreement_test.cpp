@@ -1,0 +1,163 @@
+// Ranks that differ: one without slimwire, different policies, a wrong policy, a damaged id. Whole
+// jobs on the emulator; whatever happens, all ranks end alike and nobody hangs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+Job reduce_job(const std::string& reports, std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.begin(), SLIMWIRE_TEST_REDUCE);
+    Job job = slimwire_job(arguments, 3, reports);
+    job.environment["SLIMWIRE_CODEC"] = "int4:block=64";
+    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    return job;
+}
+
+int occurrences(const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+        ++found;
+    }
+    return found;
+}
+
+constexpr int kInvalidArgument = 10 + 4;  // as the program reports ncclInvalidArgument
+
+TEST(Agreement, AllRanksAlikeCompress) {
+    const TemporaryFolder reports;
+    const auto ranks = run_ranks(reduce_job(reports.path()));
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 15u);
+    // The control of the tests below: with compression the results are not exact.
+    EXPECT_NE(unless_all_exit(run_ranks(reduce_job(reports.path(), {"--exact"}))), "");
+}
+
+TEST(Agreement, OneRankWithoutSlimwireMakesAllNative) {
+    const TemporaryFolder reports;
+    Job job = reduce_job(reports.path(), {"--exact"});
+    job.without_preload = {2};
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[0].err.find("rank 2 did not answer"), std::string::npos) << ranks[0].err;
+    const auto records = read_reports(reports.path());
+    EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
+    EXPECT_EQ(sum_keys(records, "calls", any_key), 10u);
+    EXPECT_LT(ranks[0].seconds, 15);
+}
+
+TEST(Agreement, TheRankThatMakesTheIdWithoutSlimwireMakesAllNative) {
+    const TemporaryFolder reports;
+    Job job = reduce_job(reports.path(), {"--exact"});
+    job.without_preload = {0};
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    for (const int rank : {1, 2}) {
+        EXPECT_NE(ranks[static_cast<size_t>(rank)].err.find("stay native"), std::string::npos)
+            << ranks[static_cast<size_t>(rank)].err;
+    }
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
+}
+
+TEST(Agreement, RanksWithDifferentPoliciesGetOneError) {
+    const TemporaryFolder reports;
+    Job job = reduce_job(reports.path());
+    job.of_rank[1]["SLIMWIRE_CODEC"] = "int8";
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks, kInvalidArgument), "");
+    EXPECT_NE(ranks[0].out.find("different policies"), std::string::npos) << ranks[0].out;
+    EXPECT_EQ(ranks[1].out, ranks[0].out);
+    EXPECT_EQ(ranks[2].out, ranks[0].out);
+}
+
+TEST(Agreement, AWrongPolicyOnOneRankGivesAllTheSameError) {
+    for (const int wrong : {0, 1}) {
+        const TemporaryFolder reports;
+        Job job = reduce_job(reports.path());
+        job.of_rank[wrong]["SLIMWIRE_CODEC"] = "int5";
+        const auto ranks = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(ranks, kInvalidArgument), "");
+        EXPECT_NE(ranks[0].out.find("rank " + std::to_string(wrong) + ":"), std::string::npos)
+            << ranks[0].out;
+        EXPECT_NE(ranks[0].out.find("int5"), std::string::npos) << ranks[0].out;
+        EXPECT_NE(ranks[0].out.find("int8"), std::string::npos) << "accepted values are missing";
+        EXPECT_EQ(ranks[1].out, ranks[0].out);
+        EXPECT_EQ(ranks[2].out, ranks[0].out);
+    }
+}
+
+TEST(Agreement, AWrongPolicyFileIsNamedWithLineAndKeyOnAllRanks) {
+    const TemporaryFolder folder;
+    const std::string policy = folder.file("policy.toml");
+    if (FILE* file = fopen(policy.c_str(), "w")) {
+        fputs(
+            "version = 1\n\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\ncodek = "
+            "\"int4\"\n",
+            file);
+        fclose(file);
+    }
+    const TemporaryFolder reports;
+    Job job = reduce_job(reports.path());
+    job.environment.erase("SLIMWIRE_CODEC");
+    job.environment["SLIMWIRE_POLICY"] = policy;
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks, kInvalidArgument), "");
+    for (const char* part : {"policy.toml", "6", "codek"}) {
+        EXPECT_NE(ranks[2].out.find(part), std::string::npos)
+            << part << " is not in: " << ranks[2].out;
+    }
+}
+
+// Bytes 64.. hold slimwire's mark, token, address and checksum.
+TEST(Agreement, TornIdTailOnAllRanksMakesAllNative) {
+    for (const char* byte : {"64", "72", "84", "100"}) {
+        const TemporaryFolder reports;
+        const auto ranks = run_ranks(reduce_job(reports.path(), {"--exact", "--flip", byte}));
+        ASSERT_EQ(unless_all_exit(ranks), "") << "byte " << byte;
+        EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
+    }
+}
+
+TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
+    const TemporaryFolder reports;
+    const auto ranks =
+        run_ranks(reduce_job(reports.path(), {"--exact", "--flip", "72", "--flip-rank", "1"}));
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[1].err.find("tail is damaged"), std::string::npos) << ranks[1].err;
+    EXPECT_NE(ranks[0].err.find("rank 1 did not answer"), std::string::npos) << ranks[0].err;
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
+}
+
+TEST(Agreement, WithoutPolicyNothingIsSaidOrChanged) {
+    Job job = slimwire_job({SLIMWIRE_TEST_REDUCE, "--exact"}, 3);
+    job.environment.erase("SLIMWIRE_SUMMARY");
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_EQ(rank.out + rank.err, "");
+    }
+}
+
+TEST(Agreement, ModeOffIsNative) {
+    const TemporaryFolder reports;
+    Job job = reduce_job(reports.path(), {"--exact"});
+    job.environment["SLIMWIRE_MODE"] = "off";
+    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
+}
+
+TEST(Agreement, TheSummaryAtExitIsAtMostFiveLinesOfOneRank) {
+    Job job = reduce_job("");
+    job.environment.erase("SLIMWIRE_SUMMARY");
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    const int lines = occurrences(ranks[0].err + ranks[0].out, "\n");
+    EXPECT_GE(lines, 1);
+    EXPECT_LE(lines, 5) << ranks[0].err;
+    EXPECT_EQ(ranks[1].err + ranks[2].err, "");
+}
+
+}  // namespace
+}  // namespace slimwire::test

@@ -1,0 +1,80 @@
+// Creates a communicator and makes all-reduces of fp32 values every rank can predict; built as a
+// program and, for dlopen_local, as a module. Options: --calls N, --count N, --exact (no codec may
+// have touched the results), --flip BYTE [--flip-rank R] (of the unique id, on all ranks or one).
+// Ends with 0; with 10 + ncclResult_t and the text on stdout when the creation fails.
+#include <cmath>
+#include <vector>
+
+#include "tests/support/nccl_program.h"
+
+extern "C" [[gnu::visibility("default")]] int run_reduce(int argc, char** argv);
+
+int run_reduce(int argc, char** argv) {
+    int calls = 5, flip = -1, flip_rank = -1;
+    size_t count = 50000;
+    bool exact = false;
+    for (int i = 1; i < argc; ++i) {
+        const std::string name = argv[i];
+        if (name == "--exact") {
+            exact = true;
+            continue;
+        }
+        const int value = i + 1 < argc ? std::atoi(argv[++i]) : 0;
+        if (name == "--calls") {
+            calls = value;
+        } else if (name == "--count") {
+            count = static_cast<size_t>(value);
+        } else if (name == "--flip") {
+            flip = value;
+        } else if (name == "--flip-rank") {
+            flip_rank = value;
+        }
+    }
+    const int rank = slimwire::test::launcher_rank();
+    const int ranks = slimwire::test::launcher_ranks();
+    CHECK_CUDA(cudaSetDevice(0));
+    ncclUniqueId id = slimwire::test::exchange_id(rank);
+    if (flip >= 0 && (flip_rank < 0 || flip_rank == rank)) {
+        id.internal[flip] = static_cast<char>(id.internal[flip] ^ 0x10);
+    }
+    ncclComm_t comm = nullptr;
+    if (const ncclResult_t created = ncclCommInitRank(&comm, ranks, id, rank);
+        created != ncclSuccess) {
+        std::printf("%s\n", ncclGetLastError(nullptr));
+        return 10 + static_cast<int>(created);
+    }
+    std::vector<float> values(count), sums(count);
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>((rank + 1) * (1 + static_cast<int>(i % 97)));
+    }
+    float* buffer = nullptr;
+    cudaStream_t stream = nullptr;
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), count * sizeof(float)));
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    for (int call = 0; call < calls; ++call) {
+        CHECK_CUDA(cudaMemcpyAsync(buffer, values.data(), count * sizeof(float),
+                                   cudaMemcpyHostToDevice, stream));
+        CHECK_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, stream));
+        CHECK_CUDA(cudaMemcpyAsync(sums.data(), buffer, count * sizeof(float),
+                                   cudaMemcpyDeviceToHost, stream));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        const float factor = static_cast<float>(ranks * (ranks + 1) / 2);
+        for (size_t i = 0; i < count; ++i) {
+            const float expected = factor * static_cast<float>(1 + static_cast<int>(i % 97));
+            const float allowed = exact ? 0 : factor * 97 * 0.16f;
+            EXPECT_THAT(std::fabs(sums[i] - expected) <= allowed,
+                        "call %d, element %zu: %g, expected %g", call, i,
+                        static_cast<double>(sums[i]), static_cast<double>(expected));
+        }
+    }
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    CHECK_CUDA(cudaFree(buffer));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
+#ifndef REDUCE_AS_MODULE
+int main(int argc, char** argv) {
+    return run_reduce(argc, argv);
+}
+#endif

@@ -1,0 +1,203 @@
+// The traps of preloading and of living inside another program's process, each by its name.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+Job with_codec(Job job) {
+    job.environment["SLIMWIRE_CODEC"] = "int4:block=64";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "4KiB";
+    return job;
+}
+
+Job stub_job(const std::string& what, const std::string& reports) {
+    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_STUB_USER, what}, 1, reports));
+    job.library_path.insert(job.library_path.begin(), SLIMWIRE_TEST_STUB);
+    return job;
+}
+
+// Calls the reports count for one operation.
+uint64_t calls_of(const std::string& reports, const std::string& op) {
+    return sum_keys(read_reports(reports), "calls",
+                    [&](const auto& key) { return key.at("op") == op; });
+}
+
+// A drop-in folder as a user makes it.
+void make_dropin(const std::string& folder, const std::string& real) {
+    std::filesystem::copy_file(SLIMWIRE_TEST_DROPIN, folder + "/libnccl.so.2");
+    std::filesystem::create_symlink(real, folder + "/libnccl-real.so");
+}
+
+TEST(Traps, ReentryFromNcclThread) {
+    const TemporaryFolder reports;
+    const auto ranks = run_ranks(stub_job("reentry", reports.path()));
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    // The stub saw its own calls, and slimwire counted only the program's.
+    EXPECT_EQ(ranks[0].out, "AllReduce 5 Broadcast 12 AllGather 5 open groups 0\n");
+    EXPECT_EQ(calls_of(reports.path(), "allreduce"), 5u);
+    EXPECT_EQ(calls_of(reports.path(), "broadcast"), 7u);
+    EXPECT_EQ(calls_of(reports.path(), "allgather"), 0u);
+}
+
+TEST(Traps, ReentryThroughTheDropin) {
+    const TemporaryFolder reports, dropin;
+    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
+    Job job = stub_job("reentry", reports.path());
+    job.preload.clear();
+    job.library_path.insert(job.library_path.begin(), dropin.path());
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_EQ(calls_of(reports.path(), "allreduce"), 5u);
+    EXPECT_EQ(calls_of(reports.path(), "broadcast"), 7u);
+    EXPECT_EQ(calls_of(reports.path(), "allgather"), 0u);
+}
+
+TEST(Traps, CommHandleReused) {
+    const TemporaryFolder reports;
+    const auto ranks = run_ranks(stub_job("reuse", reports.path()));
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    const auto records = read_reports(reports.path());
+    const auto calls_with = [&](int count) {
+        return sum_keys(records, "calls",
+                        [&](const auto& key) { return key.at("count") == count; });
+    };
+    EXPECT_EQ(calls_with(11), 3u);
+    EXPECT_EQ(calls_with(22), 1u);
+    EXPECT_EQ(calls_with(33), 0u) << "a call on an unknown communicator went to a dead one's state";
+    int communicators = 0;
+    for (const auto& record : records) {
+        communicators += record.at("record") == "comm";
+    }
+    EXPECT_EQ(communicators, 2);
+}
+
+TEST(Traps, FutureFunctionsStayReachable) {
+    const TemporaryFolder reports, dropin;
+    EXPECT_EQ(unless_all_exit(run_ranks(stub_job("future", reports.path()))), "");
+    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
+    Job job = stub_job("future", reports.path());
+    job.preload.clear();
+    job.library_path.insert(job.library_path.begin(), dropin.path());
+    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
+}
+
+TEST(Traps, DropinCompressesAndReachesTheRealLibrary) {
+    const TemporaryFolder reports, dropin;
+    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_EMULATOR) + "/libnccl.so.2");
+    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_REDUCE}, 2, reports.path()));
+    job.preload.clear();
+    job.library_path.insert(job.library_path.begin(), dropin.path());
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 10u);
+}
+
+TEST(Traps, DlopenLocal) {
+    const TemporaryFolder reports;
+    const Job job = with_codec(
+        slimwire_job({SLIMWIRE_TEST_LOCAL_HOST, SLIMWIRE_TEST_REDUCE_MODULE}, 2, reports.path()));
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 10u);
+}
+
+TEST(Traps, NullAndPerThreadStream) {
+    const TemporaryFolder reports;
+    const Job job = with_codec(slimwire_job({SLIMWIRE_TEST_STREAMS}, 3, reports.path()));
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 3u * 25 * 6);
+}
+
+TEST(Traps, DeviceRestored) {
+    const TemporaryFolder reports;
+    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_DEVICES}, 1, reports.path()));
+    job.environment["SLIMWIRE_EMU_DEVICES"] = "3";
+    job.environment["SLIMWIRE_EMU_NODES"] = "3x1";
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 3u * 10 * 2);
+}
+
+TEST(Traps, ForkAfterInit) {
+    const TemporaryFolder reports;
+    const auto ranks =
+        run_ranks(with_codec(slimwire_job({SLIMWIRE_TEST_FORKS}, 2, reports.path())));
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(reports.path())) {
+        files += entry.is_regular_file();
+    }
+    EXPECT_EQ(files, 2u) << "a forked child wrote a report";
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 6u);
+}
+
+TEST(Traps, CapturedCallsGoNativeAndOutliveTheCommunicator) {
+    const TemporaryFolder reports;
+    const auto ranks =
+        run_ranks(with_codec(slimwire_job({SLIMWIRE_TEST_CAPTURE}, 2, reports.path())));
+    if (ranks[0].exit_code == 77) {
+        GTEST_SKIP() << "the emulated runtime does not capture yet";
+    }
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    const auto records = read_reports(reports.path());
+    EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
+    EXPECT_EQ(sum_keys(records, "calls",
+                       [](const auto& key) {
+                           return key.at("reason").template get<std::string>().find("capture") !=
+                                  std::string::npos;
+                       }),
+              2u);
+}
+
+TEST(Faults, DeadPeerEndsTheOthersWithAnErrorAndKeepsTheReports) {
+    const TemporaryFolder reports;
+    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_DEAD_PEER}, 3, reports.path()));
+    job.limit_s = 60;
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(ranks[2].exit_code, 128 + 9);
+    for (const int rank : {0, 1}) {
+        const Ended& end = ranks[static_cast<size_t>(rank)];
+        EXPECT_EQ(end.exit_code, 42) << end.out << end.err;
+        EXPECT_LT(end.seconds, 30);
+    }
+    const auto records = read_reports(reports.path());
+    for (const int rank : {0, 1, 2}) {
+        EXPECT_GE(
+            sum_keys(records, "calls",
+                     [&](const auto& key) { return compressed(key) && key.at("rank") == rank; }),
+            20u)
+            << "rank " << rank;
+    }
+}
+
+TEST(Faults, UnwritableReportIsOneWarning) {
+    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_REDUCE}, 2));
+    job.environment["SLIMWIRE_REPORT"] = "/proc/no-such-folder/report.%r";
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_NE(rank.err.find("/proc/no-such-folder/report."), std::string::npos) << rank.err;
+        EXPECT_EQ(rank.err.find('\n'), rank.err.size() - 1) << "not one line: " << rank.err;
+    }
+}
+
+TEST(Faults, MissingRealNcclIsOneLineThatSaysWhatToDo) {
+    const TemporaryFolder empty;
+    for (const std::string& library : {std::string("/no/such/libnccl.so.2"), std::string("/bin/sh"),
+                                       std::string(SLIMWIRE_TEST_PRELOAD)}) {
+        Job job = slimwire_job({SLIMWIRE_TEST_LOOKUP}, 1);
+        job.library_path = {empty.path()};
+        job.environment["SLIMWIRE_NCCL_LIBRARY"] = library;
+        const auto ranks = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ranks, 2), "") << library;  // ncclSystemError
+        EXPECT_NE(ranks[0].err.find("SLIMWIRE_NCCL_LIBRARY"), std::string::npos) << ranks[0].err;
+        EXPECT_NE(ranks[0].err.find(library), std::string::npos) << ranks[0].err;
+        EXPECT_EQ(ranks[0].err.find('\n'), ranks[0].err.size() - 1)
+            << "not one line: " << ranks[0].err;
+        EXPECT_NE(ranks[0].out.find("SLIMWIRE_NCCL_LIBRARY"), std::string::npos) << ranks[0].out;
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::test
