@@ -1,0 +1,123 @@
+// Two accounts that must balance: the bytes slimwire reports and the emulator's transport counted,
+// and what error feedback owes after many steps.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+struct Sent {
+    uint64_t counted = 0;  // by the transport
+    uint64_t reported = 0;
+    uint64_t compressed_calls = 0;
+};
+
+std::vector<Sent> run_wire_job(int ranks,
+                               const std::string& codec,
+                               const std::string& slice_bytes,
+                               const std::string& nodes) {
+    const TemporaryFolder reports;
+    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "100000", "65537", "5000", "1048576"}, ranks,
+                           reports.path());
+    job.environment["SLIMWIRE_CODEC"] = codec;
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    job.environment["SLIMWIRE_SLICE_BYTES"] = slice_bytes;
+    if (!nodes.empty()) {
+        job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+    }
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    const auto records = read_reports(reports.path());
+    std::vector<Sent> sent(static_cast<size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+        Sent& of = sent[static_cast<size_t>(rank)];
+        EXPECT_EQ(
+            std::sscanf(ended[static_cast<size_t>(rank)].out.c_str(), "sent %" SCNu64, &of.counted),
+            1);
+        const auto own = [&](const auto& key) { return key.at("rank") == rank; };
+        of.reported = sum_keys(records, "wire_bytes", own);
+        of.compressed_calls = sum_keys(
+            records, "calls", [&](const auto& key) { return own(key) && compressed(key); });
+    }
+    return sent;
+}
+
+TEST(WireBytes, ReportedEqualsWhatTheTransportCounted) {
+    struct Case {
+        const char* codec;
+        int ranks;
+        const char* slices;
+        const char* nodes;
+    };
+    for (const Case& of : {Case{"int4:block=64", 3, "0", ""}, Case{"int8", 4, "0", "1x4"},
+                           Case{"int2", 2, "262144", ""}}) {
+        SCOPED_TRACE(of.codec);
+        for (const Sent& rank : run_wire_job(of.ranks, of.codec, of.slices, of.nodes)) {
+            EXPECT_EQ(rank.compressed_calls, 8u);
+            EXPECT_EQ(rank.reported, rank.counted);
+        }
+    }
+}
+
+// A cast compresses the fp32 half of the calls; the native half is reported by the ring formula.
+TEST(WireBytes, TheEstimateOfNativeCallsIsClose) {
+    for (const Sent& rank : run_wire_job(3, "bf16", "0", "")) {
+        EXPECT_EQ(rank.compressed_calls, 4u);
+        EXPECT_NEAR(static_cast<double>(rank.reported), static_cast<double>(rank.counted),
+                    1e-3 * static_cast<double>(rank.counted));
+    }
+}
+
+// Error of the running sum after 16, 32 and 64 steps, of rank 0.
+std::array<double, 3> running_errors(const std::string& codec, const std::string& feedback) {
+    Job job = slimwire_job({SLIMWIRE_TEST_RUNNING_SUM, "64"}, 3);
+    job.environment["SLIMWIRE_CODEC"] = codec;
+    job.environment["SLIMWIRE_EF"] = feedback;
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    EXPECT_EQ(ranks[1].out, ranks[0].out);  // replicas stay equal
+    std::array<double, 3> errors{};
+    EXPECT_EQ(
+        std::sscanf(ranks[0].out.c_str(), "error %lf %lf %lf", &errors[0], &errors[1], &errors[2]),
+        3)
+        << ranks[0].out;
+    return errors;
+}
+
+// With EF14 on both sides the error of the running sum is exactly minus the residuals. With e the
+// codec's relative error and M = 1 the largest gradient of a rank, a worker's residual is at most
+// e (M + r), so r <= e / (1 - e); its decoded values are at most (1 + e) (M + r) = (1 + e) / (1 -
+// e), and the server's residual at most e / (1 - e) times the sum of those. In units of the ranks:
+double owed(double e) {
+    return e / (1 - e) + e / (1 - e) * (1 + e) / (1 - e);
+}
+
+TEST(ErrorFeedback, Int2OwesABoundedAmountForEver) {
+    const double bound = owed(0.5 * (1 + 0x1p-7));
+    const auto errors = running_errors("int2:block=64", "ef14");
+    for (const double error : errors) {
+        EXPECT_LT(error, bound);
+        EXPECT_GT(error, 0);
+    }
+    // The control: without feedback the same gradients leave that bound behind and go on.
+    const auto without = running_errors("int2:block=64", "none");
+    EXPECT_GT(without[2], bound);
+    EXPECT_NEAR(without[2] / without[0], 4.0, 0.2);
+}
+
+TEST(ErrorFeedback, Int4OwesABoundedAmountForEver) {
+    const auto errors = running_errors("int4:block=64", "ef14");
+    for (const double error : errors) {
+        EXPECT_LT(error, owed(0.5 / 7 * (1 + 0x1p-7)));
+    }
+    EXPECT_GT(running_errors("int4:block=64", "none")[2], errors[2] * 4);
+}
+
+}  // namespace
+}  // namespace slimwire::test
