@@ -1,7 +1,7 @@
 // Sixteen fp32 lanes in plain C++, and the meaning of every lane function: the other lanes_*.h must
 // give the same bits. Included by kernels.cpp inside an anonymous namespace.
 
-#define SLIMWIRE_LANES [[gnu::always_inline]] static inline
+#define SLIMWIRE_LANES static inline
 
 struct Floats {
     float v[16];
@@ -185,9 +185,9 @@ template <int kBits>
 struct Dequantiser {
     float scale;
 
-    [[gnu::always_inline]] explicit Dequantiser(float s) : scale(s) {}
+    explicit Dequantiser(float s) : scale(s) {}
 
-    [[gnu::always_inline]] Floats operator()(const uint8_t* from) const {
+    Floats operator()(const uint8_t* from) const {
         constexpr int kPerByte = 8 / kBits;
         Floats r;
         for (int i = 0; i < 16; ++i) {
