@@ -209,7 +209,8 @@ struct ReduceSource {
 };
 
 template <int kBits, class Element>
-__global__ void __launch_bounds__(kThreads) encode_kernel(EncodeArgs args, Work work) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    encode_kernel(EncodeArgs args, Work work) {
     const Shape shape = shape_of(args.params);
     const float factor = encode_factor<Element>(args);
     work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, shape.span_elems(),
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(kThreads) encode_kernel(EncodeArgs args, Work 
 }
 
 template <int kBits, class Element>
-__global__ void __launch_bounds__(kThreads) decode_kernel(DecodeArgs args, Work work) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    decode_kernel(DecodeArgs args, Work work) {
     const Shape shape = shape_of(args.params);
     work.walk(thread_index(), thread_total(), kPerThread,
               [&](int64_t chunk, int64_t unit, int64_t count) {
@@ -245,7 +247,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(DecodeArgs args, Work 
 }
 
 template <int kBits>
-__global__ void __launch_bounds__(kThreads) reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
     const Shape shape = shape_of(args.params);
     const ReduceSource<kBits> source{
         static_cast<const uint8_t*>(args.input), args.residual, args.input_stride, args.count,

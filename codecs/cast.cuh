@@ -50,7 +50,8 @@ __device__ __forceinline__ void put_encoded(
 }
 
 template <class Target, class Element>
-__global__ void __launch_bounds__(kThreads) cast_encode_kernel(EncodeArgs args, Work work) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    cast_encode_kernel(EncodeArgs args, Work work) {
     const float factor = encode_factor<Element>(args);
     work.walk(thread_index(), thread_total(), kPerThread,
               [&](int64_t chunk, int64_t unit, int64_t count) {
@@ -67,7 +68,8 @@ __global__ void __launch_bounds__(kThreads) cast_encode_kernel(EncodeArgs args, 
 }
 
 template <class Target, class Element>
-__global__ void __launch_bounds__(kThreads) cast_decode_kernel(DecodeArgs args, Work work) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    cast_decode_kernel(DecodeArgs args, Work work) {
     work.walk(
         thread_index(), thread_total(), kPerThread,
         [&](int64_t chunk, int64_t unit, int64_t count) {
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) cast_decode_kernel(DecodeArgs args, 
 }
 
 template <class Target>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
     cast_reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
     work.walk(
         thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t count) {

@@ -13,6 +13,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarpThreads = 32;
+// Thread blocks that must fit a multiprocessor: 64 registers a thread, or 80 where 64 would spill.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kResidentBlocks = 3;
+#else
+constexpr int kResidentBlocks = 4;
+#endif
 constexpr int kBlocksPerProcessor = 8;  // fills a multiprocessor of 2048 threads
 
 // Chunks of an operation and the units of each.

@@ -29,7 +29,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define threadIdx (::cuda_on_host::Machine::get().thread_index())
 #define blockIdx (::cuda_on_host::Machine::get().block_index())
 #define blockDim (::cuda_on_host::Machine::get().block_dim())
