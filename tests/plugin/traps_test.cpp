@@ -58,8 +58,13 @@ TEST(Traps, ReentryThroughTheDropin) {
 
 TEST(Traps, CommHandleReused) {
     const TemporaryFolder reports;
-    const auto ranks = run_ranks(stub_job("reuse", reports.path()));
+    Job job = stub_job("reuse", reports.path());
+    job.environment["SLIMWIRE_LOG"] = "info";  // a line for each new plan
+    const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[0].err.find("count 22"), std::string::npos) << ranks[0].err;
+    EXPECT_EQ(ranks[0].err.find("count 33"), std::string::npos)
+        << "a call on an unknown communicator went to a dead one's state: " << ranks[0].err;
     const auto records = read_reports(reports.path());
     const auto calls_with = [&](int count) {
         return sum_keys(records, "calls",
@@ -67,7 +72,7 @@ TEST(Traps, CommHandleReused) {
     };
     EXPECT_EQ(calls_with(11), 3u);
     EXPECT_EQ(calls_with(22), 1u);
-    EXPECT_EQ(calls_with(33), 0u) << "a call on an unknown communicator went to a dead one's state";
+    EXPECT_EQ(calls_with(33), 0u);
     int communicators = 0;
     for (const auto& record : records) {
         communicators += record.at("record") == "comm";
@@ -168,6 +173,11 @@ TEST(Faults, DeadPeerEndsTheOthersWithAnErrorAndKeepsTheReports) {
                      [&](const auto& key) { return compressed(key) && key.at("rank") == rank; }),
             20u)
             << "rank " << rank;
+    }
+    for (const auto& record : records) {
+        if (record.at("record") == "comm") {
+            EXPECT_EQ(record.at("retired").get<bool>(), record.at("rank") != 2) << record;
+        }
     }
 }
 
