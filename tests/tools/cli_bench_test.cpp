@@ -122,6 +122,15 @@ TEST(BenchCollective, ShapedLinkHasAnIdeal) {
     expect_only_timing_failed(lines, ended);
 }
 
+TEST(BenchCollective, SeveralRanksShareANode) {
+    const Ended ended = run_slimwire({"bench", "collective", "--codec", "int8", "--bytes", "256KiB",
+                                      "--ranks", "4", "--nodes", "2", "--rounds", "1", "--json"});
+    const std::vector<Json> lines = json_lines(ended);
+    ASSERT_EQ(lines.size(), 1u) << ended.err;
+    EXPECT_EQ(lines[0]["nodes"], 2);
+    expect_only_timing_failed(lines, ended);
+}
+
 TEST(BenchCollective, WrongArgumentsAreOneLine) {
     const std::vector<std::vector<std::string>> wrong = {
         {"--op", "all_dance"},

@@ -63,6 +63,10 @@ TEST(Judge, ImpossibleFiguresAreFailures) {
     m.rel_error = NAN;
     EXPECT_HAS(judge(m).failed, "not finite");
     m = plausible();
+    m.nodes = 2;
+    m.reported_nodes = 4;
+    EXPECT_HAS(judge(m).failed, "stand on 4 nodes, not 2");
+    m = plausible();
     m.reported_codec = "native";
     m.algorithm = "native";
     m.reason = "smaller than min_bytes";

@@ -219,6 +219,10 @@ Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
         if (plan.bits_per_second > 0 && plan.nodes > 1) {
             one.ideal_us = one.formula_bytes * 8 / plan.bits_per_second * 1e6;
         }
+        one.nodes = plan.nodes;
+        for (const MergedComm& comm : report.comms) {
+            one.reported_nodes = std::max(one.reported_nodes, comm.nodes);
+        }
         if (const MergedKey* key = find_key(report, options.dtype, json.at("count"))) {
             one.reported_codec = key->codec;
             one.algorithm = key->algorithm;
@@ -307,6 +311,9 @@ CollectiveResult judge(const CollectiveMeasurement& m) {
         result.codec = m.codec;
         result.failed = m.reported_codec.empty() ? "slimwire's report does not have the call"
                                                  : fmt::format("not compressed: {}", m.reason);
+    } else if (!native && m.nodes != 0 && m.reported_nodes != m.nodes) {
+        result.failed =
+            fmt::format("the ranks stand on {} nodes, not {}", m.reported_nodes, m.nodes);
     } else if (!std::isfinite(m.rel_error)) {
         result.failed = "the result is not finite";
     } else if (!m.identical) {

@@ -48,6 +48,8 @@ struct CollectiveMeasurement {
     double rel_error = 0;
     bool identical = true;
     double ideal_us = 0;
+    int nodes = 0;           // asked for; 0: the job's own
+    int reported_nodes = 0;  // as slimwire saw them
 };
 
 // Medians, ratios and the verdict. Pure.

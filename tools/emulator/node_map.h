@@ -1,8 +1,10 @@
 // Which emulated node a device stands in: one rule for libcudart's and libnccl's stand-ins.
 // SLIMWIRE_EMU_NODES="NxM" means N nodes of M devices (one device is one rank); unset, every device
 // is a node of its own. A device's global index is RANK * devices per process + its ordinal;
-// without a launcher (no RANK) it is the ordinal. Reads the environment, keeps nothing. Header
-// only, any thread.
+// without a launcher (no RANK) it is the ordinal. Processes of one node may also share its devices,
+// each using the one of its LOCAL_RANK, as launchers on real nodes arrange it: LOCAL_WORLD_SIZE, equal
+// to the devices per process and above 1, says so; then the index is RANK - LOCAL_RANK + ordinal.
+// Reads the environment, keeps nothing. Header only, any thread.
 #pragma once
 
 #include <cstdlib>
@@ -56,8 +58,20 @@ inline int launcher_rank() {
     return parse_count(std::getenv("RANK"), 0, 1 << 24, &rank) ? rank : -1;
 }
 
-inline int global_device_index(int rank, int devices_per_process, int device) {
-    return (rank < 0 ? 0 : rank * devices_per_process) + device;
+// Global index of this process's device 0.
+inline int first_device_index(int devices_per_process) {
+    const int rank = launcher_rank();
+    if (rank < 0) {
+        return 0;
+    }
+    int local_rank = 0;
+    int local_ranks = 0;
+    const bool shared = devices_per_process > 1 &&
+                        parse_count(std::getenv("LOCAL_WORLD_SIZE"), devices_per_process,
+                                    devices_per_process, &local_ranks) &&
+                        parse_count(std::getenv("LOCAL_RANK"), 0, local_ranks - 1, &local_rank) &&
+                        local_rank <= rank;
+    return shared ? rank - local_rank : rank * devices_per_process;
 }
 
 inline int node_of_index(const NodeMap& map, int global_index) {

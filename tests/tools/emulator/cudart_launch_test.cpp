@@ -118,6 +118,26 @@ TEST(Nodes, rank_and_node_map_decide) {
     });
 }
 
+TEST(Nodes, processes_of_a_node_may_share_its_devices) {
+    IN_FRESH_PROCESS("", {
+        setenv("RANK", "5", 1);
+        setenv("LOCAL_RANK", "1", 1);
+        setenv("LOCAL_WORLD_SIZE", "2", 1);
+        setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
+        setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
+        EXPECT_EQ(api().node_of_device(0), 2);
+        EXPECT_EQ(api().node_of_device(1), 2);
+    });
+    IN_FRESH_PROCESS("", {
+        setenv("RANK", "5", 1);
+        setenv("LOCAL_RANK", "0", 1);
+        setenv("LOCAL_WORLD_SIZE", "1", 1);
+        setenv("SLIMWIRE_EMU_DEVICES", "1", 1);
+        setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
+        EXPECT_EQ(api().node_of_device(0), 2);
+    });
+}
+
 TEST(Devices, properties_and_bus_ids) {
     int count = 0;
     CUDA_OK(cudaGetDeviceCount(&count));

@@ -62,8 +62,7 @@ int node_of_device(int device) {
         return -1;
     }
     const Settings& settings = runtime->settings();
-    return node_of_index(settings.nodes,
-                         global_device_index(settings.rank, settings.device_count, device));
+    return node_of_index(settings.nodes, settings.first_device_index + device);
 }
 
 constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi), launch, device_view,

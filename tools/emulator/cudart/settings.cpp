@@ -37,7 +37,6 @@ void say(const char* format, ...) {
 Settings read_settings() {
     Settings settings;
     settings.device_memory_bytes = kDeviceMemoryBytes;
-    settings.rank = launcher_rank();
     if (const char* devices = std::getenv("SLIMWIRE_EMU_DEVICES"); devices != nullptr) {
         if (!parse_count(devices, 0, kMaxDevices, &settings.device_count)) {
             say("SLIMWIRE_EMU_DEVICES=%s is not a number of devices from 0 to %d", devices,
@@ -54,6 +53,8 @@ Settings read_settings() {
             settings.error = cudaErrorInitializationError;
         }
     }
+    settings.rank = launcher_rank();
+    settings.first_device_index = first_device_index(settings.device_count);
     settings.nodes = node_map_from_environment();
     if (!settings.nodes.valid) {
         say("SLIMWIRE_EMU_NODES=%s is not NxM, nodes times devices per node, such as 2x4",

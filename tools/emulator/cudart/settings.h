@@ -18,6 +18,7 @@ struct Settings {
     bool strict = false;              // SLIMWIRE_EMU_STRICT: host access to device memory traps
     NodeMap nodes;                    // SLIMWIRE_EMU_NODES
     int rank = -1;                    // RANK
+    int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h
     size_t device_memory_bytes = 0;   // what each device reports and can hand out
     cudaError_t error = cudaSuccess;  // not success: every call returns this
 };
