@@ -87,7 +87,7 @@ TEST(Report, AddsUpTheRanks) {
     arguments.insert(arguments.end(), files.begin(), files.end());
     Ended ended = run_slimwire(arguments);
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    for (const char* part : {"communicator c0ffee: 4 of 4 ranks", "int4", "rule grads", "7.68",
+    for (const char* part : {"communicator c0ffee: 4 of 4 ranks", "int4", "rule 'grads'", "7.68",
                              "no rule matches", "total of 4 processes: 60 calls"}) {
         EXPECT_HAS(ended.out, part);
     }

@@ -78,9 +78,11 @@ std::string time_per_call(const MergedKey& key) {
 }
 
 void print_key(const MergedKey& key) {
-    std::string why = key.rule.empty() ? key.reason : fmt::format("rule {}", key.rule);
-    if (!key.rule.empty() && !key.reason.empty()) {
-        why += ": " + key.reason;
+    // The usual reason of a compressed call is the rule itself.
+    const std::string rule = fmt::format("rule '{}'", key.rule);
+    std::string why = key.reason;
+    if (!key.rule.empty() && why.find(rule) == std::string::npos) {
+        why = why.empty() ? rule : rule + ": " + why;
     }
     fmt::print(
         kRow, key.op, key.dtype, key.folded ? "(several)" : std::to_string(key.count), key.codec,
@@ -106,7 +108,9 @@ void print_table(const MergedReport& report) {
                        "bytes", "wire", "ratio", "us/call", "why");
         }
         for (const MergedKey& key : comm.keys) {
-            print_key(key);
+            if (key.calls != 0) {  // else a plan that was made and not used
+                print_key(key);
+            }
         }
         for (const std::string& difference : comm.differences) {
             fmt::print("  ! {}\n", difference);
