@@ -124,6 +124,16 @@ class Job:
             self.environment["LD_LIBRARY_PATH"] = ":".join(
                 [*filter(None, [os.environ.get("LD_LIBRARY_PATH")]), "/usr/local/cuda/lib64"])
 
+        if not self.gpu:
+            self.check_link()
+
+    def check_link(self):
+        """A link that cannot be is said before the first minute of work."""
+        probe = subprocess.run([str(self.slimwire), "run", "--native", "--emulate", "1", "--link", self.options.link,
+                                "--", "true"], env=self.environment, text=True, capture_output=True, check=False)
+        if probe.returncode != 0:
+            raise RunFailed(f"--link: {probe.stderr.strip() or probe.stdout.strip()}")
+
     def train(self, configuration, seed, progress, speed):
         options = self.options
         progress.begin(f"{configuration.name}, {'speed' if speed else 'accuracy'}"
