@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -37,6 +39,7 @@ struct CommState {
     PlanShape shape;
     PlanCache plans;
     std::shared_ptr<CommStats> stats;
+    std::map<std::tuple<Op, DType, RedOp>, KeyStats*> folded;  // of calls beyond kMaxNativePlans
     std::vector<PreMulScalar> scalars;
 
     // Device objects, made when the first plan that compresses is built.

@@ -94,11 +94,38 @@ const char* detour_reason(Detour detour) noexcept {
     return "";
 }
 
-// The plan of a call, built at its first sight.
+// A job whose counts never repeat (tokens routed to experts) must not grow without end: from here
+// on new kinds of calls that are native have no plan, and share one counter for each operation.
+constexpr size_t kMaxNativePlans = 4096;
+
+void count_folded(CommState* state, const CallFacts& facts) {
+    KeyStats*& key = state->folded[{facts.op, facts.dtype, facts.redop}];
+    if (key == nullptr) {
+        key = &state->stats->add_key();
+        key->facts = facts;
+        key->facts.count = 0;
+        key->facts.root_or_peer = 0;
+        key->codec = "native";
+        key->algorithm = algorithm_name(Algorithm::kNative);
+        key->reason = "native, and one of very many kinds of calls";
+        key->wire_is_estimate = true;
+        key->folded = true;
+        state->stats->publish(*key);
+    }
+    key->count_folded_call(facts.count * dtype_bytes(facts.dtype),
+                           native_wire_bytes(facts, state->shape.ranks));
+}
+
+// The plan of a call, built at its first sight; null for a native call that gets none.
 Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts) {
     Plan* plan = state->plans.find(facts);
     if (plan == nullptr) {
-        plan = state->plans.insert(make_plan(facts, state->shape, runtime.config));
+        Plan made = make_plan(facts, state->shape, runtime.config);
+        if (!made.compressed && state->plans.size() >= kMaxNativePlans) {
+            count_folded(state, facts);
+            return nullptr;
+        }
+        plan = state->plans.insert(std::move(made));
         state->shape.committed_bytes += plan->residual_bytes;
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
     }
@@ -297,8 +324,10 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return std::nullopt;
     }
     Plan* plan = plan_of(runtime, state, call.facts);
-    if (!plan->compressed) {
-        plan->stats->count_call();
+    if (plan == nullptr || !plan->compressed) {
+        if (plan != nullptr) {
+            plan->stats->count_call();
+        }
         if (t_depth > 0) {
             thread_group().has_native = true;
         }
@@ -325,11 +354,11 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         item.scalar = *scalar;
     }
     if (t_depth > 0) {
-        thread_group().queued.push_back(std::move(item));
+        thread_group().queued.push_back(item);
         return ncclSuccess;
     }
     const ReentryGuard guard;
-    std::vector<Queued> one{std::move(item)};
+    std::vector<Queued> one{item};
     if (Status status = run_round(runtime, one, false); !status.ok()) {
         return runtime.fail({status.code(), where(*state) + ": " + status.message()});
     }

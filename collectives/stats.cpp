@@ -71,11 +71,14 @@ CommRecord CommStats::snapshot() const {
     record.keys.reserve(published_.size());
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
+        const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
         record.keys.push_back(
             {key->facts, key->rule, key->codec, key->algorithm, key->reason, calls,
-             calls * key->input_bytes_per_call, calls * key->wire_bytes_per_call,
-             calls * key->native_bytes_per_call, key->timed_calls.load(std::memory_order_relaxed),
-             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, false});
+             calls * key->input_bytes_per_call +
+                 key->folded_input_bytes.load(std::memory_order_relaxed),
+             calls * key->wire_bytes_per_call + native, calls * key->native_bytes_per_call + native,
+             key->timed_calls.load(std::memory_order_relaxed),
+             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded});
     }
     return record;
 }

@@ -154,6 +154,22 @@ TEST(Report, communicators_that_are_gone_are_added_up) {
     EXPECT_EQ(all.agreement, "mixed");
 }
 
+TEST(Report, a_folded_key_adds_the_bytes_of_each_call) {
+    CommStats stats;
+    KeyStats& key = stats.add_key();
+    key.folded = true;
+    stats.publish(key);
+    key.count_folded_call(100, 150);
+    key.count_folded_call(7, 9);
+    const CommRecord record = stats.snapshot();
+    ASSERT_EQ(record.keys.size(), 1u);
+    EXPECT_TRUE(record.keys[0].folded);
+    EXPECT_EQ(record.keys[0].calls, 2u);
+    EXPECT_EQ(record.keys[0].input_bytes, 107u);
+    EXPECT_EQ(record.keys[0].wire_bytes, 159u);
+    EXPECT_EQ(record.keys[0].native_wire_bytes, 159u);
+}
+
 TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     CommStats stats;
     stats.comm = "1";
