@@ -49,8 +49,9 @@ struct CodecDescriptor {
     int64_t (*encoded_bytes)(const CodecParams& params, DType dtype, int64_t count);
     // Chunk boundaries fall on multiples of this many elements.
     int64_t (*granule)(const CodecParams& params, DType dtype);
-    // Bound of |p - decode(encode(p))| as a fraction of the largest |p| of the same block (of |p| itself
-    // for codecs without blocks), within the codec's range; FORMAT.md says what happens at its ends.
+    // Bound of |p - decode(encode(p))| as a fraction of the largest |p| of the same block (of |p|
+    // itself for codecs without blocks), within the codec's range; FORMAT.md says what happens at
+    // its ends.
     double (*block_error_bound)(const CodecParams& params, DType dtype);
     HostOps host;
     CudaOps cuda;

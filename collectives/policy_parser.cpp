@@ -1,18 +1,7 @@
-// Reads a policy file. The only file that includes toml++ (header only, without exceptions); how
-// values are read and findings made is in policy_reader.h. Every finding is "file:line:column: what
-// is wrong; accepted: ..."; all findings of a file make one Status of one line. Called once per
-// process and by `slimwire policy check`.
-#undef TOML_HEADER_ONLY
-#undef TOML_SHARED_LIB
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
-#undef NDEBUG  // with it, toml++ makes assumptions of its assertions
-// Some damaged files trip toml++'s assertions, which would abort the job; without them its own
-// error paths refuse the file (damaged_files_give_a_policy_or_a_place).
-#define TOML_ASSERT(expression) static_cast<void>(0)
-#include <toml++/toml.h>
-
+// Reads a policy file with toml++ (header only, without exceptions; set up in policy_reader.h,
+// where also values are read and findings made). Every finding is "file:line:column: what is wrong;
+// accepted: ..."; all findings of a file make one Status of one line. Called once per process and
+// by `slimwire policy check`.
 #include <algorithm>
 #include <cerrno>
 #include <charconv>

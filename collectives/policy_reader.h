@@ -1,7 +1,18 @@
 // Typed reading of TOML nodes for the policy parser: each value that is not what a key accepts
 // becomes a finding "file:line:column: what is wrong; accepted: ...", and reading goes on. Included
-// by policy_parser.cpp alone, after toml++.
+// by policy_parser.cpp alone; sets up toml++.
 #pragma once
+
+#undef TOML_HEADER_ONLY
+#undef TOML_SHARED_LIB
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#undef NDEBUG  // with it, toml++ makes assumptions of its assertions
+// Some damaged files trip toml++'s assertions, which would abort the job; without them its own
+// error paths refuse the file (damaged_files_give_a_policy_or_a_place).
+#define TOML_ASSERT(expression) static_cast<void>(0)
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <optional>

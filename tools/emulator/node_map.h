@@ -2,9 +2,9 @@
 // SLIMWIRE_EMU_NODES="NxM" means N nodes of M devices (one device is one rank); unset, every device
 // is a node of its own. A device's global index is RANK * devices per process + its ordinal;
 // without a launcher (no RANK) it is the ordinal. Processes of one node may also share its devices,
-// each using the one of its LOCAL_RANK, as launchers on real nodes arrange it: LOCAL_WORLD_SIZE, equal
-// to the devices per process and above 1, says so; then the index is RANK - LOCAL_RANK + ordinal.
-// Reads the environment, keeps nothing. Header only, any thread.
+// each using the one of its LOCAL_RANK, as launchers on real nodes arrange it: LOCAL_WORLD_SIZE,
+// equal to the devices per process and above 1, says so; then the index is RANK - LOCAL_RANK +
+// ordinal. Reads the environment, keeps nothing. Header only, any thread.
 #pragma once
 
 #include <cstdlib>
