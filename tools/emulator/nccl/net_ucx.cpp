@@ -6,6 +6,7 @@
 
 #include "tools/emulator/nccl/clock.h"
 #include "tools/emulator/nccl/device.h"
+#include "tools/emulator/nccl/flush_keeper.h"
 #include "tools/emulator/nccl/log.h"
 
 namespace slimwire::emu {
@@ -17,39 +18,54 @@ constexpr uint64_t kQueueAheadNs = 4'000'000;
 // would have used, up to this much.
 constexpr uint64_t kMaxCreditNs = 20'000'000;
 constexpr int kProgressRounds = 16;
+constexpr int kFlushLimitMs = 2000;
 
 // Tag: 23 bits of connection, 40 of sequence, 1 that tells header from payload.
 uint64_t tag_of(const NetComm& comm, uint64_t sequence, bool payload) {
     return comm.connection << 41 | (sequence & ((1ull << 40) - 1)) << 1 | (payload ? 1 : 0);
 }
 
-void on_sent(void* operation, ucs_status_t status, void* user_data) {
-    auto* request = static_cast<NetRequest*>(user_data);
-    request->failed |= status != UCS_OK;
-    --request->pending;
-    for (void*& known : request->operations) {
-        known = known == operation ? nullptr : known;
-    }
-    request->comm->context->ucx->api.ucp_request_free(operation);
+// Book-keeping around a UCX call that starts `operation`.
+void before_start(NetRequest& request, NetOperation& operation) {
+    operation = {&request, nullptr, false};
+    ++request.pending;
 }
 
-void start_send(NetRequest& request, int index, const void* data, size_t bytes, uint64_t tag) {
+// Returns true when the operation is complete already and will not call back.
+bool after_start(NetOperation& operation, ucs_status_ptr_t result) {
+    if (UCS_PTR_IS_PTR(result)) {
+        operation.handle = operation.called_back ? nullptr : result;
+        return false;
+    }
+    --operation.request->pending;
+    operation.request->failed |= UCS_PTR_STATUS(result) != UCS_OK;
+    return UCS_PTR_STATUS(result) == UCS_OK;
+}
+
+void called_back(NetOperation& operation, void* handle) {
+    operation.called_back = true;
+    operation.handle = nullptr;
+    --operation.request->pending;
+    operation.request->comm->context->ucx->api.ucp_request_free(handle);
+}
+
+void on_sent(void* handle, ucs_status_t status, void* user_data) {
+    auto& operation = *static_cast<NetOperation*>(user_data);
+    operation.request->failed |= status != UCS_OK;
+    called_back(operation, handle);
+}
+
+void start_send(
+    NetOperation& operation, NetRequest& request, const void* data, size_t bytes, uint64_t tag) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = on_sent;
-    param.user_data = &request;
+    param.user_data = &operation;
     const NetComm& comm = *request.comm;
-    void* operation =
-        comm.context->ucx->api.ucp_tag_send_nbx(comm.endpoint, data, bytes, tag, &param);
-    if (UCS_PTR_IS_PTR(operation)) {
-        ++request.pending;
-        request.operations[index] = operation;
-    } else {
-        request.failed |= UCS_PTR_STATUS(operation) != UCS_OK;
-    }
+    before_start(request, operation);
+    after_start(operation,
+                comm.context->ucx->api.ucp_tag_send_nbx(comm.endpoint, data, bytes, tag, &param));
 }
-
-void start_receive(NetRequest& request, int index, void* data, size_t bytes, uint64_t tag);
 
 void header_arrived(NetRequest& request) {
     request.header_arrived = true;
@@ -58,48 +74,45 @@ void header_arrived(NetRequest& request) {
         log_warn("net: a message of %lu bytes came for a receive of %lu",
                  static_cast<unsigned long>(bytes), static_cast<unsigned long>(request.capacity));
         request.failed = true;
-    } else if (bytes <= kInlineBytes) {
-        if (bytes > 0) {
-            memcpy(request.data, request.message.payload, bytes);
-        }
-    } else {
-        start_receive(request, 1, request.data, bytes,
-                      tag_of(*request.comm, request.sequence, true));
+        return;
+    }
+    if (bytes > 0 && bytes <= kInlineBytes) {
+        memcpy(request.data, request.message.payload, bytes);
+    }
+    if (bytes <= kInlineBytes && request.payload.handle != nullptr) {
+        request.withdrawn = true;
+        const NetContext& context = *request.comm->context;
+        context.ucx->api.ucp_request_cancel(context.worker, request.payload.handle);
     }
 }
 
-void on_received(void* operation,
-                 ucs_status_t status,
-                 const ucp_tag_recv_info_t*,
-                 void* user_data) {
-    auto* request = static_cast<NetRequest*>(user_data);
-    const bool header = request->operations[0] == operation;
-    request->operations[header ? 0 : 1] = nullptr;
-    request->failed |= status != UCS_OK;
-    --request->pending;
-    request->comm->context->ucx->api.ucp_request_free(operation);
-    if (header && status == UCS_OK) {
-        header_arrived(*request);
+void on_received(void* handle, ucs_status_t status, const ucp_tag_recv_info_t*, void* user_data) {
+    auto& operation = *static_cast<NetOperation*>(user_data);
+    NetRequest& request = *operation.request;
+    const bool header = &operation == &request.header;
+    called_back(operation, handle);
+    if (status != UCS_OK) {
+        request.failed |= header || !request.withdrawn;
+    } else if (header) {
+        header_arrived(request);
     }
 }
 
-void start_receive(NetRequest& request, int index, void* data, size_t bytes, uint64_t tag) {
+void start_receive(
+    NetOperation& operation, NetRequest& request, void* data, size_t bytes, uint64_t tag) {
     ucp_tag_recv_info_t info{};
     ucp_request_param_t param{};
     param.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
     param.cb.recv = on_received;
-    param.user_data = &request;
+    param.user_data = &operation;
     param.recv_info.tag_info = &info;
     const NetContext& context = *request.comm->context;
-    void* operation =
-        context.ucx->api.ucp_tag_recv_nbx(context.worker, data, bytes, tag, ~0ull, &param);
-    if (UCS_PTR_IS_PTR(operation)) {
-        ++request.pending;
-        request.operations[index] = operation;
-    } else if (UCS_PTR_STATUS(operation) != UCS_OK) {
-        request.failed = true;
-    } else if (index == 0) {
+    before_start(request, operation);
+    const bool complete = after_start(
+        operation,
+        context.ucx->api.ucp_tag_recv_nbx(context.worker, data, bytes, tag, ~0ull, &param));
+    if (complete && &operation == &request.header) {
         header_arrived(request);
     }
 }
@@ -109,21 +122,15 @@ NetRequest* free_request(NetComm& comm) {
         if (!request.in_use) {
             request.comm = &comm;
             request.in_use = true;
+            ++comm.context->active;
             request.failed = request.header_arrived = request.ingress_reserved = false;
+            request.withdrawn = false;
             request.pending = 0;
             request.done_at_ns = 0;
             return &request;
         }
     }
     return nullptr;
-}
-
-void progress(NetContext& context) {
-    for (int round = 0; round < kProgressRounds; ++round) {
-        if (context.ucx->api.ucp_worker_progress(context.worker) == 0) {
-            return;
-        }
-    }
 }
 
 // Room in the card's queue, or the moment at which to ask again.
@@ -179,10 +186,10 @@ ncclResult_t net_isend(
     if (small && bytes > 0) {
         memcpy(message.payload, data, bytes);
     }
-    start_send(*request, 0, &message, kWireHeaderBytes + (small ? bytes : 0),
+    start_send(request->header, *request, &message, kWireHeaderBytes + (small ? bytes : 0),
                tag_of(comm, request->sequence, false));
     if (!small) {
-        start_send(*request, 1, data, bytes, tag_of(comm, request->sequence, true));
+        start_send(request->payload, *request, data, bytes, tag_of(comm, request->sequence, true));
     }
     *out_request = request;
     return ncclSuccess;
@@ -209,7 +216,13 @@ ncclResult_t net_irecv(void* recv_comm,
     request->sequence = comm.next_sequence++;
     request->data = static_cast<unsigned char*>(data[0]);
     request->capacity = bytes[0];
-    start_receive(*request, 0, &request->message, sizeof(WireMessage),
+    // The payload's receive is posted at once, so that it is not copied twice; a message that turns
+    // out small does without.
+    if (request->capacity > kInlineBytes) {
+        start_receive(request->payload, *request, request->data, request->capacity,
+                      tag_of(comm, request->sequence, true));
+    }
+    start_receive(request->header, *request, &request->message, sizeof(WireMessage),
                   tag_of(comm, request->sequence, false));
     *out_request = request;
     return ncclSuccess;
@@ -261,6 +274,9 @@ ncclResult_t net_test(void* opaque, int* done, int* bytes) {
     if (request.pending == 0 && crossed) {
         *done = 1;
         request.in_use = false;
+        if (--comm.context->active == 0) {
+            flush_when_idle(*comm.context);
+        }
         if (bytes != nullptr) {
             *bytes = static_cast<int>(request.message.bytes);
         }
@@ -275,9 +291,9 @@ ncclResult_t net_close(void* opaque) {
     comm.closed = true;
     // After a failure receives may still be posted: take them back before their buffers go.
     for (NetRequest& request : comm.requests) {
-        for (void* operation : request.operations) {
-            if (request.in_use && comm.endpoint == nullptr && operation != nullptr) {
-                context.ucx->api.ucp_request_cancel(context.worker, operation);
+        for (const NetOperation* operation : {&request.header, &request.payload}) {
+            if (request.in_use && comm.endpoint == nullptr && operation->handle != nullptr) {
+                context.ucx->api.ucp_request_cancel(context.worker, operation->handle);
             }
         }
     }
@@ -324,10 +340,8 @@ ncclResult_t net_init(
 
 ncclResult_t net_finalize(void* opaque) {
     const std::unique_ptr<NetContext> context(static_cast<NetContext*>(opaque));
-    {
-        const std::lock_guard lock(context->mutex);
-        progress(*context);
-    }
+    // Peers may wait for the last bytes of finished messages; after a failure nobody does.
+    finish_flush(*context, context->active == 0 ? kFlushLimitMs : 0);
     context->ucx->api.ucp_worker_destroy(context->worker);
     return ncclSuccess;
 }
@@ -402,6 +416,14 @@ constexpr net::NetV11 kBuiltinNet = {
 };
 
 }  // namespace
+
+void progress(NetContext& context) {
+    for (int round = 0; round < kProgressRounds; ++round) {
+        if (context.ucx->api.ucp_worker_progress(context.worker) == 0) {
+            return;
+        }
+    }
+}
 
 const net::NetV11* builtin_net() noexcept {
     return &kBuiltinNet;

@@ -39,14 +39,25 @@ inline constexpr size_t kWireHeaderBytes = sizeof(WireMessage) - kInlineBytes;
 
 struct NetComm;
 
+struct NetRequest;
+
+// One UCX operation of a request. UCX may call back before the call that starts it has returned.
+struct NetOperation {
+    NetRequest* request = nullptr;
+    void* handle = nullptr;  // while it is in flight
+    bool called_back = false;
+};
+
 struct NetRequest {
     NetComm* comm = nullptr;
     bool in_use = false;
     bool failed = false;
     bool header_arrived = false;
+    bool withdrawn = false;  // a payload receive that is not needed was taken back
     bool ingress_reserved = false;
     int pending = 0;  // UCX operations in flight
-    void* operations[2] = {nullptr, nullptr};
+    NetOperation header;
+    NetOperation payload;
     unsigned char* data = nullptr;
     size_t capacity = 0;
     uint64_t sequence = 0;
@@ -61,6 +72,9 @@ struct NetContext {
     ucp_worker_h worker = nullptr;
     std::vector<unsigned char> address;
     uint64_t next_connection = 1;
+    int active = 0;  // requests in use
+    bool flushing = false;
+    bool flush_again = false;
     // Kept until finalize: UCX may still hold pointers into requests of a failed connection.
     std::vector<std::unique_ptr<NetComm>> comms;
 };
@@ -77,6 +91,9 @@ struct NetComm {
     uint64_t refused_since_ns = 0;  // a message waits for room in the card's queue since then
     std::array<NetRequest, net::kNetMaxRequests> requests;
 };
+
+// Lets UCX move what it can. Under the context's mutex.
+void progress(NetContext& context);
 
 // --- net_ucx_connect.cpp
 ncclResult_t net_listen(void* context, int device, void* handle, void** listen_comm);

@@ -47,8 +47,11 @@ void set_global_options(void* library) {
     }
 }
 
-// Shared memory first: all emulated nodes are processes of one machine. CMA copies large messages
-// once, straight from buffer to buffer. TCP serves where shared memory cannot be made.
+// Shared memory first: all emulated nodes are processes of one machine; TCP serves where shared
+// memory cannot be made. Messages are always sent eagerly: a rendezvous ends with a word from the
+// receiver, which UCX may keep back until the receiver calls it again, and a receiver that has its
+// data has no reason to call. (Seen as a sender that waited for ever when the receiver's job was
+// over.)
 Status make_context(Ucx* ucx, const char* transports) {
     ucp_config_t* config = nullptr;
     ucs_status_t status = ucx->api.ucp_config_read(nullptr, nullptr, &config);
@@ -58,9 +61,7 @@ Status make_context(Ucx* ucx, const char* transports) {
     if (getenv("UCX_TLS") == nullptr) {
         ucx->api.ucp_config_modify(config, "TLS", transports);
     }
-    if (getenv("UCX_RNDV_THRESH") == nullptr) {
-        ucx->api.ucp_config_modify(config, "RNDV_THRESH", "16384");
-    }
+    ucx->api.ucp_config_modify(config, "RNDV_THRESH", "inf");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
     params.features = UCP_FEATURE_TAG;
@@ -100,7 +101,7 @@ Status open_ucx(Ucx* ucx) {
 #undef SLIMWIRE_UCX_LOAD
     set_global_options(library);
     Status status;
-    for (const char* transports : {"posix,cma,self", "sysv,cma,self", "tcp,self"}) {
+    for (const char* transports : {"posix,self", "sysv,self", "tcp,self"}) {
         status = make_context(ucx, transports);
         if (status.ok()) {
             break;

@@ -19,6 +19,7 @@ namespace slimwire::emu {
     X(ucp_worker_destroy)         \
     X(ucp_worker_get_address)     \
     X(ucp_worker_release_address) \
+    X(ucp_worker_flush_nbx)       \
     X(ucp_worker_progress)        \
     X(ucp_ep_create)              \
     X(ucp_tag_send_nbx)           \
