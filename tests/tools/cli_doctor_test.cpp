@@ -283,6 +283,15 @@ TEST(Doctor, PythonModulesAreFoundByPath) {
     EXPECT_EQ(json["libraries"][0]["version"], "2.26.4");
 }
 
+TEST(Doctor, OtherLibraryIsExamined) {
+    int exit_code = -1;
+    Json json = doctor({"sleep", "1"}, {}, &exit_code);
+    EXPECT_EQ(json["library"], SLIMWIRE_LIBRARY_PATH);
+    json = doctor({"sleep", "1"}, {{"SLIMWIRE_LIBRARY", "/no/libslimwire.so"}}, &exit_code);
+    EXPECT_EQ(exit_code, 1);
+    EXPECT_HAS(findings(json, "error"), "/no/libslimwire.so");
+}
+
 TEST(Doctor, LaunchersAreNotMistakenForTheProgram) {
     const ScratchFolder folder;
     folder.write("mpirun", "#!/bin/sh\n", 0755);

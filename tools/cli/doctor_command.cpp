@@ -94,8 +94,13 @@ void add_doctor_command(CLI::App& app, Invocation* invocation) {
     command->footer("Exit code 1 when something keeps slimwire from working.");
     command->callback([=] {
         invocation->action = [=] {
-            const Diagnosis diagnosis =
-                diagnose(invocation->command, Environment::current(), find_installation());
+            const Environment environment = Environment::current();
+            Installation installation = find_installation();
+            if (const char* library = environment.get("SLIMWIRE_LIBRARY");
+                library != nullptr && *library != '\0') {
+                installation.library = std::filesystem::absolute(library);
+            }
+            const Diagnosis diagnosis = diagnose(invocation->command, environment, installation);
             if (*json) {
                 print_json(diagnosis);
             } else {
