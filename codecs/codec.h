@@ -77,6 +77,10 @@ Result<CodecSpec> parse_codec(std::string_view text);
 // The registry: a constant table in the order of codecs/meson.build.
 [[nodiscard]] const CodecDescriptor* const* codec_table(size_t* count) noexcept;
 
+// Makes the kernels known to the CUDA runtime; the first enqueue() on CUDA does it. Call it before
+// using CudaOps directly. Thread-safe; nothing on later calls, or in a build without CUDA.
+void register_cuda_kernels();
+
 // Enqueue an operation on `stream`: the host body on the emulator, the kernel on CUDA. The
 // arguments are copied before return. kUnsupported when this build has no kernel for the backend.
 Status enqueue(const DeviceApi& api,

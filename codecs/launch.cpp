@@ -2,9 +2,32 @@
 // CUDA. Called by the steps of a plan, on any thread, also under capture; allocates nothing.
 #include "codecs/codec.h"
 
+#include <mutex>
+
 #include "codecs/base/emulator_abi.h"
 
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+// Bounds of nvcc's registration functions, collected by codecs/cuda/lazy_registration.sh.
+using Registration = void (*)();
+extern "C" [[gnu::visibility("hidden")]] const Registration __start_slimwire_kernel_init[];
+extern "C" [[gnu::visibility("hidden")]] const Registration __stop_slimwire_kernel_init[];
+#endif
+
 namespace slimwire {
+
+void register_cuda_kernels() {
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    // Constant-initialised, so this costs processes that never launch nothing.
+    static std::once_flag once;
+    std::call_once(once, [] {
+        for (const Registration* run = __start_slimwire_kernel_init;
+             run != __stop_slimwire_kernel_init; ++run) {
+            (*run)();
+        }
+    });
+#endif
+}
+
 namespace {
 
 // What the emulator copies: the operation and its arguments.
@@ -40,6 +63,7 @@ Status put(const DeviceApi& api,
         return {Code::kUnsupported, std::string(what) + " of codec " + spec.codec->name +
                                         ": this build has no CUDA kernels"};
     }
+    register_cuda_kernels();
     return cuda_status(api, kernel(args, stream), what);
 }
 

@@ -151,6 +151,7 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    slimwire::register_cuda_kernels();
     Options options;
     for (int i = 1; i + 1 < argc; i += 2) {
         const std::string key = argv[i];
