@@ -54,6 +54,10 @@ count() {
 <testcase name="B" status="run"/><testcase name="C" status="run"><skipped message="no GPU"/></testcase>
 </testsuite></testsuites>
 X
+    # Colours that a test wrote are copied into the XML as they are.
+    sed -i "s/<testcase name=\"A\" status=\"run\"\/>/<testcase name=\"A\" status=\"run\"><system-out>$(printf '\033')[1m<\/system-out><\/testcase>/" \
+        "$logs/run-host.junit.xml"
+    grep -q "$(printf '\033')" "$logs/run-host.junit.xml" || return 1
     printf 'formatting\tpassed\t\n' >"$scratch/extra"
     exits_with 1 "3 passed, 1 failed, 2 skipped" "$python" tests/support/count_results.py "$scratch/extra" \
         "$scratch/build" &&
