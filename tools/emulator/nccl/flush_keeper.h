@@ -1,7 +1,7 @@
-// A thread of last resort for UCX. A send is done for UCX when its bytes are in UCX's own hands; over
-// TCP they may stay there, because UCX moves only when somebody asks it to and nobody does once a job
-// is over. When a context falls idle its worker is flushed; where that does not finish at once, this
-// thread keeps asking until it has. Started when first needed; process-wide.
+// A thread of last resort for UCX. A send is done for UCX when its bytes are in UCX's own hands;
+// over TCP they may stay there, because UCX moves only when somebody asks it to and nobody does
+// once a job is over. When a context falls idle its worker is flushed; where that does not finish
+// at once, this thread keeps asking until it has. Started when first needed; process-wide.
 #pragma once
 
 namespace slimwire::emu {
