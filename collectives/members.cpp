@@ -1,0 +1,150 @@
+#include "collectives/members.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "codecs/base/emulator_abi.h"
+#include "collectives/hash.h"
+#include "collectives/launcher.h"
+#include "topology/comm_shape.h"
+
+namespace slimwire {
+namespace {
+
+// What makes ranks neighbours: NCCL_HOSTID as NCCL itself uses it, else host name and boot id; on
+// the emulator the emulated node.
+uint64_t host_id(const DeviceApi& api, int device) {
+    if (api.emulator != nullptr) {
+        return mix_key(stable_hash("emulated node"),
+                       static_cast<uint64_t>(api.emulator->node_of_device(device)) + 1);
+    }
+    if (const char* given = getenv("NCCL_HOSTID"); given != nullptr && *given != 0) {
+        return stable_hash(given);
+    }
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    return stable_hash(host_name() + boot);
+}
+
+}  // namespace
+
+uint64_t mix_key(uint64_t key, uint64_t value) noexcept {
+    key = (key ^ value) * 0x9e3779b97f4a7c15ull;
+    return key ^ key >> 32;
+}
+
+std::string hex_key(uint64_t value) {
+    char text[17];
+    for (int i = 15; i >= 0; --i, value >>= 4) {
+        text[i] = "0123456789abcdef"[value & 15];
+    }
+    text[16] = 0;
+    return text;
+}
+
+Member member_of(Runtime& runtime, int device) {
+    Member member;
+    member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
+    member.place.device = device;
+    member.place.launcher_rank = launcher_rank().value_or(-1);
+    member.process = mix_key(member.place.host_id, static_cast<uint64_t>(getpid()));
+    return member;
+}
+
+// The communicator's key: its members and how many were made of them before.
+Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
+    uint64_t members = parent_key;
+    std::vector<RankIdentity> places;
+    for (const Member& member : state->members) {
+        members = mix_key(mix_key(members, member.place.host_id), member.process);
+        members = mix_key(members, static_cast<uint64_t>(member.place.device));
+        places.push_back(member.place);
+    }
+    SLIMWIRE_TRY_ASSIGN(const CommShape shape, make_comm_shape(places));
+    state->shape.scope = shape.scope;
+    state->shape.max_ranks_per_node = shape.max_ranks_per_node;
+    state->stats->nodes = shape.nodes;
+    // Ranks of one process count their communicators of these members apart.
+    const uint64_t ordinal =
+        runtime.comms.next_ordinal(mix_key(members, static_cast<uint64_t>(state->rank)));
+    state->comm_key = mix_key(members, ordinal);
+    state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
+    state->stats->comm = hex_key(state->comm_key);
+    return {};
+}
+
+Status gather_members(Runtime& runtime, const std::vector<CommState*>& states) {
+    if (states.empty()) {
+        return {};
+    }
+    const DeviceApi& api = runtime.api();
+    const RealNccl& nccl = runtime.nccl;
+    struct Exchange {
+        char* buffer = nullptr;
+        cudaStream_t stream = nullptr;
+    };
+    std::vector<Exchange> exchanges(states.size());
+    const auto run = [&]() -> Status {
+        for (size_t i = 0; i < states.size(); ++i) {
+            const CommState& state = *states[i];
+            const DeviceScope device(api, state.device);
+            const auto ranks = static_cast<size_t>(state.shape.ranks);
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.malloc(reinterpret_cast<void**>(&exchanges[i].buffer), ranks * sizeof(Member)),
+                "identity buffer"));
+            SLIMWIRE_TRY(cuda_status(
+                api, api.stream_create_with_flags(&exchanges[i].stream, cudaStreamNonBlocking),
+                "identity stream"));
+            const Member mine = member_of(runtime, state.device);
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.memcpy_async(
+                    exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(Member), &mine,
+                    sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
+                "identity copy"));
+            SLIMWIRE_TRY(
+                cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
+        }
+        SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+        for (size_t i = 0; i < states.size(); ++i) {
+            const CommState& state = *states[i];
+            const ncclResult_t result = nccl.AllGather(
+                exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(Member),
+                exchanges[i].buffer, sizeof(Member), ncclUint8, state.comm, exchanges[i].stream);
+            if (result != ncclSuccess) {
+                (void)nccl.GroupEnd();
+                return nccl_status(nccl, result, "ncclAllGather of identities");
+            }
+        }
+        SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupEnd(), "ncclGroupEnd"));
+        for (size_t i = 0; i < states.size(); ++i) {
+            CommState& state = *states[i];
+            const DeviceScope device(api, state.device);
+            state.members.resize(static_cast<size_t>(state.shape.ranks));
+            SLIMWIRE_TRY(cuda_status(api,
+                                     api.memcpy_async(state.members.data(), exchanges[i].buffer,
+                                                      state.members.size() * sizeof(Member),
+                                                      cudaMemcpyDeviceToHost, exchanges[i].stream),
+                                     "identity copy"));
+            SLIMWIRE_TRY(
+                cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
+        }
+        return {};
+    };
+    Status status = run();
+    for (size_t i = 0; i < states.size(); ++i) {
+        const DeviceScope device(api, states[i]->device);
+        if (exchanges[i].stream != nullptr) {
+            (void)api.stream_destroy(exchanges[i].stream);
+        }
+        if (exchanges[i].buffer != nullptr) {
+            (void)api.free(exchanges[i].buffer);
+        }
+    }
+    return status;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,28 @@
+// Who the ranks of a communicator are, and the keys made of that. Used while a communicator is
+// created (creation.cpp); nothing here is on the path of a call.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/agreement.h"
+#include "collectives/runtime.h"
+
+namespace slimwire {
+
+// A key as reports show it: 16 hex digits.
+[[nodiscard]] std::string hex_key(uint64_t value);
+// Another key for the same thing seen with `value`.
+[[nodiscard]] uint64_t mix_key(uint64_t key, uint64_t value) noexcept;
+
+// This process as a rank on `device`.
+Member member_of(Runtime& runtime, int device);
+
+// Fills the shape and the keys of `state` from its members; `parent_key` is 0 without a parent.
+Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key);
+
+// Members of communicators made by a split: all-gathered over the new communicators themselves, on
+// internal streams, waited for. All ranks of the communicators must call it.
+Status gather_members(Runtime& runtime, const std::vector<CommState*>& states);
+
+}  // namespace slimwire
