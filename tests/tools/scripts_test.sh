@@ -70,7 +70,27 @@ count_nothing() {
     exits_with 1 "0 passed, 0 failed" "$python" tests/support/count_results.py "$scratch/none" "$scratch"
 }
 
-echo 1..9
+# A Debian that lacks one package, whose archive refuses the first time: only that package is asked for,
+# the lists are refreshed once, and a failed installation ends the build.
+install_only_what_is_missing() {
+    local bin=$scratch/bin
+    mkdir -p "$bin"
+    cat >"$bin/dpkg-query" <<'X'
+#!/bin/sh
+for word; do case $word in -* | libgtest-dev) ;; *) echo "installed $word" ;; esac; done
+echo "dpkg-query: no packages found matching libgtest-dev" >&2
+exit 1
+X
+    printf '#!/bin/sh\nexit 0\n' >"$bin/apt-cache"
+    printf '#!/bin/sh\nexec "$@"\n' >"$bin/sudo"
+    printf '#!/bin/sh\necho "$*" >>"%s"\n[ "$1" = update ]\n' "$scratch/apt" >"$bin/apt-get"
+    chmod +x "$bin"/*
+    env PATH="$bin:$PATH" SLIMWIRE_BUILD_DIR="$scratch/never" tools/build && return 1
+    local install="install -y -q --no-install-recommends --no-remove libgtest-dev"
+    printf '%s\n' "$install" "update -q" "$install" | diff - "$scratch/apt" && [ ! -e "$scratch/never" ]
+}
+
+echo 1..10
 check "scripts parse and can be run" parse_all
 check "build explains itself" exits_with 0 SLIMWIRE_BUILD_GPU_ARCHS tools/build --help
 check "build refuses an unknown argument" exits_with 2 "unknown argument '--fast'" tools/build --fast
@@ -79,4 +99,5 @@ check "test refuses an unknown argument" exits_with 2 "unknown argument 'x'" too
 check "demo refuses an unknown codec" exits_with 2 "'int3' is none of native" "$python" tools/demo_driver --only int3
 check "demo refuses an unwritable file" exits_with 2 "No such file" "$python" tools/demo_driver --json /nowhere/f
 check "results are counted by cases, crashes and skips" count
+check "build installs only what is missing" install_only_what_is_missing
 check "nothing run is a failure" count_nothing
