@@ -2,7 +2,7 @@
 // all-reduce of four, each rank a process and a node. Prints one JSON line a point: `ratio` is the
 // achieved share of the set rate (send_recv), or of the ring's ideal 2 (N-1)/N bytes / rate
 // (all_reduce). The committed figures under tests/bench/results come from
-//   link_bench
+//   tests/bench/measure link
 // on an idle machine; `--bytes` and `--rates` (mbit/s, by comma) choose other points.
 #include <unistd.h>
 
