@@ -152,6 +152,9 @@ void AgreementServer::Impl::accept_from(int listener) {
     for (;;) {
         const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                usleep(50000);  // poll would report the waiting connection at once, and again
+            }
             return;
         }
         if (connections.size() >= kMaxConnections) {

@@ -1,7 +1,8 @@
 #include "collectives/dispatch.h"
 
 #include <algorithm>
-#include <deque>
+#include <memory>
+#include <span>
 
 #include "collectives/lifecycle.h"
 #include "collectives/log.h"
@@ -227,9 +228,12 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
     }
     float* residual = nullptr;
     if (plan.residual_bytes > 0) {
+        bool made = false;
         SLIMWIRE_TRY_ASSIGN(residual, runtime.residuals.get(api, identify(state.state_key, call),
-                                                            plan.residual_bytes, run->work));
-        state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
+                                                            plan.residual_bytes, run->work, &made));
+        if (made) {
+            state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
+        }
     }
     const PreMulScalar* scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     run->algorithm.emplace(api, runtime.nccl, state, plan, call, run->work, residual, scalar);
@@ -255,14 +259,21 @@ Status end(Runtime& runtime, Running* run, bool beside_native) {
 }
 
 // Runs calls of different communicators phase by phase, each phase one real NCCL group.
-Status run_round(Runtime& runtime, std::vector<Queued>& round, bool beside_native) {
+Status run_round(Runtime& runtime, std::span<const Queued> round, bool beside_native) {
     const DeviceApi& api = runtime.api();
     const RealNccl& nccl = runtime.nccl;
-    std::deque<Running> running;
+    Running alone;  // the usual case allocates nothing
+    std::unique_ptr<Running[]> several;
+    std::span<Running> running(&alone, 1);
+    if (round.size() > 1) {
+        several = std::make_unique<Running[]>(round.size());
+        running = {several.get(), round.size()};
+    }
     int phases = 0;
-    for (Queued& item : round) {
+    for (size_t i = 0; i < round.size(); ++i) {
+        const Queued& item = round[i];
+        Running& run = running[i];
         const DeviceScope device(api, item.state->device);
-        Running& run = running.emplace_back();
         item.state->users.fetch_add(1);
         run.item = item;
         if (item.state->ended) {
@@ -358,8 +369,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return ncclSuccess;
     }
     const ReentryGuard guard;
-    std::vector<Queued> one{item};
-    if (Status status = run_round(runtime, one, false); !status.ok()) {
+    if (Status status = run_round(runtime, {&item, 1}, false); !status.ok()) {
         return runtime.fail({status.code(), where(*state) + ": " + status.message()});
     }
     return ncclSuccess;

@@ -6,13 +6,12 @@ TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept {
     return {comm_key, call.facts, call.recv};
 }
 
-Result<float*> ResidualStore::get(const DeviceApi& api,
-                                  const TensorKey& key,
-                                  uint64_t bytes,
-                                  cudaStream_t stream) {
+Result<float*> ResidualStore::get(
+    const DeviceApi& api, const TensorKey& key, uint64_t bytes, cudaStream_t stream, bool* made) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(key);
-    if (found != entries_.end()) {
+    *made = found == entries_.end();
+    if (!*made) {
         return found->second.buffer;
     }
     void* buffer = nullptr;

@@ -31,11 +31,13 @@ TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept;
 
 class ResidualStore {
   public:
-    // The buffer of `key`, made and zeroed on `stream` at first use. Not under stream capture.
+    // The buffer of `key`, made and zeroed on `stream` at first use, which `made` tells. Not under
+    // stream capture.
     Result<float*> get(const DeviceApi& api,
                        const TensorKey& key,
                        uint64_t bytes,
-                       cudaStream_t stream);
+                       cudaStream_t stream,
+                       bool* made);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     [[nodiscard]] uint64_t bytes(uint64_t comm_key) const;
