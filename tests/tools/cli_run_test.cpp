@@ -69,6 +69,10 @@ TEST(Run, ArgumentErrorsAreOneLine) {
 }
 
 TEST(Run, EnvironmentOfTheCommand) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP()
+        << "built with a sanitizer: slimwire itself then cannot start below LD_PRELOAD=libm.so.6";
+#endif
     const ScratchFolder folder;
     folder.write("p.toml", "version = 1\n");
     const std::string script = "cd \"$1\" && shift && exec \"$@\"";
@@ -94,6 +98,10 @@ TEST(Run, EnvironmentOfTheCommand) {
 }
 
 TEST(Run, PreloadIsNotRepeated) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP()
+        << "built with a sanitizer: slimwire itself then cannot start below LD_PRELOAD=libm.so.6";
+#endif
     const std::string library = SLIMWIRE_LIBRARY_PATH;
     const Ended ended = run_slimwire({"run", "--", "sh", "-c", "echo \"$LD_PRELOAD\""},
                                      {{"LD_PRELOAD", "libm.so.6 " + library}});
