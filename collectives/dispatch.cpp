@@ -19,8 +19,7 @@ struct Queued {
     std::optional<PreMulScalar> scalar;
 };
 
-// The group of a thread. Made with the first group of a thread and never freed: a thread may end
-// inside NCCL.
+// The group of a thread, made with its first one and gone with it.
 struct Group {
     int depth = 0;
     bool has_native = false;
@@ -28,8 +27,8 @@ struct Group {
 };
 
 Group& thread_group() noexcept {
-    static thread_local Group* group = new Group;
-    return *group;
+    static thread_local Group group;
+    return group;
 }
 
 thread_local int t_depth = 0;  // copy of thread_group().depth that costs no initialisation check

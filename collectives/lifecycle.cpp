@@ -10,8 +10,8 @@ namespace slimwire {
 namespace {
 
 std::vector<Creation>& group_creations() noexcept {
-    static thread_local std::vector<Creation>* creations = new std::vector<Creation>;
-    return *creations;
+    static thread_local std::vector<Creation> creations;
+    return creations;
 }
 
 ncclResult_t created(Runtime& runtime, ncclResult_t result, Creation creation) noexcept {

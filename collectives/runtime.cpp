@@ -101,9 +101,8 @@ Reporter& Runtime::reporter() {
 }
 
 std::string& Runtime::last_error() noexcept {
-    // Never freed: a thread may ask while it ends.
-    static thread_local std::string* text = new std::string;
-    return *text;
+    static thread_local std::string text;
+    return text;
 }
 
 ncclResult_t Runtime::fail(const Status& status) noexcept {
