@@ -207,7 +207,7 @@ TEST(Launch, SignalsArePassedOnOnce) {
 }
 
 TEST(Launch, InterruptEndsTheJob) {
-    Program program(slimwire_command(emulate({"--emulate", "2"}, "echo ready; sleep 60")));
+    Program program(slimwire_command(emulate({"--emulate", "2"}, "echo ready; exec sleep 60")));
     ASSERT_TRUE(program.wait_for_out("[0] ready") && program.wait_for_out("[1] ready"));
     program.send(SIGINT);
     const Ended ended = program.wait(20);
