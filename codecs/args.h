@@ -10,22 +10,55 @@
 namespace slimwire {
 
 // Parameters of a codec as its operations see them: plain data, part of every argument struct.
-// Which members a codec reads, and their ranges, is said by its descriptor's grammar.
+// Which members a codec reads, and their ranges, is said by its descriptor's grammar; the others
+// keep their defaults.
 struct CodecParams {
     uint16_t block = 0;      // elements that share one scale; 0 where a codec has no blocks
     uint8_t bits = 0;        // bits of one code
     uint8_t scale_type = 0;  // ScaleType
     uint8_t rounding = 0;    // Rounding
-    uint8_t target = 0;      // DType of a cast's encoded elements
+    uint8_t target = 0;      // DType of the encoded elements (casts)
+    uint16_t rotate = 0;     // elements of one Hadamard rotation, a power of two; 0: none
+    uint8_t spike = 0;       // 1: a block's smallest and largest element are kept exactly
+    uint8_t values = 0;      // ValueFormat of the elements that a sparsifier keeps
     uint16_t reserved = 0;   // zero
+    uint32_t seed = 0;       // of what all ranks draw alike: rotation signs, chosen elements
+    uint32_t kept = 0;       // elements kept of each block or row
+    uint32_t row = 0;        // elements of a row
+    float fraction = 0;      // part of the elements that a message has room for
+    float threshold = 0;     // magnitude from which an element is sent
+    float slot = 0;          // fixed slot as a part of the raw bytes; 0: variable size
     bool operator==(const CodecParams&) const = default;
 };
 
 enum class ScaleType : uint8_t { kBfloat16 = 0, kFloat32 = 1 };
-enum class Rounding : uint8_t { kNearest = 0 };  // nearest: ties to even
+// Nearest: ties to even. Stochastic: up with the probability of the part that is cut off, in steps
+// of 1/256, drawn as RandomKey says.
+enum class Rounding : uint8_t { kNearest = 0, kStochastic = 1 };
+// Native: the element type of the buffer. Integers: in blocks of 64 with bf16 scales.
+enum class ValueFormat : uint8_t { kNative = 0, kInt8 = 1, kInt4 = 2 };
+
+// Names what stochastic rounding draws, so that runs, replays of a graph, host and GPU repeat it.
+// FORMAT.md, "Random numbers", says how the members become the key and the counter.
+struct RandomKey {
+    uint32_t seed = 0;
+    uint32_t tensor = 0;                 // which tensor; ordinal or hash
+    uint32_t rank = 0;                   // ranks must draw differently for errors to average out
+    uint32_t step = 0;                   // added to *step_ptr
+    const uint32_t* step_ptr = nullptr;  // null, or a device word read when the operation runs
+};
+
+// What an operation reports: bits that are set (never cleared) in *status.
+enum OperationStatus : uint32_t {
+    kStatusOverflow = 1,  // encode: a fixed slot is too small for the data, its header says so
+    kStatusCorrupt = 2,   // decode: bytes that no encoder writes; decoded as FORMAT.md says
+};
 
 // --- Argument structs of the device operations. Plain data, at most 4 KiB, the same for the host
 // --- body and the kernel. Pointers are device pointers (host bodies resolve them by device_view).
+// --- `workspace`: CodecDescriptor::workspace_bytes() of device memory, 16-byte aligned, any
+// --- content, not shared by operations in flight; null where that is 0. Host bodies need none.
+// --- `status`: null or a device word, see OperationStatus.
 
 // Encodes `count` elements, cut into chunks of `chunk_elems` (the last may be short); chunk c is an
 // independent encoding at output + c * slot_bytes. Bytes of a slot after the encoding of its chunk,
@@ -34,6 +67,7 @@ enum class Rounding : uint8_t { kNearest = 0 };  // nearest: ties to even
 //   p = scale * (scale_ptr ? *scale_ptr : 1) * input + (residual ? residual : 0), in fp32
 //   output = encode(p); residual = p - decode(encode(p)) rounded to fp32
 // A block with a non-finite p encodes as poison (decodes non-finite) and keeps its old residual.
+// A lossless codec takes the input's bits: scale, scale_ptr and residual are not looked at.
 struct EncodeArgs {
     const void* input;      // count elements of `dtype`, aligned to the element size
     void* output;           // ceil(count / chunk_elems) slots; 16-byte aligned
@@ -45,10 +79,14 @@ struct EncodeArgs {
     int64_t slot_bytes;   // multiple of 16, >= encoded_bytes(chunk_elems)
     CodecParams params;
     DType dtype;
+    RandomKey random = {};
+    void* workspace = nullptr;
+    uint32_t* status = nullptr;
+    int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
 };
 
 // The inverse, with the same chunking: output = (accumulate ? output : 0) + decode, rounded once to
-// `dtype` (nearest even).
+// `dtype` (nearest even). Reads no byte outside the slots.
 struct DecodeArgs {
     const void* input;
     void* output;
@@ -58,6 +96,9 @@ struct DecodeArgs {
     CodecParams params;
     DType dtype;
     bool accumulate;
+    void* workspace = nullptr;
+    uint32_t* status = nullptr;
+    int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
 };
 
 // One chunk of `count` elements from `inputs` ranks, source i at input + i * input_stride:
@@ -75,6 +116,10 @@ struct DecodeReduceEncodeArgs {
     float scale;
     CodecParams params;
     DType dtype;
+    RandomKey random = {};
+    void* workspace = nullptr;
+    uint32_t* status = nullptr;
+    int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
 };
 
 static_assert(sizeof(EncodeArgs) <= 4096 && sizeof(DecodeReduceEncodeArgs) <= 4096);

@@ -36,7 +36,7 @@ struct BlockIntLayout {
 // Everything a member's descriptor needs, from its width, default block and host kernels.
 template <int kBits,
           uint16_t kDefaultBlock,
-          BlockIntKernels HostTable::*kKernels,
+          BlockIntKernels BlockIntTable::*kKernels,
           const char* const* kName>
 struct BlockInt {
     static constexpr CodecParams kDefaults = {.block = kDefaultBlock, .bits = kBits};
@@ -51,6 +51,9 @@ struct BlockInt {
     }
     static bool accepts(const CodecParams&, DType dtype) {
         return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+    }
+    static CodecTraits traits(const CodecParams& params, DType) {
+        return {.poison_elems = params.block};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType, int64_t count) {
         return block_int_layout(kBits, params.block, static_cast<ScaleType>(params.scale_type),
@@ -67,17 +70,17 @@ struct BlockInt {
     }
 
     static void encode(const EncodeArgs& args) {
-        const auto kernel = (host_table().*kKernels).encode;
+        const auto kernel = (host_table<BlockIntTable>().*kKernels).encode;
         const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const EncodeChunk& chunk) { kernel(chunk, shape); });
     }
     static void decode(const DecodeArgs& args) {
-        const auto kernel = (host_table().*kKernels).decode;
+        const auto kernel = (host_table<BlockIntTable>().*kKernels).decode;
         const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const DecodeChunk& chunk) { kernel(chunk, shape); });
     }
     static void reduce(const DecodeReduceEncodeArgs& args) {
-        const auto kernel = (host_table().*kKernels).reduce;
+        const auto kernel = (host_table<BlockIntTable>().*kKernels).reduce;
         const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape); });
     }
@@ -88,9 +91,12 @@ struct BlockInt {
                 .parse = parse,
                 .print = print,
                 .accepts = accepts,
+                .traits = traits,
                 .encoded_bytes = encoded_bytes,
                 .granule = granule,
                 .block_error_bound = block_error_bound,
+                .workspace_bytes = nullptr,
+                .check = nullptr,
                 .host = {encode, decode, reduce},
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
                 .cuda = {BlockIntCuda<kBits>::encode, BlockIntCuda<kBits>::decode,

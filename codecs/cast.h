@@ -14,7 +14,7 @@
 namespace slimwire {
 
 // Everything a member's descriptor needs.
-template <DType kTarget, CastKernels HostTable::*kKernels, const char* const* kName>
+template <DType kTarget, CastKernels CastTable::*kKernels, const char* const* kName>
 struct Cast {
     static constexpr CodecParams kDefaults = {.bits = 16, .target = static_cast<uint8_t>(kTarget)};
     static constexpr std::array<const SpecKey*, 1> kKeys = {&spec_key_rounding};
@@ -29,6 +29,7 @@ struct Cast {
     }
     // The operations take 16-bit floats too, but a cast of those saves nothing.
     static bool accepts(const CodecParams&, DType dtype) { return dtype == DType::kFloat32; }
+    static CodecTraits traits(const CodecParams&, DType) { return {}; }
     static int64_t encoded_bytes(const CodecParams&, DType, int64_t count) { return 2 * count; }
     static int64_t granule(const CodecParams&, DType) { return kGranule; }
     // Half a unit in the last place of a significand of 8 or 11 bits.
@@ -37,13 +38,13 @@ struct Cast {
     }
 
     static void encode(const EncodeArgs& args) {
-        for_each_chunk(args, (host_table().*kKernels).encode);
+        for_each_chunk(args, (host_table<CastTable>().*kKernels).encode);
     }
     static void decode(const DecodeArgs& args) {
-        for_each_chunk(args, (host_table().*kKernels).decode);
+        for_each_chunk(args, (host_table<CastTable>().*kKernels).decode);
     }
     static void reduce(const DecodeReduceEncodeArgs& args) {
-        for_each_chunk(args, (host_table().*kKernels).reduce);
+        for_each_chunk(args, (host_table<CastTable>().*kKernels).reduce);
     }
 
     static constexpr CodecDescriptor descriptor(const char* grammar) {
@@ -52,9 +53,12 @@ struct Cast {
                 .parse = parse,
                 .print = print,
                 .accepts = accepts,
+                .traits = traits,
                 .encoded_bytes = encoded_bytes,
                 .granule = granule,
                 .block_error_bound = block_error_bound,
+                .workspace_bytes = nullptr,
+                .check = nullptr,
                 .host = {encode, decode, reduce},
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
                 .cuda = {CastCuda<kTarget>::encode, CastCuda<kTarget>::decode,

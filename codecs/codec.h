@@ -22,18 +22,31 @@ namespace slimwire {
 
 // --- Descriptor
 
+// Null members: the family does not allow the operation (a sparsifier that must see a whole message
+// cannot reduce in one pass).
 struct HostOps {
     void (*encode)(const EncodeArgs&);
     void (*decode)(const DecodeArgs&);
     void (*decode_reduce_encode)(const DecodeReduceEncodeArgs&);
 };
 
-// Launchers of the kernels; null members in a build without CUDA. They enqueue one launch on
-// `stream` of the current device and return the launch error; no allocation, no synchronisation.
+// Launchers of the kernels; null members in a build without CUDA and where HostOps has null. They
+// enqueue on `stream` of the current device (one launch up to 256 KiB of input) and return the
+// launch error; no allocation, no synchronisation.
 struct CudaOps {
     cudaError_t (*encode)(const EncodeArgs&, cudaStream_t stream);
     cudaError_t (*decode)(const DecodeArgs&, cudaStream_t stream);
     cudaError_t (*decode_reduce_encode)(const DecodeReduceEncodeArgs&, cudaStream_t stream);
+};
+
+// What a plan must know of a codec with its parameters.
+struct CodecTraits {
+    bool lossless = false;
+    bool variable_size = false;  // encoded_bytes() is a bound; the length stands in the encoding
+    bool linear = false;         // encodings of the same seed and step add up element by element
+    // Elements that become non-finite together, in chunks aligned to it; 0: some element of the
+    // chunk, anywhere.
+    int64_t poison_elems = 1;
 };
 
 struct CodecDescriptor {
@@ -45,7 +58,9 @@ struct CodecDescriptor {
     // Canonical specification: name and the parameters that differ from the defaults, fixed order.
     std::string (*print)(const CodecParams& params);
     bool (*accepts)(const CodecParams& params, DType dtype);
-    // Exact bytes of one chunk of `count` elements; 0 for 0. Does not depend on the data.
+    CodecTraits (*traits)(const CodecParams& params, DType dtype);
+    // Bytes of one chunk of `count` elements; 0 for 0. Does not depend on the data: exact, or the
+    // largest possible where traits() say variable_size.
     int64_t (*encoded_bytes)(const CodecParams& params, DType dtype, int64_t count);
     // Chunk boundaries fall on multiples of this many elements.
     int64_t (*granule)(const CodecParams& params, DType dtype);
@@ -53,6 +68,16 @@ struct CodecDescriptor {
     // itself for codecs without blocks), within the codec's range; FORMAT.md says what happens at
     // its ends.
     double (*block_error_bound)(const CodecParams& params, DType dtype);
+    // Device memory that the kernels of one operation over `count` elements in chunks of
+    // `chunk_elems` need; null function: none.
+    int64_t (*workspace_bytes)(const CodecParams& params,
+                               DType dtype,
+                               int64_t count,
+                               int64_t chunk_elems);
+    // Whether `size` bytes in host memory are an encoding of `count` elements; see
+    // check_encoding(). Null function: every run of encoded_bytes() bytes is one.
+    Result<int64_t> (*check)(
+        const CodecParams& params, DType dtype, int64_t count, const uint8_t* bytes, int64_t size);
     HostOps host;
     CudaOps cuda;
 };
@@ -68,11 +93,24 @@ struct CodecSpec {
         return codec->encoded_bytes(params, dtype, count);
     }
     [[nodiscard]] int64_t granule(DType dtype) const { return codec->granule(params, dtype); }
+    [[nodiscard]] CodecTraits traits(DType dtype) const { return codec->traits(params, dtype); }
+    [[nodiscard]] int64_t workspace_bytes(DType dtype, int64_t count, int64_t chunk_elems) const {
+        return codec->workspace_bytes == nullptr
+                   ? 0
+                   : codec->workspace_bytes(params, dtype, count, chunk_elems);
+    }
+    [[nodiscard]] bool reduces() const { return codec->host.decode_reduce_encode != nullptr; }
 };
 
 // Parses "name" or "name:key=value,key=value" ("int4:block=64"). Errors name the unknown codec or
 // parameter and list what is accepted.
 Result<CodecSpec> parse_codec(std::string_view text);
+
+// Looks at one encoding of `count` elements in `size` bytes of host memory, as received from
+// elsewhere: the bytes of it that are used, or kInvalidArgument saying what is truncated or corrupt
+// and where. Reads nothing outside. An encoding that passes decodes without kStatusCorrupt.
+Result<int64_t> check_encoding(
+    const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* bytes, int64_t size);
 
 // The registry: a constant table in the order of codecs/meson.build.
 [[nodiscard]] const CodecDescriptor* const* codec_table(size_t* count) noexcept;
@@ -82,7 +120,8 @@ Result<CodecSpec> parse_codec(std::string_view text);
 void register_cuda_kernels();
 
 // Enqueue an operation on `stream`: the host body on the emulator, the kernel on CUDA. The
-// arguments are copied before return. kUnsupported when this build has no kernel for the backend.
+// arguments are copied before return. kUnsupported when this build has no kernel for the backend or
+// the codec lacks the operation.
 Status enqueue(const DeviceApi& api,
                const CodecSpec& spec,
                const EncodeArgs& args,

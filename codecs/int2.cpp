@@ -9,8 +9,9 @@ constexpr const char* kName = "int2";
 }  // namespace
 
 extern const CodecDescriptor codec_int2;
-constinit const CodecDescriptor codec_int2 = BlockInt<2, 32, &HostTable::int2, &kName>::descriptor(
-    "int2:block=16..2048 (power of two, default 32),scale=bf16|fp32 (default bf16),"
-    "rounding=nearest");
+constinit const CodecDescriptor codec_int2 =
+    BlockInt<2, 32, &BlockIntTable::int2, &kName>::descriptor(
+        "int2:block=16..2048 (power of two, default 32),scale=bf16|fp32 (default bf16),"
+        "rounding=nearest");
 
 }  // namespace slimwire

@@ -9,8 +9,9 @@ constexpr const char* kName = "int4";
 }  // namespace
 
 extern const CodecDescriptor codec_int4;
-constinit const CodecDescriptor codec_int4 = BlockInt<4, 64, &HostTable::int4, &kName>::descriptor(
-    "int4:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
-    "rounding=nearest");
+constinit const CodecDescriptor codec_int4 =
+    BlockInt<4, 64, &BlockIntTable::int4, &kName>::descriptor(
+        "int4:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
+        "rounding=nearest");
 
 }  // namespace slimwire

@@ -9,8 +9,9 @@ constexpr const char* kName = "int8";
 }  // namespace
 
 extern const CodecDescriptor codec_int8;
-constinit const CodecDescriptor codec_int8 = BlockInt<8, 64, &HostTable::int8, &kName>::descriptor(
-    "int8:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
-    "rounding=nearest");
+constinit const CodecDescriptor codec_int8 =
+    BlockInt<8, 64, &BlockIntTable::int8, &kName>::descriptor(
+        "int8:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
+        "rounding=nearest");
 
 }  // namespace slimwire

@@ -51,6 +51,9 @@ Status put(const DeviceApi& api,
            const Args& args,
            cudaStream_t stream,
            const char* what) {
+    if (host == nullptr) {
+        return {Code::kUnsupported, std::string("codec ") + spec.codec->name + " has no " + what};
+    }
     if (api.emulator != nullptr) {
         const Launch<Args> launch{host, args};
         static_assert(sizeof(launch) <= 4096);

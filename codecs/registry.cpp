@@ -25,6 +25,34 @@ const CodecDescriptor* const* codec_table(size_t* count) noexcept {
     return kCodecs.data();
 }
 
+Result<int64_t> check_encoding(
+    const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* bytes, int64_t size) {
+    const std::string where = "encoding of " + std::to_string(count) + " " + dtype_name(dtype) +
+                              " elements by " + spec.to_string() + ": ";
+    if (count < 0 || size < 0 || (bytes == nullptr && size > 0)) {
+        return Status(Code::kInvalidArgument, where + "no bytes, or a negative size");
+    }
+    if (!spec.accepts(dtype)) {
+        return Status(Code::kInvalidArgument, where + "the codec does not take this element type");
+    }
+    const int64_t expected = spec.encoded_bytes(dtype, count);
+    if (spec.codec->check == nullptr) {
+        if (size < expected) {
+            return Status(Code::kInvalidArgument, where + "truncated: " + std::to_string(size) +
+                                                      " of " + std::to_string(expected) + " bytes");
+        }
+        return expected;
+    }
+    if (count == 0) {
+        return int64_t{0};
+    }
+    Result<int64_t> used = spec.codec->check(spec.params, dtype, count, bytes, size);
+    if (!used.ok()) {
+        return Status(used.status().code(), where + used.status().message());
+    }
+    return used;
+}
+
 Result<CodecSpec> parse_codec(std::string_view text) {
     const size_t colon = text.find(':');
     const std::string_view name = trimmed(text.substr(0, colon));

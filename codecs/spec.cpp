@@ -24,13 +24,11 @@ std::string accepted_keys(std::span<const SpecKey* const> keys) {
 }
 
 bool set_block(std::string_view value, CodecParams* params) {
-    uint16_t block = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), block);
-    if (error != std::errc() || end != value.data() + value.size() || !std::has_single_bit(block) ||
-        block < 16 || block > 2048) {
+    uint32_t block = 0;
+    if (!read_power_of_two(value, 16, 2048, &block)) {
         return false;
     }
-    params->block = block;
+    params->block = static_cast<uint16_t>(block);
     return true;
 }
 
@@ -43,12 +41,29 @@ bool set_scale(std::string_view value, CodecParams* params) {
     return true;
 }
 
-bool set_rounding(std::string_view value, CodecParams* params) {
+bool set_nearest(std::string_view value, CodecParams* params) {
     if (value != "nearest") {
         return false;
     }
     params->rounding = static_cast<uint8_t>(Rounding::kNearest);
     return true;
+}
+
+bool set_rounding(std::string_view value, CodecParams* params) {
+    if (value == "stochastic") {
+        params->rounding = static_cast<uint8_t>(Rounding::kStochastic);
+        return true;
+    }
+    return set_nearest(value, params);
+}
+
+std::string rounding_text(const CodecParams& params) {
+    const bool nearest = params.rounding == static_cast<uint8_t>(Rounding::kNearest);
+    return nearest ? "nearest" : "stochastic";
+}
+
+bool set_seed(std::string_view value, CodecParams* params) {
+    return read_number(value, 0, UINT32_MAX, &params->seed);
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -78,8 +93,49 @@ constinit const SpecKey spec_key_scale = {
         const bool bf16 = params.scale_type == static_cast<uint8_t>(ScaleType::kBfloat16);
         return std::string(bf16 ? "bf16" : "fp32");
     }};
-constinit const SpecKey spec_key_rounding = {
-    "rounding", "nearest", set_rounding, [](const CodecParams&) { return std::string("nearest"); }};
+constinit const SpecKey spec_key_rounding = {"rounding", "nearest", set_nearest, rounding_text};
+constinit const SpecKey spec_key_rounding_stochastic = {"rounding", "nearest or stochastic",
+                                                        set_rounding, rounding_text};
+constinit const SpecKey spec_key_seed = {
+    "seed", "a whole number below 2^32", set_seed,
+    [](const CodecParams& params) { return std::to_string(params.seed); }};
+
+bool read_number(std::string_view text, uint32_t least, uint32_t most, uint32_t* out) {
+    uint32_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end || value < least || value > most) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool read_power_of_two(std::string_view text, uint32_t least, uint32_t most, uint32_t* out) {
+    uint32_t value = 0;
+    if (!read_number(text, least, most, &value) || !std::has_single_bit(value)) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool read_decimal(std::string_view text, float least, float most, float* out) {
+    float value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end || !(value >= least && value <= most)) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+std::string decimal_text(float value) {
+    char text[32];
+    const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
+    return {text, error == std::errc() ? end : text};
+}
 
 std::string_view trimmed(std::string_view text) noexcept {
     const size_t begin = text.find_first_not_of(" \t");

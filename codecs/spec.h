@@ -24,7 +24,19 @@ struct SpecKey {
 // The keys that several families share.
 extern const SpecKey spec_key_block;
 extern const SpecKey spec_key_scale;
-extern const SpecKey spec_key_rounding;
+extern const SpecKey spec_key_rounding;             // nearest only
+extern const SpecKey spec_key_rounding_stochastic;  // nearest or stochastic
+extern const SpecKey spec_key_seed;
+
+// For keys of a family's own: whole numbers, powers of two and decimal fractions within bounds, and
+// the shortest text that reads back as the same float.
+[[nodiscard]] bool read_number(std::string_view text, uint32_t least, uint32_t most, uint32_t* out);
+[[nodiscard]] bool read_power_of_two(std::string_view text,
+                                     uint32_t least,
+                                     uint32_t most,
+                                     uint32_t* out);
+[[nodiscard]] bool read_decimal(std::string_view text, float least, float most, float* out);
+[[nodiscard]] std::string decimal_text(float value);
 
 // Parses "key=value,..." over `defaults`. Unknown, repeated, empty and refused parameters are
 // errors that name the codec, the parameter and what is accepted; `params` then stays as it was.

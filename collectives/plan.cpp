@@ -115,6 +115,10 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
         plan.reason = action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
         return plan;
     }
+    if (!action.codec->reduces()) {
+        plan.reason = action.codec->to_string() + " cannot reduce, which two_shot needs";
+        return plan;
+    }
     Layout layout = make_layout({Segment{0, facts.count, *action.codec}}, facts.dtype, shape.ranks,
                                 config.settings.slice_bytes);
     const uint64_t wire = two_shot_wire_bytes(layout, shape.ranks);

@@ -98,7 +98,8 @@ cudaError_t start_kernel(void (*kernel)(Args, Work),
 }
 #endif
 
-// One launch of kernel(args, work) with at least `threads` threads, or as many as run at once.
+// One launch of kernel(args, work) with at least `threads` threads, or as many as run at once
+// and args.max_blocks allows.
 template <class Args>
 cudaError_t launch(void (*kernel)(Args, Work),
                    const Args& args,
@@ -110,7 +111,8 @@ cudaError_t launch(void (*kernel)(Args, Work),
     if (error != cudaSuccess) {
         return error;
     }
-    const int64_t most = int64_t{processors} * kBlocksPerProcessor;
+    const int64_t most =
+        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
     const int64_t wanted = (threads + kThreads - 1) / kThreads;
     return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads,
                         stream, args, work);

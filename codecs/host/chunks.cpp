@@ -7,6 +7,13 @@
 
 namespace slimwire {
 
+ChunkRandom chunk_random(const RandomKey& random, RandomPurpose purpose) noexcept {
+    const auto* step = device_view_as<const uint32_t>(random.step_ptr);
+    return {{{random.seed, random.tensor, random.rank, static_cast<uint32_t>(purpose)}},
+            0,
+            random.step + (step != nullptr ? *step : 0)};
+}
+
 float encode_factor(const EncodeArgs& args) noexcept {
     const void* pointer = device_view(args.scale_ptr);
     if (pointer == nullptr) {

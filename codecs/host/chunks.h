@@ -8,6 +8,9 @@
 
 namespace slimwire {
 
+// The key and step of what an operation's chunks draw; the chunk is set for each.
+[[nodiscard]] ChunkRandom chunk_random(const RandomKey& random, RandomPurpose purpose) noexcept;
+
 // scale * *scale_ptr, one rounding; scale alone when there is no pointer.
 [[nodiscard]] float encode_factor(const EncodeArgs& args) noexcept;
 
@@ -18,7 +21,9 @@ void for_each_chunk(const EncodeArgs& args, Run run) {
     const auto* input = device_view_as<const uint8_t>(args.input);
     auto* output = device_view_as<uint8_t>(args.output);
     auto* residual = device_view_as<float>(args.residual);
+    auto* status = device_view_as<uint32_t>(args.status);
     const float factor = args.count > 0 ? encode_factor(args) : 1.0f;
+    ChunkRandom random = chunk_random(args.random, RandomPurpose::kEncode);
     const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(args.dtype));
     for (int64_t done = 0; done < args.count; done += args.chunk_elems) {
         const int64_t left = args.count - done;
@@ -27,8 +32,12 @@ void for_each_chunk(const EncodeArgs& args, Run run) {
                         .residual = residual != nullptr ? residual + done : nullptr,
                         .count = left < args.chunk_elems ? left : args.chunk_elems,
                         .factor = factor,
-                        .dtype = args.dtype});
+                        .dtype = args.dtype,
+                        .random = random,
+                        .slot_bytes = args.slot_bytes,
+                        .status = status});
         output += args.slot_bytes;
+        ++random.chunk;
     }
 }
 
@@ -38,6 +47,7 @@ void for_each_chunk(const DecodeArgs& args, Run run) {
     const FloatEnvironment environment;
     const auto* input = device_view_as<const uint8_t>(args.input);
     auto* output = device_view_as<uint8_t>(args.output);
+    auto* status = device_view_as<uint32_t>(args.status);
     const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(args.dtype));
     for (int64_t done = 0; done < args.count; done += args.chunk_elems) {
         const int64_t left = args.count - done;
@@ -45,7 +55,9 @@ void for_each_chunk(const DecodeArgs& args, Run run) {
                         .output = output + done * element_bytes,
                         .count = left < args.chunk_elems ? left : args.chunk_elems,
                         .dtype = args.dtype,
-                        .accumulate = args.accumulate});
+                        .accumulate = args.accumulate,
+                        .slot_bytes = args.slot_bytes,
+                        .status = status});
         input += args.slot_bytes;
     }
 }
@@ -63,7 +75,9 @@ void for_each_chunk(const DecodeReduceEncodeArgs& args, Run run) {
                     .input_stride = args.input_stride,
                     .count = args.count,
                     .inputs = args.inputs,
-                    .factor = args.scale});
+                    .factor = args.scale,
+                    .random = chunk_random(args.random, RandomPurpose::kReduce),
+                    .status = device_view_as<uint32_t>(args.status)});
 }
 
 }  // namespace slimwire

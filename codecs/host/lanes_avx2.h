@@ -108,6 +108,52 @@ SLIMWIRE_LANES Words bit_and(Words a, Words b) {
 SLIMWIRE_LANES Words bit_or(Words a, Words b) {
     return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
+SLIMWIRE_LANES Words bit_xor(Words a, Words b) {
+    return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_left(Words x) {
+    return {_mm256_slli_epi32(x.lo, kBy), _mm256_slli_epi32(x.hi, kBy)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_right(Words x) {
+    return {_mm256_srli_epi32(x.lo, kBy), _mm256_srli_epi32(x.hi, kBy)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_right_signed(Words x) {
+    return {_mm256_srai_epi32(x.lo, kBy), _mm256_srai_epi32(x.hi, kBy)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words rotate_left(Words x) {
+    return bit_or(shift_left<kBy>(x), shift_right<32 - kBy>(x));
+}
+SLIMWIRE_LANES Words lane_numbers() {
+    return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+            _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
+}
+SLIMWIRE_LANES Words load_bytes(const uint8_t* from) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+SLIMWIRE_LANES void store_interleaved(uint8_t* to, __m256i a, __m256i b, __m256i c, __m256i d) {
+    const __m256i ab_low = _mm256_unpacklo_epi32(a, b);
+    const __m256i ab_high = _mm256_unpackhi_epi32(a, b);
+    const __m256i cd_low = _mm256_unpacklo_epi32(c, d);
+    const __m256i cd_high = _mm256_unpackhi_epi32(c, d);
+    // Part k holds, in 128-bit lane q, what belongs to lane 4q + k.
+    const __m256i part[4] = {
+        _mm256_unpacklo_epi64(ab_low, cd_low), _mm256_unpackhi_epi64(ab_low, cd_low),
+        _mm256_unpacklo_epi64(ab_high, cd_high), _mm256_unpackhi_epi64(ab_high, cd_high)};
+    __m256i* words = reinterpret_cast<__m256i*>(to);
+    _mm256_storeu_si256(words, _mm256_permute2x128_si256(part[0], part[1], 0x20));
+    _mm256_storeu_si256(words + 1, _mm256_permute2x128_si256(part[2], part[3], 0x20));
+    _mm256_storeu_si256(words + 2, _mm256_permute2x128_si256(part[0], part[1], 0x31));
+    _mm256_storeu_si256(words + 3, _mm256_permute2x128_si256(part[2], part[3], 0x31));
+}
+SLIMWIRE_LANES void store_interleaved(uint8_t* to, Words a, Words b, Words c, Words d) {
+    store_interleaved(to, a.lo, b.lo, c.lo, d.lo);
+    store_interleaved(to + 128, a.hi, b.hi, c.hi, d.hi);
+}
 SLIMWIRE_LANES Words minimum(Words a, Words b) {
     return {_mm256_min_epu32(a.lo, b.lo), _mm256_min_epu32(a.hi, b.hi)};
 }

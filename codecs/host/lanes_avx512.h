@@ -1,5 +1,5 @@
-// Sixteen fp32 lanes on AVX-512 (F, BW, DQ, VL) and BMI2. The same functions as lanes_scalar.h,
-// which says what each one means.
+// Sixteen fp32 lanes on AVX-512 (F, BW, DQ, VL, VBMI, VBMI2, VPOPCNTDQ) and BMI2. The same
+// functions as lanes_scalar.h, which says what each one means.
 
 #define SLIMWIRE_LANES [[gnu::always_inline]] static inline
 
@@ -84,6 +84,49 @@ SLIMWIRE_LANES Words bit_and(Words a, Words b) {
 }
 SLIMWIRE_LANES Words bit_or(Words a, Words b) {
     return {_mm512_or_si512(a.v, b.v)};
+}
+SLIMWIRE_LANES Words bit_xor(Words a, Words b) {
+    return {_mm512_xor_si512(a.v, b.v)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_left(Words x) {
+    return {_mm512_slli_epi32(x.v, kBy)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_right(Words x) {
+    return {_mm512_srli_epi32(x.v, kBy)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_right_signed(Words x) {
+    return {_mm512_srai_epi32(x.v, kBy)};
+}
+template <int kBy>
+SLIMWIRE_LANES Words rotate_left(Words x) {
+    return {_mm512_rol_epi32(x.v, kBy)};
+}
+SLIMWIRE_LANES Words lane_numbers() {
+    return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
+SLIMWIRE_LANES Words load_bytes(const uint8_t* from) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+SLIMWIRE_LANES void store_interleaved(uint8_t* to, Words a, Words b, Words c, Words d) {
+    const __m512i ab_low = _mm512_unpacklo_epi32(a.v, b.v);
+    const __m512i ab_high = _mm512_unpackhi_epi32(a.v, b.v);
+    const __m512i cd_low = _mm512_unpacklo_epi32(c.v, d.v);
+    const __m512i cd_high = _mm512_unpackhi_epi32(c.v, d.v);
+    // Part k holds, in 128-bit lane q, what belongs to lane 4q + k.
+    const __m512i part[4] = {
+        _mm512_unpacklo_epi64(ab_low, cd_low), _mm512_unpackhi_epi64(ab_low, cd_low),
+        _mm512_unpacklo_epi64(ab_high, cd_high), _mm512_unpackhi_epi64(ab_high, cd_high)};
+    const __m512i low01 = _mm512_shuffle_i32x4(part[0], part[1], 0x44);
+    const __m512i high01 = _mm512_shuffle_i32x4(part[0], part[1], 0xEE);
+    const __m512i low23 = _mm512_shuffle_i32x4(part[2], part[3], 0x44);
+    const __m512i high23 = _mm512_shuffle_i32x4(part[2], part[3], 0xEE);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(low01, low23, 0x88));
+    _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(low01, low23, 0xDD));
+    _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(high01, high23, 0x88));
+    _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(high01, high23, 0xDD));
 }
 SLIMWIRE_LANES Words minimum(Words a, Words b) {
     return {_mm512_min_epu32(a.v, b.v)};

@@ -120,9 +120,63 @@ SLIMWIRE_LANEWISE(Floats, divide, a.v[i] / b.v[i])
 SLIMWIRE_LANEWISE(Words, add, a.v[i] + b.v[i])
 SLIMWIRE_LANEWISE(Words, bit_and, a.v[i] & b.v[i])
 SLIMWIRE_LANEWISE(Words, bit_or, a.v[i] | b.v[i])
+SLIMWIRE_LANEWISE(Words, bit_xor, a.v[i] ^ b.v[i])
 SLIMWIRE_LANEWISE(Words, minimum, a.v[i] < b.v[i] ? a.v[i] : b.v[i])
 SLIMWIRE_LANEWISE(Words, maximum, a.v[i] > b.v[i] ? a.v[i] : b.v[i])
 #undef SLIMWIRE_LANEWISE
+
+template <int kBy>
+SLIMWIRE_LANES Words shift_left(Words x) {
+    for (uint32_t& v : x.v) {
+        v <<= kBy;
+    }
+    return x;
+}
+template <int kBy>
+SLIMWIRE_LANES Words shift_right(Words x) {
+    for (uint32_t& v : x.v) {
+        v >>= kBy;
+    }
+    return x;
+}
+// Copies the sign bit in from the left.
+template <int kBy>
+SLIMWIRE_LANES Words shift_right_signed(Words x) {
+    for (uint32_t& v : x.v) {
+        v = static_cast<uint32_t>(static_cast<int32_t>(v) >> kBy);
+    }
+    return x;
+}
+template <int kBy>
+SLIMWIRE_LANES Words rotate_left(Words x) {
+    for (uint32_t& v : x.v) {
+        v = v << kBy | v >> (32 - kBy);
+    }
+    return x;
+}
+// 0, 1, ..., 15.
+SLIMWIRE_LANES Words lane_numbers() {
+    Words r;
+    for (uint32_t i = 0; i < 16; ++i) {
+        r.v[i] = i;
+    }
+    return r;
+}
+// Sixteen bytes, unsigned.
+SLIMWIRE_LANES Words load_bytes(const uint8_t* from) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = from[i];
+    }
+    return r;
+}
+// Writes a0 b0 c0 d0 a1 b1 c1 d1 ...: 256 bytes.
+SLIMWIRE_LANES void store_interleaved(uint8_t* to, Words a, Words b, Words c, Words d) {
+    for (int i = 0; i < 16; ++i, to += 16) {
+        const uint32_t words[4] = {a.v[i], b.v[i], c.v[i], d.v[i]};
+        __builtin_memcpy(to, words, sizeof(words));
+    }
+}
 
 SLIMWIRE_LANES uint32_t largest(Words x) {
     uint32_t r = 0;

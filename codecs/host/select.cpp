@@ -1,9 +1,9 @@
-// The choice among the host tables. Constant-initialised: nothing runs when the library is loaded.
+// The choice among the instruction sets of the host tables. Constant-initialised: nothing runs when
+// the library is loaded.
 #include <atomic>
 #include <string>
 
 #include "codecs/base/isa.h"
-#include "codecs/host/table.h"
 
 namespace slimwire {
 namespace {
@@ -11,24 +11,6 @@ namespace {
 constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
 
 constinit std::atomic<int> g_active{-1};
-
-const HostTable& table_of(Isa isa) noexcept {
-    switch (isa) {
-        case Isa::kScalar:
-            break;
-#ifdef SLIMWIRE_HAVE_X86_TABLES
-        case Isa::kAvx2:
-            return host_table_avx2;
-        case Isa::kAvx512:
-            return host_table_avx512;
-#else
-        case Isa::kAvx2:
-        case Isa::kAvx512:
-            break;
-#endif
-    }
-    return host_table_scalar;
-}
 
 }  // namespace
 
@@ -48,7 +30,9 @@ bool isa_supported(Isa isa) noexcept {
         case Isa::kAvx512:
             return avx2 && __builtin_cpu_supports("avx512f") &&
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512vl");
+                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+                   __builtin_cpu_supports("avx512vbmi2") &&
+                   __builtin_cpu_supports("avx512vpopcntdq");
     }
 #endif
     return isa == Isa::kScalar;
@@ -84,10 +68,6 @@ Status force_isa(std::string_view name) {
     }
     return {Code::kInvalidArgument, "unknown instruction set \"" + std::string(name) +
                                         "\"; accepted: scalar, avx2, avx512"};
-}
-
-const HostTable& host_table() noexcept {
-    return table_of(active_isa());
 }
 
 }  // namespace slimwire

@@ -1,7 +1,7 @@
-// The host bodies as one table per instruction set. codecs/host/kernels.cpp is compiled once for
-// each set, with its flags, and defines nothing but its table: an inline function or template
-// shared with other objects would be emitted with instructions that older processors lack, and the
-// linker might keep that copy for all. The test codecs.isa_symbols looks at the objects.
+// The host bodies as one table per family and instruction set. codecs/host/<family>.cpp is compiled
+// once for each set, with its flags, and defines nothing but its table: an inline function or
+// template shared with other objects would be emitted with instructions that older processors lack,
+// and the linker might keep that copy for all. The test codecs.isa_symbols looks at the objects.
 //
 // One call works on one chunk. Pointers are plain host pointers, already resolved by device_view;
 // user-side pointers are aligned to their element, code planes to nothing.
@@ -10,8 +10,17 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
+#include "codecs/base/isa.h"
+#include "codecs/threefry.h"
 
 namespace slimwire {
+
+// What stochastic rounding of one chunk draws: the key, and the last two words of the counter.
+struct ChunkRandom {
+    RandomWords key;
+    uint32_t chunk;
+    uint32_t step;
+};
 
 // p = factor * input (+ residual), in fp32, is encoded.
 struct EncodeChunk {
@@ -21,6 +30,9 @@ struct EncodeChunk {
     int64_t count;         // > 0
     float factor;
     DType dtype;
+    ChunkRandom random;
+    int64_t slot_bytes;  // that may be written
+    uint32_t* status;    // null, or where OperationStatus bits are set
 };
 
 struct DecodeChunk {
@@ -29,6 +41,8 @@ struct DecodeChunk {
     int64_t count;    // > 0
     DType dtype;
     bool accumulate;
+    int64_t slot_bytes;  // that may be read
+    uint32_t* status;
 };
 
 // p = factor * (sum of the decoded sources) (+ residual), in fp32, is encoded.
@@ -40,6 +54,8 @@ struct ReduceChunk {
     int64_t count;  // > 0
     int32_t inputs;
     float factor;
+    ChunkRandom random;
+    uint32_t* status;
 };
 
 struct BlockIntShape {
@@ -59,16 +75,43 @@ struct CastKernels {
     void (*reduce)(const ReduceChunk&);
 };
 
-struct HostTable {
+struct BlockIntTable {
     BlockIntKernels int8, int4, int2;
+};
+struct CastTable {
     CastKernels bfloat16, float16;
 };
 
-extern const HostTable host_table_scalar;
-extern const HostTable host_table_avx2;
-extern const HostTable host_table_avx512;
+// A family's tables, by Isa; all the same where there is one instruction set only.
+template <class Table>
+struct HostFamily;
+#ifdef SLIMWIRE_HAVE_X86_TABLES
+#define SLIMWIRE_HOST_FAMILY(Table, name)                                                 \
+    extern const Table name##_scalar;                                                     \
+    extern const Table name##_avx2;                                                       \
+    extern const Table name##_avx512;                                                     \
+    template <>                                                                           \
+    struct HostFamily<Table> {                                                            \
+        static constexpr const Table* kTables[kIsaCount] = {&name##_scalar, &name##_avx2, \
+                                                            &name##_avx512};              \
+    };
+#else
+#define SLIMWIRE_HOST_FAMILY(Table, name)                                                   \
+    extern const Table name##_scalar;                                                       \
+    template <>                                                                             \
+    struct HostFamily<Table> {                                                              \
+        static constexpr const Table* kTables[kIsaCount] = {&name##_scalar, &name##_scalar, \
+                                                            &name##_scalar};                \
+    };
+#endif
+SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
+SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
+#undef SLIMWIRE_HOST_FAMILY
 
-// The table of active_isa().
-[[nodiscard]] const HostTable& host_table() noexcept;
+// The family's table of active_isa().
+template <class Table>
+[[nodiscard]] const Table& host_table() noexcept {
+    return *HostFamily<Table>::kTables[static_cast<int>(active_isa())];
+}
 
 }  // namespace slimwire

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The objects compiled for one instruction set define their table and nothing else that a linker could
+# The objects compiled for one instruction set define their tables and nothing else that a linker could
 # share with other objects (codecs/host/table.h says why). Arguments: nm, then the static libraries.
 set -eu
 nm=$1
@@ -12,9 +12,9 @@ for library in "$@"; do
         echo "skipped: built with a sanitizer"
         exit 77
     fi
-    others=$(printf '%s\n' "$symbols" | grep -v 'slimwire::host_table_[a-z0-9]*$' || true)
+    others=$(printf '%s\n' "$symbols" | grep -v 'slimwire::host_[a-z_]*_[a-z0-9]*$' || true)
     if [ -z "$symbols" ] || [ -n "$others" ]; then
-        echo "$library: expected one table, found:"
+        echo "$library: expected tables only, found:"
         printf '%s\n' "$symbols"
         failed=1
     fi

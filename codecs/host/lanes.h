@@ -1,0 +1,15 @@
+// The lanes of the instruction set that this object is compiled for, and the name of its table. The
+// first include of codecs/host/<family>.cpp inside the anonymous namespace of slimwire, after
+// codecs/host/isa_headers.h.
+
+#if defined(SLIMWIRE_ISA_AVX512)
+#include "codecs/host/lanes_avx512.h"
+#elif defined(SLIMWIRE_ISA_AVX2)
+#include "codecs/host/lanes_avx2.h"
+#else
+#include "codecs/host/lanes_scalar.h"
+#endif
+
+#include "codecs/host/random_lanes.h"
+
+#include "codecs/host/elements.h"
