@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 
 #include "collectives/hash.h"
@@ -74,6 +75,17 @@ Status convert(const VariableInfo& variable, const std::string& text, uint64_t* 
         return bad_value(variable, text, value.status().message());
     }
     *out = value.value();
+    return {};
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, uint32_t* out) {
+    const char* const end = text.data() + text.size();
+    uint32_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end) {
+        return bad_value(variable, text);
+    }
+    *out = value;
     return {};
 }
 
@@ -229,8 +241,8 @@ std::string plan_text(const Config& config) {
     const Settings& s = config.settings;
     return std::string("mode=") + (s.mode == Mode::kOn ? "on" : "off") +
            " slice_bytes=" + std::to_string(s.slice_bytes) +
-           " max_memory_bytes=" + std::to_string(s.max_memory_bytes) + "\n" +
-           config.policy.canonical();
+           " max_memory_bytes=" + std::to_string(s.max_memory_bytes) +
+           " seed=" + std::to_string(s.seed) + "\n" + config.policy.canonical();
 }
 
 }  // namespace

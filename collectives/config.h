@@ -32,6 +32,7 @@ struct Settings {
     std::string socket_ifname;             // SLIMWIRE_SOCKET_IFNAME
     uint64_t slice_bytes = 0;              // SLIMWIRE_SLICE_BYTES, plan-affecting
     uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
+    uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
     bool summary = true;                   // SLIMWIRE_SUMMARY
 };
 

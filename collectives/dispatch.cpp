@@ -235,6 +235,7 @@ Status begin(Runtime& runtime, Running* run, bool beside_native) {
         }
     }
     const PreMulScalar* scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
+    plan.random.step = static_cast<uint32_t>(plan.runs++);
     run->algorithm.emplace(api, runtime.nccl, state, plan, call, run->work, residual, scalar);
     return {};
 }

@@ -159,6 +159,8 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
     plan.scratch_bytes = scratch_bytes;
     plan.residual_bytes = residual_bytes;
     plan.layout = std::move(layout);
+    plan.random.seed = config.settings.seed;
+    plan.random.tensor = static_cast<uint32_t>(hash_facts(facts) >> 32);
     plan.reason = by_rule;
     return plan;
 }

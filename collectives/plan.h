@@ -35,6 +35,8 @@ struct Plan {
 
     KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
     std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
+    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
+    uint64_t runs = 0;   // compressed calls begun so far
     uint64_t calls = 0;  // made so far on this communicator, native ones included
 };
 

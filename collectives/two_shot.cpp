@@ -46,7 +46,10 @@ TwoShot::TwoShot(const DeviceApi& api,
       work_(work),
       wire_(plan.layout.slices.size() > 1 ? state.exchange_stream : work),
       residual_(residual),
-      scalar_(scalar) {}
+      scalar_(scalar),
+      random_(plan.random) {
+    random_.rank = static_cast<uint32_t>(state.rank);
+}
 
 int TwoShot::phases() const noexcept {
     return static_cast<int>(plan_.layout.slices.size()) + 2;
@@ -64,6 +67,12 @@ char* TwoShot::area(Area which, int slice) const noexcept {
     return static_cast<char*>(state_.scratch) + index * slot_area;
 }
 
+RandomKey TwoShot::random_of(int slice, size_t piece) const noexcept {
+    RandomKey key = random_;
+    key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + static_cast<uint32_t>(piece);
+    return key;
+}
+
 Status TwoShot::encode(int slice) {
     const Slice& cut = plan_.layout.slices[static_cast<size_t>(slice)];
     for (const Piece& piece : cut.pieces) {
@@ -79,6 +88,7 @@ Status TwoShot::encode(int slice) {
         args.slot_bytes = cut.slot_bytes;
         args.params = piece.codec.params;
         args.dtype = plan_.facts.dtype;
+        args.random = random_of(slice, static_cast<size_t>(&piece - cut.pieces.data()));
         SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
     }
     return {};
@@ -107,6 +117,7 @@ Status TwoShot::reduce(int slice) {
             plan_.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(state_.shape.ranks) : 1.0f;
         args.params = piece.codec.params;
         args.dtype = plan_.facts.dtype;
+        args.random = random_of(slice, static_cast<size_t>(&piece - cut.pieces.data()));
         if (args.count > 0) {
             SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
         }

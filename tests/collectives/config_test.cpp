@@ -106,7 +106,9 @@ TEST(Config, every_setting_is_read) {
                                   {"SLIMWIRE_AGREE_TIMEOUT", "500ms"},
                                   {"SLIMWIRE_SOCKET_IFNAME", "eth1"},
                                   {"SLIMWIRE_SLICE_BYTES", "4MiB"},
-                                  {"SLIMWIRE_MAX_MEMORY", "2GiB"}});
+                                  {"SLIMWIRE_MAX_MEMORY", "2GiB"},
+                                  {"SLIMWIRE_SEED", "4294967295"}});
+    EXPECT_EQ(config.settings.seed, 4294967295u);
     EXPECT_EQ(config.settings.log_level, LogLevel::kInfo);
     EXPECT_EQ(config.settings.log_file, "/tmp/l.%r");
     EXPECT_EQ(config.settings.report_pattern, "/tmp/%h.%p%%");
@@ -317,6 +319,7 @@ TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "1MiB"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_MAX_MEMORY", "1MiB"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SEED", "1"}},
     };
     for (const auto& environment : kDifferent) {
         EXPECT_NE(loaded(environment).hash, hash);
