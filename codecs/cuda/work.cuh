@@ -4,7 +4,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "codecs/args.h"
 
@@ -71,6 +73,17 @@ __device__ __forceinline__ int64_t thread_total() {
     return int64_t{gridDim.x} * blockDim.x;
 }
 
+// Declares `name` as the block's dynamic shared memory, 16-byte aligned: what extern __shared__
+// does, for compilers of both kinds.
+#ifdef SLIMWIRE_CUDA_ON_HOST
+#define SLIMWIRE_DYNAMIC_SHARED(type, name) \
+    type* const name = static_cast<type*>(::cuda_on_host::Machine::get().dynamic_shared())
+#else
+#define SLIMWIRE_DYNAMIC_SHARED(type, name)                                  \
+    extern __shared__ __align__(16) unsigned char slimwire_dynamic_shared[]; \
+    type* const name = reinterpret_cast<type*>(slimwire_dynamic_shared)
+#endif
+
 // Multiprocessors of the current device, and one kernel launch. The tests' execution model brings
 // its own (tests/support/cuda_on_host.h).
 #ifdef SLIMWIRE_CUDA_ON_HOST
@@ -85,16 +98,17 @@ inline cudaError_t processor_count(int* count) {
                : cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
 }
 
-template <class Args>
-cudaError_t start_kernel(void (*kernel)(Args, Work),
-                         unsigned blocks,
-                         unsigned threads,
+// `shared_bytes`: of dynamic shared memory; above 48 KiB after cudaFuncSetAttribute only.
+template <class... Parameters>
+cudaError_t start_kernel(void (*kernel)(Parameters...),
+                         dim3 grid,
+                         dim3 block,
+                         size_t shared_bytes,
                          cudaStream_t stream,
-                         const Args& args,
-                         const Work& work) {
-    void* parameters[] = {const_cast<Args*>(&args), const_cast<Work*>(&work)};
-    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(threads),
-                            parameters, 0, stream);
+                         const std::type_identity_t<Parameters>&... parameters) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
+    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
+                            shared_bytes, stream);
 }
 #endif
 
@@ -114,7 +128,7 @@ cudaError_t launch(void (*kernel)(Args, Work),
     const int64_t most =
         args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
     const int64_t wanted = (threads + kThreads - 1) / kThreads;
-    return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads,
+    return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads, 0,
                         stream, args, work);
 }
 

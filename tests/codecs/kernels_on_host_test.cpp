@@ -185,27 +185,5 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
     });
 }
 
-TEST(CudaOnHost, ALaneThatLeavesItsWarpInAShuffleIsAnError) {
-    EXPECT_THROW(cuda_on_host::Machine::get().run(1, 32,
-                                                  [] {
-                                                      if (threadIdx.x != 5) {
-                                                          __shfl_xor_sync(~0u, threadIdx.x, 1);
-                                                      }
-                                                  }),
-                 std::logic_error);
-}
-
-TEST(CudaOnHost, BarriersAndShufflesExchangeBetweenThreads) {
-    std::vector<unsigned> shared(64);
-    cuda_on_host::Machine::get().run(2, 64, [&] {
-        shared[threadIdx.x] = threadIdx.x;
-        __syncthreads();
-        const unsigned other = shared[63 - threadIdx.x];
-        EXPECT_EQ(other, 63 - threadIdx.x);
-        EXPECT_EQ(__shfl_xor_sync(~0u, threadIdx.x, 16), threadIdx.x ^ 16);
-        __syncthreads();
-    });
-}
-
 }  // namespace
 }  // namespace slimwire::testing

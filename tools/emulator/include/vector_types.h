@@ -30,10 +30,14 @@
     };                                                \
     typedef struct name name
 
+SLIMWIRE_EMU_VECTOR2(ushort2, unsigned short);
 SLIMWIRE_EMU_VECTOR2(int2, int);
 SLIMWIRE_EMU_VECTOR2(uint2, unsigned int);
+SLIMWIRE_EMU_VECTOR2(ulonglong2, unsigned long long);
 SLIMWIRE_EMU_VECTOR2(float2, float);
 SLIMWIRE_EMU_VECTOR2(double2, double);
+SLIMWIRE_EMU_VECTOR4(uchar4, unsigned char, 4);
+SLIMWIRE_EMU_VECTOR4(ushort4, unsigned short, 8);
 SLIMWIRE_EMU_VECTOR4(int4, int, 16);
 SLIMWIRE_EMU_VECTOR4(uint4, unsigned int, 16);
 SLIMWIRE_EMU_VECTOR4(float4, float, 16);

@@ -1,0 +1,470 @@
+// The modelled GPU: runs the threads of a grid as fibers in a random order drawn from a seed, and
+// holds them at barriers, warp collectives and, now and then, at atomics and fences. One to three
+// neighbouring blocks run at a time, started in ascending order. What a GPU leaves undefined, and
+// what would hang it, is an error with a text: std::logic_error out of run().
+//
+// Shared memory: dynamic is an allocation per block. Static (`__shared__`) is thread-local storage
+// of the test program, exchanged when another block goes on; a program that keeps thread-local data
+// of its own cannot be a test of kernels. Under AddressSanitizer it is plain static data instead,
+// so that accesses beyond an array are seen, and blocks run one after another. A block finds its
+// shared memory filled with a random byte.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <random>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/cuda_on_host/fiber.h"
+#include "tests/support/cuda_on_host/shared_memory.h"
+
+namespace cuda_on_host {
+
+using Where = std::source_location;
+constexpr unsigned kWarp = 32;
+
+// What a thread waits in. Those that wait together must be in the same call: a divergent one is an
+// error.
+struct Call {
+    const char* name = "";
+    unsigned mask = 0;     // lanes that take part; 0: all threads of the block
+    unsigned uniform = 0;  // an argument that must be the same in all of them
+    Where where;
+
+    bool operator==(const Call& other) const {
+        return mask == other.mask && uniform == other.uniform &&
+               where.line() == other.where.line() && where.column() == other.where.column() &&
+               std::strcmp(name, other.name) == 0 &&
+               std::strcmp(where.file_name(), other.where.file_name()) == 0;
+    }
+};
+
+// What the threads of one call brought: of a warp's lanes, or one sum over the threads of a block.
+struct Brought {
+    unsigned mask = 0;
+    std::array<uint64_t, kWarp> value{};
+    std::array<unsigned, kWarp> argument{};
+};
+// What `lane` gets; it may throw a text.
+using Finish = uint64_t (*)(const Brought& brought, unsigned lane);
+
+class Machine {
+  public:
+    static Machine& get() {
+        static Machine machine;
+        return machine;
+    }
+
+    // Draws all that follows from `seed`: schedules, resident blocks, processors.
+    void seed(uint32_t seed) {
+        seed_ = seed;
+        random_.seed(seed);
+        processors_ = 1 + static_cast<int>(random_() % 4);
+    }
+    int processors() const { return processors_; }
+
+    // Steps (collectives, atomics, fences, uncached loads) that may pass without a thread reaching
+    // its end; more is a thread that waits for what never comes.
+    void set_step_limit(int64_t steps) { step_limit_ = steps; }
+    static constexpr int64_t kStepLimit = int64_t{1} << 25;
+
+    uint3 thread_index() const { return thread_index_; }
+    uint3 block_index() const { return block_index_; }
+    dim3 block_dim() const { return block_; }
+    dim3 grid_dim() const { return grid_; }
+    void* dynamic_shared() const { return on_->dynamic.get(); }
+
+    // Runs body() as every thread of every block. Throws what a thread threw.
+    void run(dim3 grid,
+             dim3 block,
+             size_t dynamic_shared_bytes,
+             const std::function<void()>& body) {
+        const Run run(*this, grid, block, dynamic_shared_bytes, body);
+        const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+        const uint64_t most = kExchangesShared ? 1 + random_() % 3 : 1;
+        order_ = static_cast<Order>(random_() % 3);
+        steps_ = 0;
+        for (uint64_t next = 0;;) {
+            while (next < blocks && (resident_.empty() || next < resident_[0]->index + most)) {
+                open_block(next++);
+            }
+            if (resident_.empty()) {
+                return;
+            }
+            const size_t chosen = random_() % resident_.size();
+            if (!work_on(*resident_[chosen])) {
+                idle_.push_back(std::move(resident_[chosen]));
+                resident_.erase(resident_.begin() + static_cast<int64_t>(chosen));
+                on_ = nullptr;
+            }
+        }
+    }
+
+    // --- Called by threads, through the intrinsics
+
+    // Waits until the lanes of call.mask are in `call`; what finish() says for this lane.
+    uint64_t collective(const Call& call, uint64_t value, unsigned argument, Finish finish) {
+        Thread& thread = enter(call, State::kCollective, value);
+        thread.argument = argument;
+        if ((call.mask >> thread.lane() & 1) == 0) {
+            fail(describe(thread) + " is not among the lanes that the mask names");
+        }
+        complete_warp(thread, finish);
+        suspend();
+        return thread.value;
+    }
+
+    // __syncthreads and its kind: the number of threads that brought a `value` other than 0.
+    unsigned barrier(const char* name, bool value, Where where) {
+        Thread& thread = enter({name, 0, 0, where}, State::kBarrier, value);
+        if (++on_->at_barrier == on_->threads.size()) {
+            complete_barrier();
+        }
+        suspend();
+        return static_cast<unsigned>(thread.value);
+    }
+
+    // The lanes that happen to stand here together.
+    unsigned active_mask(Where where) {
+        Thread& thread = enter({"__activemask", 0, 0, where}, State::kActiveMask, 0);
+        on_->ready.push_back(thread.index);
+        suspend();
+        return static_cast<unsigned>(thread.value);
+    }
+
+    // A point where other threads may come in between.
+    void step() {
+        if (thread_ == nullptr) {
+            return;
+        }
+        count_step();
+        if (random_() % 4 == 0) {
+            on_->ready.insert(on_->ready.begin(), thread_->index);
+            suspend();
+        }
+    }
+
+    [[noreturn]] void fail(const std::string& text) const {
+        throw std::logic_error(text + " (schedule seed " + std::to_string(seed_) + ")");
+    }
+    // "thread 5 of block 0, lane 5, in __shfl_sync mask ffffffff at block_int.cuh:140"
+    std::string describe_current() const { return describe(*thread_); }
+
+  private:
+    enum class State : uint8_t { kReady, kCollective, kActiveMask, kBarrier, kDone };
+    enum class Order : uint8_t { kAny, kNewestFirst, kOldestFirst };
+
+    struct Thread {
+        Fiber fiber;
+        unsigned index = 0;
+        State state = State::kDone;
+        Call call;
+        uint64_t value = 0;  // brought, then got
+        unsigned argument = 0;
+
+        unsigned lane() const { return index % kWarp; }
+    };
+
+    struct Block {
+        uint64_t index = 0;
+        std::vector<std::unique_ptr<Thread>> threads;
+        std::vector<unsigned> ready;
+        size_t done = 0;
+        size_t at_barrier = 0;
+        std::unique_ptr<uint8_t[]> dynamic;
+        std::vector<uint8_t> shared;  // its static shared memory while another block runs
+    };
+
+    // Leaves the machine usable when a kernel failed half-way.
+    struct Run {
+        Machine& machine;
+        Run(Machine& m, dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body)
+            : machine(m) {
+            if (m.body_ != nullptr) {
+                m.fail("a kernel is started by a kernel");
+            }
+            m.grid_ = grid;
+            m.block_ = block;
+            m.dynamic_bytes_ = bytes;
+            m.body_ = &body;
+        }
+        ~Run() {
+            machine.idle_.insert(machine.idle_.end(),
+                                 std::make_move_iterator(machine.resident_.begin()),
+                                 std::make_move_iterator(machine.resident_.end()));
+            machine.resident_.clear();
+            machine.on_ = nullptr;
+            machine.thread_ = nullptr;
+            machine.body_ = nullptr;
+        }
+    };
+
+    Machine() { seed(1); }
+
+    static void fiber_main() {
+        Fiber::begin();
+        Machine& machine = get();
+        try {
+            (*machine.body_)();
+        } catch (...) {
+            machine.error_ = std::current_exception();
+        }
+        machine.thread_->state = State::kDone;
+        machine.thread_->fiber.finish();
+    }
+
+    void open_block(uint64_t index) {
+        std::unique_ptr<Block> block;
+        if (idle_.empty()) {
+            block = std::make_unique<Block>();
+        } else {
+            block = std::move(idle_.back());
+            idle_.pop_back();
+        }
+        const size_t threads = size_t{block_.x} * block_.y * block_.z;
+        block->index = index;
+        block->done = 0;
+        block->at_barrier = 0;
+        block->ready.clear();
+        block->threads.resize(threads);
+        for (unsigned i = 0; i < threads; ++i) {
+            if (!block->threads[i]) {
+                block->threads[i] = std::make_unique<Thread>();
+            }
+            Thread& thread = *block->threads[i];
+            thread.index = i;
+            thread.state = State::kReady;
+            thread.fiber.prepare(&Machine::fiber_main);
+            block->ready.push_back(i);
+        }
+        const auto poison = static_cast<uint8_t>(random_());
+        block->dynamic.reset(new uint8_t[dynamic_bytes_]);
+        std::memset(block->dynamic.get(), poison, dynamic_bytes_);
+        block->shared.assign(StaticShared::get().bytes, poison);
+        steps_ = 0;
+        resident_.push_back(std::move(block));
+    }
+
+    void go_on_with(Block& block) {
+        if (on_ == &block) {
+            return;
+        }
+        if (on_ != nullptr) {
+            StaticShared::get().save(on_->shared);
+        }
+        StaticShared::get().load(block.shared);
+        on_ = &block;
+        block_index_ = {static_cast<unsigned>(block.index % grid_.x),
+                        static_cast<unsigned>(block.index / grid_.x % grid_.y),
+                        static_cast<unsigned>(block.index / grid_.x / grid_.y)};
+    }
+
+    // A few turns of a block's threads; false when all have reached their end.
+    bool work_on(Block& block) {
+        go_on_with(block);
+        for (unsigned turns = 1 + random_() % 256; turns > 0; --turns) {
+            if (block.done == block.threads.size()) {
+                return false;
+            }
+            if (block.ready.empty()) {
+                fail(describe_deadlock(block));
+            }
+            resume(*block.threads[take_ready(block)]);
+        }
+        return true;
+    }
+
+    unsigned take_ready(Block& block) {
+        std::vector<unsigned>& ready = block.ready;
+        size_t at = ready.size() - 1;
+        if (order_ == Order::kAny || random_() % 8 == 0) {
+            at = random_() % ready.size();
+        } else if (order_ == Order::kOldestFirst) {
+            at = 0;
+        }
+        const unsigned index = ready[at];
+        ready.erase(ready.begin() + static_cast<int64_t>(at));
+        return index;
+    }
+
+    void resume(Thread& thread) {
+        if (thread.state == State::kActiveMask) {
+            complete_active_mask(thread);
+        }
+        thread_ = &thread;
+        thread_index_ = {thread.index % block_.x, thread.index / block_.x % block_.y,
+                         thread.index / block_.x / block_.y};
+        thread.fiber.resume();
+        thread_ = nullptr;
+        if (error_) {
+            std::rethrow_exception(std::exchange(error_, nullptr));
+        }
+        if (thread.state == State::kDone) {
+            ++on_->done;
+            steps_ = 0;
+        }
+    }
+
+    void suspend() { thread_->fiber.suspend(); }
+
+    Thread& enter(const Call& call, State state, uint64_t value) {
+        if (thread_ == nullptr) {
+            fail(std::string(call.name) + " outside a kernel");
+        }
+        thread_->call = call;
+        thread_->state = state;
+        thread_->value = value;
+        count_step();
+        return *thread_;
+    }
+
+    void count_step() {
+        if (++steps_ > step_limit_) {
+            fail("no thread came to its end in " + std::to_string(step_limit_) +
+                 " steps: one waits for a block that has not started or for a value that nobody "
+                 "writes; " +
+                 describe(*thread_) + " was the last to go on");
+        }
+    }
+
+    // Ends the collective of `last`'s warp if its lanes are all there.
+    void complete_warp(const Thread& last, Finish finish) {
+        const unsigned first = last.index / kWarp * kWarp;
+        Brought brought{.mask = last.call.mask};
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            if ((last.call.mask >> lane & 1) == 0) {
+                continue;
+            }
+            if (first + lane >= on_->threads.size()) {
+                fail(describe(last) + " names lane " + std::to_string(lane) +
+                     ", which the block does not have");
+            }
+            const Thread& other = *on_->threads[first + lane];
+            if (other.state != State::kCollective) {
+                return;
+            }
+            if (!(other.call == last.call)) {
+                if ((other.call.mask >> last.lane() & 1) == 0) {
+                    return;  // it may come here after that
+                }
+                fail("lanes of a warp diverged: " + describe(last) + ", but " + describe(other));
+            }
+            brought.value[lane] = other.value;
+            brought.argument[lane] = other.argument;
+        }
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            if ((last.call.mask >> lane & 1) != 0) {
+                Thread& other = *on_->threads[first + lane];
+                other.value = finish(brought, lane);
+                other.state = State::kReady;
+                on_->ready.push_back(other.index);
+            }
+        }
+    }
+
+    void complete_barrier() {
+        const Call& call = on_->threads[0]->call;
+        uint64_t sum = 0;
+        for (const auto& thread : on_->threads) {
+            if (!(thread->call == call)) {
+                fail("threads of a block diverged: " + describe(*thread) + ", but " +
+                     describe(*on_->threads[0]));
+            }
+            sum += thread->value;
+        }
+        for (const auto& thread : on_->threads) {
+            thread->value = sum;
+            thread->state = State::kReady;
+            on_->ready.push_back(thread->index);
+        }
+        on_->at_barrier = 0;
+    }
+
+    void complete_active_mask(const Thread& one) {
+        std::vector<Thread*> together;
+        unsigned mask = 0;
+        const size_t first = one.index / kWarp * kWarp;
+        for (size_t i = first; i < std::min(first + kWarp, on_->threads.size()); ++i) {
+            Thread& other = *on_->threads[i];
+            if (other.state == State::kActiveMask && other.call == one.call) {
+                together.push_back(&other);
+                mask |= 1u << other.lane();
+            }
+        }
+        for (Thread* thread : together) {
+            thread->value = mask;
+            thread->state = State::kReady;
+        }
+    }
+
+    static std::string describe(const Call& call) {
+        const std::string file = call.where.file_name();
+        char mask[24] = "";
+        if (call.mask != 0) {
+            std::snprintf(mask, sizeof(mask), " mask %08x", call.mask);
+        }
+        return std::string(call.name) + mask + " at " + file.substr(file.rfind('/') + 1) + ":" +
+               std::to_string(call.where.line());
+    }
+    std::string describe(const Thread& thread) const {
+        return "thread " + std::to_string(thread.index) + " of block " +
+               std::to_string(on_->index) + ", lane " + std::to_string(thread.lane()) + ", in " +
+               describe(thread.call);
+    }
+    std::string describe_deadlock(const Block& block) const {
+        std::vector<std::pair<std::string, size_t>> groups;
+        std::vector<std::string> examples;
+        for (const auto& thread : block.threads) {
+            const std::string where = thread->state == State::kDone
+                                          ? "came to the end of the kernel"
+                                          : "wait in " + describe(thread->call);
+            const auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+                return group.first == where;
+            });
+            if (found != groups.end()) {
+                ++found->second;
+            } else {
+                groups.emplace_back(where, 1);
+                examples.push_back(std::to_string(thread->index));
+            }
+        }
+        std::string text = "threads of block " + std::to_string(block.index) +
+                           " wait for others that left or diverged:";
+        for (size_t i = 0; i < groups.size(); ++i) {
+            text += (i == 0 ? " " : "; ") + std::to_string(groups[i].second) + " (thread " +
+                    examples[i] + (groups[i].second > 1 ? ", ...) " : ") ") + groups[i].first;
+        }
+        return text;
+    }
+
+    std::vector<std::unique_ptr<Block>> resident_;
+    std::vector<std::unique_ptr<Block>> idle_;
+    Block* on_ = nullptr;
+    Thread* thread_ = nullptr;
+    const std::function<void()>* body_ = nullptr;
+    std::exception_ptr error_;
+    std::mt19937 random_;
+    uint32_t seed_ = 0;
+    int processors_ = 1;
+    Order order_ = Order::kAny;
+    int64_t steps_ = 0;
+    int64_t step_limit_ = kStepLimit;
+    size_t dynamic_bytes_ = 0;
+    dim3 grid_;
+    dim3 block_;
+    uint3 thread_index_{};
+    uint3 block_index_{};
+};
+
+}  // namespace cuda_on_host

@@ -1,0 +1,472 @@
+// The execution model that the kernel tests stand on (cuda_on_host.h): what its intrinsics give,
+// and every error it promises, provoked once.
+#include "tests/support/cuda_on_host.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+using cuda_on_host::Machine;
+using cuda_on_host::start_kernel;
+constexpr unsigned kAll = 0xFFFFFFFFu;
+
+void run(unsigned blocks, unsigned threads, const std::function<void()>& body) {
+    Machine::get().run(blocks, threads, 0, body);
+}
+
+// The text of the error that the kernel ends in; empty if it ends well.
+std::string error_of(unsigned blocks, unsigned threads, const std::function<void()>& body) {
+    try {
+        run(blocks, threads, body);
+    } catch (const std::logic_error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+void expect_error(const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' lacks '" << part << "'";
+    EXPECT_NE(text.find("(schedule seed "), std::string::npos) << text;
+}
+
+class CudaOnHost : public ::testing::TestWithParam<uint32_t> {
+  protected:
+    void SetUp() override { Machine::get().seed(GetParam()); }
+    void TearDown() override { Machine::get().set_step_limit(Machine::kStepLimit); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaOnHost, ::testing::Range(1u, 13u));
+
+// --- What works
+
+TEST_P(CudaOnHost, ShufflesReadTheLanesThatTheyName) {
+    run(2, 64, [] {
+        const unsigned lane = threadIdx.x % 32;
+        const unsigned warp = threadIdx.x / 32;
+        const auto value = uint64_t{threadIdx.x} << 40;
+        EXPECT_EQ(__shfl_xor_sync(kAll, value, 16) >> 40, (lane ^ 16) + 32 * warp);
+        EXPECT_EQ(__shfl_xor_sync(kAll, lane, 9, 8), (lane ^ 9) < (lane | 7) ? lane ^ 9 : lane);
+        EXPECT_EQ(__shfl_up_sync(kAll, lane, 3), lane < 3 ? lane : lane - 3);
+        EXPECT_EQ(__shfl_up_sync(kAll, lane, 3, 8), lane % 8 < 3 ? lane : lane - 3);
+        EXPECT_EQ(__shfl_down_sync(kAll, lane, 5), lane > 26 ? lane : lane + 5);
+        EXPECT_EQ(__shfl_down_sync(kAll, lane, 5, 16), lane % 16 > 10 ? lane : lane + 5);
+        EXPECT_EQ(__shfl_sync(kAll, lane, static_cast<int>(7 * lane % 32)), 7 * lane % 32);
+        EXPECT_EQ(__shfl_sync(kAll, lane, 2, 4), (lane & ~3u) + 2);
+        EXPECT_EQ(__shfl_sync(kAll, 0.5f * static_cast<float>(lane), 6), 3.0f);
+    });
+}
+
+TEST_P(CudaOnHost, VotesMatchesAndReductionsSeeAllLanes) {
+    run(1, 64, [] {
+        const unsigned lane = threadIdx.x % 32;
+        EXPECT_EQ(__ballot_sync(kAll, lane % 3 == 0), 0x49249249u);
+        EXPECT_EQ(__any_sync(kAll, lane == 31), 1);
+        EXPECT_EQ(__any_sync(kAll, 0), 0);
+        EXPECT_EQ(__all_sync(kAll, lane != 4), 0);
+        EXPECT_EQ(__all_sync(kAll, 8), 1);
+        EXPECT_EQ(__match_any_sync(kAll, lane / 8), 0xFFu << (lane & ~7u));
+        int same = -1;
+        EXPECT_EQ(__match_all_sync(kAll, 7LL, &same), kAll);
+        EXPECT_EQ(same, 1);
+        EXPECT_EQ(__match_all_sync(kAll, lane, &same), 0u);
+        EXPECT_EQ(same, 0);
+        const int around = static_cast<int>(lane) - 16;
+        EXPECT_EQ(__reduce_add_sync(kAll, around), -16);
+        EXPECT_EQ(__reduce_min_sync(kAll, around), -16);
+        EXPECT_EQ(__reduce_max_sync(kAll, around), 15);
+        EXPECT_EQ(__reduce_max_sync(kAll, static_cast<unsigned>(around)), kAll);
+        EXPECT_EQ(__reduce_or_sync(kAll, 1u << lane), kAll);
+        EXPECT_EQ(__reduce_and_sync(kAll, ~(1u << lane)), 0u);
+        EXPECT_EQ(__reduce_xor_sync(kAll, lane | 64), 0u);
+    });
+}
+
+TEST_P(CudaOnHost, PartsOfAWarpGoTheirOwnWays) {
+    run(1, 32, [] {
+        const unsigned lane = threadIdx.x;
+        if (lane < 12) {
+            EXPECT_EQ(__ballot_sync(0xFFFu, 1), 0xFFFu);
+        } else {
+            for (unsigned i = 0; i < 3; ++i) {
+                EXPECT_EQ(__reduce_add_sync(0xFFFFF000u, 1), 20);
+            }
+        }
+        __syncwarp();
+        EXPECT_EQ(__shfl_sync(kAll, lane, 31), 31u);
+    });
+}
+
+TEST_P(CudaOnHost, ActiveMasksAreTheSameInTheLanesThatTheyName) {
+    run(2, 64, [] {
+        const unsigned lane = threadIdx.x % 32;
+        const unsigned mask = __activemask();
+        EXPECT_NE(mask >> lane & 1, 0u);
+        EXPECT_EQ(__match_any_sync(mask, mask), mask);
+    });
+}
+
+TEST_P(CudaOnHost, BarriersSeparateWritesFromReads) {
+    run(3, 96, [] {
+        __shared__ unsigned values[96];
+        values[threadIdx.x] = threadIdx.x + 1000 * blockIdx.x;
+        __syncthreads();
+        EXPECT_EQ(values[95 - threadIdx.x], 95 - threadIdx.x + 1000 * blockIdx.x);
+        EXPECT_EQ(__syncthreads_count(threadIdx.x % 4 == 0), 24);
+        EXPECT_EQ(__syncthreads_or(threadIdx.x == 40), 1);
+        EXPECT_EQ(__syncthreads_or(0), 0);
+        EXPECT_EQ(__syncthreads_and(threadIdx.x != 40), 0);
+        EXPECT_EQ(__syncthreads_and(1), 1);
+    });
+}
+
+TEST_P(CudaOnHost, EveryThreadOfAGridInSeveralDimensionsRunsOnce) {
+    std::set<std::vector<unsigned>> seen;
+    Machine::get().run(dim3(2, 3, 2), dim3(4, 2, 3), 0, [&] {
+        EXPECT_EQ(gridDim.y, 3u);
+        EXPECT_EQ(blockDim.z, 3u);
+        EXPECT_TRUE(
+            seen.insert({blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z})
+                .second);
+    });
+    EXPECT_EQ(seen.size(), 12u * 24u);
+    EXPECT_EQ(*seen.rbegin(), (std::vector<unsigned>{1, 2, 1, 3, 1, 2}));
+}
+
+TEST_P(CudaOnHost, AtomicsOfAllThreadsCount) {
+    unsigned total = 0;
+    uint64_t bits = 0;
+    int least = 0;
+    unsigned long long most = 0;
+    unsigned next = 0;
+    unsigned held = 0;
+    unsigned plain = 0;
+    run(4, 64, [&] {
+        EXPECT_LT(atomicAdd(&total, 3), 768u);
+        atomicOr(&bits, uint64_t{1} << threadIdx.x);
+        atomicMin(&least, -static_cast<int>(threadIdx.x));
+        atomicMax(&most, 1000ULL * blockIdx.x + threadIdx.x);
+        atomicInc(&next, 99);
+        while (atomicCAS(&held, 0, 1) != 0) {
+        }
+        const unsigned old = plain;  // a lock: without it, updates are lost
+        __threadfence();
+        plain = old + 1;
+        EXPECT_EQ(atomicExch(&held, 0), 1u);
+    });
+    EXPECT_EQ(total, 768u);
+    EXPECT_EQ(bits, ~uint64_t{0});
+    EXPECT_EQ(least, -63);
+    EXPECT_EQ(most, 3063u);
+    EXPECT_EQ(next, 256u % 100);
+    EXPECT_EQ(plain, 256u);
+}
+
+// values[i] = the number of the tile of i, plus the sum of all tiles before.
+__global__ void sum_up(unsigned* values, unsigned* sums, unsigned* ticket) {
+    __shared__ unsigned tile;
+    __shared__ unsigned before;
+    if (threadIdx.x == 0) {
+        tile = atomicAdd(ticket, 1);
+    }
+    __syncthreads();
+    const unsigned at = tile * blockDim.x + threadIdx.x;
+    const unsigned here = __reduce_add_sync(kAll, values[at]);
+    if (threadIdx.x == 0) {
+        before = 0;
+        while (tile > 0 && (before = __ldcg(sums + tile - 1)) == 0) {
+            __nanosleep(20);
+        }
+        __stcg(sums + tile, before + here);
+    }
+    __syncthreads();
+    values[at] = tile + before;
+}
+
+// Blocks that wait for the block before them find it, running or done.
+TEST_P(CudaOnHost, LookingBackFindsTheBlocksBefore) {
+    std::vector<unsigned> values(320, 2);
+    std::vector<unsigned> sums(10);
+    unsigned ticket = 0;
+    ASSERT_EQ(start_kernel(sum_up, 10, 32, 0, nullptr, values.data(), sums.data(), &ticket),
+              cudaSuccess);
+    for (unsigned i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(values[i], i / 32 + i / 32 * 64) << i;
+    }
+}
+
+template <class T>
+__global__ void reverse(T* values) {
+    auto* const copy = static_cast<T*>(Machine::get().dynamic_shared());
+    copy[threadIdx.x] = values[threadIdx.x];
+    __syncthreads();
+    values[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST_P(CudaOnHost, DynamicSharedMemoryBelongsToABlock) {
+    std::vector<uint64_t> values{1, 2, 3, 4, 5};
+    ASSERT_EQ(start_kernel(reverse<uint64_t>, 1, 5, 5 * sizeof(uint64_t), nullptr, values.data()),
+              cudaSuccess);
+    EXPECT_EQ(values, (std::vector<uint64_t>{5, 4, 3, 2, 1}));
+}
+
+// --- Schedules
+
+TEST(CudaOnHostSchedules, SeedsRepeatAndDiffer) {
+    const auto order_of = [](uint32_t seed) {
+        Machine::get().seed(seed);
+        std::vector<unsigned> order;
+        run(2, 64, [&] {
+            order.push_back(threadIdx.x);
+            __syncthreads();
+            order.push_back(threadIdx.x);
+        });
+        return order;
+    };
+    EXPECT_EQ(order_of(7), order_of(7));
+    EXPECT_NE(order_of(7), order_of(8));
+}
+
+TEST(CudaOnHostSchedules, AMissingBarrierShowsForSomeSeed) {
+    int wrong = 0;
+    for (uint32_t seed = 1; seed <= 20; ++seed) {
+        Machine::get().seed(seed);
+        std::vector<unsigned> values(64);
+        run(1, 64, [&] {
+            values[threadIdx.x] = threadIdx.x + 1;
+            wrong += values[63 - threadIdx.x] != 64 - threadIdx.x ? 1 : 0;
+        });
+    }
+    EXPECT_GT(wrong, 0);
+}
+
+TEST(CudaOnHostSchedules, AnAdditionThatIsNotAtomicShowsForSomeSeed) {
+    int wrong = 0;
+    for (uint32_t seed = 1; seed <= 20; ++seed) {
+        Machine::get().seed(seed);
+        unsigned sum = 0;
+        run(1, 64, [&] {
+            const unsigned old = __ldcg(&sum);
+            __stcg(&sum, old + 1);
+        });
+        wrong += sum != 64 ? 1 : 0;
+    }
+    EXPECT_GT(wrong, 0);
+}
+
+__global__ void read_shared(unsigned* values) {
+    __shared__ unsigned never_written[4];
+    values[blockIdx.x] = never_written[blockIdx.x % 4];
+    never_written[blockIdx.x % 4] = 0;
+}
+
+TEST(CudaOnHostSchedules, SharedMemoryThatNobodyWroteIsNoise) {
+    if (!cuda_on_host::kExchangesShared) {
+        GTEST_SKIP() << "static shared memory is zero at first under AddressSanitizer";
+    }
+    Machine::get().seed(3);
+    std::vector<unsigned> values(12);
+    ASSERT_EQ(start_kernel(read_shared, 12, 1, 0, nullptr, values.data()), cudaSuccess);
+    EXPECT_GT(std::set<unsigned>(values.begin(), values.end()).size(), 6u);
+}
+
+// --- Errors
+
+TEST_P(CudaOnHost, ALaneThatLeavesItsWarpInAShuffleIsAnError) {
+    const std::string text = error_of(1, 32, [] {
+        if (threadIdx.x != 5) {
+            __shfl_xor_sync(kAll, threadIdx.x, 1);
+        }
+    });
+    expect_error(text, "31 (thread ");
+    expect_error(text, "wait in __shfl_xor_sync mask ffffffff at cuda_on_host_test.cpp:");
+    expect_error(text, "1 (thread 5) came to the end of the kernel");
+}
+
+TEST_P(CudaOnHost, ADivergentShuffleIsAnError) {
+    expect_error(error_of(1, 32,
+                          [] {
+                              if (threadIdx.x < 16) {
+                                  __shfl_sync(kAll, threadIdx.x, 0);
+                              } else {
+                                  __shfl_sync(kAll, threadIdx.x, 0);
+                              }
+                          }),
+                 "lanes of a warp diverged: thread ");
+    expect_error(error_of(1, 32, [] { __shfl_xor_sync(kAll, 1, threadIdx.x < 16 ? 1 : 2); }),
+                 "lanes of a warp diverged: thread ");
+}
+
+TEST_P(CudaOnHost, MasksThatDifferAreAnError) {
+    expect_error(error_of(1, 32, [] { __ballot_sync(threadIdx.x == 9 ? 0x3FFu : kAll, 1); }),
+                 "lanes of a warp diverged: thread ");
+}
+
+TEST_P(CudaOnHost, AMaskWithoutTheCallerIsAnError) {
+    expect_error(error_of(1, 32, [] { __syncwarp(0xFFFFu); }),
+                 "is not among the lanes that the mask names");
+}
+
+TEST_P(CudaOnHost, AMaskBeyondTheBlockIsAnError) {
+    expect_error(error_of(1, 24, [] { __syncwarp(); }), "which the block does not have");
+}
+
+TEST_P(CudaOnHost, ReadingALaneOutsideTheMaskIsAnError) {
+    expect_error(error_of(1, 32,
+                          [] {
+                              if (threadIdx.x < 16) {
+                                  __shfl_down_sync(0xFFFFu, threadIdx.x, 1);
+                              }
+                          }),
+                 "reads lane 16, which the mask does not name");
+}
+
+TEST_P(CudaOnHost, AShuffleOfAnOddWidthIsAnError) {
+    expect_error(error_of(1, 32, [] { __shfl_sync(kAll, 1, 0, 12); }), "with a width of 12");
+}
+
+TEST_P(CudaOnHost, ADivergentBarrierIsAnError) {
+    expect_error(error_of(2, 64,
+                          [] {
+                              if (threadIdx.x < 32) {
+                                  __syncthreads();
+                              } else {
+                                  __syncthreads();
+                              }
+                          }),
+                 "threads of a block diverged: thread ");
+    expect_error(error_of(2, 64,
+                          [] {
+                              if (threadIdx.x != 63) {
+                                  __syncthreads();
+                              }
+                          }),
+                 "63 (thread 0, ...) wait in __syncthreads at ");
+}
+
+TEST_P(CudaOnHost, ABarrierAgainstAShuffleIsAnError) {
+    const std::string text = error_of(1, 32, [] {
+        if (threadIdx.x == 0) {
+            __syncwarp();
+        } else {
+            __syncthreads();
+        }
+    });
+    expect_error(text, "1 (thread 0) wait in __syncwarp mask ffffffff");
+    expect_error(text, "31 (thread 1, ...) wait in __syncthreads");
+}
+
+TEST_P(CudaOnHost, WaitingForABlockThatHasNotStartedIsAnError) {
+    Machine::get().set_step_limit(100'000);
+    std::vector<unsigned> flags(8);
+    expect_error(error_of(8, 32,
+                          [&] {
+                              if (blockIdx.x == 0) {
+                                  while (__ldcg(&flags[7]) == 0) {
+                                  }
+                              }
+                              atomicExch(&flags[blockIdx.x], 1);
+                          }),
+                 "waits for a block that has not started");
+    expect_error(error_of(1, 32,
+                          [&] {
+                              while (__any_sync(kAll, flags[5] == 0)) {
+                              }
+                          }),
+                 "in 100000 steps");
+}
+
+TEST_P(CudaOnHost, AMisalignedAtomicIsAnError) {
+    alignas(8) uint8_t bytes[16] = {};
+    expect_error(error_of(1, 1, [&] { atomicAdd(reinterpret_cast<unsigned*>(bytes + 2), 1); }),
+                 "an atomic at an address that is not a multiple of 4");
+}
+
+TEST_P(CudaOnHost, ACollectiveOutsideAKernelIsAnError) {
+    EXPECT_THROW(__syncthreads(), std::logic_error);
+}
+
+TEST_P(CudaOnHost, WhatAThreadThrowsComesOutAndTheMachineGoesOn) {
+    EXPECT_THROW(run(3, 64,
+                     [] {
+                         __syncthreads();
+                         if (threadIdx.x == 17) {
+                             throw std::runtime_error("a test");
+                         }
+                         __syncthreads();
+                     }),
+                 std::runtime_error);
+    unsigned threads = 0;
+    run(3, 64, [&] { atomicAdd(&threads, 1); });
+    EXPECT_EQ(threads, 192u);
+}
+
+TEST(CudaOnHostLaunch, RefusesWhatADeviceRefuses) {
+    uint64_t value = 0;
+    const auto launch = [&](dim3 grid, dim3 block, size_t bytes) {
+        return start_kernel(reverse<uint64_t>, grid, block, bytes, nullptr, &value);
+    };
+    EXPECT_EQ(launch(0, 1, 8), cudaErrorInvalidConfiguration);
+    EXPECT_EQ(launch(1, 1025, 8), cudaErrorInvalidConfiguration);
+    EXPECT_EQ(launch(dim3(1, 65536), 1, 8), cudaErrorInvalidConfiguration);
+    EXPECT_EQ(launch(1, 1, (48 << 10) + 1), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaFuncSetAttribute(&reverse<uint64_t>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   64 << 10),
+              cudaSuccess);
+    EXPECT_EQ(launch(1, 1, 64 << 10), cudaSuccess);
+}
+
+TEST(CudaOnHostLaunch, FillsAndCopiesAtOnce) {
+    uint8_t bytes[4] = {1, 2, 3, 4};
+    uint8_t copy[4] = {};
+    ASSERT_EQ(cudaMemsetAsync(bytes, 9, 2, nullptr), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(copy, bytes, 4, cudaMemcpyDeviceToDevice, nullptr), cudaSuccess);
+    EXPECT_EQ((std::vector<uint8_t>(copy, copy + 4)), (std::vector<uint8_t>{9, 9, 3, 4}));
+}
+
+// --- Arithmetic, against the definitions in the CUDA C++ Programming Guide
+
+TEST(CudaOnHostArithmetic, BitFunctions) {
+    EXPECT_EQ(__popc(0xF00Fu), 8);
+    EXPECT_EQ(__popcll(~0ULL), 64);
+    EXPECT_EQ(__clz(0), 32);
+    EXPECT_EQ(__clzll(1), 63);
+    EXPECT_EQ(__ffs(0), 0);
+    EXPECT_EQ(__ffs(0x8000), 16);
+    EXPECT_EQ(__ffsll(1LL << 40), 41);
+    EXPECT_EQ(__brev(0x00000001u), 0x80000000u);
+    EXPECT_EQ(__brevll(0x00000000000000F1ULL), 0x8F00000000000000ULL);
+    EXPECT_EQ(__byte_perm(0x33221100u, 0x77665544u, 0x7531), 0x77553311u);
+    EXPECT_EQ(__byte_perm(0x80000000u, 0, 0x000B), 0x000000FFu);
+    EXPECT_EQ(__funnelshift_l(0x89ABCDEFu, 0x01234567u, 8), 0x23456789u);
+    EXPECT_EQ(__funnelshift_r(0x89ABCDEFu, 0x01234567u, 40), 0x6789ABCDu);
+    EXPECT_EQ(__funnelshift_lc(0x89ABCDEFu, 0x01234567u, 40), 0x89ABCDEFu);
+    EXPECT_EQ(__funnelshift_rc(0x89ABCDEFu, 0x01234567u, 32), 0x01234567u);
+    EXPECT_EQ(__umulhi(0x80000000u, 6), 3u);
+    EXPECT_EQ(__mulhi(-1, 1), -1);
+    EXPECT_EQ(__umul64hi(1ULL << 63, 6), 3u);
+    EXPECT_EQ(min(3u, 2u), 2u);
+    EXPECT_EQ(max(-3L, 2L), 2L);
+}
+
+TEST(CudaOnHostArithmetic, FloatingPoint) {
+    EXPECT_EQ(__float_as_uint(__fsub_rn(INFINITY, INFINITY)), 0x7FFFFFFFu);
+    EXPECT_EQ(__fmaf_rn(0x1.000002p0f, 0x1.000002p0f, -0x1.000004p0f), 0x1p-46f);
+    EXPECT_EQ(__float2int_rn(2.5f), 2);
+    EXPECT_EQ(__float2int_rn(-3.5f), -4);
+    EXPECT_EQ(__float2int_rz(-2.9f), -2);
+    EXPECT_EQ(__float2int_rd(-2.1f), -3);
+    EXPECT_EQ(__float2int_ru(2.1f), 3);
+    EXPECT_EQ(__float2int_rn(NAN), 0);
+    EXPECT_EQ(__float2int_rn(3e9f), 2147483647);
+    EXPECT_EQ(__float2int_rz(-INFINITY), -2147483647 - 1);
+    EXPECT_EQ(__float2uint_rn(-1.0f), 0u);
+    EXPECT_EQ(__float2uint_rz(4294967040.0f), 4294967040u);
+    EXPECT_EQ(__float2uint_rn(5e9f), 4294967295u);
+}
+
+}  // namespace
