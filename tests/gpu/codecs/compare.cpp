@@ -25,29 +25,50 @@ void put_element(uint8_t* to, DType dtype, float value) {
     std::memcpy(to, &half, sizeof(half));
 }
 
+// Any bytes for element types that are not floats of 16 or 32 bits (a lossless codec takes them).
+bool is_plain_float(DType dtype) {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
 Bytes make_input(const Situation& situation, std::mt19937_64& random) {
     const auto element_bytes = static_cast<int64_t>(dtype_bytes(situation.dtype));
     Bytes bytes(static_cast<size_t>((situation.count + situation.misalignment) * element_bytes));
+    if (!is_plain_float(situation.dtype)) {
+        for (uint8_t& byte : bytes) {  // few different values, so that a lossless codec compresses
+            byte = static_cast<uint8_t>(random() & random() & (situation.hostile ? 0xFF : 0x1F));
+        }
+        return bytes;
+    }
     const double magnitude = std::exp2(static_cast<double>(random() % 40) - 20);
     std::normal_distribution<float> normal(0.0f, static_cast<float>(magnitude));
-    // Gaussian numbers are slow to draw, so a table of them is walked from a random start.
-    std::vector<float> table(4096);
-    for (float& value : table) {
-        value = normal(random);
+    // Gaussian numbers are slow to draw, so a table of encoded ones is copied in pieces from random
+    // starts.
+    constexpr int64_t kTable = 1 << 16;
+    Bytes table(static_cast<size_t>(kTable * element_bytes));
+    for (int64_t i = 0; i < kTable; ++i) {
+        put_element(table.data() + i * element_bytes, situation.dtype, normal(random));
     }
-    size_t at = random() % table.size();
-    for (int64_t i = 0; i < situation.count; ++i, at = (at + 1) % table.size()) {
-        uint8_t* to = bytes.data() + (i + situation.misalignment) * element_bytes;
-        put_element(to, situation.dtype, table[at]);
-        if (situation.hostile && i % 61 == 0) {
-            const uint64_t draw = random();
-            if (draw % 8 == 0) {
-                const float specials[] = {INFINITY, -INFINITY, NAN,      -NAN,
-                                          1e-41f,   3.4e38f,   65519.9f, -0.0f};
-                put_element(to, situation.dtype, specials[draw / 8 % 8]);
-            } else if (draw % 8 == 1) {
-                std::memcpy(to, &draw, static_cast<size_t>(element_bytes));
-            }
+    uint8_t* const begin = bytes.data() + situation.misalignment * element_bytes;
+    for (int64_t i = 0; i < situation.count;) {
+        const auto from = static_cast<int64_t>(random() % (kTable - 1024));
+        const int64_t length = std::min(
+            {situation.count - i, kTable - from, 1 + static_cast<int64_t>(random() % 9000)});
+        if (random() % 16 == 0) {
+            std::memset(begin + i * element_bytes, 0, static_cast<size_t>(length * element_bytes));
+        } else {
+            std::memcpy(begin + i * element_bytes, table.data() + from * element_bytes,
+                        static_cast<size_t>(length * element_bytes));
+        }
+        i += length;
+    }
+    for (int64_t i = 0; situation.hostile && i < situation.count; i += 1 + random() % 500) {
+        uint8_t* to = begin + i * element_bytes;
+        const uint64_t draw = random();
+        const float specials[] = {INFINITY, -INFINITY, NAN, -NAN, 1e-41f, 3.4e38f, 65519.9f, -0.0f};
+        if (draw % 16 < 8) {
+            put_element(to, situation.dtype, specials[draw % 8]);
+        } else {
+            std::memcpy(to, &draw, static_cast<size_t>(element_bytes));
         }
     }
     return bytes;
@@ -59,8 +80,11 @@ Bytes from_device(const DeviceBuffer& buffer) {
     return bytes;
 }
 
+// A copy from pageable memory may return before it has arrived, and the streams here do not wait
+// for the default one.
 void to_device(const DeviceBuffer& buffer, const void* from, size_t bytes) {
     check(cudaMemcpy(buffer.data(), from, bytes, cudaMemcpyHostToDevice), "copy");
+    check(cudaStreamSynchronize(nullptr), "copy");
 }
 
 void expect_equal(const Bytes& host,
@@ -86,7 +110,7 @@ void run(bool graph, const std::function<cudaError_t(cudaStream_t)>& enqueue, co
     if (graph) {
         cudaGraph_t captured = nullptr;
         cudaGraphExec_t executable = nullptr;
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
+        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
         check(enqueue(stream), what);
         check(cudaStreamEndCapture(stream, &captured), "end capture");
         check(cudaGraphInstantiate(&executable, captured, 0), "instantiate");
@@ -110,9 +134,14 @@ void check(cudaError_t error, const char* what) {
     }
 }
 
+void DeviceBuffer::fill(const std::vector<uint8_t>& bytes) const {
+    to_device(*this, bytes.data(), std::min(bytes.size(), bytes_));
+}
+
 DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(std::max<size_t>(bytes, 16)) {
     check(cudaMalloc(reinterpret_cast<void**>(&data_), bytes_), "cudaMalloc");
     check(cudaMemset(data_, kPattern, bytes_), "cudaMemset");
+    check(cudaStreamSynchronize(nullptr), "cudaMemset");
 }
 
 DeviceBuffer::~DeviceBuffer() {
@@ -122,143 +151,269 @@ DeviceBuffer::~DeviceBuffer() {
 std::string Situation::to_string() const {
     return std::string(dtype_name(dtype)) + " count " + std::to_string(count) + " chunk " +
            std::to_string(chunk_elems) + " misaligned " + std::to_string(misalignment) +
-           (residual ? " residual" : "") + (scale_ptr ? " scale_ptr" : "") +
-           (hostile ? " hostile" : "") + (graph ? " graph" : "") + " inputs " +
-           std::to_string(inputs);
+           " blocks " + std::to_string(max_blocks) + " random " + std::to_string(random.seed) +
+           "/" + std::to_string(random.tensor) + "/" + std::to_string(random.rank) + "/" +
+           std::to_string(random.step) + (residual ? " residual" : "") +
+           (scale_ptr ? " scale_ptr" : "") + (hostile ? " hostile" : "") + (graph ? " graph" : "") +
+           " inputs " + std::to_string(inputs);
+}
+
+std::vector<uint8_t> gaussian_bytes(DType dtype, int64_t count, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    Situation situation{};
+    situation.dtype = dtype;
+    situation.count = count;
+    return make_input(situation, random);
 }
 
 Situation random_situation(const CodecSpec& spec, int64_t most_elems, std::mt19937_64& random) {
-    constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+    std::vector<DType> types;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto dtype = static_cast<DType>(i);
+        // Casts take 16-bit floats too, although a policy does not offer that.
+        if (is_plain_float(dtype) || spec.accepts(dtype)) {
+            types.push_back(dtype);
+        }
+    }
     std::uniform_real_distribution<double> log_count(0.0,
                                                      std::log2(static_cast<double>(most_elems)));
     Situation situation{};
-    situation.dtype = kTypes[random() % 3];
+    situation.dtype = types[random() % types.size()];
     situation.count = static_cast<int64_t>(std::exp2(log_count(random)));
     const int64_t granule = spec.granule(situation.dtype);
     const int64_t pieces = 1 + static_cast<int64_t>(random() % 5);
     situation.chunk_elems =
         pieces == 1 ? situation.count : (situation.count / pieces + granule) / granule * granule;
     situation.misalignment = random() % 2 == 0 ? 0 : static_cast<int64_t>(random() % 8);
-    situation.residual = random() % 2 == 0;
-    situation.scale_ptr = random() % 4 == 0;
+    const bool lossless = spec.traits(situation.dtype).lossless;
+    situation.residual = !lossless && random() % 2 == 0;
+    situation.scale_ptr = !lossless && random() % 4 == 0;
     situation.hostile = random() % 2 == 0;
     situation.graph = random() % 8 == 0;
     situation.inputs = 1 + static_cast<int32_t>(random() % 8);
+    situation.max_blocks = random() % 4 == 0 ? 1 + static_cast<int32_t>(random() % 40) : 0;
+    situation.random = {.seed = static_cast<uint32_t>(random()),
+                        .tensor = static_cast<uint32_t>(random()),
+                        .rank = static_cast<uint32_t>(random() % 64),
+                        .step = static_cast<uint32_t>(random() % 1000),
+                        .step_ptr = nullptr};
     return situation;
 }
+
+namespace {
+
+// One situation: what both sides work on, and the comparisons.
+class Comparison {
+  public:
+    Comparison(const CodecSpec& spec,
+               const Situation& situation,
+               std::mt19937_64& random,
+               std::vector<std::string>* failures)
+        : spec_(spec),
+          situation_(situation),
+          random_(random),
+          failures_(failures),
+          element_bytes_(static_cast<int64_t>(dtype_bytes(situation.dtype))),
+          offset_(situation.misalignment * element_bytes_),
+          chunks_((situation.count + situation.chunk_elems - 1) / situation.chunk_elems),
+          slot_((spec.encoded_bytes(situation.dtype, situation.chunk_elems) + 15) / 16 * 16 + 16),
+          input_(make_input(situation, random)),
+          residual_(static_cast<size_t>(situation.count), 0.125f),
+          encoded_(static_cast<size_t>(chunks_ * slot_), kPattern),
+          device_user_(input_.size()),
+          device_encoded_(encoded_.size()),
+          device_residual_(residual_.size() * sizeof(float)),
+          device_workspace_(static_cast<size_t>(std::max<int64_t>(
+              spec.workspace_bytes(situation.dtype, situation.count, situation.chunk_elems), 1))),
+          device_words_(64) {}
+
+    void encode() {
+        Bytes factor(16);
+        put_element(factor.data(), situation_.dtype, 0.75f);
+        const bool lossless = spec_.traits(situation_.dtype).lossless;
+        const uint32_t step = static_cast<uint32_t>(random_() % 1000);
+        uint32_t status = 0;
+        EncodeArgs args{.input = input_.data() + offset_,
+                        .output = encoded_.data(),
+                        .residual = situation_.residual ? residual_.data() : nullptr,
+                        .scale_ptr = situation_.scale_ptr ? factor.data() : nullptr,
+                        .scale = lossless ? 1.0f : 1.5f,
+                        .count = situation_.count,
+                        .chunk_elems = situation_.chunk_elems,
+                        .slot_bytes = slot_,
+                        .params = spec_.params,
+                        .dtype = situation_.dtype,
+                        .random = situation_.random,
+                        .workspace = nullptr,
+                        .status = &status,
+                        .max_blocks = 0};
+        args.random.step_ptr = &step;
+        to_device(device_residual_, residual_.data(), residual_.size() * sizeof(float));
+        spec_.codec->host.encode(args);
+
+        to_device(device_user_, input_.data(), input_.size());
+        put_words(0, step, factor);
+        args.input = device_user_.data() + offset_;
+        args.output = device_encoded_.data();
+        args.residual = device_residual();
+        args.scale_ptr = situation_.scale_ptr ? device_words_.data() + 16 : nullptr;
+        args.random.step_ptr = word(1);
+        enqueue(args, spec_.codec->cuda.encode, "encode");
+        expect_equal(encoded_, from_device(device_encoded_), spec_, situation_, "encoding",
+                     failures_);
+        expect_residual("residual");
+        expect_status(status, "encode");
+    }
+
+    void decode(bool accumulate, bool damaged) {
+        Bytes bytes = encoded_;
+        for (size_t i = 0; damaged && i < bytes.size();
+             i += 1 + random_() % (bytes.size() / 3 + 1)) {
+            bytes[i] = static_cast<uint8_t>(random_());
+        }
+        Bytes decoded = input_;
+        uint32_t status = 0;
+        DecodeArgs args{.input = bytes.data(),
+                        .output = decoded.data() + offset_,
+                        .count = situation_.count,
+                        .chunk_elems = situation_.chunk_elems,
+                        .slot_bytes = slot_,
+                        .params = spec_.params,
+                        .dtype = situation_.dtype,
+                        .accumulate = accumulate,
+                        .workspace = nullptr,
+                        .status = &status,
+                        .max_blocks = 0};
+        spec_.codec->host.decode(args);
+        to_device(device_user_, input_.data(), input_.size());
+        to_device(device_encoded_, bytes.data(), bytes.size());
+        put_words(0, 0, {});
+        args.input = device_encoded_.data();
+        args.output = device_user_.data() + offset_;
+        const char* what = damaged      ? "decode of damaged bytes"
+                           : accumulate ? "decode_accumulate"
+                                        : "decode";
+        enqueue(args, spec_.codec->cuda.decode, what);
+        decoded.resize(device_user_.size(), kPattern);
+        expect_equal(decoded, from_device(device_user_), spec_, situation_, what, failures_);
+        expect_status(status, what);
+    }
+
+    // The sources are the first chunk, several times; with hostile data one has random bytes.
+    int64_t reduce() {
+        const int64_t elems = std::min(situation_.count, situation_.chunk_elems);
+        Bytes sources;
+        for (int32_t i = 0; i < situation_.inputs; ++i) {
+            sources.insert(sources.end(), encoded_.begin(), encoded_.begin() + slot_);
+        }
+        for (int64_t i = 0; situation_.hostile && i < slot_; i += 7) {
+            sources[static_cast<size_t>(i)] = static_cast<uint8_t>(random_());
+        }
+        const DeviceBuffer device_sources(sources.size());
+        const DeviceBuffer device_reduced(static_cast<size_t>(slot_));
+        to_device(device_sources, sources.data(), sources.size());
+        to_device(device_residual_, residual_.data(), residual_.size() * sizeof(float));
+        Bytes reduced(device_reduced.size(), kPattern);
+        uint32_t status = 0;
+        const uint32_t step = 7;
+        DecodeReduceEncodeArgs args{.input = sources.data(),
+                                    .output = reduced.data(),
+                                    .residual = situation_.residual ? residual_.data() : nullptr,
+                                    .input_stride = slot_,
+                                    .count = elems,
+                                    .inputs = situation_.inputs,
+                                    .scale = 1.0f / static_cast<float>(situation_.inputs),
+                                    .params = spec_.params,
+                                    .dtype = situation_.dtype,
+                                    .random = situation_.random,
+                                    .workspace = nullptr,
+                                    .status = &status,
+                                    .max_blocks = 0};
+        args.random.step_ptr = &step;
+        spec_.codec->host.decode_reduce_encode(args);
+        put_words(0, step, {});
+        args.input = device_sources.data();
+        args.output = device_reduced.data();
+        args.residual = device_residual();
+        args.random.step_ptr = word(1);
+        enqueue(args, spec_.codec->cuda.decode_reduce_encode, "decode_reduce_encode");
+        expect_equal(reduced, from_device(device_reduced), spec_, situation_, "reduced encoding",
+                     failures_);
+        expect_residual("reduced residual");
+        expect_status(status, "decode_reduce_encode");
+        return elems * situation_.inputs;
+    }
+
+  private:
+    [[nodiscard]] float* device_residual() const {
+        return situation_.residual ? reinterpret_cast<float*>(device_residual_.data()) : nullptr;
+    }
+    // Words of device memory: 0 the status, 1 the step; from byte 16 the factor.
+    [[nodiscard]] uint32_t* word(int index) const {
+        return reinterpret_cast<uint32_t*>(device_words_.data()) + index;
+    }
+    void put_words(uint32_t status, uint32_t step, const Bytes& factor) {
+        Bytes bytes(device_words_.size());
+        std::memcpy(bytes.data(), &status, 4);
+        std::memcpy(bytes.data() + 4, &step, 4);
+        std::copy(factor.begin(), factor.end(), bytes.begin() + 16);
+        to_device(device_words_, bytes.data(), bytes.size());
+    }
+
+    template <class Args>
+    void enqueue(Args& args, cudaError_t (*kernel)(const Args&, cudaStream_t), const char* what) {
+        Bytes garbage(device_workspace_.size());
+        for (uint8_t& byte : garbage) {
+            byte = static_cast<uint8_t>(random_());
+        }
+        to_device(device_workspace_, garbage.data(), garbage.size());
+        args.workspace = device_workspace_.data();
+        args.status = word(0);
+        args.max_blocks = situation_.max_blocks;
+        run(
+            situation_.graph, [&](cudaStream_t stream) { return kernel(args, stream); }, what);
+    }
+
+    void expect_residual(const char* what) {
+        Bytes expected(device_residual_.size(), kPattern);
+        std::memcpy(expected.data(), residual_.data(), residual_.size() * sizeof(float));
+        expect_equal(expected, from_device(device_residual_), spec_, situation_, what, failures_);
+    }
+    void expect_status(uint32_t status, const char* what) {
+        const Bytes words = from_device(device_words_);
+        uint32_t found = 0;
+        std::memcpy(&found, words.data(), 4);
+        if (found != status) {
+            failures_->push_back(spec_.to_string() + " " + situation_.to_string() + ": " + what +
+                                 " reports " + std::to_string(found) + ", the host " +
+                                 std::to_string(status));
+        }
+    }
+
+    const CodecSpec& spec_;
+    const Situation& situation_;
+    std::mt19937_64& random_;
+    std::vector<std::string>* failures_;
+    int64_t element_bytes_, offset_, chunks_, slot_;
+    Bytes input_;
+    std::vector<float> residual_;
+    Bytes encoded_;
+    DeviceBuffer device_user_, device_encoded_, device_residual_, device_workspace_, device_words_;
+};
+
+}  // namespace
 
 int64_t compare(const CodecSpec& spec,
                 const Situation& situation,
                 std::mt19937_64& random,
                 std::vector<std::string>* failures) {
-    const auto element_bytes = static_cast<int64_t>(dtype_bytes(situation.dtype));
-    const int64_t count = situation.count;
-    const int64_t offset = situation.misalignment * element_bytes;
-    const int64_t chunks = (count + situation.chunk_elems - 1) / situation.chunk_elems;
-    const int64_t slot =
-        (spec.encoded_bytes(situation.dtype, situation.chunk_elems) + 15) / 16 * 16 + 16;
-    const size_t residual_bytes = static_cast<size_t>(count) * sizeof(float);
-
-    const Bytes input = make_input(situation, random);
-    std::vector<float> residual(static_cast<size_t>(count), 0.125f);
-    Bytes factor(16);
-    put_element(factor.data(), situation.dtype, 0.75f);
-    const DeviceBuffer device_input(input.size());
-    const DeviceBuffer device_output(static_cast<size_t>(chunks * slot));
-    const DeviceBuffer device_residual(residual_bytes);
-    const DeviceBuffer device_factor(factor.size());
-    to_device(device_input, input.data(), input.size());
-    to_device(device_residual, residual.data(), residual_bytes);
-    to_device(device_factor, factor.data(), factor.size());
-
-    Bytes output(device_output.size(), kPattern);
-    EncodeArgs encode{.input = input.data() + offset,
-                      .output = output.data(),
-                      .residual = situation.residual ? residual.data() : nullptr,
-                      .scale_ptr = situation.scale_ptr ? factor.data() : nullptr,
-                      .scale = 1.5f,
-                      .count = count,
-                      .chunk_elems = situation.chunk_elems,
-                      .slot_bytes = slot,
-                      .params = spec.params,
-                      .dtype = situation.dtype};
-    spec.codec->host.encode(encode);
-    encode.input = device_input.data() + offset;
-    encode.output = device_output.data();
-    encode.residual =
-        situation.residual ? reinterpret_cast<float*>(device_residual.data()) : nullptr;
-    encode.scale_ptr = situation.scale_ptr ? device_factor.data() : nullptr;
-    run(
-        situation.graph,
-        [&](cudaStream_t stream) { return spec.codec->cuda.encode(encode, stream); }, "encode");
-    expect_equal(output, from_device(device_output), spec, situation, "encoding", failures);
-    Bytes host_residual(device_residual.size(), kPattern);
-    std::memcpy(host_residual.data(), residual.data(), residual_bytes);
-    expect_equal(host_residual, from_device(device_residual), spec, situation, "residual",
-                 failures);
-
-    for (const bool accumulate : {false, true}) {
-        Bytes decoded = input;
-        DecodeArgs decode{.input = output.data(),
-                          .output = decoded.data() + offset,
-                          .count = count,
-                          .chunk_elems = situation.chunk_elems,
-                          .slot_bytes = slot,
-                          .params = spec.params,
-                          .dtype = situation.dtype,
-                          .accumulate = accumulate};
-        spec.codec->host.decode(decode);
-        to_device(device_input, input.data(), input.size());
-        to_device(device_output, output.data(), output.size());
-        decode.input = device_output.data();
-        decode.output = device_input.data() + offset;
-        run(
-            situation.graph,
-            [&](cudaStream_t stream) { return spec.codec->cuda.decode(decode, stream); }, "decode");
-        decoded.resize(device_input.size(), kPattern);
-        expect_equal(decoded, from_device(device_input), spec, situation,
-                     accumulate ? "accumulated output" : "decoded output", failures);
-    }
-
-    // The sources are what was encoded, then copies of it, of which one has random bytes.
-    const int64_t elems = std::min(count, situation.chunk_elems);
-    Bytes sources;
-    for (int32_t i = 0; i < situation.inputs; ++i) {
-        sources.insert(sources.end(), output.begin(), output.begin() + slot);
-    }
-    if (situation.hostile) {
-        for (int64_t i = 0; i < slot; i += 7) {
-            sources[static_cast<size_t>(i)] = static_cast<uint8_t>(random());
-        }
-    }
-    const DeviceBuffer device_sources(sources.size());
-    const DeviceBuffer device_reduced(static_cast<size_t>(slot));
-    to_device(device_sources, sources.data(), sources.size());
-    Bytes reduced(device_reduced.size(), kPattern);
-    DecodeReduceEncodeArgs reduce{.input = sources.data(),
-                                  .output = reduced.data(),
-                                  .residual = situation.residual ? residual.data() : nullptr,
-                                  .input_stride = slot,
-                                  .count = elems,
-                                  .inputs = situation.inputs,
-                                  .scale = 1.0f / static_cast<float>(situation.inputs),
-                                  .params = spec.params,
-                                  .dtype = situation.dtype};
-    to_device(device_residual, residual.data(), residual_bytes);
-    spec.codec->host.decode_reduce_encode(reduce);
-    reduce.input = device_sources.data();
-    reduce.output = device_reduced.data();
-    reduce.residual = encode.residual;
-    run(
-        situation.graph,
-        [&](cudaStream_t stream) { return spec.codec->cuda.decode_reduce_encode(reduce, stream); },
-        "decode_reduce_encode");
-    expect_equal(reduced, from_device(device_reduced), spec, situation, "reduced encoding",
-                 failures);
-    std::memcpy(host_residual.data(), residual.data(), residual_bytes);
-    expect_equal(host_residual, from_device(device_residual), spec, situation, "reduced residual",
-                 failures);
-    return 3 * count + elems * situation.inputs;
+    Comparison comparison(spec, situation, random, failures);
+    comparison.encode();
+    comparison.decode(false, false);
+    comparison.decode(true, false);
+    comparison.decode(false, true);
+    const int64_t reduced = spec.reduces() ? comparison.reduce() : 0;
+    return 4 * situation.count + reduced;
 }
 
 }  // namespace slimwire::gpu

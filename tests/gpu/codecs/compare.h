@@ -26,6 +26,7 @@ class DeviceBuffer {
     DeviceBuffer& operator=(const DeviceBuffer&) = delete;
     [[nodiscard]] uint8_t* data() const { return data_; }
     [[nodiscard]] size_t size() const { return bytes_; }
+    void fill(const std::vector<uint8_t>& bytes) const;
 
   private:
     uint8_t* data_ = nullptr;
@@ -43,14 +44,20 @@ struct Situation {
     bool hostile;  // random bits and non-finite values among the data
     bool graph;    // the kernels run as a replay of a captured graph
     int32_t inputs;
+    int32_t max_blocks;
+    RandomKey random;  // its step_ptr is set by compare()
 
     [[nodiscard]] std::string to_string() const;
 };
 
+// `count` elements: pieces of Gaussian data of one magnitude, some runs of zeros.
+std::vector<uint8_t> gaussian_bytes(DType dtype, int64_t count, uint64_t seed);
+
 Situation random_situation(const CodecSpec& spec, int64_t most_elems, std::mt19937_64& random);
 
-// Runs encode, decode, decode with accumulation and decode_reduce_encode both ways. Returns the
-// number of elements compared; adds a line to `failures` for every difference.
+// Runs encode, decode, decode of damaged bytes, decode with accumulation and decode_reduce_encode
+// both ways, where the codec has them; workspaces start with random bytes. Returns the number of
+// elements compared; adds a line to `failures` for every difference. Thread-safe.
 int64_t compare(const CodecSpec& spec,
                 const Situation& situation,
                 std::mt19937_64& random,
