@@ -10,6 +10,7 @@ constexpr const char* kName = "bf16";
 
 extern const CodecDescriptor codec_bf16;
 constinit const CodecDescriptor codec_bf16 =
-    Cast<DType::kBfloat16, &CastTable::bfloat16, &kName>::descriptor("bf16:rounding=nearest");
+    Cast<DType::kBfloat16, &CastTable::bfloat16, &kName>::descriptor(
+        "bf16:rounding=nearest|stochastic (default nearest)");
 
 }  // namespace slimwire

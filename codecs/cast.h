@@ -1,7 +1,7 @@
-// The family of casts: bf16, fp16. Each element becomes one 16-bit float, nearest even; finite
-// values beyond the target's range saturate, non-finite ones stay non-finite. Layout and numerics:
-// FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this
-// family.
+// The family of casts: bf16, fp16. Each element becomes one 16-bit float, nearest even or
+// stochastically; finite values beyond the target's range saturate, non-finite ones stay so. Layout
+// and numerics: FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels), both
+// instantiating this family.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace slimwire {
 template <DType kTarget, CastKernels CastTable::*kKernels, const char* const* kName>
 struct Cast {
     static constexpr CodecParams kDefaults = {.bits = 16, .target = static_cast<uint8_t>(kTarget)};
-    static constexpr std::array<const SpecKey*, 1> kKeys = {&spec_key_rounding};
+    static constexpr std::array<const SpecKey*, 1> kKeys = {&spec_key_rounding_stochastic};
     // Chunks of a cast start on whole 64-byte lines of the user's fp32 buffer.
     static constexpr int64_t kGranule = 16;
 
@@ -29,22 +29,33 @@ struct Cast {
     }
     // The operations take 16-bit floats too, but a cast of those saves nothing.
     static bool accepts(const CodecParams&, DType dtype) { return dtype == DType::kFloat32; }
-    static CodecTraits traits(const CodecParams&, DType) { return {}; }
+    static bool stochastic(const CodecParams& params) {
+        return params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
+    }
+    // Half the step of fp16's subnormals, or the step; that of bf16 is below fp32's own.
+    static CodecTraits traits(const CodecParams& params, DType) {
+        const double step = kTarget == DType::kBfloat16 ? 0x1p-133 : 0x1p-24;
+        return {.smallest_error = stochastic(params) ? step : step / 2};
+    }
     static int64_t encoded_bytes(const CodecParams&, DType, int64_t count) { return 2 * count; }
     static int64_t granule(const CodecParams&, DType) { return kGranule; }
-    // Half a unit in the last place of a significand of 8 or 11 bits.
-    static double block_error_bound(const CodecParams&, DType) {
-        return kTarget == DType::kBfloat16 ? 0x1p-8 : 0x1p-11;
+    // Half a unit in the last place of a significand of 8 or 11 bits, or a whole one.
+    static double block_error_bound(const CodecParams& params, DType) {
+        return (kTarget == DType::kBfloat16 ? 0x1p-8 : 0x1p-11) * (stochastic(params) ? 2 : 1);
     }
 
     static void encode(const EncodeArgs& args) {
-        for_each_chunk(args, (host_table<CastTable>().*kKernels).encode);
+        const auto kernel = (host_table<CastTable>().*kKernels).encode;
+        for_each_chunk(args,
+                       [&](const EncodeChunk& chunk) { kernel(chunk, stochastic(args.params)); });
     }
     static void decode(const DecodeArgs& args) {
         for_each_chunk(args, (host_table<CastTable>().*kKernels).decode);
     }
     static void reduce(const DecodeReduceEncodeArgs& args) {
-        for_each_chunk(args, (host_table<CastTable>().*kKernels).reduce);
+        const auto kernel = (host_table<CastTable>().*kKernels).reduce;
+        for_each_chunk(args,
+                       [&](const ReduceChunk& chunk) { kernel(chunk, stochastic(args.params)); });
     }
 
     static constexpr CodecDescriptor descriptor(const char* grammar) {

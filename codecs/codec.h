@@ -47,6 +47,8 @@ struct CodecTraits {
     // Elements that become non-finite together, in chunks aligned to it; 0: some element of the
     // chunk, anywhere.
     int64_t poison_elems = 1;
+    // Error that comes on top of block_error_bound() where values end at the codec's smallest step.
+    double smallest_error = 0;
 };
 
 struct CodecDescriptor {
@@ -65,8 +67,8 @@ struct CodecDescriptor {
     // Chunk boundaries fall on multiples of this many elements.
     int64_t (*granule)(const CodecParams& params, DType dtype);
     // Bound of |p - decode(encode(p))| as a fraction of the largest |p| of the same block (of |p|
-    // itself for codecs without blocks), within the codec's range; FORMAT.md says what happens at
-    // its ends.
+    // itself for codecs without blocks), up to the codec's largest value; FORMAT.md says what
+    // happens beyond.
     double (*block_error_bound)(const CodecParams& params, DType dtype);
     // Device memory that the kernels of one operation over `count` elements in chunks of
     // `chunk_elems` need; null function: none.

@@ -10,6 +10,7 @@ constexpr const char* kName = "fp16";
 
 extern const CodecDescriptor codec_fp16;
 constinit const CodecDescriptor codec_fp16 =
-    Cast<DType::kFloat16, &CastTable::float16, &kName>::descriptor("fp16:rounding=nearest");
+    Cast<DType::kFloat16, &CastTable::float16, &kName>::descriptor(
+        "fp16:rounding=nearest|stochastic (default nearest)");
 
 }  // namespace slimwire

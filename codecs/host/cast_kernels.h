@@ -1,9 +1,37 @@
 // Casts to 16-bit floats on the host: encode, decode, decode-reduce-encode of one chunk. Layout and
-// rules: codecs/FORMAT.md. Included by kernels.cpp inside its anonymous namespace.
+// rules: codecs/FORMAT.md. Included by cast.cpp inside its anonymous namespace.
 
-template <class Target>
+// Rounds sixteen finite p, none above the target's largest, to values of the target: to a neighbour
+// that the bytes of `random` choose. `drawn` is twice those bytes plus 1.
+struct StochasticBfloat16 {
+    SLIMWIRE_LANES Floats round(Floats p, Words drawn) {
+        return as_floats(bit_and(add(as_words(p), shift_left<7>(drawn)), broadcast_bits(~0xFFFFu)));
+    }
+};
+struct StochasticFloat16 {
+    SLIMWIRE_LANES Floats round(Floats p, Words drawn) {
+        const Words bits = as_words(p);
+        const Words magnitude = bit_and(bits, broadcast_bits(kMagnitudeMask));
+        const Words normal =
+            bit_and(add(magnitude, shift_left<4>(drawn)), broadcast_bits(~0x1FFFu));
+        // Below 2^-14 the step is 2^-24: 512 times the steps of p, without their fraction, plus
+        // `drawn`. The result is made in the last bits of a float in [0.5, 1).
+        const Words steps = shift_right<9>(
+            add(truncate(multiply(as_floats(minimum(magnitude, broadcast_bits(kSmallestNormal))),
+                                  broadcast(0x1p33f))),
+                drawn));
+        const Floats small =
+            subtract(as_floats(add(steps, broadcast_bits(0x3F000000u))), broadcast(0.5f));
+        return as_floats(
+            bit_or(bit_and(bits, broadcast_bits(~kMagnitudeMask)),
+                   select_at_least(magnitude, kSmallestNormal, normal, as_words(small))));
+    }
+    static constexpr uint32_t kSmallestNormal = 0x38800000u;
+};
+
+template <class Target, class Stochastic>
 struct Cast {
-    // The value that is rounded: finite magnitudes beyond the target's largest become the largest.
+    // Finite magnitudes beyond the target's largest become the largest.
     SLIMWIRE_LANES Floats saturate(Floats p) {
         const Words magnitude = bit_and(as_words(p), broadcast_bits(kMagnitudeMask));
         const Words clamped = minimum(magnitude, broadcast_bits(Target::kMaxBits));
@@ -19,44 +47,95 @@ struct Cast {
                                          as_words(subtract(p, Target::load(encoded)))));
     }
 
-    // Encodes sixteen p or the first `count` of them.
-    template <bool kResidual>
-    SLIMWIRE_LANES void put(Floats p, uint8_t* to, float* residual, int64_t count) {
-        if (count >= kLanes) {
-            Target::store(to, saturate(p));
-            if constexpr (kResidual) {
-                store_float32(residual, leftover(p, to, load_float32(residual)));
+    // The random bytes of a chunk, drawn 256 at a time as the loop passes them.
+    struct Random {
+        const ChunkRandom& random;
+        alignas(64) uint8_t bytes[kRandomTile];
+
+        explicit Random(const ChunkRandom& from) : random(from) {}
+        [[gnu::always_inline]] Words drawn(int64_t i) {
+            const int64_t at = i % kRandomTile;
+            if (at == 0) {
+                random_bytes(random, i, bytes);
             }
-            return;
+            return add(shift_left<1>(load_bytes(bytes + at)), broadcast_bits(1));
         }
-        uint8_t buffer[kLanes * Target::kBytes];
-        Target::store(buffer, saturate(p));
-        __builtin_memcpy(to, buffer, static_cast<size_t>(count) * Target::kBytes);
+    };
+    struct NoRandom {
+        explicit NoRandom(const ChunkRandom&) {}
+    };
+
+    // What Target::store turns into the encoding of p, which is element i and following.
+    SLIMWIRE_LANES Floats prepare(Floats p, int64_t, NoRandom&) { return saturate(p); }
+    SLIMWIRE_LANES Floats prepare(Floats p, int64_t i, Random& random) {
+        const Floats limited = saturate(p);
+        const Words magnitude = bit_and(as_words(p), broadcast_bits(kMagnitudeMask));
+        const Floats rounded = Stochastic::round(limited, random.drawn(i));
+        return as_floats(select_at_least(magnitude, kInfinityBits, as_words(p), as_words(rounded)));
+    }
+
+    // Encodes element i to i + 15 of the chunk from `source`, or the last `count` of them.
+    template <bool kResidual, class Source, class Dice>
+    SLIMWIRE_LANES void put_sixteen(
+        const Source& source, int64_t i, uint8_t* output, float* residual, Dice& dice) {
+        const Floats p = source.sixteen(i);
+        uint8_t* to = output + i * Target::kBytes;
+        Target::store(to, prepare(p, i, dice));
         if constexpr (kResidual) {
-            const Floats old = load_some<Float32>(bytes_of(residual), count);
-            store_some<Float32>(bytes_of(residual), leftover(p, buffer, old), count);
+            store_float32(residual + i, leftover(p, to, load_float32(residual + i)));
+        }
+    }
+    template <bool kResidual, class Source, class Dice>
+    SLIMWIRE_LANES void put_some(const Source& source,
+                                 int64_t i,
+                                 int64_t count,
+                                 uint8_t* output,
+                                 float* residual,
+                                 Dice& dice) {
+        const Floats p = source.some(i, count);
+        uint8_t buffer[kLanes * Target::kBytes];
+        Target::store(buffer, prepare(p, i, dice));
+        __builtin_memcpy(output + i * Target::kBytes, buffer,
+                         static_cast<size_t>(count) * Target::kBytes);
+        if constexpr (kResidual) {
+            uint8_t* kept = bytes_of(residual + i);
+            store_some<Float32>(kept, leftover(p, buffer, load_some<Float32>(kept, count)), count);
+        }
+    }
+    template <bool kResidual, class Source, class Dice>
+    SLIMWIRE_LANES void put_all(
+        const Source& source, int64_t count, uint8_t* output, float* residual, Dice& dice) {
+        int64_t i = 0;
+        for (; i + kLanes <= count; i += kLanes) {
+            put_sixteen<kResidual>(source, i, output, residual, dice);
+        }
+        if (i < count) {
+            put_some<kResidual>(source, i, count - i, output, residual, dice);
         }
     }
 
-    template <class Element, bool kResidual>
+    template <class Element, bool kResidual, class Dice>
     static void encode_as(const EncodeChunk& chunk) {
         const Source<Element, kResidual> source{chunk.input, chunk.residual,
                                                 broadcast(chunk.factor)};
-        for (int64_t i = 0; i < chunk.count; i += kLanes) {
-            const int64_t left = chunk.count - i;
-            put<kResidual>(left >= kLanes ? source.sixteen(i) : source.some(i, left),
-                           chunk.output + i * Target::kBytes,
-                           kResidual ? chunk.residual + i : nullptr, left);
+        Dice dice(chunk.random);
+        put_all<kResidual>(source, chunk.count, chunk.output, chunk.residual, dice);
+    }
+    template <class Element, class Dice>
+    SLIMWIRE_LANES void encode_with(const EncodeChunk& chunk) {
+        if (chunk.residual != nullptr) {
+            encode_as<Element, true, Dice>(chunk);
+        } else {
+            encode_as<Element, false, Dice>(chunk);
         }
     }
-
-    static void encode(const EncodeChunk& chunk) {
+    static void encode(const EncodeChunk& chunk, bool stochastic) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
-            if (chunk.residual != nullptr) {
-                encode_as<Element, true>(chunk);
+            if (stochastic) {
+                encode_with<Element, Random>(chunk);
             } else {
-                encode_as<Element, false>(chunk);
+                encode_with<Element, NoRandom>(chunk);
             }
         });
     }
@@ -85,33 +164,58 @@ struct Cast {
         });
     }
 
+    // p of a reduction: factor * (sum of the sources) + residual.
     template <bool kResidual>
-    static void reduce_as(const ReduceChunk& chunk) {
-        const Floats factor = broadcast(chunk.factor);
-        for (int64_t i = 0; i < chunk.count; i += kLanes) {
-            const int64_t left = chunk.count - i;
-            const bool full = left >= kLanes;
+    struct Sum {
+        const ReduceChunk& chunk;
+
+        [[gnu::always_inline]] Floats scaled(Floats sum) const {
+            return multiply(broadcast(chunk.factor), sum);
+        }
+        [[gnu::always_inline]] Floats sixteen(int64_t i) const {
             const uint8_t* from = chunk.input + i * Target::kBytes;
-            Floats sum = full ? Target::load(from) : load_some<Target>(from, left);
+            Floats sum = Target::load(from);
             for (int32_t source = 1; source < chunk.inputs; ++source) {
                 from += chunk.input_stride;
-                sum = add(sum, full ? Target::load(from) : load_some<Target>(from, left));
+                sum = add(sum, Target::load(from));
             }
-            Floats p = multiply(factor, sum);
-            float* residual = kResidual ? chunk.residual + i : nullptr;
             if constexpr (kResidual) {
-                p = add(p, full ? load_float32(residual)
-                                : load_some<Float32>(bytes_of(residual), left));
+                return add(scaled(sum), load_float32(chunk.residual + i));
             }
-            put<kResidual>(p, chunk.output + i * Target::kBytes, residual, left);
+            return scaled(sum);
+        }
+        [[gnu::always_inline]] Floats some(int64_t i, int64_t count) const {
+            const uint8_t* from = chunk.input + i * Target::kBytes;
+            Floats sum = load_some<Target>(from, count);
+            for (int32_t source = 1; source < chunk.inputs; ++source) {
+                from += chunk.input_stride;
+                sum = add(sum, load_some<Target>(from, count));
+            }
+            if constexpr (kResidual) {
+                return add(scaled(sum), load_some<Float32>(bytes_of(chunk.residual + i), count));
+            }
+            return scaled(sum);
+        }
+    };
+
+    template <bool kResidual, class Dice>
+    static void reduce_as(const ReduceChunk& chunk) {
+        Dice dice(chunk.random);
+        put_all<kResidual>(Sum<kResidual>{chunk}, chunk.count, chunk.output, chunk.residual, dice);
+    }
+    template <class Dice>
+    SLIMWIRE_LANES void reduce_with(const ReduceChunk& chunk) {
+        if (chunk.residual != nullptr) {
+            reduce_as<true, Dice>(chunk);
+        } else {
+            reduce_as<false, Dice>(chunk);
         }
     }
-
-    static void reduce(const ReduceChunk& chunk) {
-        if (chunk.residual != nullptr) {
-            reduce_as<true>(chunk);
+    static void reduce(const ReduceChunk& chunk, bool stochastic) {
+        if (stochastic) {
+            reduce_with<Random>(chunk);
         } else {
-            reduce_as<false>(chunk);
+            reduce_with<NoRandom>(chunk);
         }
     }
 

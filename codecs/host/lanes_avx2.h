@@ -127,6 +127,9 @@ template <int kBy>
 SLIMWIRE_LANES Words rotate_left(Words x) {
     return bit_or(shift_left<kBy>(x), shift_right<32 - kBy>(x));
 }
+SLIMWIRE_LANES Words truncate(Floats x) {
+    return {_mm256_cvttps_epi32(x.lo), _mm256_cvttps_epi32(x.hi)};
+}
 SLIMWIRE_LANES Words lane_numbers() {
     return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
             _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};

@@ -104,6 +104,9 @@ template <int kBy>
 SLIMWIRE_LANES Words rotate_left(Words x) {
     return {_mm512_rol_epi32(x.v, kBy)};
 }
+SLIMWIRE_LANES Words truncate(Floats x) {
+    return {_mm512_cvttps_epi32(x.v)};
+}
 SLIMWIRE_LANES Words lane_numbers() {
     return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }

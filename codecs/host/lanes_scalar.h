@@ -154,6 +154,14 @@ SLIMWIRE_LANES Words rotate_left(Words x) {
     }
     return x;
 }
+// Whole part of each x in [0, 2^31).
+SLIMWIRE_LANES Words truncate(Floats x) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = static_cast<uint32_t>(static_cast<int32_t>(x.v[i]));
+    }
+    return r;
+}
 // 0, 1, ..., 15.
 SLIMWIRE_LANES Words lane_numbers() {
     Words r;

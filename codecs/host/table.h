@@ -70,9 +70,9 @@ struct BlockIntKernels {
 };
 
 struct CastKernels {
-    void (*encode)(const EncodeChunk&);
+    void (*encode)(const EncodeChunk&, bool stochastic);
     void (*decode)(const DecodeChunk&);
-    void (*reduce)(const ReduceChunk&);
+    void (*reduce)(const ReduceChunk&, bool stochastic);
 };
 
 struct BlockIntTable {

@@ -18,7 +18,8 @@ std::vector<CodecSpec> all_specs() {
     size_t count = 0;
     const CodecDescriptor* const* table = codec_table(&count);
     for (size_t i = 0; i < count; ++i) {
-        for (const char* variant : {"", ":block=16", ":block=128,scale=fp32", ":block=2048"}) {
+        for (const char* variant : {"", ":block=16", ":block=128,scale=fp32", ":block=2048",
+                                    ":rounding=stochastic", ":block=32,rounding=stochastic"}) {
             auto spec = parse_codec(table[i]->name + std::string(variant));
             if (spec.ok()) {
                 specs.push_back(spec.value());
@@ -109,7 +110,8 @@ Encoded encode(const CodecSpec& spec,
                int64_t count,
                std::vector<float>* residual,
                float scale,
-               const void* scale_ptr) {
+               const void* scale_ptr,
+               const RandomKey& random) {
     const int64_t size = spec.encoded_bytes(dtype, count);
     const int64_t slot = slot_for(size);
     Encoded result{Guarded(slot), size};
@@ -123,7 +125,8 @@ Encoded encode(const CodecSpec& spec,
                              .chunk_elems = std::max<int64_t>(count, 1),
                              .slot_bytes = slot,
                              .params = spec.params,
-                             .dtype = dtype});
+                             .dtype = dtype,
+                             .random = random});
     EXPECT_TRUE(result.bytes.margins_intact()) << spec.to_string() << " count " << count;
     EXPECT_TRUE(result.bytes.untouched_from(size)) << spec.to_string() << " count " << count;
     EXPECT_EQ(before, input.copy(input.size())) << "the input was written";

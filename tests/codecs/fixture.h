@@ -67,7 +67,8 @@ Encoded encode(const CodecSpec& spec,
                int64_t count,
                std::vector<float>* residual = nullptr,
                float scale = 1.0f,
-               const void* scale_ptr = nullptr);
+               const void* scale_ptr = nullptr,
+               const RandomKey& random = reference::kKey);
 
 // Decodes one chunk into `output`, checks its margins.
 void decode(const CodecSpec& spec,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 namespace slimwire::reference {
 namespace {
@@ -53,7 +54,10 @@ bool float32_scale(const CodecSpec& spec) {
     return spec.params.scale_type == static_cast<uint8_t>(ScaleType::kFloat32);
 }
 
-std::vector<uint8_t> encode_blocks(const CodecSpec& spec, const std::vector<float>& p) {
+std::vector<uint8_t> encode_blocks(const CodecSpec& spec,
+                                   const std::vector<float>& p,
+                                   const Draw&,
+                                   DType) {
     const int bits = spec.params.bits;
     const int64_t block = spec.params.block;
     const int64_t count = static_cast<int64_t>(p.size());
@@ -92,7 +96,10 @@ std::vector<uint8_t> encode_blocks(const CodecSpec& spec, const std::vector<floa
     return codes;
 }
 
-std::vector<float> decode_blocks(const CodecSpec& spec, const uint8_t* bytes, int64_t count) {
+std::vector<float> decode_blocks(const CodecSpec& spec,
+                                 const uint8_t* bytes,
+                                 int64_t count,
+                                 DType) {
     const int bits = spec.params.bits;
     const int64_t block = spec.params.block;
     const uint8_t* scales = bytes + (count + block - 1) / block * block * bits / 8;
@@ -123,6 +130,16 @@ double round_to(const Format& format, double value) {
         return std::copysign(std::numeric_limits<double>::infinity(), value);
     }
     return std::copysign(rounded, value);
+}
+
+double round_up_or_down(const Format& format, double value, int byte) {
+    if (value == 0) {
+        return value;
+    }
+    const int exponent = std::max(std::ilogb(value), format.min_exponent);
+    const double unit = std::ldexp(1.0, exponent - (format.precision - 1));
+    const double steps = std::floor(std::abs(value) / unit + (byte + 0.5) / 256);
+    return std::copysign(steps * unit, value);
 }
 
 double from_bits(const Format& format, uint16_t bits) {
@@ -186,39 +203,54 @@ void set_element(void* buffer, DType dtype, int64_t i, float value) {
     std::memcpy(static_cast<uint8_t*>(buffer) + 2 * i, &bits, 2);
 }
 
-std::optional<std::vector<uint8_t>> encode(const CodecSpec& spec, const std::vector<float>& p) {
-    if (spec.params.block != 0) {
-        return encode_blocks(spec, p);
-    }
-    if (spec.params.bits != 16) {
-        return std::nullopt;
-    }
-    const auto target = static_cast<DType>(spec.params.target);
-    const Format& format = format_of(target);
-    std::vector<uint8_t> bytes(2 * p.size());
-    for (size_t i = 0; i < p.size(); ++i) {
-        double value = p[i];
-        if (std::isfinite(value)) {
-            value = std::clamp(value, -format.max_finite, format.max_finite);
-        }
-        const uint16_t bits = to_bits(format, round_to(format, value));
-        bytes[2 * i] = static_cast<uint8_t>(bits & 0xFF);
-        bytes[2 * i + 1] = static_cast<uint8_t>(bits >> 8);
-    }
-    return bytes;
+int random_byte(const Draw& draw, int64_t i) {
+    const auto group = static_cast<uint64_t>(i) / 16;
+    uint32_t words[4] = {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
+                         draw.purpose == RandomPurpose::kEncode ? draw.chunk : 0,
+                         draw.key.step + (draw.key.step_ptr != nullptr ? *draw.key.step_ptr : 0)};
+    threefry(words, {{draw.key.seed, draw.key.tensor, draw.key.rank,
+                      static_cast<uint32_t>(draw.purpose)}});
+    return static_cast<int>(words[i % 16 / 4] >> (8 * (i % 4)) & 0xFF);
 }
 
-std::vector<float> decode(const CodecSpec& spec, const uint8_t* bytes, int64_t count) {
-    if (spec.params.block != 0) {
-        return decode_blocks(spec, bytes, count);
+namespace {
+
+constexpr Family kFamilies[] = {
+    {"bf16", encode_cast, decode_cast},     {"fp16", encode_cast, decode_cast},
+    {"int8", encode_blocks, decode_blocks}, {"int4", encode_blocks, decode_blocks},
+    {"int2", encode_blocks, decode_blocks},
+};
+
+const Family* family_of(const CodecSpec& spec) {
+    const auto* found = std::find_if(
+        std::begin(kFamilies), std::end(kFamilies),
+        [&](const Family& family) { return spec.codec->name == std::string_view(family.codec); });
+    return found != std::end(kFamilies) ? found : nullptr;
+}
+
+}  // namespace
+
+bool knows(const CodecSpec& spec) {
+    return family_of(spec) != nullptr;
+}
+
+std::optional<std::vector<uint8_t>> encode(const CodecSpec& spec,
+                                           const std::vector<float>& p,
+                                           const Draw& draw,
+                                           DType dtype) {
+    const Family* family = family_of(spec);
+    if (family == nullptr) {
+        return std::nullopt;
     }
-    std::vector<float> values(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) {
-        const auto bits = static_cast<uint16_t>(bytes[2 * i] | bytes[2 * i + 1] << 8);
-        values[static_cast<size_t>(i)] =
-            static_cast<float>(from_bits(format_of(static_cast<DType>(spec.params.target)), bits));
+    return p.empty() ? std::vector<uint8_t>{} : family->encode(spec, p, draw, dtype);
+}
+
+std::vector<float> decode(const CodecSpec& spec, const uint8_t* bytes, int64_t count, DType dtype) {
+    const Family* family = family_of(spec);
+    if (family == nullptr || count == 0) {
+        return {};
     }
-    return values;
+    return family->decode(spec, bytes, count, dtype);
 }
 
 }  // namespace slimwire::reference

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codecs/codec.h"
+#include "codecs/threefry.h"
 
 namespace slimwire::reference {
 
@@ -22,6 +23,8 @@ inline constexpr Format kBfloat16{8, -126, 0x1.FEp127};
 
 // Nearest value of the format, ties to even; infinity beyond; NaN stays NaN.
 double round_to(const Format& format, double value);
+// Stochastic rounding of a finite value with the drawn byte.
+double round_up_or_down(const Format& format, double value, int byte);
 // Value of bits and bits of a value of the format; NaN gets the canonical bits.
 double from_bits(const Format& format, uint16_t bits);
 uint16_t to_bits(const Format& format, double value);
@@ -30,8 +33,42 @@ uint16_t to_bits(const Format& format, double value);
 float element(const void* buffer, DType dtype, int64_t i);
 void set_element(void* buffer, DType dtype, int64_t i, float value);
 
-// The encoding of p, and the fp32 values it decodes to. Empty for a family it does not know.
-std::optional<std::vector<uint8_t>> encode(const CodecSpec& spec, const std::vector<float>& p);
-std::vector<float> decode(const CodecSpec& spec, const uint8_t* bytes, int64_t count);
+// What an encoding draws: the operation's key, its purpose, the number of the chunk. The tests'
+// operations use this key unless they say otherwise.
+inline constexpr RandomKey kKey = {.seed = 0x5EED, .tensor = 7, .rank = 3, .step = 0xFFFFFFF0u};
+struct Draw {
+    RandomKey key = kKey;
+    RandomPurpose purpose = RandomPurpose::kEncode;
+    uint32_t chunk = 0;
+};
+// The byte that value i of a chunk draws.
+int random_byte(const Draw& draw, int64_t i);
+
+// The encoding of p as elements of `dtype`, and the fp32 values it decodes to. Empty, and no values
+// where there are some, for a codec that is not in the table of reference.cpp.
+bool knows(const CodecSpec& spec);
+std::optional<std::vector<uint8_t>> encode(const CodecSpec& spec,
+                                           const std::vector<float>& p,
+                                           const Draw& draw = {},
+                                           DType dtype = DType::kFloat32);
+std::vector<float> decode(const CodecSpec& spec,
+                          const uint8_t* bytes,
+                          int64_t count,
+                          DType dtype = DType::kFloat32);
+
+// A codec's own part: one encoding of p.size() > 0 elements. In reference_<family>.cpp.
+struct Family {
+    const char* codec;
+    std::vector<uint8_t> (*encode)(const CodecSpec& spec,
+                                   const std::vector<float>& p,
+                                   const Draw& draw,
+                                   DType dtype);
+    std::vector<float> (*decode)(const CodecSpec& spec,
+                                 const uint8_t* bytes,
+                                 int64_t count,
+                                 DType dtype);
+};
+std::vector<uint8_t> encode_cast(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
+std::vector<float> decode_cast(const CodecSpec&, const uint8_t*, int64_t, DType);
 
 }  // namespace slimwire::reference
