@@ -1,11 +1,12 @@
-// Kernels of the casts; byte for byte the bodies of codecs/host/cast_kernels.h. Every thread takes
-// eight consecutive elements. Instantiated by bf16.cu and fp16.cu.
+// Kernels of the casts; byte for byte the bodies of codecs/host/cast_kernels.h. A warp encodes 512
+// elements, each thread eight neighbours twice. Instantiated by bf16.cu and fp16.cu.
 #pragma once
 
 #include <type_traits>
 
 #include "codecs/cuda/elements.cuh"
 #include "codecs/cuda/launchers.h"
+#include "codecs/cuda/random.cuh"
 #include "codecs/cuda/work.cuh"
 
 namespace slimwire {
@@ -13,6 +14,8 @@ namespace {
 
 template <DType kTarget>
 using TargetOf = std::conditional_t<kTarget == DType::kFloat16, Float16, Bfloat16>;
+
+constexpr int64_t kCastSpan = 2 * kWarpElems;
 
 // Finite magnitudes beyond the target's largest become the largest.
 template <class Target>
@@ -24,14 +27,43 @@ __device__ __forceinline__ float saturate(float p) {
     return __uint_as_float((__float_as_uint(p) & ~kMagnitudeMask) | Target::kMaxBits);
 }
 
-// Encodes elements i, ..., i + 7 of a chunk of `count` and writes their new residual.
+// A finite x, not above the target's largest, rounded to one of its neighbours in the target, see
+// FORMAT.md; `drawn` is twice the value's random byte plus 1.
 template <class Target>
-__device__ __forceinline__ void put_encoded(
-    uint8_t* output, float* residual, int64_t i, int64_t count, const Eight& p) {
+__device__ __forceinline__ float round_stochastically(float x, uint32_t drawn) {
+    const uint32_t magnitude = magnitude_of(x);
+    const uint32_t sign = __float_as_uint(x) & ~kMagnitudeMask;
+    if constexpr (std::is_same_v<Target, Bfloat16>) {
+        return __uint_as_float(sign | ((magnitude + (drawn << 7)) & ~0xFFFFu));
+    } else {
+        constexpr uint32_t kSmallestNormal = 0x38800000u;
+        if (magnitude >= kSmallestNormal) {
+            return __uint_as_float(sign | ((magnitude + (drawn << 4)) & ~0x1FFFu));
+        }
+        const float steps512 = __fmul_rn(__uint_as_float(magnitude), 0x1p33f);
+        const uint32_t steps = (static_cast<uint32_t>(steps512) + drawn) >> 9;
+        const float small = __fsub_rn(__uint_as_float(0x3F000000u + steps), 0.5f);
+        return __uint_as_float(sign | __float_as_uint(small));
+    }
+}
+
+// Encodes elements i, ..., i + 7 of a chunk of `count`, whose p is `p` and that draw span `span` of
+// `bytes`, and writes their new residual.
+template <class Target, bool kStochastic>
+__device__ __forceinline__ void put_encoded(uint8_t* output,
+                                            float* residual,
+                                            int64_t i,
+                                            int64_t count,
+                                            const Eight& p,
+                                            const TwiceEightBytes& bytes,
+                                            int span) {
     Eight rounded;
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
         rounded.v[k] = saturate<Target>(p.v[k]);
+        if (kStochastic && magnitude_of(p.v[k]) < kInfinityBits) {
+            rounded.v[k] = round_stochastically<Target>(rounded.v[k], bytes.drawn(span, k));
+        }
     }
     store_eight<Target>(output, i, count, rounded);
     if (residual == nullptr) {
@@ -49,21 +81,46 @@ __device__ __forceinline__ void put_encoded(
     store_eight<Float32>(kept, i, count, left);
 }
 
-template <class Target, class Element>
+// Encodes the span of 512 elements that starts at `begin`; one whole warp calls it.
+template <class Target, bool kStochastic, class Source>
+__device__ __forceinline__ void encode_cast_span(const Source& source,
+                                                 int64_t begin,
+                                                 uint32_t chunk,
+                                                 const DeviceRandom& random,
+                                                 uint8_t* output,
+                                                 float* residual) {
+    const int64_t i = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+    Eight p[2];
+#pragma unroll
+    for (int span = 0; span < 2; ++span) {
+        source.eight(i + span * kWarpElems, p[span]);
+    }
+    TwiceEightBytes bytes = {};
+    if constexpr (kStochastic) {
+        bytes = draw_twice_eight(random, begin, chunk);
+    }
+#pragma unroll
+    for (int span = 0; span < 2; ++span) {
+        put_encoded<Target, kStochastic>(output, residual, i + span * kWarpElems, source.count,
+                                         p[span], bytes, span);
+    }
+}
+
+template <class Target, bool kStochastic, class Element>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     cast_encode_kernel(EncodeArgs args, Work work) {
     const float factor = encode_factor<Element>(args);
-    work.walk(thread_index(), thread_total(), kPerThread,
-              [&](int64_t chunk, int64_t unit, int64_t count) {
+    const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kEncode);
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kCastSpan,
+              [&](int64_t chunk, int64_t span, int64_t count) {
                   const int64_t at = chunk * work.chunk_elems;
                   float* residual = args.residual != nullptr ? args.residual + at : nullptr;
                   const UserSource<Element> source{
                       static_cast<const uint8_t*>(args.input) + at * Element::kBytes, residual,
                       count, factor};
-                  Eight p;
-                  source.eight(unit * kPerThread, p);
-                  put_encoded<Target>(static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes,
-                                      residual, unit * kPerThread, count, p);
+                  encode_cast_span<Target, kStochastic>(
+                      source, span * kCastSpan, static_cast<uint32_t>(chunk), random,
+                      static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes, residual);
               });
 }
 
@@ -83,27 +140,48 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
         });
 }
 
+// Where p comes from when encodings are summed.
 template <class Target>
+struct CastSum {
+    const uint8_t* input;
+    const float* residual;
+    int64_t input_stride;
+    int64_t count;
+    int32_t inputs;
+    float factor;
+
+    __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
+        const uint8_t* from = input;
+        load_eight<Target>(from, i, count, p);
+        for (int32_t s = 1; s < inputs; ++s) {
+            from += input_stride;
+            Eight x;
+            load_eight<Target>(from, i, count, x);
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                p.v[k] = __fadd_rn(p.v[k], x.v[k]);
+            }
+        }
+        scale_and_add(factor, residual, i, count, p);
+    }
+};
+
+template <class Target, bool kStochastic>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     cast_reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
-    work.walk(
-        thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t count) {
-            const int64_t i = unit * kPerThread;
-            const uint8_t* from = static_cast<const uint8_t*>(args.input);
-            Eight p;
-            load_eight<Target>(from, i, count, p);
-            for (int32_t s = 1; s < args.inputs; ++s) {
-                from += args.input_stride;
-                Eight x;
-                load_eight<Target>(from, i, count, x);
-#pragma unroll
-                for (int k = 0; k < kPerThread; ++k) {
-                    p.v[k] = __fadd_rn(p.v[k], x.v[k]);
-                }
-            }
-            scale_and_add(args.scale, args.residual, i, count, p);
-            put_encoded<Target>(static_cast<uint8_t*>(args.output), args.residual, i, count, p);
-        });
+    const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kReduce);
+    const CastSum<Target> source{static_cast<const uint8_t*>(args.input),
+                                 args.residual,
+                                 args.input_stride,
+                                 args.count,
+                                 args.inputs,
+                                 args.scale};
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kCastSpan,
+              [&](int64_t, int64_t span, int64_t) {
+                  encode_cast_span<Target, kStochastic>(source, span * kCastSpan, 0, random,
+                                                        static_cast<uint8_t*>(args.output),
+                                                        args.residual);
+              });
 }
 
 }  // namespace
@@ -113,10 +191,13 @@ cudaError_t CastCuda<kTarget>::encode(const EncodeArgs& args, cudaStream_t strea
     if (args.count <= 0) {
         return cudaSuccess;
     }
-    const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
+    const Work work = Work::of(args.count, args.chunk_elems, kCastSpan);
     return visit(args.dtype, [&](auto element) {
-        return launch(cast_encode_kernel<TargetOf<kTarget>, decltype(element)>, args, work,
-                      threads_for(work, 1), stream);
+        using Element = decltype(element);
+        using Target = TargetOf<kTarget>;
+        return launch(draws(args.params) ? cast_encode_kernel<Target, true, Element>
+                                         : cast_encode_kernel<Target, false, Element>,
+                      args, work, threads_for(work, kWarpThreads), stream);
     });
 }
 
@@ -137,8 +218,10 @@ cudaError_t CastCuda<kTarget>::reduce(const DecodeReduceEncodeArgs& args, cudaSt
     if (args.count <= 0 || args.inputs <= 0) {
         return cudaSuccess;
     }
-    const Work work = Work::of(args.count, args.count, kPerThread);
-    return launch(cast_reduce_kernel<TargetOf<kTarget>>, args, work, threads_for(work, 1), stream);
+    const Work work = Work::of(args.count, args.count, kCastSpan);
+    return launch(draws(args.params) ? cast_reduce_kernel<TargetOf<kTarget>, true>
+                                     : cast_reduce_kernel<TargetOf<kTarget>, false>,
+                  args, work, threads_for(work, kWarpThreads), stream);
 }
 
 }  // namespace slimwire

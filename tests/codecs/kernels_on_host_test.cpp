@@ -71,6 +71,8 @@ class KernelsOnHost : public ::testing::Test {
     }
 
     uint32_t seed_ = fresh_seed();
+    uint32_t steps_ = 41;
+    RandomKey key_ = {.seed = seed_, .tensor = 9, .rank = 2, .step = 1, .step_ptr = &steps_};
     std::mt19937 random_{seed_};
 };
 
@@ -101,7 +103,8 @@ TEST_F(KernelsOnHost, EncodeAndDecodeEqualTheHostBodies) {
                                 .chunk_elems = chunk,
                                 .slot_bytes = slot,
                                 .params = spec.params,
-                                .dtype = dtype};
+                                .dtype = dtype,
+                                .random = key_};
                 spec.codec->host.encode(args);
                 args.output = encoded.data();
                 args.residual = hostile ? residual.data() : nullptr;
@@ -171,7 +174,8 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
                         .inputs = inputs,
                         .scale = 1.0f / static_cast<float>(inputs),
                         .params = spec.params,
-                        .dtype = dtype};
+                        .dtype = dtype,
+                        .random = key_};
                     spec.codec->host.decode_reduce_encode(args);
                     args.output = output.data();
                     args.residual = feedback ? residual.data() : nullptr;

@@ -1,0 +1,62 @@
+// Random bytes of stochastic rounding in kernels. Which value draws which byte: FORMAT.md, "Random
+// numbers". A group of sixteen values takes one run of the generator, but a thread works on eight
+// neighbours; so the two threads of a group each run it for one of two spans, and swap halves.
+#pragma once
+
+#include "codecs/args.h"
+#include "codecs/cuda/elements.cuh"
+#include "codecs/cuda/work.cuh"
+#include "codecs/threefry.h"
+
+namespace slimwire {
+namespace {
+
+constexpr int64_t kWarpElems = kWarpThreads * kPerThread;  // of one span
+
+inline bool draws(const CodecParams& params) {
+    return params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
+}
+
+struct DeviceRandom {
+    RandomWords key;
+    uint32_t step;
+
+    // Reads the step word, so only while the kernel runs.
+    __device__ static __forceinline__ DeviceRandom of(const RandomKey& random,
+                                                      RandomPurpose purpose) {
+        const uint32_t steps = random.step_ptr != nullptr ? *random.step_ptr : 0;
+        return {{{random.seed, random.tensor, random.rank, static_cast<uint32_t>(purpose)}},
+                random.step + steps};
+    }
+};
+
+// The bytes of a thread's eight neighbours in each of two spans, the first value's lowest.
+struct TwiceEightBytes {
+    uint32_t v[2][2];
+
+    // Twice the byte of value k in span `span`, plus 1.
+    __device__ __forceinline__ uint32_t drawn(int span, int k) const {
+        return (v[span][k / 4] >> (8 * (k % 4)) & 0xFF) * 2 + 1;
+    }
+};
+
+// For values begin + 8 * lane, ... and begin + 256 + 8 * lane, ... of chunk `chunk`; begin is a
+// multiple of 16. A whole warp calls it.
+__device__ __forceinline__ TwiceEightBytes draw_twice_eight(const DeviceRandom& random,
+                                                            int64_t begin,
+                                                            uint32_t chunk) {
+    const unsigned lane = threadIdx.x % kWarpThreads;
+    const bool odd = lane % 2 != 0;
+    const uint64_t group =
+        static_cast<uint64_t>(begin + (odd ? kWarpElems : 0)) / kRandomGroup + lane / 2;
+    uint32_t x[4] = {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), chunk,
+                     random.step};
+    threefry(x, random.key);
+    const uint32_t theirs[2] = {__shfl_xor_sync(0xFFFFFFFFu, odd ? x[0] : x[2], 1),
+                                __shfl_xor_sync(0xFFFFFFFFu, odd ? x[1] : x[3], 1)};
+    return odd ? TwiceEightBytes{{{theirs[0], theirs[1]}, {x[2], x[3]}}}
+               : TwiceEightBytes{{{x[0], x[1]}, {theirs[0], theirs[1]}}};
+}
+
+}  // namespace
+}  // namespace slimwire
