@@ -80,6 +80,54 @@ TEST(Cast, LanesRoundAtEveryMidpointLikeTheReference) {
     }
 }
 
+// Over all 256 bytes: only the two neighbours come out, and their mean is within 1/512 of a step.
+TEST(Cast, EveryByteOfAStochasticRoundingGivesANeighbourAndTheirMeanIsTheValue) {
+    std::mt19937 random(fresh_seed());
+    for (const reference::Format& format : {reference::kFloat16, reference::kBfloat16}) {
+        for (int round = 0; round < 2000; ++round) {
+            const double largest = format.max_finite;
+            const float x = std::bit_cast<float>(static_cast<uint32_t>(random()));
+            if (!(std::abs(x) <= largest)) {
+                continue;
+            }
+            const int exponent = std::max(x == 0 ? -200 : std::ilogb(x), format.min_exponent);
+            const double step = std::ldexp(1.0, exponent - (format.precision - 1));
+            double sum = 0;
+            for (int byte = 0; byte < 256; ++byte) {
+                const double y = reference::round_up_or_down(format, x, byte);
+                ASSERT_LT(std::abs(y - x), step);
+                ASSERT_LE(std::abs(y), largest);
+                ASSERT_EQ(y, reference::round_to(format, y));
+                sum += y;
+            }
+            ASSERT_LE(std::abs(sum / 256 - x), step / 512) << std::hexfloat << x;
+        }
+    }
+}
+
+TEST(Cast, StochasticRoundingEqualsTheReferenceOnRandomBits) {
+    std::mt19937 random(fresh_seed());
+    constexpr int64_t kCount = 70001;
+    Guarded input(4 * kCount);
+    for (int64_t i = 0; i < kCount; ++i) {
+        // A third random bits, a third in the subnormal range of fp16, a third near its largest.
+        uint32_t bits = static_cast<uint32_t>(random());
+        bits = i % 3 == 1 ? (bits & 0x83FFFFFFu) + 0x34800000u : bits;
+        bits = i % 3 == 2 ? (bits & 0x8000FFFFu) + 0x477F0000u : bits;
+        std::memcpy(input.data() + 4 * i, &bits, 4);
+    }
+    const std::vector<float> p = values_of(input, DType::kFloat32, kCount);
+    for (const char* name : {"fp16:rounding=stochastic", "bf16:rounding=stochastic"}) {
+        const CodecSpec spec = spec_of(name);
+        for (const Isa isa : all_isas()) {
+            ASSERT_TRUE(force_isa(isa).ok());
+            const Encoded encoded = encode(spec, DType::kFloat32, input, kCount);
+            ASSERT_EQ(encoded.bytes.copy(encoded.size), *reference::encode(spec, p))
+                << isa_name(isa) << " " << name;
+        }
+    }
+}
+
 TEST(Cast, GoldenBytes) {
     const float values[] = {1.0f, -2.5f, 65520.0f, INFINITY, -NAN, 1e-8f, 3.4028235e38f};
     Guarded input(sizeof(values));

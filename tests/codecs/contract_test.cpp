@@ -255,6 +255,46 @@ TEST_F(Contract, EveryPartOfTheKeyChangesWhatIsDrawnAndTheStepPointerAdds) {
     });
 }
 
+// Errors of many draws, as fractions of the bound, towards larger values and away from zero.
+TEST_F(Contract, StochasticRoundingHasNoBias) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (dtype != DType::kFloat32 || !draws(spec) || spec.traits(dtype).poison_elems == 0) {
+            return;
+        }
+        const int64_t block = spec.traits(dtype).poison_elems;
+        const int64_t count = 8 * std::max<int64_t>(block, 128);
+        const Guarded input = random_input(dtype, count, 1.0, random_);
+        const std::vector<float> p = values_of(input, dtype, count);
+        const double bound = spec.codec->block_error_bound(spec.params, dtype);
+        constexpr uint32_t kSteps = 100;
+        double up = 0;
+        double away = 0;
+        Guarded output(4 * count);
+        for (uint32_t step = 0; step < kSteps; ++step) {
+            const Encoded encoded = encode(spec, dtype, input, count, nullptr, 1.0f, nullptr,
+                                           {.seed = seed_, .step = step});
+            decode(spec, dtype, encoded.bytes.data(), count, output);
+            for (int64_t b = 0; b < count; b += block) {
+                double largest = 0;
+                for (int64_t i = b; i < b + block; ++i) {
+                    largest = std::max(largest, std::abs(double{p[static_cast<size_t>(i)]}));
+                }
+                for (int64_t i = b; i < b + block; ++i) {
+                    const double value = p[static_cast<size_t>(i)];
+                    const double error =
+                        (reference::element(output.data(), dtype, i) - value) / (bound * largest);
+                    up += error;
+                    away += value < 0 ? -error : error;
+                }
+            }
+        }
+        const double draws_made = static_cast<double>(count) * kSteps;
+        const double limit = 1.0 / 512 + 5 * 0.5 / std::sqrt(draws_made);
+        EXPECT_LE(std::abs(up / draws_made), limit);
+        EXPECT_LE(std::abs(away / draws_made), limit);
+    });
+}
+
 TEST_F(Contract, ScalePointerIsReadInTheElementType) {
     for_all([&](const CodecSpec& spec, DType dtype) {
         const int64_t count = spec.granule(dtype) + 9;

@@ -21,6 +21,7 @@ TEST(Spec, PrintsCanonically) {
         {"int8:block=2048", "int8:block=2048"},
         {"bf16:rounding=nearest", "bf16"},
         {"fp16", "fp16"},
+        {"fp16:rounding=stochastic", "fp16:rounding=stochastic"},
     };
     for (const auto& [text, canonical] : cases) {
         auto spec = parse_codec(text);
@@ -60,7 +61,9 @@ TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
         {"int4:rounding=up", {"rounding=up", "nearest"}},
         {"int4:block=64,", {"after the last comma"}},
         {"int4:,block=64", {"expected key=value"}},
-        {"bf16:block=64", {"codec bf16", "unknown parameter \"block\"", "rounding = nearest"}},
+        {"bf16:block=64",
+         {"codec bf16", "unknown parameter \"block\"", "rounding = nearest or stochastic"}},
+        {"fp16:rounding=up", {"rounding=up", "nearest or stochastic"}},
     };
     for (const auto& [text, parts] : cases) {
         const auto spec = parse_codec(text);
