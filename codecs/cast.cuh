@@ -1,5 +1,5 @@
-// Kernels of the casts; byte for byte the bodies of codecs/host/cast_kernels.h. A warp encodes 512
-// elements, each thread eight neighbours twice. Instantiated by bf16.cu and fp16.cu.
+// Kernels of the casts; byte for byte the bodies of codecs/host/cast_kernels.h. A thread
+// takes eight neighbours, twice where it draws. Instantiated by bf16.cu and fp16.cu.
 #pragma once
 
 #include <type_traits>
@@ -15,7 +15,13 @@ namespace {
 template <DType kTarget>
 using TargetOf = std::conditional_t<kTarget == DType::kFloat16, Float16, Bfloat16>;
 
-constexpr int64_t kCastSpan = 2 * kWarpElems;
+// What a unit of work is, and how many threads take it.
+__host__ __device__ constexpr int64_t unit_elems(bool stochastic) {
+    return stochastic ? 2 * kWarpElems : kPerThread;
+}
+__host__ __device__ constexpr int64_t unit_threads(bool stochastic) {
+    return stochastic ? kWarpThreads : 1;
+}
 
 // Finite magnitudes beyond the target's largest become the largest.
 template <class Target>
@@ -47,22 +53,21 @@ __device__ __forceinline__ float round_stochastically(float x, uint32_t drawn) {
     }
 }
 
-// Encodes elements i, ..., i + 7 of a chunk of `count`, whose p is `p` and that draw span `span` of
-// `bytes`, and writes their new residual.
+// Encodes elements i, ..., i + 7 of a chunk of `count`, whose p is `p` and that draw `bytes`, and
+// writes their new residual.
 template <class Target, bool kStochastic>
 __device__ __forceinline__ void put_encoded(uint8_t* output,
                                             float* residual,
                                             int64_t i,
                                             int64_t count,
                                             const Eight& p,
-                                            const TwiceEightBytes& bytes,
-                                            int span) {
+                                            const EightBytes& bytes) {
     Eight rounded;
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
         rounded.v[k] = saturate<Target>(p.v[k]);
         if (kStochastic && magnitude_of(p.v[k]) < kInfinityBits) {
-            rounded.v[k] = round_stochastically<Target>(rounded.v[k], bytes.drawn(span, k));
+            rounded.v[k] = round_stochastically<Target>(rounded.v[k], bytes.drawn(k));
         }
     }
     store_eight<Target>(output, i, count, rounded);
@@ -81,45 +86,48 @@ __device__ __forceinline__ void put_encoded(uint8_t* output,
     store_eight<Float32>(kept, i, count, left);
 }
 
-// Encodes the span of 512 elements that starts at `begin`; one whole warp calls it.
+// Encodes the unit that starts at `begin`: eight elements by a thread, or 512 by a warp when they
+// draw, which all of it calls.
 template <class Target, bool kStochastic, class Source>
-__device__ __forceinline__ void encode_cast_span(const Source& source,
+__device__ __forceinline__ void encode_cast_unit(const Source& source,
                                                  int64_t begin,
                                                  uint32_t chunk,
                                                  const DeviceRandom& random,
                                                  uint8_t* output,
                                                  float* residual) {
-    const int64_t i = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
-    Eight p[2];
-#pragma unroll
-    for (int span = 0; span < 2; ++span) {
-        source.eight(i + span * kWarpElems, p[span]);
-    }
-    TwiceEightBytes bytes = {};
+    Eight p;
     if constexpr (kStochastic) {
-        bytes = draw_twice_eight(random, begin, chunk);
-    }
-#pragma unroll
-    for (int span = 0; span < 2; ++span) {
-        put_encoded<Target, kStochastic>(output, residual, i + span * kWarpElems, source.count,
-                                         p[span], bytes, span);
+        EightBytes bytes;
+        EightBytes other;
+        draw_twice_eight(random, begin, chunk, bytes, other);
+        int64_t i = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+#pragma unroll 1  // unrolled it spills
+        for (int span = 0; span < 2; ++span, i += kWarpElems) {
+            source.eight(i, p);
+            put_encoded<Target, true>(output, residual, i, source.count, p, bytes);
+            bytes = other;
+        }
+    } else {
+        source.eight(begin, p);
+        put_encoded<Target, false>(output, residual, begin, source.count, p, {});
     }
 }
 
 template <class Target, bool kStochastic, class Element>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+__global__ void __launch_bounds__(kThreads, resident_blocks(kStochastic))
     cast_encode_kernel(EncodeArgs args, Work work) {
     const float factor = encode_factor<Element>(args);
     const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kEncode);
-    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kCastSpan,
-              [&](int64_t chunk, int64_t span, int64_t count) {
+    work.walk(thread_index() / unit_threads(kStochastic),
+              thread_total() / unit_threads(kStochastic), unit_elems(kStochastic),
+              [&](int64_t chunk, int64_t unit, int64_t count) {
                   const int64_t at = chunk * work.chunk_elems;
                   float* residual = args.residual != nullptr ? args.residual + at : nullptr;
                   const UserSource<Element> source{
                       static_cast<const uint8_t*>(args.input) + at * Element::kBytes, residual,
                       count, factor};
-                  encode_cast_span<Target, kStochastic>(
-                      source, span * kCastSpan, static_cast<uint32_t>(chunk), random,
+                  encode_cast_unit<Target, kStochastic>(
+                      source, unit * unit_elems(kStochastic), static_cast<uint32_t>(chunk), random,
                       static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes, residual);
               });
 }
@@ -167,7 +175,7 @@ struct CastSum {
 };
 
 template <class Target, bool kStochastic>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+__global__ void __launch_bounds__(kThreads, resident_blocks(kStochastic))
     cast_reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
     const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kReduce);
     const CastSum<Target> source{static_cast<const uint8_t*>(args.input),
@@ -176,10 +184,11 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                                  args.count,
                                  args.inputs,
                                  args.scale};
-    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kCastSpan,
-              [&](int64_t, int64_t span, int64_t) {
-                  encode_cast_span<Target, kStochastic>(source, span * kCastSpan, 0, random,
-                                                        static_cast<uint8_t*>(args.output),
+    work.walk(thread_index() / unit_threads(kStochastic),
+              thread_total() / unit_threads(kStochastic), unit_elems(kStochastic),
+              [&](int64_t, int64_t unit, int64_t) {
+                  encode_cast_unit<Target, kStochastic>(source, unit * unit_elems(kStochastic), 0,
+                                                        random, static_cast<uint8_t*>(args.output),
                                                         args.residual);
               });
 }
@@ -191,13 +200,14 @@ cudaError_t CastCuda<kTarget>::encode(const EncodeArgs& args, cudaStream_t strea
     if (args.count <= 0) {
         return cudaSuccess;
     }
-    const Work work = Work::of(args.count, args.chunk_elems, kCastSpan);
+    const bool drawing = draws(args.params);
+    const Work work = Work::of(args.count, args.chunk_elems, unit_elems(drawing));
     return visit(args.dtype, [&](auto element) {
         using Element = decltype(element);
         using Target = TargetOf<kTarget>;
-        return launch(draws(args.params) ? cast_encode_kernel<Target, true, Element>
-                                         : cast_encode_kernel<Target, false, Element>,
-                      args, work, threads_for(work, kWarpThreads), stream);
+        return launch(drawing ? cast_encode_kernel<Target, true, Element>
+                              : cast_encode_kernel<Target, false, Element>,
+                      args, work, threads_for(work, unit_threads(drawing)), stream);
     });
 }
 
@@ -218,10 +228,11 @@ cudaError_t CastCuda<kTarget>::reduce(const DecodeReduceEncodeArgs& args, cudaSt
     if (args.count <= 0 || args.inputs <= 0) {
         return cudaSuccess;
     }
-    const Work work = Work::of(args.count, args.count, kCastSpan);
-    return launch(draws(args.params) ? cast_reduce_kernel<TargetOf<kTarget>, true>
-                                     : cast_reduce_kernel<TargetOf<kTarget>, false>,
-                  args, work, threads_for(work, kWarpThreads), stream);
+    const bool drawing = draws(args.params);
+    const Work work = Work::of(args.count, args.count, unit_elems(drawing));
+    return launch(drawing ? cast_reduce_kernel<TargetOf<kTarget>, true>
+                          : cast_reduce_kernel<TargetOf<kTarget>, false>,
+                  args, work, threads_for(work, unit_threads(drawing)), stream);
 }
 
 }  // namespace slimwire

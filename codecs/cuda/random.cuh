@@ -17,6 +17,11 @@ inline bool draws(const CodecParams& params) {
     return params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
 }
 
+// Thread blocks that must fit a multiprocessor: the generator needs registers of its own.
+constexpr int resident_blocks(bool stochastic) {
+    return stochastic && kResidentBlocks > 3 ? 3 : kResidentBlocks;
+}
+
 struct DeviceRandom {
     RandomWords key;
     uint32_t step;
@@ -30,21 +35,22 @@ struct DeviceRandom {
     }
 };
 
-// The bytes of a thread's eight neighbours in each of two spans, the first value's lowest.
-struct TwiceEightBytes {
-    uint32_t v[2][2];
+// The bytes of eight neighbours, the first one's lowest.
+struct EightBytes {
+    uint32_t v[2];
 
-    // Twice the byte of value k in span `span`, plus 1.
-    __device__ __forceinline__ uint32_t drawn(int span, int k) const {
-        return (v[span][k / 4] >> (8 * (k % 4)) & 0xFF) * 2 + 1;
+    // Twice the byte of value k, plus 1.
+    __device__ __forceinline__ uint32_t drawn(int k) const {
+        return (v[k / 4] >> (8 * (k % 4)) & 0xFF) * 2 + 1;
     }
 };
-
-// For values begin + 8 * lane, ... and begin + 256 + 8 * lane, ... of chunk `chunk`; begin is a
-// multiple of 16. A whole warp calls it.
-__device__ __forceinline__ TwiceEightBytes draw_twice_eight(const DeviceRandom& random,
-                                                            int64_t begin,
-                                                            uint32_t chunk) {
+// `first` for values begin + 8 * lane, ..., `second` for begin + 256 + 8 * lane, ... of chunk
+// `chunk`; begin is a multiple of 16. A whole warp calls it.
+__device__ __forceinline__ void draw_twice_eight(const DeviceRandom& random,
+                                                 int64_t begin,
+                                                 uint32_t chunk,
+                                                 EightBytes& first,
+                                                 EightBytes& second) {
     const unsigned lane = threadIdx.x % kWarpThreads;
     const bool odd = lane % 2 != 0;
     const uint64_t group =
@@ -54,8 +60,8 @@ __device__ __forceinline__ TwiceEightBytes draw_twice_eight(const DeviceRandom& 
     threefry(x, random.key);
     const uint32_t theirs[2] = {__shfl_xor_sync(0xFFFFFFFFu, odd ? x[0] : x[2], 1),
                                 __shfl_xor_sync(0xFFFFFFFFu, odd ? x[1] : x[3], 1)};
-    return odd ? TwiceEightBytes{{{theirs[0], theirs[1]}, {x[2], x[3]}}}
-               : TwiceEightBytes{{{x[0], x[1]}, {theirs[0], theirs[1]}}};
+    first = {{odd ? theirs[0] : x[0], odd ? theirs[1] : x[1]}};
+    second = {{odd ? x[2] : theirs[0], odd ? x[3] : theirs[1]}};
 }
 
 }  // namespace
