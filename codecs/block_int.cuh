@@ -2,7 +2,7 @@
 // warp encodes a span of 256 elements (or one block, where blocks are larger), eight consecutive
 // elements per thread; a block's maximum is taken by shuffles among the lanes that share it. Blocks
 // above 256 elements are read twice, the second time from cache, instead of being held in
-// registers. Instantiated by int8.cu, int4.cu, int2.cu.
+// registers. Instantiated by int8.cu, int6.cu, int4.cu, int2.cu.
 #pragma once
 
 #include "codecs/cuda/elements.cuh"
@@ -82,6 +82,16 @@ __device__ __forceinline__ void put_codes(uint8_t* to, const uint32_t (&code)[kP
             w[k / 4] |= (code[k] & kMask) << (8 * (k % 4));
         }
         *reinterpret_cast<uint2*>(to) = make_uint2(w[0], w[1]);
+    } else if constexpr (kBits == 6) {
+        uint64_t w = 0;
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            w |= static_cast<uint64_t>(code[k] & kMask) << (kBits * k);
+        }
+#pragma unroll
+        for (int k = 0; k < 3; ++k) {
+            reinterpret_cast<uint16_t*>(to)[k] = static_cast<uint16_t>(w >> (16 * k));
+        }
     } else {
         uint32_t w = 0;
 #pragma unroll
@@ -104,6 +114,10 @@ __device__ __forceinline__ void get_values(const uint8_t* from, uint32_t scale_b
         const uint2 words = *reinterpret_cast<const uint2*>(from);
         w[0] = words.x;
         w[1] = words.y;
+    } else if constexpr (kBits == 6) {
+        const uint16_t* half = reinterpret_cast<const uint16_t*>(from);
+        w[0] = half[0] | static_cast<uint32_t>(half[1] & 0xFF) << 16;
+        w[1] = half[1] >> 8 | static_cast<uint32_t>(half[2]) << 8;
     } else if constexpr (kBits == 4) {
         w[0] = *reinterpret_cast<const uint32_t*>(from);
         w[1] = w[0] >> 16;
@@ -260,6 +274,11 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
               });
 }
 
+// What the kernels do not do yet.
+bool beyond_kernels(const CodecParams& params) {
+    return params.rotate != 0 || params.spike != 0 || params.rounding != 0;
+}
+
 int64_t span_of(const CodecParams& params) {
     return params.block > kSpanElems ? params.block : kSpanElems;
 }
@@ -268,6 +287,9 @@ int64_t span_of(const CodecParams& params) {
 
 template <int kBits>
 cudaError_t BlockIntCuda<kBits>::encode(const EncodeArgs& args, cudaStream_t stream) {
+    if (beyond_kernels(args.params)) {
+        return cudaErrorNotSupported;
+    }
     if (args.count <= 0) {
         return cudaSuccess;
     }
@@ -280,6 +302,9 @@ cudaError_t BlockIntCuda<kBits>::encode(const EncodeArgs& args, cudaStream_t str
 
 template <int kBits>
 cudaError_t BlockIntCuda<kBits>::decode(const DecodeArgs& args, cudaStream_t stream) {
+    if (beyond_kernels(args.params)) {
+        return cudaErrorNotSupported;
+    }
     if (args.count <= 0) {
         return cudaSuccess;
     }
@@ -292,6 +317,9 @@ cudaError_t BlockIntCuda<kBits>::decode(const DecodeArgs& args, cudaStream_t str
 
 template <int kBits>
 cudaError_t BlockIntCuda<kBits>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+    if (beyond_kernels(args.params)) {
+        return cudaErrorNotSupported;
+    }
     if (args.count <= 0 || args.inputs <= 0) {
         return cudaSuccess;
     }

@@ -1,10 +1,13 @@
-// The family of block integers: int8, int4, int2. A block of `block` elements shares one scale; an
-// element is a signed code of kBits bits, value = code * scale. Layout and numerics: FORMAT.md.
-// Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this family.
+// The family of block integers: int8, int6, int4, int2. A block of `block` elements shares one
+// scale; an element is a signed code of kBits bits, value = code * scale. What is quantised may be
+// rotated before, rounded stochastically, and keep two exact values a block. Layout and numerics:
+// FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels) of this family.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
+#include "codecs/block_int_shape.h"
 #include "codecs/codec.h"
 #include "codecs/cuda/launchers.h"
 #include "codecs/host/chunks.h"
@@ -13,25 +16,18 @@
 
 namespace slimwire {
 
-struct BlockIntLayout {
-    int64_t blocks;
-    int64_t codes_bytes;  // the scales follow the codes
-    int64_t bytes;
-};
+extern const SpecKey spec_key_rotate;
+extern const SpecKey spec_key_spike;
 
-[[nodiscard]] constexpr BlockIntLayout block_int_layout(int bits,
-                                                        uint16_t block,
-                                                        ScaleType scale_type,
-                                                        int64_t count) {
-    const int64_t blocks = (count + block - 1) / block;
-    const int64_t codes_bytes = blocks * (int64_t{block} * bits / 8);
-    return {blocks, codes_bytes,
-            codes_bytes + blocks * (scale_type == ScaleType::kFloat32 ? 4 : 2)};
-}
-
-[[nodiscard]] inline BlockIntShape block_int_shape(const CodecParams& params) {
-    return {params.block, params.scale_type == static_cast<uint8_t>(ScaleType::kFloat32)};
-}
+// Bound of the error as a part of the largest magnitude of the unit. Half a scale (a whole one for
+// stochastic rounding), which is at most largest / Q rounded up to the scale's precision; exact
+// values in a 16-bit type err by its last bit. The last factor covers the roundings of the division
+// and of the product with the inverse.
+// A rotation multiplies the largest magnitude by `rotate` at most, and its inverse averages the
+// errors; each of its at most 20 roundings errs by 2^-24 of what is below rotate * largest.
+[[nodiscard]] double block_int_error_bound(const CodecParams& params, DType dtype);
+// Where the scale is the smallest normal fp32.
+[[nodiscard]] double block_int_smallest_error(const CodecParams& params);
 
 // Everything a member's descriptor needs, from its width, default block and host kernels.
 template <int kBits,
@@ -40,8 +36,9 @@ template <int kBits,
           const char* const* kName>
 struct BlockInt {
     static constexpr CodecParams kDefaults = {.block = kDefaultBlock, .bits = kBits};
-    static constexpr std::array<const SpecKey*, 3> kKeys = {&spec_key_block, &spec_key_scale,
-                                                            &spec_key_rounding};
+    static constexpr std::array<const SpecKey*, 6> kKeys = {
+        &spec_key_block,  &spec_key_scale, &spec_key_rounding_stochastic,
+        &spec_key_rotate, &spec_key_seed,  &spec_key_spike};
 
     static Status parse(std::string_view text, CodecParams* params) {
         return parse_spec_keys(*kName, kKeys, kDefaults, text, params);
@@ -52,36 +49,30 @@ struct BlockInt {
     static bool accepts(const CodecParams&, DType dtype) {
         return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
     }
-    static CodecTraits traits(const CodecParams& params, DType) {
-        return {.poison_elems = params.block};
+    static CodecTraits traits(const CodecParams& params, DType dtype) {
+        return {.poison_elems = granule(params, dtype),
+                .smallest_error = block_int_smallest_error(params)};
     }
-    static int64_t encoded_bytes(const CodecParams& params, DType, int64_t count) {
-        return block_int_layout(kBits, params.block, static_cast<ScaleType>(params.scale_type),
-                                count)
-            .bytes;
+    static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
+        return block_int_layout(block_int_shape(params, dtype), count).bytes;
     }
-    static int64_t granule(const CodecParams& params, DType) { return params.block; }
-
-    // Half a scale, which is at most largest / Q, rounded up to the scale's precision; the last
-    // factor covers the roundings of the division and of the product with the inverse.
-    static double block_error_bound(const CodecParams& params, DType) {
-        const bool float32 = params.scale_type == static_cast<uint8_t>(ScaleType::kFloat32);
-        return 0.5 / largest_code(kBits) * (float32 ? 1.0 : 1.0 + 0x1p-7) * (1.0 + 0x1p-16);
+    static int64_t granule(const CodecParams& params, DType) {
+        return std::max(params.block, params.rotate);
     }
 
     static void encode(const EncodeArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).encode;
-        const BlockIntShape shape = block_int_shape(args.params);
+        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
         for_each_chunk(args, [&](const EncodeChunk& chunk) { kernel(chunk, shape); });
     }
     static void decode(const DecodeArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).decode;
-        const BlockIntShape shape = block_int_shape(args.params);
+        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
         for_each_chunk(args, [&](const DecodeChunk& chunk) { kernel(chunk, shape); });
     }
     static void reduce(const DecodeReduceEncodeArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).reduce;
-        const BlockIntShape shape = block_int_shape(args.params);
+        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
         for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape); });
     }
 
@@ -94,7 +85,7 @@ struct BlockInt {
                 .traits = traits,
                 .encoded_bytes = encoded_bytes,
                 .granule = granule,
-                .block_error_bound = block_error_bound,
+                .block_error_bound = block_int_error_bound,
                 .workspace_bytes = nullptr,
                 .check = nullptr,
                 .host = {encode, decode, reduce},
@@ -107,5 +98,12 @@ struct BlockInt {
         };
     }
 };
+
+// The parameters' part of a grammar line.
+#define SLIMWIRE_BLOCK_INT_GRAMMAR(default_block)                                        \
+    ":block=16..2048 (power of two, default " default_block                              \
+    "),scale=bf16|fp32 (default bf16),rounding=nearest|stochastic (default nearest),"    \
+    "rotate=0|32..1024 (power of two, default 0),seed=0..4294967295 (of the rotation's " \
+    "signs, default 0),spike=none|minmax (default none)"
 
 }  // namespace slimwire

@@ -1,4 +1,4 @@
-// Codec int2: blocks of 2-bit codes -1, 0, 1 (ternary). See block_int.h.
+// Codec int2: blocks of 2-bit integers, largest code 1. See block_int.h.
 #include "codecs/block_int.h"
 
 namespace slimwire {
@@ -11,7 +11,6 @@ constexpr const char* kName = "int2";
 extern const CodecDescriptor codec_int2;
 constinit const CodecDescriptor codec_int2 =
     BlockInt<2, 32, &BlockIntTable::int2, &kName>::descriptor(
-        "int2:block=16..2048 (power of two, default 32),scale=bf16|fp32 (default bf16),"
-        "rounding=nearest");
+        "int2" SLIMWIRE_BLOCK_INT_GRAMMAR("32"));
 
 }  // namespace slimwire

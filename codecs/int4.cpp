@@ -11,7 +11,6 @@ constexpr const char* kName = "int4";
 extern const CodecDescriptor codec_int4;
 constinit const CodecDescriptor codec_int4 =
     BlockInt<4, 64, &BlockIntTable::int4, &kName>::descriptor(
-        "int4:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
-        "rounding=nearest");
+        "int4" SLIMWIRE_BLOCK_INT_GRAMMAR("64"));
 
 }  // namespace slimwire

@@ -11,7 +11,6 @@ constexpr const char* kName = "int8";
 extern const CodecDescriptor codec_int8;
 constinit const CodecDescriptor codec_int8 =
     BlockInt<8, 64, &BlockIntTable::int8, &kName>::descriptor(
-        "int8:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
-        "rounding=nearest");
+        "int8" SLIMWIRE_BLOCK_INT_GRAMMAR("64"));
 
 }  // namespace slimwire

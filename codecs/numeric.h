@@ -23,6 +23,9 @@ inline constexpr uint32_t kMaxBfloat16Bits = 0x7F7F0000u;  // 3.3895e38
 // because one unit in the last place of a float in [2^23, 2^24) is 1.
 inline constexpr float kRoundingMagic = 0x1.8p23f;
 inline constexpr uint32_t kRoundingMagicBits = 0x4B400000u;
+// The same with eight more bits, 1/256 each, for stochastic rounding.
+inline constexpr float kStochasticMagic = 0x1.8p15f;
+inline constexpr uint32_t kStochasticMagicBits = 0x47400000u;
 
 // Scales lie in [smallest normal, max_scale_bits()], or are 0 for a block of zeros. The lower end
 // keeps 1 / s finite; the upper end keeps Q * s finite.

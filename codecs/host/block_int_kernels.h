@@ -1,188 +1,130 @@
 // Block integers on the host: encode, decode, decode-reduce-encode of one chunk, tile by tile so
 // that everything between two memory accesses stays in the first-level cache. Layout and rules:
-// codecs/FORMAT.md. Included by kernels.cpp inside its anonymous namespace.
+// codecs/FORMAT.md. Included by block_int.cpp inside its anonymous namespace.
 
-constexpr int64_t kTileElems = 2048;  // the largest block; a multiple of every block
-constexpr int64_t kMaxTileBlocks = kTileElems / 16;
+// What the tiles of one operation share.
+struct Workshop {
+    Tile tile;
+    alignas(64) float kept[kTileElems];  // p, where the rotation took its place in the tile
+    Spikes spikes;
+    Signs signs;
 
-struct Tile {
-    alignas(64) float values[kTileElems];
-    alignas(64) uint32_t magnitude[kMaxTileBlocks];  // largest |bits| of each block
-    alignas(64) uint32_t scale[kMaxTileBlocks];      // fp32 bits, as stored
-    alignas(64) float inverse[kMaxTileBlocks];
+    explicit Workshop(const BlockIntShape& shape) {
+        if (shape.rotate != 0) {
+            draw_signs(signs, shape.rotate, shape.seed);
+        }
+    }
 };
 
-SLIMWIRE_LANES int64_t whole_blocks(int64_t count, int64_t block) {
-    return (count + block - 1) / block;
-}
-
-// Writes p for `count` elements (zeros up to the end of the last block) and the block maxima.
-template <class Source>
-SLIMWIRE_LANES void fill_tile(Tile& tile, const Source& source, int64_t count, int64_t block) {
-    const Words magnitude_mask = broadcast_bits(kMagnitudeMask);
+// The residual after a rotation: p less what the tile's values decode to, unless that is not
+// finite.
+SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, int64_t count) {
+    const auto left = [&](int64_t i, Floats old) {
+        const Floats decoded = load_float32(work.tile.values + i);
+        const Floats lost = subtract(load_float32(work.kept + i), decoded);
+        return as_floats(
+            select_at_least(magnitude_of(decoded), kInfinityBits, as_words(old), as_words(lost)));
+    };
     int64_t i = 0;
-    for (int64_t b = 0; i < count; ++b) {
-        Words most = broadcast_bits(0);
-        const int64_t end = (b + 1) * block;
-        const int64_t full_end = end <= count ? end : i + (count - i) / kLanes * kLanes;
-        for (; i < full_end; i += kLanes) {
-            const Floats p = source.sixteen(i);
-            store_float32(tile.values + i, p);
-            most = maximum(most, bit_and(as_words(p), magnitude_mask));
-        }
-        for (; i < end; i += kLanes) {
-            const Floats p = i < count ? source.some(i, count - i) : broadcast(0.0f);
-            store_float32(tile.values + i, p);
-            most = maximum(most, bit_and(as_words(p), magnitude_mask));
-        }
-        tile.magnitude[b] = largest(most);
+    for (; i + kLanes <= count; i += kLanes) {
+        store_float32(residual + i, left(i, load_float32(residual + i)));
+    }
+    if (i < count) {
+        uint8_t* at = bytes_of(residual + i);
+        store_some<Float32>(at, left(i, load_some<Float32>(at, count - i)), count - i);
     }
 }
 
-// Scale and inverse of every block from its largest magnitude.
-template <int kBits>
-SLIMWIRE_LANES void choose_scales(Tile& tile, int64_t blocks, bool scale_is_float32) {
-    const Words zero = broadcast_bits(0);
-    for (int64_t b = 0; b < blocks; b += kLanes) {
-        const Words magnitude = load_words(tile.magnitude + b);
-        Words scale = as_words(
-            divide(as_floats(magnitude), broadcast(static_cast<float>(largest_code(kBits)))));
-        if (!scale_is_float32) {  // up to the next bf16
-            scale = bit_and(add(scale, broadcast_bits(0xFFFF)), broadcast_bits(0xFFFF0000u));
-        }
-        scale = minimum(scale, broadcast_bits(max_scale_bits(kBits)));
-        scale = maximum(scale, broadcast_bits(kMinScaleBits));
-        Words inverse = as_words(divide(broadcast(1.0f), as_floats(scale)));
-        scale = select_at_least(magnitude, 1, scale, zero);
-        inverse = select_at_least(magnitude, 1, inverse, zero);
-        scale = select_at_least(magnitude, kInfinityBits, broadcast_bits(kNanScaleBits), scale);
-        store_words(tile.scale + b, scale);
-        store_words(tile.inverse + b, inverse);
-    }
-}
-
-// A scale as fp32 bits to and from the scales plane.
-SLIMWIRE_LANES void put_scale(uint8_t* scales, int64_t b, uint32_t bits, bool scale_is_float32) {
-    if (scale_is_float32) {
-        __builtin_memcpy(scales + 4 * b, &bits, 4);
-    } else {
-        const uint16_t high = static_cast<uint16_t>(bits >> 16);
-        __builtin_memcpy(scales + 2 * b, &high, 2);
-    }
-}
-SLIMWIRE_LANES uint32_t get_scale(const uint8_t* scales, int64_t b, bool scale_is_float32) {
-    if (scale_is_float32) {
-        uint32_t bits;
-        __builtin_memcpy(&bits, scales + 4 * b, 4);
-        return bits;
-    }
-    uint16_t high;
-    __builtin_memcpy(&high, scales + 2 * b, 2);
-    return static_cast<uint32_t>(high) << 16;
-}
-
-// Codes, scales and the new residual of one block whose p stands at `values`.
-template <int kBits, bool kResidual>
-SLIMWIRE_LANES void encode_block(
-    const Tile& tile, int64_t b, int64_t block, uint8_t* codes, float* residual, int64_t count) {
-    constexpr int64_t kStep = kLanes * kBits / 8;
-    const int64_t begin = b * block;
-    if (tile.magnitude[b] >= kInfinityBits) {  // poison: the scale says it all
-        __builtin_memset(codes, 0, static_cast<size_t>(block) * kBits / 8);
-        return;
-    }
-    const Floats inverse = broadcast(tile.inverse[b]);
-    const Floats scale = broadcast(__builtin_bit_cast(float, tile.scale[b]));
-    for (int64_t i = begin; i < begin + block; i += kLanes, codes += kStep) {
-        const Floats p = load_float32(tile.values + i);
-        const Words quantised = quantise(p, inverse);
-        pack<kBits>(quantised, codes);
-        if constexpr (kResidual) {
-            const Floats code = subtract(as_floats(quantised), broadcast(kRoundingMagic));
-            const Floats left = subtract(p, multiply(code, scale));
-            if (i + kLanes <= count) {
-                store_float32(residual + i, left);
-            } else if (i < count) {
-                store_some<Float32>(bytes_of(residual + i), left, count - i);
-            }
-        }
-    }
-}
-
-// Encodes up to kTileElems elements from `source`, whose indices start at 0.
-template <int kBits, bool kResidual, class Source>
-SLIMWIRE_LANES void encode_tile(Tile& tile,
-                                const Source& source,
-                                int64_t count,
-                                const BlockIntShape& shape,
-                                uint8_t* codes,
-                                uint8_t* scales,
-                                float* residual) {
-    const int64_t block = shape.block;
-    const int64_t blocks = whole_blocks(count, block);
-    fill_tile(tile, source, count, block);
-    choose_scales<kBits>(tile, blocks, shape.scale_is_float32);
-    for (int64_t b = 0; b < blocks; ++b) {
-        put_scale(scales, b, tile.scale[b], shape.scale_is_float32);
-        encode_block<kBits, kResidual>(tile, b, block, codes + b * (block * kBits / 8), residual,
-                                       count);
-    }
-}
-
-// Decodes `count` elements into `sink`, whose indices start at 0.
-template <int kBits, class Sink>
-SLIMWIRE_LANES void decode_blocks(const uint8_t* codes,
-                                  const uint8_t* scales,
-                                  int64_t count,
-                                  const BlockIntShape& shape,
-                                  const Sink& sink) {
-    constexpr int64_t kStep = kLanes * kBits / 8;
-    const int64_t block = shape.block;
-    for (int64_t begin = 0, b = 0; begin < count; begin += block, ++b) {
-        const uint32_t bits = get_scale(scales, b, shape.scale_is_float32);
-        const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
-        const Dequantiser<kBits> dequantise(__builtin_bit_cast(float, bits));
-        const Floats nan = broadcast(__builtin_bit_cast(float, kNanFloat32));
-        const uint8_t* from = codes + b * (block * kBits / 8);
-        const int64_t end = begin + block < count ? begin + block : count;
-        int64_t i = begin;
-        for (; i + kLanes <= end; i += kLanes, from += kStep) {
-            sink.sixteen(i, poison ? nan : dequantise(from));
-        }
-        if (i < end) {
-            sink.some(i, poison ? nan : dequantise(from), end - i);
-        }
-    }
-}
+// What stands in a tile that is to be encoded.
+enum class TileHolds { kElements, kRotated };
 
 template <int kBits>
 struct BlockInt {
-    static int64_t code_bytes(int64_t count, const BlockIntShape& shape) {
-        return whole_blocks(count, shape.block) * (shape.block * kBits / 8);
+    template <bool kStochastic>
+    static void encode_after(Tile& tile,
+                             int64_t blocks,
+                             const BlockIntShape& shape,
+                             uint8_t* codes,
+                             float* residual,
+                             int64_t count) {
+        if (residual == nullptr) {
+            encode_blocks<kBits, kStochastic, After::kNothing>(tile, blocks, shape, codes, residual,
+                                                               count);
+        } else if (shape.rotate == 0) {
+            encode_blocks<kBits, kStochastic, After::kResidual>(tile, blocks, shape, codes,
+                                                                residual, count);
+        } else {
+            encode_blocks<kBits, kStochastic, After::kDecoded>(tile, blocks, shape, codes, residual,
+                                                               count);
+        }
     }
-    // Bytes from the scales of one tile to those of the next.
-    static int64_t tile_scale_bytes(const BlockIntShape& shape) {
-        return kTileElems / shape.block * (shape.scale_is_float32 ? 4 : 2);
+
+    // Encodes a filled tile of `padded` elements, of which `count` exist, the first being element
+    // `done` of the chunk.
+    static void encode_tile(Workshop& work,
+                            TileHolds holds,
+                            const BlockIntShape& shape,
+                            const Planes<uint8_t>& planes,
+                            const ChunkRandom& random,
+                            int64_t done,
+                            int64_t count,
+                            int64_t padded,
+                            float* residual) {
+        Tile& tile = work.tile;
+        const int64_t blocks = padded >> shape.log2_block;
+        if (shape.rotate != 0 && holds == TileHolds::kElements) {
+            if (residual != nullptr) {
+                __builtin_memcpy(work.kept, tile.values, static_cast<size_t>(padded) * 4);
+            }
+            rotate_groups<true>(tile.values, padded, shape.rotate, work.signs);
+            fill_tile(tile, TileSource{tile.values}, padded, padded, shape.block);
+        }
+        if (shape.spike_bytes != 0) {
+            take_spikes(tile, work.spikes, blocks, shape.block);
+        }
+        choose_scales<kBits>(tile, blocks, shape);
+        put_scales(tile, blocks, shape.scale_bytes, planes.scales);
+        if (shape.stochastic) {
+            for (int64_t i = 0; i < padded; i += kRandomTile) {
+                random_bytes(random, done + i, tile.random + i);
+            }
+            encode_after<true>(tile, blocks, shape, planes.codes, residual, count);
+        } else {
+            encode_after<false>(tile, blocks, shape, planes.codes, residual, count);
+        }
+        if (shape.spike_bytes != 0) {
+            put_spikes(work.spikes, blocks, shape, planes);
+        }
+        if (residual == nullptr) {
+            return;
+        }
+        if (shape.rotate != 0) {
+            if (shape.spike_bytes != 0) {
+                restore_spikes({planes.codes, planes.scales, planes.spikes, planes.indices}, blocks,
+                               shape, shape.unrotate, tile.values);
+            }
+            rotate_groups<false>(tile.values, padded, shape.rotate, work.signs);
+            put_rotated_residual(work, residual, count);
+        } else if (shape.spike_bytes != 0) {
+            put_spike_residuals(tile, work.spikes, blocks, shape.block, residual, count);
+        }
     }
 
     template <class Element, bool kResidual>
     static void encode_as(const EncodeChunk& chunk, const BlockIntShape& shape) {
-        Tile tile;
-        uint8_t* codes = chunk.output;
-        uint8_t* scales = chunk.output + code_bytes(chunk.count, shape);
-        Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
-        float* residual = chunk.residual;
+        Workshop work(shape);
+        const BlockIntLayout layout = block_int_layout(shape, chunk.count);
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
-            const int64_t left = chunk.count - done;
-            encode_tile<kBits, kResidual>(tile, source, left < kTileElems ? left : kTileElems,
-                                          shape, codes, scales, residual);
-            codes += kTileElems * kBits / 8;
-            scales += tile_scale_bytes(shape);
-            source.input += kTileElems * Element::kBytes;
-            if constexpr (kResidual) {
-                source.residual += kTileElems;
-                residual += kTileElems;
-            }
+            const int64_t count = smaller(chunk.count - done, kTileElems);
+            const int64_t padded = smaller(layout.padded - done, kTileElems);
+            float* residual = kResidual ? chunk.residual + done : nullptr;
+            fill_tile(work.tile,
+                      Source<Element, kResidual>{chunk.input + done * Element::kBytes, residual,
+                                                 broadcast(chunk.factor)},
+                      count, padded, shape.block);
+            encode_tile(work, TileHolds::kElements, shape,
+                        Planes<uint8_t>::of(chunk.output, shape, layout, done), chunk.random, done,
+                        count, padded, residual);
         }
     }
 
@@ -197,46 +139,109 @@ struct BlockInt {
         });
     }
 
-    template <class Element, bool kAccumulate>
-    static void decode_as(const DecodeChunk& chunk, const BlockIntShape& shape) {
-        decode_blocks<kBits>(chunk.input, chunk.input + code_bytes(chunk.count, shape), chunk.count,
-                             shape, Sink<Element, kAccumulate>{chunk.output});
+    // Decodes a tile of `padded` elements to fp32; what a rotation changed stays changed.
+    static void decode_tile(const Planes<const uint8_t>& planes,
+                            const BlockIntShape& shape,
+                            int64_t padded,
+                            float factor,
+                            float* values) {
+        decode_blocks<kBits>(planes, padded, shape, factor, Sink<Float32, false>{bytes_of(values)});
+        if (shape.spike_bytes != 0) {
+            restore_spikes(planes, padded >> shape.log2_block, shape, factor, values);
+        }
+    }
+
+    template <class Sink>
+    static void decode_to(const DecodeChunk& chunk, const BlockIntShape& shape, Sink sink) {
+        const BlockIntLayout layout = block_int_layout(shape, chunk.count);
+        if (shape.rotate == 0 && shape.spike_bytes == 0) {
+            decode_blocks<kBits>(Planes<const uint8_t>::of(chunk.input, shape, layout, 0),
+                                 chunk.count, shape, 1.0f, sink);
+            return;
+        }
+        Signs signs;
+        draw_signs(signs, shape.rotate, shape.seed);
+        alignas(64) float values[kTileElems];
+        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
+            const int64_t count = smaller(chunk.count - done, kTileElems);
+            const int64_t padded = smaller(layout.padded - done, kTileElems);
+            decode_tile(Planes<const uint8_t>::of(chunk.input, shape, layout, done), shape, padded,
+                        shape.unrotate, values);
+            if (shape.rotate != 0) {
+                rotate_groups<false>(values, padded, shape.rotate, signs);
+            }
+            int64_t i = 0;
+            for (; i + kLanes <= count; i += kLanes) {
+                sink.sixteen(done + i, load_float32(values + i));
+            }
+            if (i < count) {
+                sink.some(done + i, load_float32(values + i), count - i);
+            }
+        }
     }
 
     static void decode(const DecodeChunk& chunk, const BlockIntShape& shape) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
             if (chunk.accumulate) {
-                decode_as<Element, true>(chunk, shape);
+                decode_to(chunk, shape, Sink<Element, true>{chunk.output});
             } else {
-                decode_as<Element, false>(chunk, shape);
+                decode_to(chunk, shape, Sink<Element, false>{chunk.output});
             }
         });
     }
 
+    // The sum over the sources of one tile, of what was quantised.
+    static void sum_tile(const ReduceChunk& chunk,
+                         const BlockIntShape& shape,
+                         const BlockIntLayout& layout,
+                         int64_t done,
+                         int64_t padded,
+                         float* sum) {
+        const uint8_t* from = chunk.input;
+        for (int32_t i = 0; i < chunk.inputs; ++i, from += chunk.input_stride) {
+            const auto planes = Planes<const uint8_t>::of(from, shape, layout, done);
+            if (i == 0) {
+                decode_tile(planes, shape, padded, 1.0f, sum);
+            } else if (shape.spike_bytes == 0) {
+                decode_blocks<kBits>(planes, padded, shape, 1.0f,
+                                     Sink<Float32, true>{bytes_of(sum)});
+            } else {
+                alignas(64) float values[kTileElems];
+                decode_tile(planes, shape, padded, 1.0f, values);
+                for (int64_t k = 0; k < padded; k += kLanes) {
+                    store_float32(sum + k, add(load_float32(sum + k), load_float32(values + k)));
+                }
+            }
+        }
+    }
+
     template <bool kResidual>
     static void reduce_as(const ReduceChunk& chunk, const BlockIntShape& shape) {
-        alignas(64) float sum[kTileElems];
-        Tile tile;
-        const int64_t scales_at = code_bytes(chunk.count, shape);
-        const int64_t tile_scales = tile_scale_bytes(shape);
-        for (int64_t done = 0, t = 0; done < chunk.count; done += kTileElems, ++t) {
-            const int64_t left = chunk.count - done;
-            const int64_t count = left < kTileElems ? left : kTileElems;
-            const int64_t codes_offset = t * (kTileElems * kBits / 8);
-            const int64_t scales_offset = scales_at + t * tile_scales;
-            const uint8_t* from = chunk.input;
-            decode_blocks<kBits>(from + codes_offset, from + scales_offset, count, shape,
-                                 Sink<Float32, false>{bytes_of(sum)});
-            for (int32_t i = 1; i < chunk.inputs; ++i) {
-                from += chunk.input_stride;
-                decode_blocks<kBits>(from + codes_offset, from + scales_offset, count, shape,
-                                     Sink<Float32, true>{bytes_of(sum)});
-            }
+        Workshop work(shape);
+        float* values = work.tile.values;
+        const BlockIntLayout layout = block_int_layout(shape, chunk.count);
+        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
+            const int64_t count = smaller(chunk.count - done, kTileElems);
+            const int64_t padded = smaller(layout.padded - done, kTileElems);
             float* residual = kResidual ? chunk.residual + done : nullptr;
-            encode_tile<kBits, kResidual>(
-                tile, Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor)},
-                count, shape, chunk.output + codes_offset, chunk.output + scales_offset, residual);
+            sum_tile(chunk, shape, layout, done, padded, values);
+            if (kResidual && shape.rotate != 0) {
+                for (int64_t i = 0; i < padded; i += kLanes) {
+                    store_float32(values + i,
+                                  multiply(load_float32(values + i), broadcast(shape.unrotate)));
+                }
+                rotate_groups<false>(values, padded, shape.rotate, work.signs);
+            }
+            // Elements past the end count as zero; those of a rotated group are not past it.
+            const bool rotated = !kResidual && shape.rotate != 0;
+            fill_tile(
+                work.tile,
+                Source<Float32, kResidual>{bytes_of(values), residual, broadcast(chunk.factor)},
+                rotated ? padded : count, padded, shape.block);
+            encode_tile(work, rotated ? TileHolds::kRotated : TileHolds::kElements, shape,
+                        Planes<uint8_t>::of(chunk.output, shape, layout, done), chunk.random, done,
+                        count, padded, residual);
         }
     }
 
@@ -247,6 +252,8 @@ struct BlockInt {
             reduce_as<false>(chunk, shape);
         }
     }
+
+    static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
     static constexpr BlockIntKernels kKernels = {encode, decode, reduce};
 };

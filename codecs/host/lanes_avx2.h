@@ -186,6 +186,75 @@ SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
 }
 
 template <int kBits>
+SLIMWIRE_LANES __m256i quantise_stochastic_8(__m256 p, __m256 inverse, __m256i random) {
+    const __m256 sum = _mm256_fmadd_ps(p, inverse, _mm256_set1_ps(kStochasticMagic));
+    const __m256i fixed = _mm256_sub_epi32(
+        _mm256_castps_si256(sum), _mm256_set1_epi32(static_cast<int>(kStochasticMagicBits)));
+    const __m256i code = _mm256_srai_epi32(_mm256_add_epi32(fixed, random), 8);
+    const __m256i low = _mm256_min_epi32(code, _mm256_set1_epi32(largest_code(kBits)));
+    return _mm256_add_epi32(_mm256_max_epi32(low, _mm256_set1_epi32(-largest_code(kBits))),
+                            _mm256_set1_epi32(static_cast<int>(kRoundingMagicBits)));
+}
+template <int kBits>
+SLIMWIRE_LANES Words quantise_stochastic(Floats p, Floats inverse, Words random) {
+    return {quantise_stochastic_8<kBits>(p.lo, inverse.lo, random.lo),
+            quantise_stochastic_8<kBits>(p.hi, inverse.hi, random.hi)};
+}
+
+// The upper lanes are negated by the multiplication, which is exact.
+template <int kStride>
+SLIMWIRE_LANES __m256 butterfly_8(__m256 x) {
+    if constexpr (kStride == 1) {
+        return _mm256_fmadd_ps(x, _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1),
+                               _mm256_permute_ps(x, 0xB1));
+    } else if constexpr (kStride == 2) {
+        return _mm256_fmadd_ps(x, _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1),
+                               _mm256_permute_ps(x, 0x4E));
+    } else {
+        return _mm256_fmadd_ps(x, _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1),
+                               _mm256_permute2f128_ps(x, x, 1));
+    }
+}
+template <int kStride>
+SLIMWIRE_LANES Floats butterfly(Floats x) {
+    if constexpr (kStride == 8) {
+        return {_mm256_add_ps(x.lo, x.hi), _mm256_sub_ps(x.lo, x.hi)};
+    } else {
+        return {butterfly_8<kStride>(x.lo), butterfly_8<kStride>(x.hi)};
+    }
+}
+
+SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
+    const __m256i v = _mm256_set1_epi32(static_cast<int>(value));
+    const int lo = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x.lo, v)));
+    const int hi = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x.hi, v)));
+    return static_cast<uint32_t>(lo | hi << 8);
+}
+
+// Lanes of eight, halved two at a time; at the end lane i belongs to x[i].
+SLIMWIRE_LANES __m256i largest_of_eight(const Words* x) {
+    __m256i four[2];
+    for (int i = 0; i < 2; ++i) {
+        __m256i two[2];
+        for (int k = 0; k < 2; ++k) {
+            const Words a = x[4 * i + 2 * k];
+            const Words b = x[4 * i + 2 * k + 1];
+            const __m256i most_a = _mm256_max_epu32(a.lo, a.hi);
+            const __m256i most_b = _mm256_max_epu32(b.lo, b.hi);
+            two[k] = _mm256_max_epu32(_mm256_unpacklo_epi32(most_a, most_b),
+                                      _mm256_unpackhi_epi32(most_a, most_b));
+        }
+        four[i] = _mm256_max_epu32(_mm256_unpacklo_epi64(two[0], two[1]),
+                                   _mm256_unpackhi_epi64(two[0], two[1]));
+    }
+    return _mm256_max_epu32(_mm256_permute2x128_si256(four[0], four[1], 0x20),
+                            _mm256_permute2x128_si256(four[0], four[1], 0x31));
+}
+SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
+    return {largest_of_eight(x), largest_of_eight(x + 8)};
+}
+
+template <int kBits>
 SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     const Words low = bit_and(codes, broadcast_bits((1u << kBits) - 1));
     const __m256i words = narrow(low.lo, low.hi);
@@ -196,6 +265,15 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     } else if constexpr (kBits == 4) {
         const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x1001));
         _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(pairs, pairs));
+    } else if constexpr (kBits == 6) {
+        // Pairs of twelve bits, then fours of 24, whose three bytes move together.
+        const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x4001));
+        const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(0x10000001));
+        const __m128i packed = _mm_shuffle_epi8(
+            fours, _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packed);
+        const int last = _mm_extract_epi32(packed, 2);
+        __builtin_memcpy(to + 8, &last, 4);
     } else {
         const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x0401));
         const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(0x00100001));
@@ -218,6 +296,15 @@ struct Dequantiser {
         return _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale);
     }
 
+    // Eight codes of six bits: each half-register takes the three bytes that its word names.
+    [[gnu::always_inline]] __m256 fours(__m256i bytes, int first, int second) const {
+        const __m256i words = _mm256_shuffle_epi8(
+            bytes, _mm256_setr_epi32(first, first, first, first, second, second, second, second));
+        const __m256i up =
+            _mm256_sllv_epi32(words, _mm256_setr_epi32(26, 20, 14, 8, 26, 20, 14, 8));
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(up, 26)), scale);
+    }
+
     [[gnu::always_inline]] Floats operator()(const uint8_t* from) const {
         if constexpr (kBits == 8) {
             const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -229,6 +316,12 @@ struct Dequantiser {
             __builtin_memcpy(word, from, 8);
             const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
             return {eight(word[0], shifts), eight(word[1], shifts)};
+        } else if constexpr (kBits == 6) {
+            int last;
+            __builtin_memcpy(&last, from + 8, 4);
+            const __m256i bytes = _mm256_broadcastsi128_si256(
+                _mm_insert_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)), last, 2));
+            return {fours(bytes, 0x00020100, 0x00050403), fours(bytes, 0x00080706, 0x000B0A09)};
         } else {
             int word;
             __builtin_memcpy(&word, from, 4);

@@ -150,9 +150,81 @@ SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
 }
 
 template <int kBits>
+SLIMWIRE_LANES Words quantise_stochastic(Floats p, Floats inverse, Words random) {
+    const Floats sum = {_mm512_fmadd_ps(p.v, inverse.v, _mm512_set1_ps(kStochasticMagic))};
+    const __m512i moved = _mm512_add_epi32(
+        as_words(sum).v,
+        _mm512_sub_epi32(random.v, _mm512_set1_epi32(static_cast<int>(kStochasticMagicBits))));
+    const __m512i code = _mm512_srai_epi32(moved, 8);
+    const __m512i low = _mm512_min_epi32(code, _mm512_set1_epi32(largest_code(kBits)));
+    return {_mm512_add_epi32(_mm512_max_epi32(low, _mm512_set1_epi32(-largest_code(kBits))),
+                             _mm512_set1_epi32(static_cast<int>(kRoundingMagicBits)))};
+}
+
+// The upper lanes are negated by the multiplication, which is exact.
+template <int kStride>
+SLIMWIRE_LANES Floats butterfly(Floats x) {
+    if constexpr (kStride == 1) {
+        return {_mm512_fmadd_ps(
+            x.v, _mm512_setr_ps(1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1),
+            _mm512_permute_ps(x.v, 0xB1))};
+    } else if constexpr (kStride == 2) {
+        return {_mm512_fmadd_ps(
+            x.v, _mm512_setr_ps(1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1),
+            _mm512_permute_ps(x.v, 0x4E))};
+    } else if constexpr (kStride == 4) {
+        return {_mm512_fmadd_ps(
+            x.v, _mm512_setr_ps(1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1),
+            _mm512_shuffle_f32x4(x.v, x.v, 0xB1))};
+    } else {
+        return {_mm512_fmadd_ps(
+            x.v, _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1),
+            _mm512_shuffle_f32x4(x.v, x.v, 0x4E))};
+    }
+}
+
+SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
+    return _mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value)));
+}
+
+// Halves the lanes of two at a time; at the end lane i belongs to x[i].
+SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
+    __m512i four[4];
+    for (int i = 0; i < 4; ++i) {
+        __m512i two[2];
+        for (int k = 0; k < 2; ++k) {
+            const __m512i a = x[4 * i + 2 * k].v;
+            const __m512i b = x[4 * i + 2 * k + 1].v;
+            two[k] = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        }
+        four[i] = _mm512_max_epu32(_mm512_unpacklo_epi64(two[0], two[1]),
+                                   _mm512_unpackhi_epi64(two[0], two[1]));
+    }
+    __m512i half[2];
+    for (int i = 0; i < 2; ++i) {
+        const __m512i a = four[2 * i];
+        const __m512i b = four[2 * i + 1];
+        half[i] =
+            _mm512_max_epu32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD));
+    }
+    return {_mm512_max_epu32(_mm512_shuffle_i32x4(half[0], half[1], 0x88),
+                             _mm512_shuffle_i32x4(half[0], half[1], 0xDD))};
+}
+
+template <int kBits>
 SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     if constexpr (kBits == 8) {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(codes.v));
+    } else if constexpr (kBits == 6) {
+        // Pairs of twelve bits, then fours of 24, whose three bytes move together.
+        const __m128i bytes = _mm_and_si128(_mm512_cvtepi32_epi8(codes.v), _mm_set1_epi8(0x3F));
+        const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x4001));
+        const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(0x10000001));
+        const __m128i packed = _mm_shuffle_epi8(
+            fours, _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packed);
+        const int last = _mm_extract_epi32(packed, 2);
+        __builtin_memcpy(to + 8, &last, 4);
     } else {
         // Two neighbouring codes meet in the low byte of each 64-bit lane.
         const __m512i one = _mm512_and_si512(codes.v, _mm512_set1_epi32((1 << kBits) - 1));
@@ -168,7 +240,13 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     }
 }
 
-// code * scale for every code of a block; codes below 8 bits look their product up.
+SLIMWIRE_LANES __m128i load_twelve(const uint8_t* from) {
+    int last;
+    __builtin_memcpy(&last, from + 8, 4);
+    return _mm_insert_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)), last, 2);
+}
+
+// code * scale for every code of a block; codes below 6 bits look their product up.
 template <int kBits>
 struct Dequantiser {
     __m512 scale;
@@ -195,6 +273,17 @@ struct Dequantiser {
                                                    _mm512_setr_epi64(0, 8, 16, 24, 32, 40, 48, 56));
             const __m512i index = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(even, 28));
             return {_mm512_permutexvar_ps(index, scale)};
+        } else if constexpr (kBits == 6) {
+            const __m512i fours = _mm512_shuffle_epi8(
+                _mm512_broadcast_i32x4(load_twelve(from)),
+                _mm512_setr_epi32(0x00020100, 0x00020100, 0x00020100, 0x00020100, 0x00050403,
+                                  0x00050403, 0x00050403, 0x00050403, 0x00080706, 0x00080706,
+                                  0x00080706, 0x00080706, 0x000B0A09, 0x000B0A09, 0x000B0A09,
+                                  0x000B0A09));
+            const __m512i up = _mm512_sllv_epi32(
+                fours,
+                _mm512_setr_epi32(26, 20, 14, 8, 26, 20, 14, 8, 26, 20, 14, 8, 26, 20, 14, 8));
+            return {_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(up, 26)), scale)};
         } else {
             int32_t bits;
             __builtin_memcpy(&bits, from, 4);

@@ -229,16 +229,69 @@ SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
     return r;
 }
 
+// As quantise(), but up with the probability of what is cut off, by sixteen random bytes, and then
+// within the largest code: the low bits of fma(p, inverse, 1.5 * 2^15) count 1/256 of a code.
+template <int kBits>
+SLIMWIRE_LANES Words quantise_stochastic(Floats p, Floats inverse, Words random) {
+    constexpr int kLargest = largest_code(kBits);
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+#ifdef __FP_FAST_FMAF
+        const float sum = __builtin_fmaf(p.v[i], inverse.v[i], kStochasticMagic);
+        const uint32_t fixed = __builtin_bit_cast(uint32_t, sum) - kStochasticMagicBits;
+#else
+        const double product = static_cast<double>(p.v[i]) * static_cast<double>(inverse.v[i]);
+        const auto fixed = static_cast<uint32_t>(__builtin_bit_cast(uint64_t, product + 0x1.8p44));
+#endif
+        const int32_t code = static_cast<int32_t>(fixed + random.v[i]) >> 8;
+        const int32_t low = code < kLargest ? code : kLargest;
+        r.v[i] = kRoundingMagicBits + static_cast<uint32_t>(low > -kLargest ? low : -kLargest);
+    }
+    return r;
+}
+
+// Sums and differences of the lanes that kStride parts: a + b in the lower, a - b in the upper one.
+template <int kStride>
+SLIMWIRE_LANES Floats butterfly(Floats x) {
+    Floats r;
+    for (int i = 0; i < 16; ++i) {
+        const float other = x.v[i ^ kStride];
+        r.v[i] = (i & kStride) == 0 ? x.v[i] + other : other - x.v[i];
+    }
+    return r;
+}
+
+// One bit for each lane that equals `value`, lane 0 the lowest.
+SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
+    uint32_t mask = 0;
+    for (int i = 0; i < 16; ++i) {
+        mask |= (x.v[i] == value ? 1u : 0u) << i;
+    }
+    return mask;
+}
+
+// Largest lane of each of sixteen.
+SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = largest(x[i]);
+    }
+    return r;
+}
+
 // Writes the low kBits of sixteen codes as a little-endian bit stream of 2 * kBits bytes.
 template <int kBits>
 SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
-    constexpr int kPerByte = 8 / kBits;
-    for (int byte = 0; byte < 2 * kBits; ++byte) {
+    constexpr int kRun = kBits == 6 ? 4 : 8 / kBits;  // codes that fill whole bytes
+    constexpr int kRunBytes = kRun * kBits / 8;
+    for (int i = 0; i < 16; i += kRun, to += kRunBytes) {
         uint32_t value = 0;
-        for (int i = 0; i < kPerByte; ++i) {
-            value |= (codes.v[byte * kPerByte + i] & ((1u << kBits) - 1)) << (i * kBits);
+        for (int k = 0; k < kRun; ++k) {
+            value |= (codes.v[i + k] & ((1u << kBits) - 1)) << (k * kBits);
         }
-        to[byte] = static_cast<uint8_t>(value);
+        for (int byte = 0; byte < kRunBytes; ++byte) {
+            to[byte] = static_cast<uint8_t>(value >> (8 * byte));
+        }
     }
 }
 
@@ -250,12 +303,18 @@ struct Dequantiser {
     explicit Dequantiser(float s) : scale(s) {}
 
     Floats operator()(const uint8_t* from) const {
-        constexpr int kPerByte = 8 / kBits;
+        constexpr int kRun = kBits == 6 ? 4 : 8 / kBits;
+        constexpr int kRunBytes = kRun * kBits / 8;
         Floats r;
-        for (int i = 0; i < 16; ++i) {
-            const uint32_t up = static_cast<uint32_t>(from[i / kPerByte])
-                                << (32 - kBits - (i % kPerByte) * kBits);
-            r.v[i] = static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits)) * scale;
+        for (int i = 0; i < 16; i += kRun, from += kRunBytes) {
+            uint32_t value = 0;
+            for (int byte = 0; byte < kRunBytes; ++byte) {
+                value |= static_cast<uint32_t>(from[byte]) << (8 * byte);
+            }
+            for (int k = 0; k < kRun; ++k) {
+                const uint32_t up = value << (32 - kBits - k * kBits);
+                r.v[i + k] = static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits)) * scale;
+            }
         }
         return r;
     }

@@ -11,6 +11,7 @@
 
 #include "codecs/base/dtype.h"
 #include "codecs/base/isa.h"
+#include "codecs/block_int_shape.h"
 #include "codecs/threefry.h"
 
 namespace slimwire {
@@ -58,11 +59,6 @@ struct ReduceChunk {
     uint32_t* status;
 };
 
-struct BlockIntShape {
-    uint32_t block;  // elements, power of two, 16..2048
-    bool scale_is_float32;
-};
-
 struct BlockIntKernels {
     void (*encode)(const EncodeChunk&, const BlockIntShape&);
     void (*decode)(const DecodeChunk&, const BlockIntShape&);
@@ -76,7 +72,7 @@ struct CastKernels {
 };
 
 struct BlockIntTable {
-    BlockIntKernels int8, int4, int2;
+    BlockIntKernels int8, int6, int4, int2;
 };
 struct CastTable {
     CastKernels bfloat16, float16;

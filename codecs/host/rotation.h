@@ -1,0 +1,115 @@
+// The Hadamard rotation with random signs over the lanes: y = H D p forward, x = D H z back, both
+// without a factor. Stages run in the order of strides 1, 2, 4, ..., one rounding each, so that all
+// instruction sets and the kernels get the same bits. Rules: codecs/FORMAT.md, "Rotation".
+// Included by block_int.cpp inside its anonymous namespace, after the lanes.
+
+constexpr int kMaxRotate = 1024;
+
+// The sign bit of every element of a group.
+struct Signs {
+    alignas(64) uint32_t bits[kMaxRotate];
+};
+
+SLIMWIRE_LANES void draw_signs(Signs& signs, int rotate, uint32_t seed) {
+    const RandomWords key = {{seed, 0, 0, static_cast<uint32_t>(RandomPurpose::kSigns)}};
+    for (int begin = 0; begin < rotate; begin += 128) {
+        uint32_t word[4] = {static_cast<uint32_t>(begin / 128), 0, 0, 0};
+        threefry(word, key);
+        for (int i = begin; i < begin + 128 && i < rotate; ++i) {
+            signs.bits[i] = word[i % 128 / 32] >> (i % 32) << 31;
+        }
+    }
+}
+
+// All stages of 16 * kVectors elements, in registers.
+template <int kVectors>
+SLIMWIRE_LANES void hadamard(Floats (&x)[kVectors]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+        x[i] = butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(x[i]))));
+    }
+#pragma GCC unroll 4
+    for (int half = 1; half < kVectors; half *= 2) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kVectors; ++i) {
+            if ((i & half) == 0) {
+                const Floats a = x[i];
+                const Floats b = x[i + half];
+                x[i] = add(a, b);
+                x[i + half] = subtract(a, b);
+            }
+        }
+    }
+}
+
+SLIMWIRE_LANES Floats flip(Floats x, const uint32_t* signs) {
+    return as_floats(bit_xor(as_words(x), load_words(signs)));
+}
+
+// Rotates 16 * kVectors elements; `signs_before` and `signs_after` are null where none apply.
+template <int kVectors, bool kSignsBefore, bool kSignsAfter>
+SLIMWIRE_LANES void rotate_run(float* values, const uint32_t* signs) {
+    Floats x[kVectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+        x[i] = load_float32(values + 16 * i);
+        if constexpr (kSignsBefore) {
+            x[i] = flip(x[i], signs + 16 * i);
+        }
+    }
+    hadamard(x);
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+        if constexpr (kSignsAfter) {
+            x[i] = flip(x[i], signs + 16 * i);
+        }
+        store_float32(values + 16 * i, x[i]);
+    }
+}
+
+template <int kVectors, bool kForward>
+[[gnu::noinline]] static void rotate_runs(float* values, int64_t count, const uint32_t* signs) {
+    for (int64_t i = 0; i < count; i += 16 * kVectors) {
+        rotate_run<kVectors, kForward, !kForward>(values + i, signs);
+    }
+}
+
+// One group above 256 elements: runs of 256, then the stages between them.
+template <bool kForward>
+[[gnu::noinline]] static void rotate_long(float* values, int rotate, const uint32_t* signs) {
+    for (int i = 0; i < rotate; i += 256) {
+        rotate_run<16, kForward, false>(values + i, signs + i);
+    }
+    for (int half = 256; half < rotate; half *= 2) {
+        const bool last = !kForward && 2 * half == rotate;
+        for (int i = 0; i < rotate; i += kLanes) {
+            if ((i & half) == 0) {
+                const Floats a = load_float32(values + i);
+                const Floats b = load_float32(values + i + half);
+                const Floats sum = add(a, b);
+                const Floats difference = subtract(a, b);
+                store_float32(values + i, last ? flip(sum, signs + i) : sum);
+                store_float32(values + i + half,
+                              last ? flip(difference, signs + i + half) : difference);
+            }
+        }
+    }
+}
+
+// Rotates every group of values[0, count) in place; count is a multiple of `rotate`.
+template <bool kForward>
+SLIMWIRE_LANES void rotate_groups(float* values, int64_t count, int rotate, const Signs& signs) {
+    if (rotate == 32) {
+        rotate_runs<2, kForward>(values, count, signs.bits);
+    } else if (rotate == 64) {
+        rotate_runs<4, kForward>(values, count, signs.bits);
+    } else if (rotate == 128) {
+        rotate_runs<8, kForward>(values, count, signs.bits);
+    } else if (rotate == 256) {
+        rotate_runs<16, kForward>(values, count, signs.bits);
+    } else {
+        for (int64_t i = 0; i < count; i += rotate) {
+            rotate_long<kForward>(values + i, rotate, signs.bits);
+        }
+    }
+}
