@@ -45,9 +45,91 @@ TEST(BlockInt, GoldenBytesOfTheWorkedExample) {
                      0xE2, 0x3C, 0x82, 0x3C}));
 }
 
+TEST(BlockInt, GoldenBytesOfTheExtensions) {
+    using Bytes = std::vector<uint8_t>;
+    EXPECT_EQ(encoding_of("int6:block=16", kExample),
+              (Bytes{0x00, 0xC1, 0x27, 0x77, 0x33, 0x6B, 0xA6, 0xF7, 0x85, 0x82, 0xF0, 0x0B,  //
+                     0x21, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
+                     0xE8, 0x3D, 0x85, 0x3D}));
+    EXPECT_EQ(encoding_of("int4:block=16,rounding=stochastic", kExample),
+              (Bytes{0x10, 0x2F, 0x3E, 0x6D, 0x7A, 0x97, 0x10, 0x00,  //
+                     0x0A, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
+                     0x00, 0x3F, 0x93, 0x3E}));
+    EXPECT_EQ(encoding_of("int4:block=32,rotate=32,seed=1", kExample),
+              (Bytes{0xFA, 0xF2, 0xEB, 0x0D, 0xF4, 0xF2, 0xE6, 0x0C,  //
+                     0x1C, 0x13, 0x0D, 0x2E, 0x05, 0x03, 0x07, 0x2E, 0x2C, 0x40}));
+    EXPECT_EQ(encoding_of("int4:block=16,spike=minmax", kExample),
+              (Bytes{0x10, 0x2F, 0x3E, 0x6D, 0x7A, 0x00, 0x00, 0x10,  //
+                     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
+                     0xF9, 0x3E, 0x00, 0x00,                          //
+                     0x00, 0x00, 0x60, 0xC0, 0x00, 0x00, 0x60, 0x40,  //
+                     0x00, 0x00, 0x00, 0xC0, 0x00, 0x00, 0x00, 0x00,  //
+                     0x0B, 0x0A, 0x00, 0x01}));
+}
+
+// Over the sum that stands in the rotated domain, which no sequence of other operations gives.
+TEST(BlockInt, DecodeReduceEncodeEqualsTheReference) {
+    const uint32_t seed = fresh_seed();
+    std::mt19937 random(seed);
+    for (const CodecSpec& spec : all_specs()) {
+        if (spec.params.block == 0 || !reference::knows(spec)) {
+            continue;
+        }
+        for (const Isa isa : all_isas()) {
+            ASSERT_TRUE(force_isa(isa).ok());
+            for (const DType dtype : kFloatTypes) {
+                for (const int64_t count : {int64_t{5}, int64_t{3001}}) {
+                    const int32_t inputs = 1 + static_cast<int32_t>(random() % 3);
+                    const int64_t size = spec.encoded_bytes(dtype, count);
+                    const int64_t stride = slot_for(size);
+                    Guarded bytes(stride * inputs);
+                    std::vector<const uint8_t*> sources;
+                    for (int32_t i = 0; i < inputs; ++i) {
+                        const Guarded input = random_input(dtype, count, 1.0 + i, random);
+                        const Encoded encoded = encode(spec, dtype, input, count);
+                        uint8_t* to = bytes.data() + i * stride;
+                        std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(size));
+                        for (int64_t k = 0; i == 2 && k < size; ++k) {
+                            to[k] = static_cast<uint8_t>(random());
+                        }
+                        sources.push_back(to);
+                    }
+                    for (const bool feedback : {false, true}) {
+                        std::vector<float> residual(static_cast<size_t>(count), 0.0625f);
+                        std::vector<float> expected_residual = residual;
+                        Guarded output(stride);
+                        spec.codec->host.decode_reduce_encode(
+                            {.input = bytes.data(),
+                             .output = output.data(),
+                             .residual = feedback ? residual.data() : nullptr,
+                             .input_stride = stride,
+                             .count = count,
+                             .inputs = inputs,
+                             .scale = 0.75f,
+                             .params = spec.params,
+                             .dtype = dtype,
+                             .random = reference::kKey});
+                        const std::vector<uint8_t> expected = reference::reduce_block_int(
+                            spec, sources, count, 0.75f, feedback ? &expected_residual : nullptr,
+                            {.purpose = RandomPurpose::kReduce}, dtype);
+                        ASSERT_EQ(output.copy(size), expected)
+                            << spec.to_string() << " " << isa_name(isa) << " " << dtype_name(dtype)
+                            << " x " << inputs << " of " << count << " feedback " << feedback
+                            << " seed " << seed;
+                        ASSERT_EQ(residual, expected_residual) << spec.to_string();
+                        ASSERT_TRUE(output.margins_intact() && output.untouched_from(size));
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST(BlockInt, ScaleNeverLetsACodeExceedItsRange) {
     std::mt19937 random(fresh_seed());
-    for (const char* name : {"int8:block=16", "int4:block=16", "int2:block=16"}) {
+    for (const char* name :
+         {"int8:block=16", "int6:block=16", "int4:block=16", "int2:block=16",
+          "int8:block=16,rounding=stochastic", "int2:block=16,rounding=stochastic"}) {
         for (const char* scale : {"", ",scale=fp32"}) {
             const CodecSpec spec = spec_of(std::string(name) + scale);
             const int q = largest_code(spec.params.bits);
@@ -67,14 +149,15 @@ TEST(BlockInt, ScaleNeverLetsACodeExceedItsRange) {
                 ASSERT_NEAR(decoded, top,
                             spec.codec->block_error_bound(spec.params, DType::kFloat32) *
                                     static_cast<double>(top) +
-                                0x1p-127);
+                                spec.traits(DType::kFloat32).smallest_error);
             }
         }
     }
 }
 
 TEST(BlockInt, ZeroBlockIsAllZeroBytes) {
-    for (const char* spec : {"int8", "int4", "int2", "int4:scale=fp32"}) {
+    for (const char* spec : {"int8", "int6", "int4", "int2", "int4:scale=fp32",
+                             "int4:rounding=stochastic", "int6:rotate=128", "int4:spike=minmax"}) {
         for (const uint8_t byte : encoding_of(spec, std::vector<float>(100, -0.0f))) {
             EXPECT_EQ(byte, 0);
         }
@@ -96,11 +179,10 @@ TEST(BlockInt, RelativeErrorOnGaussianData) {
         const char* spec;
         double error;
     };
-    const Row rows[] = {{"int8", 0.0059},
-                        {"int4", 0.107},
-                        {"int4:block=32", 0.096},
-                        {"int4:block=128", 0.118},
-                        {"int2", 0.66}};
+    const Row rows[] = {{"int8", 0.0059},          {"int6", 0.0245},
+                        {"int4", 0.107},           {"int4:rounding=stochastic", 0.151},
+                        {"int4:rotate=64", 0.108}, {"int4:block=32", 0.096},
+                        {"int4:block=128", 0.118}, {"int2", 0.66}};
     std::mt19937 random(7);
     constexpr int64_t kCount = 1 << 18;
     const Guarded input = random_input(DType::kFloat32, kCount, 1.0, random);

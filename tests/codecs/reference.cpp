@@ -10,111 +10,8 @@
 namespace slimwire::reference {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 const Format& format_of(DType dtype) {
     return dtype == DType::kFloat16 ? kFloat16 : kBfloat16;
-}
-
-int largest_code_of(int bits) {
-    return static_cast<int>(std::ldexp(1.0, bits - 1)) - 1;
-}
-
-// Smallest bf16 that is not below `value` > 0.
-double up_to_bfloat16(double value) {
-    const int exponent = std::max(std::ilogb(value), kBfloat16.min_exponent);
-    const double unit = std::ldexp(1.0, exponent - (kBfloat16.precision - 1));
-    return std::ceil(value / unit) * unit;
-}
-
-// Largest bf16 s with q * s <= the largest fp32.
-double scale_cap(int q) {
-    const double limit = static_cast<double>(std::numeric_limits<float>::max()) / q;
-    const double unit = std::ldexp(1.0, std::ilogb(limit) - (kBfloat16.precision - 1));
-    return std::floor(limit / unit) * unit;
-}
-
-void put_bits(std::vector<uint8_t>& bytes, int64_t bit, int width, int value) {
-    for (int i = 0; i < width; ++i, ++bit) {
-        if ((static_cast<unsigned>(value) >> i & 1) != 0) {
-            bytes[static_cast<size_t>(bit / 8)] |= static_cast<uint8_t>(1 << (bit % 8));
-        }
-    }
-}
-
-int get_bits(const uint8_t* bytes, int64_t bit, int width) {
-    int value = 0;
-    for (int i = 0; i < width; ++i, ++bit) {
-        value += (bytes[bit / 8] >> (bit % 8) & 1) << i;
-    }
-    return value >= 1 << (width - 1) ? value - (1 << width) : value;
-}
-
-bool float32_scale(const CodecSpec& spec) {
-    return spec.params.scale_type == static_cast<uint8_t>(ScaleType::kFloat32);
-}
-
-std::vector<uint8_t> encode_blocks(const CodecSpec& spec,
-                                   const std::vector<float>& p,
-                                   const Draw&,
-                                   DType) {
-    const int bits = spec.params.bits;
-    const int64_t block = spec.params.block;
-    const int64_t count = static_cast<int64_t>(p.size());
-    const int64_t blocks = (count + block - 1) / block;
-    const int q = largest_code_of(bits);
-    std::vector<uint8_t> codes(static_cast<size_t>(blocks * block * bits / 8));
-    std::vector<uint8_t> scales;
-    for (int64_t b = 0; b < blocks; ++b) {
-        const int64_t end = std::min((b + 1) * block, count);
-        double largest = 0;
-        bool finite = true;
-        for (int64_t i = b * block; i < end; ++i) {
-            finite = finite && std::isfinite(p[static_cast<size_t>(i)]);
-            largest = std::max(largest, std::abs(static_cast<double>(p[static_cast<size_t>(i)])));
-        }
-        double scale = 0;
-        if (!finite) {
-            scale = kNan;
-        } else if (largest > 0) {
-            scale = static_cast<float>(largest / q);
-            scale = float32_scale(spec) ? scale : up_to_bfloat16(scale == 0 ? 0x1p-149 : scale);
-            scale = std::clamp(scale, 0x1p-126, scale_cap(q));
-            const double inverse = static_cast<float>(1.0 / scale);
-            for (int64_t i = b * block; i < end; ++i) {
-                put_bits(codes, i * bits, bits,
-                         static_cast<int>(std::nearbyint(p[static_cast<size_t>(i)] * inverse)));
-            }
-        }
-        const uint32_t word =
-            std::isnan(scale) ? 0x7FC00000u : std::bit_cast<uint32_t>(static_cast<float>(scale));
-        for (int byte = float32_scale(spec) ? 0 : 2; byte < 4; ++byte) {
-            scales.push_back(static_cast<uint8_t>(word >> (8 * byte)));
-        }
-    }
-    codes.insert(codes.end(), scales.begin(), scales.end());
-    return codes;
-}
-
-std::vector<float> decode_blocks(const CodecSpec& spec,
-                                 const uint8_t* bytes,
-                                 int64_t count,
-                                 DType) {
-    const int bits = spec.params.bits;
-    const int64_t block = spec.params.block;
-    const uint8_t* scales = bytes + (count + block - 1) / block * block * bits / 8;
-    std::vector<float> values(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) {
-        uint32_t word = 0;
-        const int width = float32_scale(spec) ? 4 : 2;
-        for (int byte = 0; byte < width; ++byte) {
-            word |= static_cast<uint32_t>(scales[i / block * width + byte]) << (8 * byte);
-        }
-        const float scale = std::bit_cast<float>(width == 4 ? word : word << 16);
-        const double product = static_cast<double>(get_bits(bytes, i * bits, bits)) * scale;
-        values[static_cast<size_t>(i)] = std::isfinite(scale) ? static_cast<float>(product) : kNan;
-    }
-    return values;
 }
 
 }  // namespace
@@ -216,9 +113,9 @@ int random_byte(const Draw& draw, int64_t i) {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"bf16", encode_cast, decode_cast},     {"fp16", encode_cast, decode_cast},
-    {"int8", encode_blocks, decode_blocks}, {"int4", encode_blocks, decode_blocks},
-    {"int2", encode_blocks, decode_blocks},
+    {"bf16", encode_cast, decode_cast},           {"fp16", encode_cast, decode_cast},
+    {"int8", encode_block_int, decode_block_int}, {"int6", encode_block_int, decode_block_int},
+    {"int4", encode_block_int, decode_block_int}, {"int2", encode_block_int, decode_block_int},
 };
 
 const Family* family_of(const CodecSpec& spec) {

@@ -70,5 +70,20 @@ struct Family {
 };
 std::vector<uint8_t> encode_cast(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_cast(const CodecSpec&, const uint8_t*, int64_t, DType);
+std::vector<uint8_t> encode_block_int(const CodecSpec&,
+                                      const std::vector<float>&,
+                                      const Draw&,
+                                      DType);
+std::vector<float> decode_block_int(const CodecSpec&, const uint8_t*, int64_t, DType);
+
+// One decode-reduce-encode of block integers, which rotated members define apart from the sequence
+// of operations: sums `sources` and encodes factor * sum + residual; the residual is rewritten.
+std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
+                                      const std::vector<const uint8_t*>& sources,
+                                      int64_t count,
+                                      float factor,
+                                      std::vector<float>* residual,
+                                      const Draw& draw,
+                                      DType dtype);
 
 }  // namespace slimwire::reference

@@ -18,6 +18,9 @@ TEST(Spec, PrintsCanonically) {
         {"int4:block=64,scale=bf16,rounding=nearest", "int4"},
         {" int4 : scale = fp32 ,\tblock = 128 ", "int4:block=128,scale=fp32"},
         {"int2:block=32", "int2"},
+        {"int6:rotate=0,seed=0,spike=none,rounding=nearest", "int6"},
+        {"int6:spike=minmax,seed=7,rotate=1024,rounding=stochastic",
+         "int6:rounding=stochastic,rotate=1024,seed=7,spike=minmax"},
         {"int8:block=2048", "int8:block=2048"},
         {"bf16:rounding=nearest", "bf16"},
         {"fp16", "fp16"},
@@ -43,7 +46,7 @@ TEST(Spec, DefaultsAreTheDocumentedOnes) {
 
 TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
     const std::pair<const char*, std::vector<const char*>> cases[] = {
-        {"int5", {"\"int5\"", "bf16, fp16, int8, int4, int2", "did you mean int"}},
+        {"int5", {"\"int5\"", "bf16, fp16, int8, int6, int4, int2", "did you mean int"}},
         {"", {"unknown codec \"\"", "known: bf16"}},
         {"gzip", {"unknown codec \"gzip\"", "known: bf16"}},
         {"INT4", {"unknown codec \"INT4\""}},
@@ -58,7 +61,12 @@ TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
         {"int4:blok=64", {"unknown parameter \"blok\"", "block = a power of two"}},
         {"int4:block=64,block=64", {"\"block\" is given twice"}},
         {"int4:scale=fp16", {"scale=fp16", "bf16 or fp32"}},
-        {"int4:rounding=up", {"rounding=up", "nearest"}},
+        {"int4:rounding=up", {"rounding=up", "nearest or stochastic"}},
+        {"int4:rotate=48", {"rotate=48", "0 or a power of two from 32 to 1024"}},
+        {"int6:rotate=16", {"codec int6", "rotate=16", "from 32 to 1024"}},
+        {"int8:rotate=2048", {"rotate=2048", "from 32 to 1024"}},
+        {"int4:seed=4294967296", {"seed=4294967296", "a whole number below 2^32"}},
+        {"int2:spike=max", {"spike=max", "none or minmax"}},
         {"int4:block=64,", {"after the last comma"}},
         {"int4:,block=64", {"expected key=value"}},
         {"bf16:block=64",
