@@ -55,4 +55,21 @@ constexpr uint32_t max_scale_bits(int bits) {
 static_assert(max_scale_bits(8) == 0x7C010000u && max_scale_bits(4) == 0x7E120000u);
 static_assert(max_scale_bits(2) == 0x7F7F0000u && max_scale_bits(6) == 0x7D040000u);
 
+// The 8-bit floats: e4m3 has no infinity and one NaN code, 7F; e5m2 is fp16 without its low byte.
+// kMaxScaleBits: fp32 bits of the largest bf16 s with kMax * s finite, the cap of their scales.
+struct Fp8e4m3Format {
+    static constexpr int kFractionBits = 3;
+    static constexpr uint32_t kMinNormalBits = 121u << 23;  // 2^-6
+    static constexpr uint32_t kMaxBits = 0x43E00000u;       // 448
+    static constexpr float kMax = 448.0f;
+    static constexpr uint32_t kMaxScaleBits = 0x7B120000u;
+};
+struct Fp8e5m2Format {
+    static constexpr int kFractionBits = 2;
+    static constexpr uint32_t kMinNormalBits = 113u << 23;  // 2^-14
+    static constexpr uint32_t kMaxBits = 0x47600000u;       // 57344
+    static constexpr float kMax = 57344.0f;
+    static constexpr uint32_t kMaxScaleBits = 0x77920000u;
+};
+
 }  // namespace slimwire

@@ -23,4 +23,11 @@ struct CastCuda {
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
 };
 
+template <DType kTarget>
+struct Fp8Cuda {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+};
+
 }  // namespace slimwire

@@ -102,6 +102,9 @@ SLIMWIRE_LANES Floats canonical(Floats x) {
 SLIMWIRE_LANES Words add(Words a, Words b) {
     return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
 }
+SLIMWIRE_LANES Words subtract(Words a, Words b) {
+    return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
 SLIMWIRE_LANES Words bit_and(Words a, Words b) {
     return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }

@@ -79,6 +79,9 @@ SLIMWIRE_LANES Floats canonical(Floats x) {
 SLIMWIRE_LANES Words add(Words a, Words b) {
     return {_mm512_add_epi32(a.v, b.v)};
 }
+SLIMWIRE_LANES Words subtract(Words a, Words b) {
+    return {_mm512_sub_epi32(a.v, b.v)};
+}
 SLIMWIRE_LANES Words bit_and(Words a, Words b) {
     return {_mm512_and_si512(a.v, b.v)};
 }

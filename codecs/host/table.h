@@ -65,6 +65,18 @@ struct BlockIntKernels {
     void (*reduce)(const ReduceChunk&, const BlockIntShape&);
 };
 
+struct BlockFloatShape {
+    uint32_t block;  // elements, power of two, 16..2048
+    bool scale_is_float32;
+    bool stochastic;
+};
+
+struct Fp8Kernels {
+    void (*encode)(const EncodeChunk&, const BlockFloatShape&);
+    void (*decode)(const DecodeChunk&, const BlockFloatShape&);
+    void (*reduce)(const ReduceChunk&, const BlockFloatShape&);
+};
+
 struct CastKernels {
     void (*encode)(const EncodeChunk&, bool stochastic);
     void (*decode)(const DecodeChunk&);
@@ -73,6 +85,9 @@ struct CastKernels {
 
 struct BlockIntTable {
     BlockIntKernels int8, int6, int4, int2;
+};
+struct Fp8Table {
+    Fp8Kernels e4m3, e5m2;
 };
 struct CastTable {
     CastKernels bfloat16, float16;
@@ -102,6 +117,7 @@ struct HostFamily;
 #endif
 SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
+SLIMWIRE_HOST_FAMILY(Fp8Table, host_fp8)
 #undef SLIMWIRE_HOST_FAMILY
 
 // The family's table of active_isa().

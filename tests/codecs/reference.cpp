@@ -116,6 +116,7 @@ constexpr Family kFamilies[] = {
     {"bf16", encode_cast, decode_cast},           {"fp16", encode_cast, decode_cast},
     {"int8", encode_block_int, decode_block_int}, {"int6", encode_block_int, decode_block_int},
     {"int4", encode_block_int, decode_block_int}, {"int2", encode_block_int, decode_block_int},
+    {"fp8e4m3", encode_fp8, decode_fp8},          {"fp8e5m2", encode_fp8, decode_fp8},
 };
 
 const Family* family_of(const CodecSpec& spec) {

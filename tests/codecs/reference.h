@@ -20,6 +20,8 @@ struct Format {
 };
 inline constexpr Format kFloat16{11, -14, 65504.0};
 inline constexpr Format kBfloat16{8, -126, 0x1.FEp127};
+inline constexpr Format kFloat8e4m3{4, -6, 448.0};
+inline constexpr Format kFloat8e5m2{3, -14, 57344.0};
 
 // Nearest value of the format, ties to even; infinity beyond; NaN stays NaN.
 double round_to(const Format& format, double value);
@@ -70,6 +72,8 @@ struct Family {
 };
 std::vector<uint8_t> encode_cast(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_cast(const CodecSpec&, const uint8_t*, int64_t, DType);
+std::vector<uint8_t> encode_fp8(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
+std::vector<float> decode_fp8(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_block_int(const CodecSpec&,
                                       const std::vector<float>&,
                                       const Draw&,
