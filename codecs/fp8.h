@@ -38,9 +38,10 @@ struct BlockFloat {
     static bool accepts(const CodecParams&, DType dtype) {
         return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
     }
-    // The smallest step, where a scale was raised to 2^-126.
+    // Where a scale was raised to 2^-126, the step between the largest values is this, or half of
+    // it.
     static CodecTraits traits(const CodecParams& params, DType) {
-        const double step = kTarget == DType::kFloat8e4m3 ? 0x1p-135 : 0x1p-142;
+        const double step = kTarget == DType::kFloat8e4m3 ? 0x1p-121 : 0x1p-113;
         return {.poison_elems = params.block,
                 .smallest_error = shape(params).stochastic ? step : step / 2};
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kWarpElems = kWarpThreads * kPerThread;  // of one span
 
-inline bool draws(const CodecParams& params) {
+__host__ __device__ inline bool draws(const CodecParams& params) {
     return params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 }  // namespace
 
-const Fp8Table SLIMWIRE_HOST_TABLE(host_fp8) = {Fp8<Fp8e4m3Format>::kKernels,
-                                                Fp8<Fp8e5m2Format>::kKernels};
+const Fp8Table SLIMWIRE_HOST_TABLE(host_block_float) = {Fp8<Fp8e4m3Format>::kKernels,
+                                                        Fp8<Fp8e5m2Format>::kKernels};
 
 }  // namespace slimwire

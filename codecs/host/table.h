@@ -117,7 +117,7 @@ struct HostFamily;
 #endif
 SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
-SLIMWIRE_HOST_FAMILY(Fp8Table, host_fp8)
+SLIMWIRE_HOST_FAMILY(Fp8Table, host_block_float)
 #undef SLIMWIRE_HOST_FAMILY
 
 // The family's table of active_isa().

@@ -11,6 +11,8 @@
 
 #include "codecs/bf16.cu"
 #include "codecs/fp16.cu"
+#include "codecs/fp8e4m3.cu"
+#include "codecs/fp8e5m2.cu"
 #include "codecs/int2.cu"
 #include "codecs/int4.cu"
 #include "codecs/int6.cu"
@@ -27,6 +29,8 @@ constexpr CudaOps ops_of() {
 const std::map<std::string, CudaOps> kKernels = {
     {"bf16", ops_of<CastCuda<DType::kBfloat16>>()},
     {"fp16", ops_of<CastCuda<DType::kFloat16>>()},
+    {"fp8e4m3", ops_of<Fp8Cuda<DType::kFloat8e4m3>>()},
+    {"fp8e5m2", ops_of<Fp8Cuda<DType::kFloat8e5m2>>()},
     {"int8", ops_of<BlockIntCuda<8>>()},
     {"int6", ops_of<BlockIntCuda<6>>()},
     {"int4", ops_of<BlockIntCuda<4>>()},

@@ -46,7 +46,7 @@ TEST(Spec, DefaultsAreTheDocumentedOnes) {
 
 TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
     const std::pair<const char*, std::vector<const char*>> cases[] = {
-        {"int5", {"\"int5\"", "bf16, fp16, int8, int6, int4, int2", "did you mean int"}},
+        {"int5", {"\"int5\"", "known: bf16, fp16, ", "did you mean int"}},
         {"", {"unknown codec \"\"", "known: bf16"}},
         {"gzip", {"unknown codec \"gzip\"", "known: bf16"}},
         {"INT4", {"unknown codec \"INT4\""}},
@@ -95,7 +95,9 @@ TEST(Registry, TableFollowsTheListAndGrammarsNameTheirCodec) {
     size_t count = 0;
     const CodecDescriptor* const* table = codec_table(&count);
     ASSERT_GE(count, 5u);
+    const std::string refused = parse_codec("gzip").status().message();
     for (size_t i = 0; i < count; ++i) {
+        EXPECT_NE(refused.find(table[i]->name), std::string::npos) << refused;
         EXPECT_EQ(std::string(table[i]->grammar).rfind(table[i]->name, 0), 0u);
         auto spec = parse_codec(table[i]->name);
         ASSERT_TRUE(spec.ok());
