@@ -72,7 +72,7 @@ TEST(BlockInt, DecodeReduceEncodeEqualsTheReference) {
     const uint32_t seed = fresh_seed();
     std::mt19937 random(seed);
     for (const CodecSpec& spec : all_specs()) {
-        if (spec.params.block == 0 || !reference::knows(spec)) {
+        if (std::strncmp(spec.codec->name, "int", 3) != 0) {
             continue;
         }
         for (const Isa isa : all_isas()) {

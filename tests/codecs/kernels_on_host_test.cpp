@@ -47,7 +47,8 @@ class KernelsOnHost : public ::testing::Test {
             const auto found = kKernels.find(spec.codec->name);
             ASSERT_NE(found, kKernels.end()) << spec.codec->name << " is not in this test";
             const CodecParams& params = spec.params;
-            if (params.rotate != 0 || params.spike != 0 || (params.rounding != 0 && params.block)) {
+            if (std::strncmp(spec.codec->name, "int", 3) == 0 &&
+                (params.rotate != 0 || params.spike != 0 || params.rounding != 0)) {
                 continue;  // the block integers' kernels for these are on their way
             }
             for (const DType dtype : kFloatTypes) {
