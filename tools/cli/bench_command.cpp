@@ -1,6 +1,7 @@
 // `slimwire bench`: arguments of the benchmarks.
 #include <memory>
 
+#include "tools/cli/bench_codec.h"
 #include "tools/cli/bench_collective.h"
 #include "tools/cli/bench_overhead.h"
 #include "tools/cli/commands.h"
@@ -63,6 +64,41 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         "code 1.");
     collective_app->callback(
         [=] { invocation->action = [=] { return bench_collective(*collective); }; });
+
+    auto codec = std::make_shared<CodecBenchOptions>();
+    CLI::App* codec_app =
+        bench->add_subcommand("codec", "codecs against a copy of the same buffer, in the same run");
+    codec_app->add_option("--device", codec->device, "host (one core) or cuda")
+        ->check(CLI::IsMember({"host", "cuda"}))
+        ->capture_default_str();
+    codec_app->add_option(
+        "--codec", codec->codecs,
+        "a specification, as int4:rotate=64; may be repeated. Default: all codecs");
+    codec_app->add_option("--op", codec->ops,
+                          "comma list of encode, encode_residual, decode, decode_accumulate, "
+                          "decode_reduce_encode; default: all");
+    codec_app
+        ->add_option("--data", codec->data,
+                     "comma list of gaussian, synth, bucket, weights, zeros90, random; or all")
+        ->capture_default_str();
+    codec_app->add_option("--dtype", codec->dtypes, "comma list of element types, as f32,bf16")
+        ->capture_default_str();
+    codec_app->add_option("--bytes", codec->bytes, "size of the user's buffer")
+        ->capture_default_str();
+    codec_app->add_option("--isa", codec->isa, "scalar, avx2 or avx512; default: the best");
+    codec_app->add_option("--inputs", codec->inputs, "encodings that decode_reduce_encode sums")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    codec_app->add_option("--rounds", codec->rounds, "measured rounds; the median counts")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    codec_app->add_flag("--compressors", codec->compressors,
+                        "zstd, lz4 and blosc too, where their libraries are present");
+    codec_app->add_option(
+        "--data-folder", codec->data_folder,
+        "where bucket.npy and weights.npy are, which tests/bench/make_data makes");
+    codec_app->add_flag("--json", codec->json, "JSON lines (collectives/SCHEMA.md)");
+    codec_app->callback([=] { invocation->action = [=] { return bench_codec(*codec); }; });
 }
 
 }  // namespace slimwire::cli

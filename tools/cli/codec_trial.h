@@ -1,0 +1,81 @@
+// One codec on one tensor, on the host and on one thread: what `slimwire codec` and `slimwire bench
+// codec` run and time. Buffers are touched before anything is timed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "codecs/codec.h"
+
+namespace slimwire::cli {
+
+// Page-aligned memory, written once, so that no page fault is timed.
+class Buffer {
+  public:
+    Buffer() = default;
+    explicit Buffer(int64_t bytes);
+    [[nodiscard]] uint8_t* data() const { return data_.get(); }
+
+  private:
+    struct Free {
+        void operator()(uint8_t* p) const;
+    };
+    std::unique_ptr<uint8_t, Free> data_;
+};
+
+class CodecTrial {
+  public:
+    // `input`: count elements that outlive this. `inputs`: of decode_reduce_encode; source k is the
+    // encoding of the input rotated by k parts of `inputs`. 0: no reduction.
+    CodecTrial(
+        const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* input, int32_t inputs);
+
+    void encode();
+    void encode_residual();
+    void decode(bool accumulate);
+    void decode_reduce_encode();
+
+    // Bytes that the encoding of the last encode() takes, or what is wrong with it.
+    [[nodiscard]] Result<int64_t> encoded_size() const;
+    // Relative L2 error of the last decode(false) and of the last decode_reduce_encode().
+    [[nodiscard]] double error() const;
+    [[nodiscard]] double reduced_error();
+    // Whether the last decode(false) gave the input's bits.
+    [[nodiscard]] bool exact() const;
+    // OperationStatus bits of all operations so far.
+    [[nodiscard]] uint32_t status() const { return status_; }
+
+    [[nodiscard]] int64_t bytes() const { return bytes_; }
+    [[nodiscard]] const uint8_t* encoding() const { return encoded_.data(); }
+    [[nodiscard]] uint8_t* output() const { return output_.data(); }
+
+  private:
+    void encode_into(const uint8_t* input, uint8_t* output, float* residual);
+
+    CodecSpec spec_;
+    DType dtype_;
+    int64_t count_, bytes_, slot_;
+    int32_t inputs_;
+    const uint8_t* input_;
+    Buffer output_, encoded_, residual_, sources_, reduced_;
+    uint32_t status_ = 0;
+};
+
+// --- Time
+
+// Of `body` and of `baseline` in the same run, in turn: medians over `rounds` of the seconds of one
+// call, each round at least 10 ms. Processor time of this thread, so that other programs cost
+// little.
+struct Timing {
+    double seconds = 0;
+    double baseline_seconds = 0;
+};
+[[nodiscard]] Timing time_in_turn(const std::function<void()>& body,
+                                  const std::function<void()>& baseline,
+                                  int rounds);
+
+// Reads every byte once; the baseline of codecs that write next to nothing.
+uint64_t read_all(const uint8_t* from, int64_t bytes);
+
+}  // namespace slimwire::cli
