@@ -383,23 +383,5 @@ TEST(Streams, callback_gets_the_status) {
     CUDA_OK(cudaStreamDestroy(stream));
 }
 
-TEST(Capture, is_reported_as_absent) {
-    const cudaStream_t stream = make_stream();
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
-    CUDA_OK(cudaStreamIsCapturing(stream, &status));
-    EXPECT_EQ(status, cudaStreamCaptureStatusNone);
-    unsigned long long id = 7;
-    CUDA_OK(cudaStreamGetCaptureInfo(stream, &status, &id));
-    EXPECT_EQ(status, cudaStreamCaptureStatusNone);
-    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaErrorNotSupported);
-    (void)cudaGetLastError();
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
-    EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
-    CUDA_OK(cudaThreadExchangeStreamCaptureMode(&mode));
-    EXPECT_EQ(mode, cudaStreamCaptureModeRelaxed);
-    CUDA_OK(cudaStreamDestroy(stream));
-}
-
 }  // namespace
 }  // namespace slimwire::testing

@@ -1,9 +1,11 @@
 // Copies and fills. An asynchronous copy is an operation of its stream; what touches pageable host
 // memory behaves as the CUDA Runtime documents: the source is taken at the call, the destination is
-// complete at return. Synchronous copies go through the legacy stream.
+// complete at return; captured, it is read and written by each replay. Synchronous copies go
+// through the legacy stream.
 #include <limits>
 
 #include "tools/emulator/cudart/exports.h"
+#include "tools/emulator/cudart/node_operations.h"
 #include "tools/emulator/cudart/operations.h"
 #include "tools/emulator/cudart/runtime.h"
 
@@ -110,6 +112,14 @@ cudaError_t copy(Runtime& runtime,
     if (const cudaError_t error = check_kind(kind, to.place, from.place); error != cudaSuccess) {
         return error;
     }
+    if (stream.capturing()) {
+        if (blocking) {
+            return runtime.captures.refuse(stream);
+        }
+        return submit(
+            runtime, stream, cudaGraphNodeTypeMemcpy,
+            std::make_shared<CopyOperation>(to.view, dst_pitch, from.view, src_pitch, width, rows));
+    }
     blocking = blocking || to.place == Place::kPageable;
     if (blocking && Stream::on_worker()) {
         return cudaErrorNotPermitted;
@@ -149,11 +159,24 @@ cudaError_t fill(Runtime& runtime,
     if (to.place == Place::kBad || to.place == Place::kPageable) {
         return cudaErrorInvalidValue;
     }
-    const uint64_t ticket =
-        stream.enqueue(std::make_shared<FillOperation>(to.view, pitch, value, width, rows));
+    auto operation =
+        std::make_shared<FillOperation>(to.view, pitch, static_cast<unsigned>(value), width, rows);
+    if (stream.capturing()) {
+        return submit(runtime, stream, cudaGraphNodeTypeMemset, std::move(operation));
+    }
+    const uint64_t ticket = stream.enqueue(std::move(operation));
     // As on a GPU: cudaMemset of device memory does not wait, of pinned memory it does.
     return may_block && to.place == Place::kPinned && !Stream::on_worker() ? finish(stream, ticket)
                                                                            : cudaSuccess;
+}
+
+// A synchronous copy or fill: through the legacy stream, and nothing a capture would see.
+template <class Body>
+cudaError_t sync_call(Body&& body) {
+    return work_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
+        const cudaError_t error = runtime.captures.forbid_unsafe();
+        return error != cudaSuccess ? error : body(runtime, stream);
+    });
 }
 
 cudaError_t symbol_copy(const char* function) {
@@ -165,15 +188,54 @@ cudaError_t symbol_copy(const char* function) {
 
 }  // namespace
 
+cudaError_t slimwire::emulator::make_copy_operation(Runtime& runtime,
+                                                    void* dst,
+                                                    const void* src,
+                                                    size_t bytes,
+                                                    cudaMemcpyKind kind,
+                                                    OperationRef* out) {
+    if (bytes == 0) {
+        return cudaErrorInvalidValue;
+    }
+    const Side to = look_up(runtime, dst, {bytes, bytes, 1});
+    const Side from = look_up(runtime, src, {bytes, bytes, 1});
+    const cudaError_t error = check_kind(kind, to.place, from.place);
+    if (error == cudaSuccess) {
+        *out = std::make_shared<CopyOperation>(to.view, bytes, from.view, bytes, bytes, 1);
+    }
+    return error;
+}
+
+cudaError_t slimwire::emulator::make_fill_operation(Runtime& runtime,
+                                                    const cudaMemsetParams& params,
+                                                    OperationRef* out) {
+    const size_t element = params.elementSize;
+    if ((element != 1 && element != 2 && element != 4) || params.width == 0 || params.height == 0) {
+        return cudaErrorInvalidValue;
+    }
+    const size_t row_bytes = params.width * element;
+    const size_t pitch = params.height == 1 ? row_bytes : params.pitch;
+    if (row_bytes > pitch) {
+        return cudaErrorInvalidPitchValue;
+    }
+    const Side to = look_up(runtime, params.dst, {pitch, row_bytes, params.height});
+    if (to.place == Place::kBad || to.place == Place::kPageable) {
+        return cudaErrorInvalidValue;
+    }
+    *out = std::make_shared<FillOperation>(to.view, pitch, params.value, params.width,
+                                           params.height, element);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, cudaMemcpyKind kind) {
-    return stream_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
+    return sync_call([&](Runtime& runtime, Stream& stream) {
         return copy(runtime, stream, dst, count, src, count, count, 1, kind, true);
     });
 }
 
 cudaError_t cudaMemcpyAsync(
     void* dst, const void* src, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         return copy(runtime, target, dst, count, src, count, count, 1, kind, false);
     });
 }
@@ -185,7 +247,7 @@ cudaError_t cudaMemcpy2D(void* dst,
                          size_t width,
                          size_t height,
                          cudaMemcpyKind kind) {
-    return stream_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
+    return sync_call([&](Runtime& runtime, Stream& stream) {
         return copy(runtime, stream, dst, dpitch, src, spitch, width, height, kind, true);
     });
 }
@@ -198,14 +260,14 @@ cudaError_t cudaMemcpy2DAsync(void* dst,
                               size_t height,
                               cudaMemcpyKind kind,
                               cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         return copy(runtime, target, dst, dpitch, src, spitch, width, height, kind, false);
     });
 }
 
 cudaError_t cudaMemcpyPeer(
     void* dst, int dst_device, const void* src, int src_device, size_t count) {
-    return stream_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
+    return sync_call([&](Runtime& runtime, Stream& stream) {
         if (!runtime.valid_device(dst_device) || !runtime.valid_device(src_device)) {
             return cudaErrorInvalidDevice;
         }
@@ -216,7 +278,7 @@ cudaError_t cudaMemcpyPeer(
 
 cudaError_t cudaMemcpyPeerAsync(
     void* dst, int dst_device, const void* src, int src_device, size_t count, cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         if (!runtime.valid_device(dst_device) || !runtime.valid_device(src_device)) {
             return cudaErrorInvalidDevice;
         }
@@ -233,7 +295,7 @@ cudaError_t cudaMemcpyBatchAsync(void* const* dsts,
                                  size_t* attrs_idxs,
                                  size_t num_attrs,
                                  cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         if (dsts == nullptr || srcs == nullptr || sizes == nullptr || count == 0 ||
             attrs == nullptr || attrs_idxs == nullptr || num_attrs == 0) {
             return cudaErrorInvalidValue;
@@ -253,20 +315,20 @@ cudaError_t cudaMemcpyBatchAsync(void* const* dsts,
 }
 
 cudaError_t cudaMemset(void* device_pointer, int value, size_t count) {
-    return stream_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
+    return sync_call([&](Runtime& runtime, Stream& stream) {
         return fill(runtime, stream, device_pointer, count, value, count, 1, true);
     });
 }
 
 cudaError_t cudaMemsetAsync(void* device_pointer, int value, size_t count, cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         return fill(runtime, target, device_pointer, count, value, count, 1, false);
     });
 }
 
 cudaError_t cudaMemset2D(
     void* device_pointer, size_t pitch, int value, size_t width, size_t height) {
-    return stream_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
+    return sync_call([&](Runtime& runtime, Stream& stream) {
         return fill(runtime, stream, device_pointer, pitch, value, width, height, true);
     });
 }
@@ -277,7 +339,7 @@ cudaError_t cudaMemset2DAsync(void* device_pointer,
                               size_t width,
                               size_t height,
                               cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         return fill(runtime, target, device_pointer, pitch, value, width, height, false);
     });
 }

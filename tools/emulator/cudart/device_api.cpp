@@ -100,11 +100,15 @@ cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp* prop) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-    return device_call([](Runtime& runtime) {
+    return unsafe_call([](Runtime& runtime) {
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
         Device& device = runtime.device(current_device());
+        if (const cudaError_t error = runtime.captures.forbid_captured(device);
+            error != cudaSuccess) {
+            return error;
+        }
         device.synchronize();
         return device.sticky();
     });
@@ -116,6 +120,12 @@ cudaError_t cudaDeviceReset() {
             return cudaErrorNotPermitted;
         }
         Device& device = runtime.device(current_device());
+        for (const cudaError_t error :
+             {runtime.captures.forbid_unsafe(), runtime.captures.forbid_captured(device)}) {
+            if (error != cudaSuccess) {
+                return error;
+            }
+        }
         device.synchronize();
         runtime.streams.remove_if([&](Stream& stream) {
             const bool of_this_device = &stream.device() == &device;

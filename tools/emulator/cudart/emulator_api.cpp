@@ -35,7 +35,7 @@ cudaError_t launch(cudaStream_t handle,
                    const void* args,
                    size_t bytes,
                    const char* name) {
-    return stream_call(handle, [&](Runtime&, Stream& stream) {
+    return work_call(handle, [&](Runtime& runtime, Stream& stream) {
         if (body == nullptr || name == nullptr || (args == nullptr && bytes != 0) ||
             bytes > kMaxArgumentBytes) {
             return cudaErrorInvalidValue;
@@ -44,8 +44,8 @@ cudaError_t launch(cudaStream_t handle,
         if (stream.device().ordinal() != current_device()) {
             return cudaErrorInvalidResourceHandle;
         }
-        stream.enqueue(std::make_shared<LaunchOperation>(body, args, bytes, name));
-        return cudaSuccess;
+        return submit(runtime, stream, cudaGraphNodeTypeKernel,
+                      std::make_shared<LaunchOperation>(body, args, bytes, name));
     });
 }
 

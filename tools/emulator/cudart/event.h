@@ -9,10 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace slimwire::emulator {
 
+class Capture;
 class Stream;
+struct GraphNode;
 
 class Recording {
   public:
@@ -38,6 +41,13 @@ class Recording {
     const Stream* stream_;
 };
 
+// Where in a capture an event was recorded: nothing that ever executes, only a set of nodes that
+// whoever waits for the event will depend on.
+struct CapturedRecording {
+    std::weak_ptr<Capture> capture;  // expired once the capture has ended
+    std::vector<std::weak_ptr<GraphNode>> nodes;
+};
+
 class Event {
   public:
     Event(int device, unsigned int flags) : device_(device), flags_(flags) {}
@@ -45,11 +55,22 @@ class Event {
     void set_recording(std::shared_ptr<Recording> recording) {
         const std::lock_guard lock(mutex_);
         recording_ = std::move(recording);
+        captured_ = nullptr;
     }
-    // Null before the first recording.
+    void set_captured(std::shared_ptr<const CapturedRecording> captured) {
+        const std::lock_guard lock(mutex_);
+        recording_ = nullptr;
+        captured_ = std::move(captured);
+    }
+    // Null before the first recording, and when the latest was captured.
     [[nodiscard]] std::shared_ptr<Recording> recording() const {
         const std::lock_guard lock(mutex_);
         return recording_;
+    }
+    // Null unless the latest recording was captured.
+    [[nodiscard]] std::shared_ptr<const CapturedRecording> captured() const {
+        const std::lock_guard lock(mutex_);
+        return captured_;
     }
     [[nodiscard]] int device() const { return device_; }
     [[nodiscard]] unsigned int flags() const { return flags_; }
@@ -59,6 +80,7 @@ class Event {
     const unsigned int flags_;
     mutable std::mutex mutex_;
     std::shared_ptr<Recording> recording_;
+    std::shared_ptr<const CapturedRecording> captured_;
 };
 
 }  // namespace slimwire::emulator

@@ -1,183 +1,236 @@
-// Capture, graphs, user objects, other processes, the driver: what the emulator answers while it
-// does not have them. A stream is never capturing, and everything that would need a graph is "not
-// supported".
+// Exported functions of graphs as a whole: making, instantiating, launching, updating, user
+// objects. Those of single nodes are in graph_nodes_api.cpp.
+#include <climits>
+
 #include "tools/emulator/cudart/exports.h"
+#include "tools/emulator/cudart/graph_handles.h"
 #include "tools/emulator/cudart/runtime.h"
 
 using namespace slimwire::emulator;
 
 namespace {
 
-thread_local cudaStreamCaptureMode t_capture_mode = cudaStreamCaptureModeGlobal;
+constexpr unsigned long long kInstantiateFlags =
+    cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagUpload |
+    cudaGraphInstantiateFlagDeviceLaunch | cudaGraphInstantiateFlagUseNodePriority;
 
-cudaError_t not_supported() {
-    return device_call([](Runtime&) { return cudaErrorNotSupported; });
+cudaError_t instantiate(Runtime& runtime,
+                        cudaGraphExec_t* out,
+                        cudaGraph_t handle,
+                        unsigned long long flags,
+                        cudaGraphInstantiateResult* result) {
+    *result = cudaGraphInstantiateError;
+    const std::shared_ptr<Graph> graph = runtime.graphs.find(handle);
+    if (out == nullptr || graph == nullptr || (flags & ~kInstantiateFlags) != 0) {
+        return cudaErrorInvalidValue;
+    }
+    if (graph->capturing) {
+        return cudaErrorIllegalState;
+    }
+    if ((flags & cudaGraphInstantiateFlagDeviceLaunch) != 0) {
+        *result = cudaGraphInstantiateNodeOperationNotSupported;
+        say("graphs launched by kernels are not in the emulator");
+        return cudaErrorNotSupported;
+    }
+    std::shared_ptr<const GraphPlan> plan = compile(*graph);
+    if (plan == nullptr) {
+        *result = cudaGraphInstantiateInvalidStructure;
+        return cudaErrorInvalidValue;
+    }
+    *out = runtime.graph_execs.add(std::make_shared<GraphExec>(std::move(plan), flags));
+    *result = cudaGraphInstantiateSuccess;
+    return cudaSuccess;
+}
+
+// Runs body(graph); a graph that is no graph is an invalid value.
+template <class Body>
+cudaError_t graph_call(cudaGraph_t handle, Body&& body) {
+    return call([&](Runtime& runtime) {
+        const std::shared_ptr<Graph> graph = runtime.graphs.find(handle);
+        return graph == nullptr ? cudaErrorInvalidValue : body(runtime, graph);
+    });
+}
+
+bool valid_count(unsigned int count) {
+    return count != 0 && count <= INT_MAX;
 }
 
 }  // namespace
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* capture_status) {
-    return stream_call(stream, [&](Runtime&, Stream&) {
-        if (capture_status == nullptr) {
+cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned int flags) {
+    return call([&](Runtime& runtime) {
+        if (graph == nullptr || flags != 0) {
             return cudaErrorInvalidValue;
         }
-        *capture_status = cudaStreamCaptureStatusNone;
+        *graph = runtime.graphs.add(std::make_shared<Graph>());
         return cudaSuccess;
     });
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
-                                     cudaStreamCaptureStatus* capture_status_out,
-                                     unsigned long long* id_out,
-                                     cudaGraph_t* graph_out,
-                                     const cudaGraphNode_t** dependencies_out,
-                                     const cudaGraphEdgeData** edge_data_out,
-                                     size_t* num_dependencies_out) {
-    return stream_call(stream, [&](Runtime&, Stream&) {
-        if (capture_status_out == nullptr) {
+cudaError_t cudaGraphClone(cudaGraph_t* clone, cudaGraph_t original) {
+    return graph_call(original, [&](Runtime& runtime, const std::shared_ptr<Graph>& graph) {
+        if (clone == nullptr) {
             return cudaErrorInvalidValue;
         }
-        *capture_status_out = cudaStreamCaptureStatusNone;
-        if (id_out != nullptr) {
-            *id_out = 0;
-        }
-        if (graph_out != nullptr) {
-            *graph_out = nullptr;
-        }
-        if (dependencies_out != nullptr) {
-            *dependencies_out = nullptr;
-        }
-        if (edge_data_out != nullptr) {
-            *edge_data_out = nullptr;
-        }
-        if (num_dependencies_out != nullptr) {
-            *num_dependencies_out = 0;
-        }
+        *clone = runtime.graphs.add(graph->clone());
         return cudaSuccess;
     });
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-    return call([&](Runtime&) {
-        if (mode == nullptr || *mode > cudaStreamCaptureModeRelaxed) {
-            return cudaErrorInvalidValue;
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    return graph_call(graph, [&](Runtime& runtime, const std::shared_ptr<Graph>& found) {
+        if (found->capturing) {
+            return cudaErrorIllegalState;
         }
-        std::swap(*mode, t_capture_mode);
+        runtime.graphs.remove(graph);
         return cudaSuccess;
     });
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-    return not_supported();
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) {
-    return not_supported();
-}
-
-cudaError_t cudaStreamUpdateCaptureDependencies(
-    cudaStream_t, cudaGraphNode_t*, const cudaGraphEdgeData*, size_t, unsigned int) {
-    return not_supported();
-}
-
-cudaError_t cudaGraphCreate(cudaGraph_t*, unsigned int) {
-    return not_supported();
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
-    return not_supported();
-}
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
-    return not_supported();
-}
-cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t*,
-                                           cudaGraph_t,
-                                           cudaGraphInstantiateParams*) {
-    return not_supported();
-}
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, size_t*) {
-    return not_supported();
-}
-cudaError_t cudaGraphAddDependencies(
-    cudaGraph_t, const cudaGraphNode_t*, const cudaGraphNode_t*, const cudaGraphEdgeData*, size_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphAddEventRecordNode(
-    cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, size_t, cudaEvent_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphAddEventWaitNode(
-    cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, size_t, cudaEvent_t) {
-    return not_supported();
-}
-cudaError_t cudaGraphAddHostNode(
-    cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, size_t, const cudaHostNodeParams*) {
-    return not_supported();
-}
-cudaError_t cudaUserObjectCreate(
-    cudaUserObject_t*, void*, cudaHostFn_t, unsigned int, unsigned int) {
-    return not_supported();
-}
-cudaError_t cudaUserObjectRetain(cudaUserObject_t, unsigned int) {
-    return not_supported();
-}
-cudaError_t cudaUserObjectRelease(cudaUserObject_t, unsigned int) {
-    return not_supported();
-}
-cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t, unsigned int, unsigned int) {
-    return not_supported();
-}
-cudaError_t cudaGraphReleaseUserObject(cudaGraph_t, cudaUserObject_t, unsigned int) {
-    return not_supported();
-}
-
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) {
-    return not_supported();
-}
-cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned int) {
-    return not_supported();
-}
-cudaError_t cudaIpcCloseMemHandle(void*) {
-    return not_supported();
-}
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) {
-    return not_supported();
-}
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
-    return not_supported();
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol,
-                                             void** func_ptr,
-                                             unsigned int /*cuda_version*/,
-                                             unsigned long long /*flags*/,
-                                             cudaDriverEntryPointQueryResult* driver_status) {
-    return call([&](Runtime&) {
-        if (symbol == nullptr || func_ptr == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *func_ptr = nullptr;  // there is no driver below
-        if (driver_status != nullptr) {
-            *driver_status = cudaDriverEntryPointSymbolNotFound;
-        }
-        return cudaErrorSymbolNotFound;
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph_exec,
+                                 cudaGraph_t graph,
+                                 unsigned long long flags) {
+    return device_call([&](Runtime& runtime) {
+        cudaGraphInstantiateResult result{};
+        return instantiate(runtime, graph_exec, graph, flags, &result);
     });
 }
 
-cudaError_t cudaGetDriverEntryPoint(const char* symbol,
-                                    void** func_ptr,
-                                    unsigned long long flags,
-                                    cudaDriverEntryPointQueryResult* driver_status) {
-    return cudaGetDriverEntryPointByVersion(symbol, func_ptr, CUDART_VERSION, flags, driver_status);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* graph_exec,
+                                          cudaGraph_t graph,
+                                          unsigned long long flags) {
+    return cudaGraphInstantiate(graph_exec, graph, flags);
+}
+
+cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* graph_exec,
+                                           cudaGraph_t graph,
+                                           cudaGraphInstantiateParams* instantiate_params) {
+    return device_call([&](Runtime& runtime) {
+        if (instantiate_params == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        instantiate_params->errNode_out = nullptr;
+        return instantiate(runtime, graph_exec, graph, instantiate_params->flags,
+                           &instantiate_params->result_out);
+    });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph_exec) {
+    return call([&](Runtime& runtime) {
+        return runtime.graph_execs.remove(graph_exec) != nullptr ? cudaSuccess
+                                                                 : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t graph_exec, unsigned long long* flags) {
+    return call([&](Runtime& runtime) {
+        const std::shared_ptr<GraphExec> exec = runtime.graph_execs.find(graph_exec);
+        if (exec == nullptr || flags == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *flags = exec->flags();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t graph_exec,
+                                cudaGraph_t graph,
+                                cudaGraphExecUpdateResultInfo* result_info) {
+    return graph_call(graph, [&](Runtime& runtime, const std::shared_ptr<Graph>& update) {
+        const std::shared_ptr<GraphExec> exec = runtime.graph_execs.find(graph_exec);
+        if (exec == nullptr || result_info == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        return exec->update(*update, result_info);
+    });
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t graph_exec, cudaStream_t stream) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (runtime.graph_execs.find(graph_exec) == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        return target.capturing() ? runtime.captures.refuse(target) : cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph_exec, cudaStream_t stream) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        const std::shared_ptr<GraphExec> exec = runtime.graph_execs.find(graph_exec);
+        if (exec == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (target.capturing()) {
+            NodeWork work;
+            work.type = cudaGraphNodeTypeGraph;
+            work.child = exec->plan()->source->clone();
+            return runtime.captures.add(target, std::move(work));
+        }
+        exec->launch(target);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
+                                 void* pointer,
+                                 cudaHostFn_t destroy,
+                                 unsigned int initial_refcount,
+                                 unsigned int flags) {
+    return call([&](Runtime& runtime) {
+        if (object_out == nullptr || destroy == nullptr || !valid_count(initial_refcount) ||
+            flags != cudaUserObjectNoDestructorSync) {
+            return cudaErrorInvalidValue;
+        }
+        auto object = std::make_shared<UserObject>(pointer, destroy, initial_refcount);
+        const cudaUserObject_t handle = runtime.user_objects.add(object);
+        object->on_end([&runtime, handle] { runtime.user_objects.remove(handle); });
+        *object_out = handle;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaUserObjectRetain(cudaUserObject_t object, unsigned int count) {
+    return call([&](Runtime& runtime) {
+        const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
+        return found != nullptr && valid_count(count) && found->retain(count)
+                   ? cudaSuccess
+                   : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count) {
+    return call([&](Runtime& runtime) {
+        const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
+        return found != nullptr && valid_count(count) && found->release(count)
+                   ? cudaSuccess
+                   : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph,
+                                      cudaUserObject_t object,
+                                      unsigned int count,
+                                      unsigned int flags) {
+    return graph_call(graph, [&](Runtime& runtime, const std::shared_ptr<Graph>& owner) {
+        const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
+        if (found == nullptr || !valid_count(count) || flags > cudaGraphUserObjectMove) {
+            return cudaErrorInvalidValue;
+        }
+        if (flags != cudaGraphUserObjectMove && !found->retain(count)) {
+            return cudaErrorInvalidValue;
+        }
+        owner->user_objects().adopt(found, count);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphReleaseUserObject(cudaGraph_t graph,
+                                       cudaUserObject_t object,
+                                       unsigned int count) {
+    return graph_call(graph, [&](Runtime& runtime, const std::shared_ptr<Graph>& owner) {
+        const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
+        return found != nullptr && valid_count(count) && owner->user_objects().release(found, count)
+                   ? cudaSuccess
+                   : cudaErrorInvalidValue;
+    });
 }

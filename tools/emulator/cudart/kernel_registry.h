@@ -4,9 +4,10 @@
  * nvcc's launch stub hands the runtime the kernel's name and an array of pointers to its arguments,
  * whose types only the owner of the kernel knows. So a body is registered as a maker: at each
  * launch, on the launching thread, the maker copies the arguments it needs out of `args` and fills
- * in a call; the call runs on the stream's worker, in order, and is then destroyed. Device pointers
- * among the arguments must be turned by slimwire_emulator_api()->device_view before the body reads
- * or writes them.
+ * in a call; the call runs on the stream's worker, in order, and is then destroyed. A captured call
+ * runs once for each replay, one replay at a time, and is destroyed with the last graph that holds
+ * it. Device pointers among the arguments must be turned by slimwire_emulator_api()->device_view
+ * before the body reads or writes them.
  *
  * A launch of a kernel without a body returns cudaErrorInvalidDeviceFunction and names the kernel,
  * once, on stderr. Registration is meant for constructors of the library or the start of main(). */

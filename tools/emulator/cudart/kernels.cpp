@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tools/emulator/cudart/exports.h"
+#include "tools/emulator/cudart/node_operations.h"
 #include "tools/emulator/cudart/runtime.h"
 
 #pragma GCC visibility push(default)
@@ -118,34 +119,17 @@ cudaError_t launch(const void* function,
                    void** args,
                    size_t shared_bytes,
                    cudaStream_t handle) {
-    return stream_call(handle, [&](Runtime&, Stream& stream) {
-        if (!valid_shape(grid, block)) {
-            return cudaErrorInvalidConfiguration;
-        }
+    return work_call(handle, [&](Runtime& runtime, Stream& stream) {
         if (stream.device().ordinal() != current_device()) {
-            return cudaErrorInvalidResourceHandle;
+            return valid_shape(grid, block) ? cudaErrorInvalidResourceHandle
+                                            : cudaErrorInvalidConfiguration;
         }
-        Kernel* kernel = nullptr;
-        slimwire_emulator_kernel_maker maker = nullptr;
-        {
-            const std::lock_guard lock(registry().mutex);
-            kernel = find_kernel(function);
-            maker = kernel != nullptr ? find_maker(*kernel) : nullptr;
-            if (maker == nullptr) {
-                if (kernel != nullptr && !std::exchange(kernel->reported, true)) {
-                    say("kernel %s has no host body (see tools/emulator/cudart/kernel_registry.h)",
-                        kernel->demangled.c_str());
-                }
-                return cudaErrorInvalidDeviceFunction;
-            }
-        }
-        slimwire_emulator_kernel_call body{};
-        if (maker(kernel->mangled.c_str(), args, &body) != 0 || body.run == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        stream.enqueue(std::make_shared<KernelOperation>(kernel->demangled.c_str(), body, grid,
-                                                         block, shared_bytes));
-        return cudaSuccess;
+        OperationRef operation;
+        const cudaError_t error =
+            make_kernel_operation(function, grid, block, args, shared_bytes, &operation);
+        return error != cudaSuccess
+                   ? error
+                   : submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
     });
 }
 
@@ -167,6 +151,38 @@ cudaError_t known_function(const void* function) {
 }
 
 }  // namespace
+
+cudaError_t slimwire::emulator::make_kernel_operation(const void* function,
+                                                      dim3 grid,
+                                                      dim3 block,
+                                                      void** args,
+                                                      size_t shared_bytes,
+                                                      OperationRef* out) {
+    if (!valid_shape(grid, block)) {
+        return cudaErrorInvalidConfiguration;
+    }
+    Kernel* kernel = nullptr;
+    slimwire_emulator_kernel_maker maker = nullptr;
+    {
+        const std::lock_guard lock(registry().mutex);
+        kernel = find_kernel(function);
+        maker = kernel != nullptr ? find_maker(*kernel) : nullptr;
+        if (maker == nullptr) {
+            if (kernel != nullptr && !std::exchange(kernel->reported, true)) {
+                say("kernel %s has no host body (see tools/emulator/cudart/kernel_registry.h)",
+                    kernel->demangled.c_str());
+            }
+            return cudaErrorInvalidDeviceFunction;
+        }
+    }
+    slimwire_emulator_kernel_call body{};
+    if (maker(kernel->mangled.c_str(), args, &body) != 0 || body.run == nullptr) {
+        return cudaErrorInvalidValue;
+    }
+    *out = std::make_shared<KernelOperation>(kernel->demangled.c_str(), body, grid, block,
+                                             shared_bytes);
+    return cudaSuccess;
+}
 
 cudaError_t slimwire_emulator_register_kernel(const char* name,
                                               slimwire_emulator_kernel_maker maker) {

@@ -19,7 +19,7 @@ cudaError_t release_device_memory(Runtime& runtime, const Allocation& allocation
 }
 
 cudaError_t allocate_host(void** host, size_t bytes, cudaMemoryType type, unsigned int flags) {
-    return device_call([&](Runtime& runtime) {
+    return unsafe_call([&](Runtime& runtime) {
         if (host == nullptr) {
             return cudaErrorInvalidValue;
         }
@@ -32,7 +32,7 @@ cudaError_t allocate_host(void** host, size_t bytes, cudaMemoryType type, unsign
 }  // namespace
 
 cudaError_t cudaMalloc(void** device_pointer, size_t size) {
-    return device_call([&](Runtime& runtime) {
+    return unsafe_call([&](Runtime& runtime) {
         if (device_pointer == nullptr) {
             return cudaErrorInvalidValue;
         }
@@ -47,7 +47,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
 }
 
 cudaError_t cudaFree(void* device_pointer) {
-    return device_call([&](Runtime& runtime) {
+    return unsafe_call([&](Runtime& runtime) {
         if (device_pointer == nullptr) {
             return cudaSuccess;
         }
@@ -99,7 +99,7 @@ cudaError_t cudaHostAlloc(void** host, size_t size, unsigned int flags) {
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-    return device_call([&](Runtime& runtime) {
+    return unsafe_call([&](Runtime& runtime) {
         if (pointer == nullptr) {
             return cudaSuccess;
         }
@@ -117,7 +117,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags) {
-    return device_call([&](Runtime& runtime) {
+    return unsafe_call([&](Runtime& runtime) {
         if (pointer == nullptr || size == 0 || runtime.memory.contains(pointer)) {
             return cudaErrorInvalidValue;
         }
@@ -126,7 +126,7 @@ cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags) {
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
-    return device_call([&](Runtime& runtime) {
+    return unsafe_call([&](Runtime& runtime) {
         if (pointer == nullptr) {
             return cudaErrorInvalidValue;
         }

@@ -124,6 +124,14 @@ TWIN(cudaStreamAddCallback,
      (cudaStream_t stream, cudaStreamCallback_t callback, void* user_data, unsigned int flags),
      (own(stream), callback, user_data, flags))
 TWIN(cudaStreamBeginCapture, (cudaStream_t stream, cudaStreamCaptureMode mode), (own(stream), mode))
+TWIN(cudaStreamBeginCaptureToGraph,
+     (cudaStream_t stream,
+      cudaGraph_t graph,
+      const cudaGraphNode_t* dependencies,
+      const cudaGraphEdgeData* edges,
+      size_t count,
+      cudaStreamCaptureMode mode),
+     (own(stream), graph, dependencies, edges, count, mode))
 TWIN(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t* graph), (own(stream), graph))
 TWIN(cudaStreamGetCaptureInfo,
      (cudaStream_t stream,

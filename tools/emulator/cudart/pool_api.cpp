@@ -7,6 +7,12 @@ using namespace slimwire::emulator;
 
 namespace {
 
+cudaError_t no_memory_nodes(Runtime& runtime, Stream& stream, const char* function) {
+    say("%s in a capture: the emulator's graphs have no memory nodes", function);
+    (void)runtime.captures.refuse(stream);
+    return cudaErrorNotSupported;
+}
+
 cudaError_t allocate_from_pool(
     Runtime& runtime, Pool& pool, void** pointer, size_t bytes, cudaStream_t handle) {
     const std::shared_ptr<Stream> stream = runtime.stream(handle);
@@ -15,6 +21,9 @@ cudaError_t allocate_from_pool(
     }
     if (pointer == nullptr) {
         return cudaErrorInvalidValue;
+    }
+    if (stream->capturing()) {
+        return no_memory_nodes(runtime, *stream, "cudaMallocAsync");
     }
     *pointer = bytes == 0 ? nullptr : with_trimmed_pool(runtime.device(pool.device()), [&] {
         return pool.allocate(bytes, stream);
@@ -25,7 +34,7 @@ cudaError_t allocate_from_pool(
 }  // namespace
 
 cudaError_t cudaMallocAsync(void** device_pointer, size_t size, cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         return allocate_from_pool(runtime, *target.device().current_pool(), device_pointer, size,
                                   stream);
     });
@@ -35,7 +44,7 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer,
                                     size_t size,
                                     cudaMemPool_t mem_pool,
                                     cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream&) {
+    return work_call(stream, [&](Runtime& runtime, Stream&) {
         const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
         return pool == nullptr ? cudaErrorInvalidValue
                                : allocate_from_pool(runtime, *pool, pointer, size, stream);
@@ -43,9 +52,12 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer,
 }
 
 cudaError_t cudaFreeAsync(void* device_pointer, cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         if (device_pointer == nullptr) {
             return cudaSuccess;
+        }
+        if (target.capturing()) {
+            return no_memory_nodes(runtime, target, "cudaFreeAsync");
         }
         const auto allocation = runtime.memory.find(device_pointer);
         if (!allocation || allocation->base != reinterpret_cast<uintptr_t>(device_pointer)) {

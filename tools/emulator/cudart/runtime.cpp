@@ -204,4 +204,18 @@ std::shared_ptr<Stream> Runtime::stream(cudaStream_t handle) {
     return own;
 }
 
+cudaError_t submit(Runtime& runtime,
+                   Stream& stream,
+                   cudaGraphNodeType type,
+                   OperationRef operation) {
+    if (stream.capturing()) {
+        NodeWork work;
+        work.type = type;
+        work.operation = std::move(operation);
+        return runtime.captures.add(stream, std::move(work));
+    }
+    stream.enqueue(std::move(operation));
+    return cudaSuccess;
+}
+
 }  // namespace slimwire::emulator

@@ -15,7 +15,9 @@
 #include <system_error>
 #include <vector>
 
+#include "tools/emulator/cudart/capture.h"
 #include "tools/emulator/cudart/event.h"
+#include "tools/emulator/cudart/graph_exec.h"
 #include "tools/emulator/cudart/handle_table.h"
 #include "tools/emulator/cudart/memory.h"
 #include "tools/emulator/cudart/pool.h"
@@ -87,6 +89,10 @@ class Runtime {
     HandleTable<cudaStream_t, Stream, 0x51> streams;
     HandleTable<cudaEvent_t, Event, 0x52> events;
     HandleTable<cudaMemPool_t, Pool, 0x53> pools;
+    HandleTable<cudaGraph_t, Graph, 0x54> graphs;
+    HandleTable<cudaGraphExec_t, GraphExec, 0x56> graph_execs;
+    HandleTable<cudaUserObject_t, UserObject, 0x57> user_objects;
+    CaptureTable captures;
     DeviceMemory memory;
     HostMemory host_memory;
 
@@ -154,5 +160,29 @@ cudaError_t stream_call(cudaStream_t handle, Body&& body) noexcept {
         return sticky != cudaSuccess ? sticky : body(runtime, *stream);
     });
 }
+
+// The same for functions that give the stream work: refused where a capture forbids it.
+template <class Body>
+cudaError_t work_call(cudaStream_t handle, Body&& body) noexcept {
+    return stream_call(handle, [&](Runtime& runtime, Stream& stream) {
+        const cudaError_t error = runtime.captures.admit(stream);
+        return error != cudaSuccess ? error : body(runtime, stream);
+    });
+}
+
+// device_call for functions that a capture would not observe.
+template <class Body>
+cudaError_t unsafe_call(Body&& body) noexcept {
+    return device_call([&](Runtime& runtime) {
+        const cudaError_t error = runtime.captures.forbid_unsafe();
+        return error != cudaSuccess ? error : body(runtime);
+    });
+}
+
+// Puts an operation into the stream, or into the graph that the stream is captured into.
+cudaError_t submit(Runtime& runtime,
+                   Stream& stream,
+                   cudaGraphNodeType type,
+                   OperationRef operation);
 
 }  // namespace slimwire::emulator

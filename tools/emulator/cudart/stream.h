@@ -2,10 +2,10 @@
 // starts with the first operation. Used by the api_*.cpp files; enqueueing may happen on any
 // thread.
 //
-// An Operation is immutable and shared, so a later capture can keep a list of them and replay it;
-// whatever changes between two executions must be drawn at execution. A ticket is the position of
-// an operation in its stream: tickets count from 1, and ticket t has been reached when t operations
-// have completed.
+// An Operation is immutable and shared, because a captured one runs once in each replay of its
+// graph; whatever changes between two executions must be drawn at execution. A ticket is the
+// position of an operation in its stream: tickets count from 1, and ticket t has been reached when
+// t operations have completed.
 #pragma once
 
 #include <atomic>
@@ -71,6 +71,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     [[nodiscard]] int priority() const { return priority_; }
     [[nodiscard]] uint64_t id() const { return id_; }
 
+    // Operations go into a graph instead of the queue; see capture.h, which sets it.
+    [[nodiscard]] bool capturing() const { return capturing_.load(std::memory_order_acquire); }
+    void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
+
     // True on a thread that is some stream's worker: blocking calls are refused there.
     static bool on_worker();
 
@@ -89,6 +93,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     const unsigned int flags_;
     const int priority_;
     const uint64_t id_;
+    std::atomic<bool> capturing_{false};
 
     std::mutex mutex_;
     std::condition_variable work_;  // the worker waits here

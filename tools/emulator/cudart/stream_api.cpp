@@ -35,6 +35,12 @@ std::vector<Dependency> joined(const Stream& stream) {
                                                   : std::vector<Dependency>{};
 }
 
+// Queries and synchronisations cannot be captured.
+cudaError_t forbid_waiting(Runtime& runtime, Stream& stream) {
+    const cudaError_t error = runtime.captures.forbid_captured(stream);
+    return error != cudaSuccess ? error : runtime.captures.forbid_unsafe();
+}
+
 cudaError_t create_event(cudaEvent_t* event, unsigned int flags) {
     return device_call([&](Runtime& runtime) {
         constexpr unsigned int kKnown =
@@ -54,7 +60,8 @@ cudaError_t create_event(cudaEvent_t* event, unsigned int flags) {
     });
 }
 
-// Runs body(event, recording); the recording is null before the first one.
+// A query or synchronisation of an event: runs body(recording); the recording is null before the
+// first one.
 template <class Body>
 cudaError_t event_call(cudaEvent_t handle, Body body) {
     return call([&](Runtime& runtime) {
@@ -62,10 +69,29 @@ cudaError_t event_call(cudaEvent_t handle, Body body) {
         if (event == nullptr) {
             return cudaErrorInvalidResourceHandle;
         }
+        for (const cudaError_t forbidden :
+             {runtime.captures.forbid_captured(*event), runtime.captures.forbid_unsafe()}) {
+            if (forbidden != cudaSuccess) {
+                return forbidden;
+            }
+        }
         const cudaError_t error = body(event->recording());
         const cudaError_t sticky = runtime.device(event->device()).sticky();
         return sticky != cudaSuccess ? sticky : error;
     });
+}
+
+// A node of the capture that records or waits for an event at each launch of the graph.
+cudaError_t submit_event(Runtime& runtime,
+                         Stream& stream,
+                         cudaGraphNodeType type,
+                         std::shared_ptr<Event> event,
+                         cudaEvent_t handle) {
+    NodeWork work;
+    work.type = type;
+    work.event = std::move(event);
+    work.event_handle = handle;
+    return runtime.captures.add(stream, std::move(work));
 }
 
 // The CUDA Runtime calls these back with the stream's status, also after a failure.
@@ -114,7 +140,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return stream_call(stream, [](Runtime&, Stream& target) {
+    return stream_call(stream, [](Runtime& runtime, Stream& target) {
+        if (const cudaError_t error = forbid_waiting(runtime, target); error != cudaSuccess) {
+            return error;
+        }
         if (!target.idle() || !joined(target).empty()) {
             return cudaErrorNotReady;
         }
@@ -123,7 +152,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    return stream_call(stream, [](Runtime&, Stream& target) {
+    return stream_call(stream, [](Runtime& runtime, Stream& target) {
+        if (const cudaError_t error = forbid_waiting(runtime, target); error != cudaSuccess) {
+            return error;
+        }
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
@@ -180,15 +212,23 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
-        if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        const bool external = flags == cudaEventWaitExternal;
+        if (flags != cudaEventWaitDefault && !(external && target.capturing())) {
             return cudaErrorInvalidValue;
         }
         const std::shared_ptr<Event> waited = runtime.events.find(event);
         if (waited == nullptr) {
             return cudaErrorInvalidResourceHandle;
         }
+        if (external) {
+            return submit_event(runtime, target, cudaGraphNodeTypeWaitEvent, waited, event);
+        }
+        const std::shared_ptr<const CapturedRecording> captured = waited->captured();
         std::shared_ptr<Recording> recording = waited->recording();
+        if (captured != nullptr || (recording != nullptr && target.capturing())) {
+            return runtime.captures.wait(target, captured);
+        }
         // Never recorded, passed already, or earlier in the same queue: nothing to wait for.
         if (recording != nullptr && !recording->done() && recording->stream() != &target) {
             target.enqueue(std::make_shared<WaitOperation>(std::move(recording)));
@@ -198,11 +238,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_data) {
-    return stream_call(stream, [&](Runtime&, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         if (fn == nullptr) {
             return cudaErrorInvalidValue;
         }
-        target.enqueue(std::make_shared<HostFunctionOperation>(fn, user_data));
+        auto operation = std::make_shared<HostFunctionOperation>(fn, user_data);
+        if (target.capturing()) {
+            NodeWork work;
+            work.type = cudaGraphNodeTypeHost;
+            work.operation = std::move(operation);
+            work.host = {fn, user_data};
+            return runtime.captures.add(target, std::move(work));
+        }
+        target.enqueue(std::move(operation));
         return cudaSuccess;
     });
 }
@@ -211,9 +259,12 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream,
                                   cudaStreamCallback_t callback,
                                   void* user_data,
                                   unsigned int flags) {
-    return stream_call(stream, [&](Runtime&, Stream& target) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
         if (callback == nullptr || flags != 0) {
             return cudaErrorInvalidValue;
+        }
+        if (target.capturing()) {
+            return runtime.captures.refuse(target);
         }
         target.enqueue(
             std::make_shared<CallbackOperation>(stream, target.device(), callback, user_data));
@@ -237,13 +288,20 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
-        if (flags != cudaEventRecordDefault && flags != cudaEventRecordExternal) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        const bool external = flags == cudaEventRecordExternal;
+        if (flags != cudaEventRecordDefault && !(external && target.capturing())) {
             return cudaErrorInvalidValue;
         }
         const std::shared_ptr<Event> recorded = runtime.events.find(event);
         if (recorded == nullptr || recorded->device() != target.device().ordinal()) {
             return cudaErrorInvalidResourceHandle;
+        }
+        if (external) {
+            return submit_event(runtime, target, cudaGraphNodeTypeEventRecord, recorded, event);
+        }
+        if (target.capturing()) {
+            return runtime.captures.record(target, *recorded);
         }
         auto recording = std::make_shared<Recording>(&target);
         target.enqueue(std::make_shared<RecordOperation>(recording));
@@ -284,6 +342,12 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
         if (first == nullptr || last == nullptr || first->device() != last->device() ||
             ((first->flags() | last->flags()) & cudaEventDisableTiming) != 0) {
             return cudaErrorInvalidResourceHandle;
+        }
+        for (const std::shared_ptr<Event>& event : {first, last}) {
+            if (const cudaError_t error = runtime.captures.forbid_captured(*event);
+                error != cudaSuccess) {
+                return error;
+            }
         }
         const std::shared_ptr<Recording> from = first->recording();
         const std::shared_ptr<Recording> to = last->recording();

@@ -207,6 +207,18 @@ typedef enum cudaGraphInstantiateResult {
     cudaGraphInstantiateConditionalHandleUnused = 5,
 } cudaGraphInstantiateResult;
 
+enum cudaGraphExecUpdateResult {
+    cudaGraphExecUpdateSuccess = 0x0,
+    cudaGraphExecUpdateError = 0x1,
+    cudaGraphExecUpdateErrorTopologyChanged = 0x2,
+    cudaGraphExecUpdateErrorNodeTypeChanged = 0x3,
+    cudaGraphExecUpdateErrorFunctionChanged = 0x4,
+    cudaGraphExecUpdateErrorParametersChanged = 0x5,
+    cudaGraphExecUpdateErrorNotSupported = 0x6,
+    cudaGraphExecUpdateErrorUnsupportedFunctionChange = 0x7,
+    cudaGraphExecUpdateErrorAttributesChanged = 0x8,
+};
+
 typedef enum cudaGraphDependencyType_enum {
     cudaGraphDependencyTypeDefault = 0,
     cudaGraphDependencyTypeProgrammatic = 1,
@@ -454,6 +466,21 @@ typedef struct cudaGraphInstantiateParams_st {
     cudaGraphNode_t errNode_out;
     cudaGraphInstantiateResult result_out;
 } cudaGraphInstantiateParams;
+
+typedef struct cudaGraphExecUpdateResultInfo_st {
+    enum cudaGraphExecUpdateResult result;
+    cudaGraphNode_t errorNode;
+    cudaGraphNode_t errorFromNode;
+} cudaGraphExecUpdateResultInfo;
+
+struct cudaKernelNodeParams {
+    void* func;
+    dim3 gridDim;
+    dim3 blockDim;
+    unsigned int sharedMemBytes;
+    void** kernelParams;
+    void** extra;
+};
 
 struct cudaHostNodeParams {
     cudaHostFn_t fn;

@@ -1,0 +1,443 @@
+// Graphs after they were made: launching, concurrency and order, updating, child graphs, event
+// nodes, user objects, graphs built by hand. How capture makes them is cudart_capture_test.cpp.
+#include <array>
+
+#include "tests/tools/emulator/cuda_test.h"
+
+namespace slimwire::testing {
+namespace {
+
+class Graphs : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        stream = make_stream();
+        ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+    }
+    void TearDown() override {
+        ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+        ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+        if (graph != nullptr) {
+            ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+        }
+        (void)cudaGetLastError();
+    }
+    cudaGraphNode_t host_node(const std::vector<cudaGraphNode_t>& after,
+                              cudaHostFn_t function,
+                              void* data) {
+        cudaGraphNode_t node = nullptr;
+        const cudaHostNodeParams params{function, data};
+        EXPECT_EQ(cudaGraphAddHostNode(&node, graph, after.data(), after.size(), &params),
+                  cudaSuccess);
+        return node;
+    }
+    cudaGraphNode_t note_node(const std::vector<cudaGraphNode_t>& after, int value) {
+        notes.push_back(std::make_unique<Note>(Note{&log, value}));
+        return host_node(
+            after,
+            [](void* data) {
+                const Note* note = static_cast<const Note*>(data);
+                note->log->push_back(note->value);
+            },
+            notes.back().get());
+    }
+    cudaGraphExec_t instantiate() {
+        cudaGraphExec_t exec = nullptr;
+        EXPECT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+        return exec;
+    }
+
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    std::vector<int> log;
+    std::vector<std::unique_ptr<Note>> notes;
+};
+
+TEST_F(Graphs, NodesRunAfterWhatTheyDependOnWhateverTheOrderTheyWereAddedIn) {
+    const cudaGraphNode_t last = note_node({}, 3);
+    const cudaGraphNode_t middle = note_node({}, 2);
+    const cudaGraphNode_t first = note_node({}, 1);
+    const std::array from{first, middle};
+    const std::array to{middle, last};
+    CUDA_OK(cudaGraphAddDependencies(graph, from.data(), to.data(), nullptr, 2));
+    EXPECT_EQ(cudaGraphAddDependencies(graph, from.data(), to.data(), nullptr, 1),
+              cudaErrorInvalidValue);
+    const cudaGraphExec_t exec = instantiate();
+    CUDA_OK(cudaGraphUpload(exec, stream));
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(log, (std::vector<int>{1, 2, 3}));
+    cudaGraphExec_t broken = nullptr;
+    CUDA_OK(cudaGraphAddDependencies(graph, &last, &first, nullptr, 1));
+    cudaGraphInstantiateParams params{};
+    EXPECT_EQ(cudaGraphInstantiateWithParams(&broken, graph, &params), cudaErrorInvalidValue);
+    EXPECT_EQ(params.result_out, cudaGraphInstantiateInvalidStructure);
+    CUDA_OK(cudaGraphRemoveDependencies(graph, &last, &first, nullptr, 1));
+    CUDA_OK(cudaGraphInstantiateWithParams(&broken, graph, &params));
+    EXPECT_EQ(params.result_out, cudaGraphInstantiateSuccess);
+    CUDA_OK(cudaGraphExecDestroy(broken));
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaErrorInvalidValue);
+}
+
+// Two branches that wait for each other: a graph that ran them one after the other would hang.
+TEST_F(Graphs, BranchesRunAtTheSameTime) {
+    std::array<std::atomic<int>, 2> arrived{};
+    struct Meeting {
+        std::atomic<int>* mine;
+        std::atomic<int>* other;
+    };
+    std::array<Meeting, 2> meetings{Meeting{&arrived[0], &arrived[1]},
+                                    Meeting{&arrived[1], &arrived[0]}};
+    const auto meet = [](void* data) {
+        const auto* meeting = static_cast<const Meeting*>(data);
+        const int round = meeting->mine->fetch_add(1) + 1;
+        meeting->mine->notify_all();
+        for (int seen = meeting->other->load(); seen < round; seen = meeting->other->load()) {
+            meeting->other->wait(seen);
+        }
+    };
+    const cudaGraphNode_t root = note_node({}, 1);
+    const cudaGraphNode_t left = host_node({root}, meet, &meetings[0]);
+    const cudaGraphNode_t right = host_node({root}, meet, &meetings[1]);
+    note_node({left, right}, 2);
+    const cudaGraphExec_t exec = instantiate();
+    std::vector<int> expected;
+    for (int i = 0; i < 100; ++i) {
+        CUDA_OK(cudaGraphLaunch(exec, stream));
+        expected.insert(expected.end(), {1, 2});
+    }
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(log, expected);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+}
+
+TEST_F(Graphs, LaunchesOfOneExecutableGraphFollowEachOtherOnAnyStream) {
+    Gate gate;
+    const cudaStream_t other = make_stream();
+    note_node({}, 1);
+    const cudaGraphExec_t exec = instantiate();
+    gate.hold(stream);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaGraphLaunch(exec, other));
+    note(other, log, 2);
+    sleep_ms(20);
+    EXPECT_EQ(cudaStreamQuery(other), cudaErrorNotReady);
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(other));
+    EXPECT_EQ(log, (std::vector<int>{1, 1, 2}));
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaStreamDestroy(other));
+}
+
+TEST_F(Graphs, WideGraphsKeepTheOrderOfEveryEdge) {
+    // A grid: node (x, y) after (x-1, y) and (x, y-1); each writes 1 + the largest of both.
+    constexpr int kSide = 12;
+    struct Cell {
+        int value;
+        const Cell* left;
+        const Cell* up;
+    };
+    std::vector<Cell> cells(kSide * kSide);
+    std::vector<cudaGraphNode_t> nodes(cells.size());
+    for (int y = 0; y < kSide; ++y) {
+        for (int x = 0; x < kSide; ++x) {
+            const auto i = static_cast<size_t>(y * kSide + x);
+            std::vector<cudaGraphNode_t> after;
+            cells[i] = {0, x > 0 ? &cells[i - 1] : nullptr, y > 0 ? &cells[i - kSide] : nullptr};
+            if (x > 0) {
+                after.push_back(nodes[i - 1]);
+            }
+            if (y > 0) {
+                after.push_back(nodes[i - kSide]);
+            }
+            nodes[i] = host_node(
+                after,
+                [](void* data) {
+                    Cell* cell = static_cast<Cell*>(data);
+                    const int left = cell->left != nullptr ? cell->left->value : 0;
+                    const int up = cell->up != nullptr ? cell->up->value : 0;
+                    cell->value = 1 + std::max(left, up);
+                },
+                &cells[i]);
+        }
+    }
+    const cudaGraphExec_t exec = instantiate();
+    for (int run = 0; run < 20; ++run) {
+        CUDA_OK(cudaGraphLaunch(exec, stream));
+        CUDA_OK(cudaStreamSynchronize(stream));
+        for (int y = 0; y < kSide; ++y) {
+            for (int x = 0; x < kSide; ++x) {
+                Cell& cell = cells[static_cast<size_t>(y * kSide + x)];
+                ASSERT_EQ(cell.value, x + y + 1) << x << " " << y << " in run " << run;
+                cell.value = 0;
+            }
+        }
+    }
+    CUDA_OK(cudaGraphExecDestroy(exec));
+}
+
+TEST_F(Graphs, AnExecutableGraphOutlivesItsGraphAndItsHandle) {
+    Gate gate;
+    note_node({}, 1);
+    const cudaGraphExec_t exec = instantiate();
+    CUDA_OK(cudaGraphDestroy(graph));
+    graph = nullptr;
+    gate.hold(stream);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaGraphExecDestroy(exec));  // the launch in flight still runs
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(log, (std::vector<int>{1}));
+}
+
+TEST_F(Graphs, ALaunchIntoACaptureBecomesAChild) {
+    const cudaGraphNode_t first = note_node({}, 1);
+    note_node({first}, 2);
+    const cudaGraphExec_t exec = instantiate();
+    cudaGraph_t outer = nullptr;
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    note(stream, log, 0);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    note(stream, log, 3);
+    CUDA_OK(cudaStreamEndCapture(stream, &outer));
+    size_t count = 0;
+    CUDA_OK(cudaGraphGetNodes(outer, nullptr, &count));
+    EXPECT_EQ(count, 4u);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    cudaGraphExec_t outer_exec = nullptr;
+    CUDA_OK(cudaGraphInstantiate(&outer_exec, outer, 0));
+    CUDA_OK(cudaGraphDestroy(outer));
+    CUDA_OK(cudaGraphLaunch(outer_exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(log, (std::vector<int>{0, 1, 2, 1, 2, 3}));
+    CUDA_OK(cudaGraphExecDestroy(outer_exec));
+}
+
+TEST_F(Graphs, UpdateTakesOverAGraphOfTheSameShapeOnly) {
+    const cudaGraphNode_t first = note_node({}, 1);
+    note_node({first}, 2);
+    const cudaGraphExec_t exec = instantiate();
+    cudaGraph_t empty = nullptr;
+    CUDA_OK(cudaGraphCreate(&empty, 0));
+    cudaGraph_t original = std::exchange(graph, nullptr);
+    CUDA_OK(cudaGraphCreate(&graph, 0));
+    const cudaGraphNode_t third = note_node({}, 3);
+    const cudaGraphNode_t fourth = note_node({}, 4);
+    cudaGraphExecUpdateResultInfo info{};
+    EXPECT_EQ(cudaGraphExecUpdate(exec, empty, &info), cudaErrorGraphExecUpdateFailure);
+    EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
+    EXPECT_EQ(cudaGraphExecUpdate(exec, graph, &info), cudaErrorGraphExecUpdateFailure);
+    EXPECT_EQ(info.errorNode, fourth);
+    CUDA_OK(cudaGraphAddDependencies(graph, &third, &fourth, nullptr, 1));
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaGraphExecUpdate(exec, graph, &info));
+    EXPECT_EQ(info.result, cudaGraphExecUpdateSuccess);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 4}));
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(empty));
+    CUDA_OK(cudaGraphDestroy(original));
+}
+
+TEST_F(Graphs, EventNodesRecordAndWaitAtEachLaunch) {
+    cudaEvent_t before = nullptr;
+    cudaEvent_t after = nullptr;
+    CUDA_OK(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
+    CUDA_OK(cudaEventCreateWithFlags(&after, cudaEventDisableTiming));
+    cudaGraphNode_t wait = nullptr;
+    cudaGraphNode_t record = nullptr;
+    CUDA_OK(cudaGraphAddEventWaitNode(&wait, graph, nullptr, 0, before));
+    const cudaGraphNode_t work = note_node({wait}, 1);
+    CUDA_OK(cudaGraphAddEventRecordNode(&record, graph, &work, 1, after));
+    cudaEvent_t found = nullptr;
+    CUDA_OK(cudaGraphEventRecordNodeGetEvent(record, &found));
+    EXPECT_EQ(found, after);
+    const cudaGraphExec_t exec = instantiate();
+    const cudaStream_t other = make_stream();
+    for (int run = 0; run < 3; ++run) {
+        Gate gate;
+        gate.hold(other);
+        CUDA_OK(cudaEventRecord(before, other));
+        CUDA_OK(cudaGraphLaunch(exec, stream));
+        sleep_ms(5);
+        EXPECT_EQ(cudaEventQuery(after), cudaErrorNotReady) << run;
+        gate.open();
+        CUDA_OK(cudaEventSynchronize(after));
+        EXPECT_EQ(log.size(), static_cast<size_t>(run) + 1);
+    }
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaStreamDestroy(other));
+    CUDA_OK(cudaEventDestroy(before));
+    CUDA_OK(cudaEventDestroy(after));
+}
+
+// External recordings and waits of a capture are such nodes: the event is an ordinary one.
+TEST_F(Graphs, ExternalEventsOfACaptureAreEventNodes) {
+    cudaEvent_t event = nullptr;
+    CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    const cudaStream_t other = make_stream();
+    cudaGraph_t captured = nullptr;
+    EXPECT_EQ(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal),
+              cudaErrorInvalidValue);
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CUDA_OK(cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
+    note(stream, log, 1);
+    CUDA_OK(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
+    CUDA_OK(cudaStreamEndCapture(stream, &captured));
+    cudaGraphExec_t exec = nullptr;
+    CUDA_OK(cudaGraphInstantiate(&exec, captured, 0));
+    Gate gate;
+    gate.hold(other);
+    CUDA_OK(cudaEventRecord(event, other));
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamWaitEvent(other, event, 0));
+    note(other, log, 2);
+    sleep_ms(5);
+    EXPECT_TRUE(log.empty());
+    gate.open();
+    CUDA_OK(cudaStreamSynchronize(other));
+    EXPECT_EQ(log, (std::vector<int>{1, 2}));
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(captured));
+    CUDA_OK(cudaStreamDestroy(other));
+    CUDA_OK(cudaEventDestroy(event));
+}
+
+TEST_F(Graphs, CopyAndFillNodes) {
+    uint16_t* device = nullptr;
+    CUDA_OK(cudaMalloc(&device, 64));
+    std::array<uint16_t, 32> host{};
+    cudaGraphNode_t fill = nullptr;
+    cudaGraphNode_t copy = nullptr;
+    cudaMemsetParams params{device, 0, 0xabcd, 2, 32, 1};
+    CUDA_OK(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &params));
+    CUDA_OK(cudaGraphAddMemcpyNode1D(&copy, graph, &fill, 1, host.data(), device, 64,
+                                     cudaMemcpyDeviceToHost));
+    params.width = 33;
+    EXPECT_EQ(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &params), cudaErrorInvalidValue);
+    params = {device, 0, 1, 3, 1, 1};
+    EXPECT_EQ(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &params), cudaErrorInvalidValue);
+    const cudaGraphExec_t exec = instantiate();
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    for (const uint16_t value : host) {
+        ASSERT_EQ(value, 0xabcd);
+    }
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaFree(device));
+}
+
+TEST_F(Graphs, NodesAndEdgesCanBeListedClonedAndRemoved) {
+    const cudaGraphNode_t first = note_node({}, 1);
+    const cudaGraphNode_t second = note_node({first}, 2);
+    cudaGraphNode_t join = nullptr;
+    const std::array both{first, second};
+    CUDA_OK(cudaGraphAddEmptyNode(&join, graph, both.data(), 2));
+    std::array<cudaGraphNode_t, 4> nodes{};
+    size_t count = nodes.size();
+    CUDA_OK(cudaGraphGetNodes(graph, nodes.data(), &count));
+    EXPECT_EQ(count, 3u);
+    EXPECT_EQ(nodes, (std::array<cudaGraphNode_t, 4>{first, second, join, nullptr}));
+    CUDA_OK(cudaGraphGetRootNodes(graph, nullptr, &count));
+    EXPECT_EQ(count, 1u);
+    count = nodes.size();
+    CUDA_OK(cudaGraphNodeGetDependentNodes(first, nodes.data(), nullptr, &count));
+    EXPECT_EQ(count, 2u);
+    cudaGraph_t clone = nullptr;
+    CUDA_OK(cudaGraphClone(&clone, graph));
+    cudaGraphNode_t twin = nullptr;
+    CUDA_OK(cudaGraphNodeFindInClone(&twin, second, clone));
+    EXPECT_NE(twin, second);
+    CUDA_OK(cudaGraphNodeGetDependencies(twin, nodes.data(), nullptr, &count));
+    EXPECT_EQ(count, 1u);
+    cudaHostNodeParams params{};
+    CUDA_OK(cudaGraphHostNodeGetParams(twin, &params));
+    EXPECT_EQ(static_cast<const Note*>(params.userData)->value, 2);
+    CUDA_OK(cudaGraphDestroyNode(second));
+    cudaGraphNodeType type{};
+    EXPECT_EQ(cudaGraphNodeGetType(second, &type), cudaErrorInvalidValue);
+    CUDA_OK(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count));
+    EXPECT_EQ(count, 1u);
+    CUDA_OK(cudaGraphGetEdges(clone, nullptr, nullptr, nullptr, &count));
+    EXPECT_EQ(count, 3u);
+    CUDA_OK(cudaGraphDestroy(clone));
+    EXPECT_EQ(cudaGraphNodeGetType(twin, &type), cudaErrorInvalidValue);
+}
+
+// --- User objects
+
+struct Destructions {
+    std::atomic<int> count{0};
+    static void count_one(void* self) {
+        auto& mine = *static_cast<Destructions*>(self);
+        mine.count.fetch_add(1);
+        mine.count.notify_all();
+    }
+    void wait_for_one() {
+        count.wait(0);
+        EXPECT_EQ(count.load(), 1);
+    }
+};
+
+TEST_F(Graphs, AUserObjectEndsWithTheLastGraphThatHoldsIt) {
+    Destructions ended;
+    cudaUserObject_t object = nullptr;
+    EXPECT_EQ(cudaUserObjectCreate(&object, &ended, Destructions::count_one, 1, 0),
+              cudaErrorInvalidValue);  // the flag is compulsory
+    CUDA_OK(cudaUserObjectCreate(&object, &ended, Destructions::count_one, 1,
+                                 cudaUserObjectNoDestructorSync));
+    CUDA_OK(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+    note_node({}, 1);
+    const cudaGraphExec_t exec = instantiate();
+    cudaGraph_t clone = nullptr;
+    CUDA_OK(cudaGraphClone(&clone, graph));
+    CUDA_OK(cudaGraphDestroy(graph));
+    graph = nullptr;
+    EXPECT_EQ(ended.count, 0);
+    CUDA_OK(cudaGraphDestroy(clone));
+    EXPECT_EQ(ended.count, 0);
+    Gate gate;
+    gate.hold(stream);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    sleep_ms(5);
+    EXPECT_EQ(ended.count, 0);  // the launch in flight still needs it
+    gate.open();
+    ended.wait_for_one();
+    EXPECT_EQ(cudaUserObjectRetain(object, 1), cudaErrorInvalidValue);
+}
+
+TEST_F(Graphs, ReferencesToUserObjectsAreCounted) {
+    Destructions ended;
+    cudaUserObject_t object = nullptr;
+    CUDA_OK(cudaUserObjectCreate(&object, &ended, Destructions::count_one, 2,
+                                 cudaUserObjectNoDestructorSync));
+    CUDA_OK(cudaUserObjectRetain(object, 3));
+    CUDA_OK(cudaUserObjectRelease(object, 4));
+    CUDA_OK(cudaGraphRetainUserObject(graph, object, 2, 0));
+    CUDA_OK(cudaUserObjectRelease(object, 1));
+    EXPECT_EQ(ended.count, 0);
+    EXPECT_EQ(cudaGraphReleaseUserObject(graph, object, 3), cudaErrorInvalidValue);
+    CUDA_OK(cudaGraphReleaseUserObject(graph, object, 2));
+    EXPECT_EQ(ended.count, 1);
+    EXPECT_EQ(cudaUserObjectRelease(object, 1), cudaErrorInvalidValue);
+}
+
+TEST_F(Graphs, AFaultInANodePoisonsTheDevice) {
+    host_node(
+        {}, [](void*) { throw cudaErrorIllegalAddress; }, nullptr);
+    const cudaGraphExec_t exec = instantiate();
+    ::testing::internal::CaptureStderr();
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaErrorIllegalAddress);
+    (void)::testing::internal::GetCapturedStderr();
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaDeviceReset());
+    stream = make_stream();
+}
+
+}  // namespace
+}  // namespace slimwire::testing
