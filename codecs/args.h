@@ -83,6 +83,9 @@ struct EncodeArgs {
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
+    // Codec threshold: null, or one fp32 that stands in for the parameter, read when the operation
+    // runs.
+    const float* threshold_ptr = nullptr;
 };
 
 // The inverse, with the same chunking: output = (accumulate ? output : 0) + decode, rounded once to

@@ -12,6 +12,7 @@
 #include "codecs/base/dtype.h"
 #include "codecs/base/isa.h"
 #include "codecs/block_int_shape.h"
+#include "codecs/sparse_plan.h"
 #include "codecs/threefry.h"
 
 namespace slimwire {
@@ -92,6 +93,11 @@ struct Fp8Table {
 struct CastTable {
     CastKernels bfloat16, float16;
 };
+struct SparseTable {
+    void (*encode)(const EncodeChunk&, const SparsePlan&);
+    void (*decode)(const DecodeChunk&, const SparsePlan&);
+    void (*reduce)(const ReduceChunk&, const SparsePlan&);
+};
 
 // A family's tables, by Isa; all the same where there is one instruction set only.
 template <class Table>
@@ -118,6 +124,7 @@ struct HostFamily;
 SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
 SLIMWIRE_HOST_FAMILY(Fp8Table, host_block_float)
+SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 #undef SLIMWIRE_HOST_FAMILY
 
 // The family's table of active_isa().

@@ -117,6 +117,9 @@ constexpr Family kFamilies[] = {
     {"int8", encode_block_int, decode_block_int}, {"int6", encode_block_int, decode_block_int},
     {"int4", encode_block_int, decode_block_int}, {"int2", encode_block_int, decode_block_int},
     {"fp8e4m3", encode_fp8, decode_fp8},          {"fp8e5m2", encode_fp8, decode_fp8},
+    {"topk", encode_sparse, decode_sparse},       {"threshold", encode_sparse, decode_sparse},
+    {"blocktopk", encode_sparse, decode_sparse},  {"rowtopk", encode_sparse, decode_sparse},
+    {"randomk", encode_sparse, decode_sparse},
 };
 
 const Family* family_of(const CodecSpec& spec) {

@@ -90,4 +90,7 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       const Draw& draw,
                                       DType dtype);
 
+std::vector<uint8_t> encode_sparse(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
+std::vector<float> decode_sparse(const CodecSpec&, const uint8_t*, int64_t, DType);
+
 }  // namespace slimwire::reference

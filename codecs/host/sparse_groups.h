@@ -1,0 +1,192 @@
+// blocktopk and rowtopk on the host: the largest elements of every group, several groups at a time
+// where they are short. Included by host/sparse.cpp inside its anonymous namespace.
+
+// The p of one batch: whole groups of up to 2048 elements, or one larger group.
+struct GroupTile {
+    alignas(64) float p[kMaxSparseGroup + kLanes];
+};
+
+struct TileSource {
+    const float* p;
+    [[gnu::always_inline]] Floats sixteen(int64_t i) const { return load_float32(p + i); }
+    [[gnu::always_inline]] Floats some(int64_t i, int64_t) const { return load_float32(p + i); }
+};
+
+SLIMWIRE_LANES int64_t groups_of_batch(const SparsePlan& plan) {
+    return plan.group < kBatchElems ? kBatchElems / plan.group : 1;
+}
+
+// Writes the positions of entries that follow one another, `kept` of each group.
+struct GroupWriter {
+    const SparsePlan& plan;
+    uint8_t* indices;
+    int64_t count = 0;
+
+    void put(const Picked& picked, int64_t n, int64_t batch) {
+        for (int64_t i = 0; i < n; ++i, ++count) {
+            const int64_t group = count / plan.kept;
+            const int64_t at = batch + picked.at[i] - group * plan.group;
+            if (plan.form == IndexForm::kLocal8) {
+                indices[count] = static_cast<uint8_t>(at);
+            } else if (plan.form == IndexForm::kLocal16) {
+                const auto wide = static_cast<uint16_t>(at);
+                __builtin_memcpy(indices + 2 * count, &wide, 2);
+            } else {
+                uint8_t* byte = indices + group * ((plan.group + 7) / 8) + at / 8;
+                *byte = static_cast<uint8_t>(*byte | 1 << (at % 8));
+            }
+        }
+    }
+};
+
+// Encodes the batch whose p stand in `tile`, `groups` groups from element `begin` of the chunk.
+SLIMWIRE_LANES void encode_group_tile(const GroupTile& tile,
+                                      const SparsePlan& plan,
+                                      int64_t begin,
+                                      int64_t groups,
+                                      GroupWriter& indices,
+                                      ValueWriter& values) {
+    Picked picked;
+    picked.count = 0;
+    const TileSource source{tile.p};
+    for (int64_t g = 0; g < groups; ++g) {
+        const int64_t first = g * plan.group;
+        Cut cut = select_group(tile.p + first, plan.group, plan.kept);
+        for (int64_t i = first; i < first + plan.group; i += kBatchElems) {
+            const int64_t stop =
+                i + kBatchElems < first + plan.group ? i + kBatchElems : first + plan.group;
+            const int64_t from = picked.count;
+            collect<false>(source, i, stop, 0, cut.least + (cut.ties == 0 ? 1 : 0), nullptr,
+                           picked);
+            if (cut.ties >= 0) {
+                drop_ties(picked, from, cut);
+            }
+            if (plan.group > kBatchElems || g + 1 == groups) {
+                indices.put(picked, picked.count, begin);
+                values.put(picked, picked.count, begin);
+                picked.count = 0;
+            }
+        }
+    }
+}
+
+// Calls fill(tile, first element, elements) for every batch and encodes it. What completes the last
+// group is zero.
+template <class Fill>
+SLIMWIRE_LANES void encode_batches(const SparsePlan& plan,
+                                   uint8_t* output,
+                                   float* residual,
+                                   Fill fill) {
+    __builtin_memset(output, 0, static_cast<size_t>(plan.values));
+    GroupWriter indices{plan, output + plan.indices};
+    ValueWriter values(plan, output, residual);
+    GroupTile tile;
+    const int64_t step = groups_of_batch(plan);
+    for (int64_t g = 0; g < plan.groups; g += step) {
+        const int64_t groups = plan.groups - g < step ? plan.groups - g : step;
+        const int64_t begin = g * plan.group;
+        const int64_t left = plan.count - begin;
+        const int64_t elems = left < groups * plan.group ? left : groups * plan.group;
+        fill(tile, begin, elems);
+        __builtin_memset(tile.p + elems, 0,
+                         sizeof(float) * static_cast<size_t>(groups * plan.group - elems));
+        encode_group_tile(tile, plan, begin, groups, indices, values);
+    }
+    values.finish();
+}
+
+template <bool kResidual, class Source>
+SLIMWIRE_LANES void fill_group_tile(
+    GroupTile& tile, const Source& source, int64_t begin, int64_t elems, float* residual) {
+    for (int64_t i = 0; i < elems; i += kLanes) {
+        const Floats p = load_p(source, begin + i, begin + elems);
+        store_float32(tile.p + i, p);
+        if constexpr (kResidual) {
+            leave(residual + begin + i, p, elems - i);
+        }
+    }
+}
+
+template <class Element, bool kResidual>
+void encode_groups(const EncodeChunk& chunk, const SparsePlan& plan) {
+    const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
+    encode_batches(plan, chunk.output, chunk.residual,
+                   [&](GroupTile& tile, int64_t begin, int64_t elems) {
+                       fill_group_tile<kResidual>(tile, source, begin, elems, chunk.residual);
+                   });
+}
+
+// Hands the entries of `groups` groups from `group` on to `scatter`, positions relative to the
+// first of them; false where a group's positions do not ascend within it.
+template <class Scatter>
+SLIMWIRE_LANES bool read_groups(
+    const SparsePlan& plan, const uint8_t* input, int64_t group, int64_t groups, Scatter& scatter) {
+    bool good = true;
+    for (int64_t g = 0; g < groups; ++g) {
+        const int64_t first = (group + g) * plan.kept;
+        const int64_t left = plan.count - (group + g) * plan.group;
+        const auto take = [&](int64_t at, int64_t i) {
+            if (at < left) {  // not what completed the last group
+                scatter(g * plan.group + at, i);
+            }
+        };
+        const uint8_t* indices = input + plan.indices;
+        const int64_t end = first + plan.kept;
+        if (plan.form == IndexForm::kLocal8) {
+            good &= IndexReader::read_local<uint8_t>(indices, 0, plan.group, first, end, take);
+        } else if (plan.form == IndexForm::kLocal16) {
+            good &= IndexReader::read_local<uint16_t>(indices, 0, plan.group, first, end, take);
+        } else {
+            good &= IndexReader::read_bitmap(indices + (group + g) * ((plan.group + 7) / 8),
+                                             plan.group, first, end, take);
+        }
+    }
+    return good;
+}
+
+template <class Element, bool kAccumulate>
+void decode_groups(const DecodeChunk& chunk, const SparsePlan& plan) {
+    bool good = true;
+    Scatter<Element, kAccumulate> scatter(plan, chunk.input);
+    const int64_t step = groups_of_batch(plan);
+    for (int64_t g = 0; g < plan.groups; g += step) {
+        const int64_t groups = plan.groups - g < step ? plan.groups - g : step;
+        const int64_t begin = g * plan.group;
+        const int64_t left = plan.count - begin;
+        scatter.output = chunk.output + begin * Element::kBytes;
+        if constexpr (!kAccumulate) {
+            const int64_t elems = left < groups * plan.group ? left : groups * plan.group;
+            __builtin_memset(scatter.output, 0, static_cast<size_t>(elems * Element::kBytes));
+        }
+        good &= read_groups(plan, chunk.input, g, groups, scatter);
+        scatter.flush();
+    }
+    set_status(chunk.status, good);
+}
+
+template <bool kResidual>
+void reduce_groups(const ReduceChunk& chunk, const SparsePlan& plan) {
+    bool good = true;
+    encode_batches(plan, chunk.output, chunk.residual,
+                   [&](GroupTile& tile, int64_t begin, int64_t elems) {
+                       const int64_t group = begin / plan.group;
+                       const int64_t groups = (elems + plan.group - 1) / plan.group;
+                       __builtin_memset(tile.p, 0, sizeof(float) * static_cast<size_t>(elems));
+                       Scatter<Float32, false> first(plan, chunk.input);
+                       first.output = bytes_of(tile.p);
+                       good &= read_groups(plan, chunk.input, group, groups, first);
+                       first.flush();
+                       for (int32_t i = 1; i < chunk.inputs; ++i) {
+                           const uint8_t* input = chunk.input + i * chunk.input_stride;
+                           Scatter<Float32, true> more(plan, input);
+                           more.output = bytes_of(tile.p);
+                           good &= read_groups(plan, input, group, groups, more);
+                           more.flush();
+                       }
+                       float* residual = kResidual ? chunk.residual + begin : nullptr;
+                       const Source<Float32, kResidual> source{bytes_of(tile.p), residual,
+                                                               broadcast(chunk.factor)};
+                       fill_group_tile<kResidual>(tile, source, 0, elems, residual);
+                   });
+    set_status(chunk.status, good);
+}

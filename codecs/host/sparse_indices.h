@@ -1,0 +1,213 @@
+// Positions of the kept elements of topk and threshold: written batch by batch, read span by span.
+// Included by host/sparse.cpp inside its anonymous namespace.
+
+constexpr int64_t kSpanSegments = kSparseSpan / kSparseSegment;
+
+SLIMWIRE_LANES void put_word(uint8_t* to, uint32_t word) {
+    __builtin_memcpy(to, &word, 4);
+}
+SLIMWIRE_LANES uint32_t get_word(const uint8_t* from) {
+    uint32_t word;
+    __builtin_memcpy(&word, from, 4);
+    return word;
+}
+
+// Takes positions in ascending order. The table and the indices hold zeros before the first.
+struct IndexWriter {
+    const SparsePlan& plan;
+    uint8_t* output;
+    int64_t count = 0;     // positions taken
+    int64_t gap_at = 0;    // gaps: half bytes written of this span
+    int64_t expected = 0;  // gaps: the position in the span that a gap of 0 names
+
+    IndexWriter(const SparsePlan& for_plan, uint8_t* to) : plan(for_plan), output(to) {}
+
+    [[nodiscard]] uint8_t* table() const { return output + kSparseHeader; }
+
+    // Before the first batch of each span.
+    void begin_span(int64_t span) {
+        const auto start = static_cast<uint32_t>(count);
+        if (plan.form == IndexForm::kLocal8) {
+            put_word(table() + kLocal8Entry * span, start);
+        } else if (plan.form != IndexForm::kLocal16) {
+            put_word(table() + 4 * span, start);
+        } else if (span % (kSparseWide / kSparseSpan) == 0) {
+            put_word(table() + 4 * (span / (kSparseWide / kSparseSpan)), start);
+        }
+        gap_at = 0;
+        expected = 0;
+    }
+
+    void put_gap(uint8_t* gaps, uint32_t gap) {
+        gaps[gap_at / 2] = static_cast<uint8_t>(gaps[gap_at / 2] | gap << (gap_at % 2 * 4));
+        ++gap_at;
+    }
+
+    // n positions relative to element `batch` of the chunk, a multiple of kBatchElems.
+    void put(const uint32_t* at, int64_t n, int64_t batch) {
+        const int64_t span = batch / kSparseSpan;
+        const auto inside = static_cast<uint32_t>(batch % kSparseSpan);
+        uint8_t* indices = output + plan.indices;
+        if (plan.form == IndexForm::kBitmap) {
+            for (int64_t i = 0; i < n; ++i) {
+                const int64_t bit = batch + at[i];
+                indices[bit / 8] = static_cast<uint8_t>(indices[bit / 8] | 1 << (bit % 8));
+            }
+        } else if (plan.form == IndexForm::kLocal8) {
+            uint8_t* entry = table() + kLocal8Entry * span;
+            uint8_t* counts = entry + 8;
+            for (int64_t i = 0; i < n; ++i) {
+                const uint32_t position = inside + at[i];
+                const uint32_t segment = position / kSparseSegment;
+                indices[count + i] = static_cast<uint8_t>(position);
+                if (++counts[segment] == 0) {  // 256 of them
+                    put_word(entry + 4, get_word(entry + 4) | 1u << segment);
+                }
+            }
+        } else if (plan.form == IndexForm::kLocal16) {
+            const auto wide = static_cast<uint32_t>(batch % kSparseWide);
+            for (int64_t i = 0; i < n; ++i) {
+                const auto position = static_cast<uint16_t>(wide + at[i]);
+                __builtin_memcpy(indices + 2 * (count + i), &position, 2);
+            }
+        } else {
+            // A span's gaps start where half a byte for every earlier value and the spare of every
+            // earlier span end.
+            const auto start = static_cast<int64_t>(get_word(table() + 4 * span));
+            uint8_t* gaps = indices + (start + 1) / 2 + kGapSpare * span;
+            for (int64_t i = 0; i < n; ++i) {
+                int64_t gap = inside + at[i] - expected;
+                for (; gap >= kGapSkip; gap -= kGapSkip) {
+                    put_gap(gaps, kGapSkip);
+                }
+                put_gap(gaps, static_cast<uint32_t>(gap));
+                expected = inside + at[i] + 1;
+            }
+        }
+        count += n;
+    }
+};
+
+// Reads positions unit by unit: spans, or 65536 elements for two-byte positions. read() calls
+// take(position in the unit, number of the value) in ascending order of positions, all below
+// `elems`, and returns false where the bytes are not what an encoder writes (FORMAT.md says what
+// they then mean).
+struct IndexReader {
+    const SparsePlan& plan;
+    const uint8_t* input;
+    int64_t kept;  // at most the capacity
+
+    [[nodiscard]] int64_t unit_elems() const {
+        return plan.form == IndexForm::kLocal16 ? kSparseWide : kSparseSpan;
+    }
+    // Values before unit u; of the unit after the last: all.
+    [[nodiscard]] int64_t start_of(int64_t unit) const {
+        if (unit * unit_elems() >= plan.count) {
+            return kept;
+        }
+        const int64_t entry = plan.form == IndexForm::kLocal8 ? kLocal8Entry : 4;
+        const int64_t start = get_word(input + kSparseHeader + entry * unit);
+        return start < kept ? start : kept;
+    }
+
+    template <class Take>
+    bool read(int64_t unit, int64_t elems, Take take) const {
+        const int64_t start = start_of(unit);
+        const int64_t end = start_of(unit + 1);
+        if (end < start) {
+            return false;
+        }
+        const uint8_t* indices = input + plan.indices;
+        if (plan.form == IndexForm::kBitmap) {
+            return read_bitmap(indices + unit * (kSparseSpan / 8), elems, start, end, take);
+        }
+        if (plan.form == IndexForm::kLocal8) {
+            return read_local8(input + kSparseHeader + kLocal8Entry * unit, indices, elems, start,
+                               end, take);
+        }
+        if (plan.form == IndexForm::kLocal16) {
+            return read_local<uint16_t>(indices, 0, elems, start, end, take);
+        }
+        return read_gaps(indices + (start + 1) / 2 + kGapSpare * unit, elems, start, end, take);
+    }
+
+    // Ascending positions of `Position` type; ends at the first that is not.
+    template <class Position, class Take>
+    static bool read_local(const uint8_t* indices,
+                           int64_t base,
+                           int64_t elems,
+                           int64_t start,
+                           int64_t end,
+                           Take& take) {
+        int64_t before = -1;
+        for (int64_t i = start; i < end; ++i) {
+            Position at;
+            __builtin_memcpy(&at, indices + i * static_cast<int64_t>(sizeof(at)), sizeof(at));
+            if (at <= before || base + at >= elems) {
+                return false;
+            }
+            take(base + at, i);
+            before = at;
+        }
+        return true;
+    }
+
+    template <class Take>
+    static bool read_local8(const uint8_t* entry,
+                            const uint8_t* indices,
+                            int64_t elems,
+                            int64_t start,
+                            int64_t end,
+                            Take& take) {
+        const uint32_t full = get_word(entry + 4);
+        bool good = true;
+        for (int64_t segment = 0; segment < kSpanSegments; ++segment) {
+            int64_t next =
+                start + entry[8 + segment] + ((full >> segment & 1) != 0 ? kSparseSegment : 0);
+            if (next > end) {
+                next = end;
+                good = false;
+            }
+            good &=
+                read_local<uint8_t>(indices, segment * kSparseSegment, elems, start, next, take);
+            start = next;
+        }
+        return good && start == end;
+    }
+
+    template <class Take>
+    static bool read_bitmap(
+        const uint8_t* bits, int64_t elems, int64_t start, int64_t end, Take& take) {
+        const int64_t bytes = (elems + 7) / 8;
+        for (int64_t byte = 0; byte < bytes; byte += 8) {
+            const int64_t some = bytes - byte < 8 ? bytes - byte : 8;
+            uint64_t word = 0;
+            __builtin_memcpy(&word, bits + byte, static_cast<size_t>(some));
+            for (; word != 0; word &= word - 1) {
+                const int64_t at = byte * 8 + __builtin_ctzll(word);
+                if (start == end || at >= elems) {
+                    return false;
+                }
+                take(at, start++);
+            }
+        }
+        return start == end;
+    }
+
+    template <class Take>
+    static bool read_gaps(
+        const uint8_t* gaps, int64_t elems, int64_t start, int64_t end, Take& take) {
+        int64_t at = 0;
+        for (int64_t half = 0; start < end; ++half) {
+            const uint32_t gap = gaps[half / 2] >> (half % 2 * 4) & 15;
+            at += gap;
+            if (at >= elems) {
+                return false;
+            }
+            if (gap != kGapSkip) {
+                take(at++, start++);
+            }
+        }
+        return true;
+    }
+};
