@@ -21,8 +21,10 @@ SLIMWIRE_LANES int64_t whole_blocks(int64_t count, int64_t block) {
 template <class Source>
 SLIMWIRE_LANES void fill_tile(Tile& tile, const Source& source, int64_t count, int64_t block) {
     const Words magnitude_mask = broadcast_bits(kMagnitudeMask);
+    const int64_t blocks = whole_blocks(count, block);
+    Words maxima[kLanes];
     int64_t i = 0;
-    for (int64_t b = 0; i < count; ++b) {
+    for (int64_t b = 0; b < blocks; ++b) {
         Words most = broadcast_bits(0);
         const int64_t end = (b + 1) * block;
         const int64_t full_end = end <= count ? end : i + (count - i) / kLanes * kLanes;
@@ -40,7 +42,10 @@ SLIMWIRE_LANES void fill_tile(Tile& tile, const Source& source, int64_t count, i
             }
             i = end;
         }
-        tile.magnitude[b] = largest(most);
+        maxima[b % kLanes] = most;
+        if (b % kLanes == kLanes - 1 || b == blocks - 1) {
+            store_words(tile.magnitude + b / kLanes * kLanes, largest_of_each(maxima));
+        }
     }
 }
 
@@ -63,6 +68,19 @@ SLIMWIRE_LANES uint32_t get_scale(const uint8_t* scales, int64_t b, bool scale_i
     __builtin_memcpy(&high, scales + 2 * b, 2);
     return static_cast<uint32_t>(high) << 16;
 }
+
+// Fast paths for buffers of bf16, where there are such.
+template <class Element>
+constexpr bool kIsBfloat16 = false;
+template <>
+constexpr bool kIsBfloat16<Bfloat16> = true;
+
+#if defined(SLIMWIRE_ISA_AVX512)
+#include "codecs/host/fp8_fast_avx512.h"
+#else
+constexpr bool kHasBfloat16Pairs = false;
+constexpr int64_t kPairLanes = 32;
+#endif
 
 template <class Format>
 struct Fp8 {
@@ -195,8 +213,44 @@ struct Fp8 {
         }
     }
 
+    // Encodes a whole tile of bf16 as it is. False, and nothing that stays, where a block is not
+    // finite or its scale is at the cap, where codes need to be clamped.
+    template <bool kStochastic>
+    SLIMWIRE_LANES bool encode_bfloat16_tile(Tile& tile,
+                                             const uint8_t* input,
+                                             const ChunkRandom& random,
+                                             int64_t first,
+                                             const BlockFloatShape& shape,
+                                             uint8_t* codes,
+                                             uint8_t* scales) {
+#if defined(SLIMWIRE_ISA_AVX512)
+        const int64_t blocks = kTileElems / shape.block;
+        bfloat16_magnitudes(tile, input, shape.block);
+        choose_scales(tile, blocks, shape.scale_is_float32);
+        Words most = broadcast_bits(0);
+        for (int64_t b = 0; b < blocks; b += kLanes) {
+            most = maximum(most, load_words(tile.scale + b));
+        }
+        if (largest(most) >= Format::kMaxScaleBits) {
+            return false;
+        }
+        for (int64_t b = 0; b < blocks; ++b) {
+            put_scale(scales, b, tile.scale[b], shape.scale_is_float32);
+        }
+        if constexpr (kStochastic) {
+            for (int64_t i = 0; i < kTileElems; i += kRandomTile) {
+                random_bytes(random, first + i, tile.random + i);
+            }
+        }
+        encode_bfloat16_codes<Format, kStochastic>(tile, shape.block, input, codes);
+        return true;
+#else
+        return false;
+#endif
+    }
+
     // Decodes `count` elements into `sink`, whose indices start at 0.
-    template <class Sink>
+    template <bool kFast, class Sink>
     SLIMWIRE_LANES void decode_blocks(const uint8_t* codes,
                                       const uint8_t* scales,
                                       int64_t count,
@@ -205,10 +259,17 @@ struct Fp8 {
         const int64_t block = shape.block;
         for (int64_t begin = 0, b = 0; begin < count; begin += block, ++b) {
             const uint32_t bits = get_scale(scales, b, shape.scale_is_float32);
+            const int64_t end = begin + block < count ? begin + block : count;
+            if constexpr (kFast) {
+                if (end == begin + block && block >= kPairLanes &&
+                    decode_bfloat16_block<Format>(codes + begin, bits, block,
+                                                  sink.output + 2 * begin)) {
+                    continue;
+                }
+            }
             const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
             // The product of anything and NaN is NaN.
             const Floats scale = broadcast(__builtin_bit_cast(float, poison ? kNanFloat32 : bits));
-            const int64_t end = begin + block < count ? begin + block : count;
             int64_t i = begin;
             for (; i + kLanes <= end; i += kLanes) {
                 sink.sixteen(i, multiply(load_fp8(codes + i, Format{}), scale));
@@ -234,9 +295,17 @@ struct Fp8 {
         Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
-            encode_tile<kResidual, kStochastic>(
-                tile, source, chunk.random, done, left < kTileElems ? left : kTileElems, shape,
-                chunk.output + done, scales, kResidual ? chunk.residual + done : nullptr);
+            bool encoded = false;
+            if constexpr (kHasBfloat16Pairs && kIsBfloat16<Element> && !kResidual) {
+                encoded = left >= kTileElems && chunk.factor == 1.0f && shape.block >= kPairLanes &&
+                          encode_bfloat16_tile<kStochastic>(tile, source.input, chunk.random, done,
+                                                            shape, chunk.output + done, scales);
+            }
+            if (!encoded) {
+                encode_tile<kResidual, kStochastic>(
+                    tile, source, chunk.random, done, left < kTileElems ? left : kTileElems, shape,
+                    chunk.output + done, scales, kResidual ? chunk.residual + done : nullptr);
+            }
             scales += tile_scale_bytes(shape);
             source.input += kTileElems * Element::kBytes;
             if constexpr (kResidual) {
@@ -260,8 +329,9 @@ struct Fp8 {
 
     template <class Element, bool kAccumulate>
     static void decode_as(const DecodeChunk& chunk, const BlockFloatShape& shape) {
-        decode_blocks(chunk.input, chunk.input + code_bytes(chunk.count, shape), chunk.count, shape,
-                      Sink<Element, kAccumulate>{chunk.output});
+        constexpr bool kFast = kHasBfloat16Pairs && kIsBfloat16<Element> && !kAccumulate;
+        decode_blocks<kFast>(chunk.input, chunk.input + code_bytes(chunk.count, shape), chunk.count,
+                             shape, Sink<Element, kAccumulate>{chunk.output});
     }
 
     static void decode(const DecodeChunk& chunk, const BlockFloatShape& shape) {
@@ -282,12 +352,12 @@ struct Fp8 {
             const int64_t count = left < kTileElems ? left : kTileElems;
             const int64_t scales_offset = scales_at + t * tile_scale_bytes(shape);
             const uint8_t* from = chunk.input;
-            decode_blocks(from + done, from + scales_offset, count, shape,
-                          Sink<Float32, false>{bytes_of(sum)});
+            decode_blocks<false>(from + done, from + scales_offset, count, shape,
+                                 Sink<Float32, false>{bytes_of(sum)});
             for (int32_t i = 1; i < chunk.inputs; ++i) {
                 from += chunk.input_stride;
-                decode_blocks(from + done, from + scales_offset, count, shape,
-                              Sink<Float32, true>{bytes_of(sum)});
+                decode_blocks<false>(from + done, from + scales_offset, count, shape,
+                                     Sink<Float32, true>{bytes_of(sum)});
             }
             float* residual = kResidual ? chunk.residual + done : nullptr;
             encode_tile<kResidual, kStochastic>(
