@@ -141,8 +141,14 @@ Encoded encode(const CodecSpec& spec,
                              .params = spec.params,
                              .dtype = dtype,
                              .random = random});
+    if (spec.traits(dtype).variable_size) {
+        const auto used = check_encoding(spec, dtype, count, result.bytes.data(), slot);
+        EXPECT_TRUE(used.ok()) << used.status().message();
+        EXPECT_LE(used.ok() ? used.value() : 0, size) << "beyond the bound";
+        result.size = used.ok() ? used.value() : 0;
+    }
     EXPECT_TRUE(result.bytes.margins_intact()) << spec.to_string() << " count " << count;
-    EXPECT_TRUE(result.bytes.untouched_from(size)) << spec.to_string() << " count " << count;
+    EXPECT_TRUE(result.bytes.untouched_from(result.size)) << spec.to_string() << " count " << count;
     EXPECT_EQ(before, input.copy(input.size())) << "the input was written";
     return result;
 }

@@ -1,0 +1,187 @@
+// Lossless codecs: every element type and bit pattern comes back, factor and residual are not
+// looked at, lengths are within the bound and told by the check.
+#include <random>
+
+#include "tests/codecs/contract.h"
+
+namespace slimwire::testing {
+namespace {
+
+// Bytes of a float-like distribution, of random bits, and mostly zero, cut to whole elements.
+std::vector<Guarded> inputs_of(DType dtype, int64_t count, std::mt19937& random) {
+    const int64_t bytes = count * static_cast<int64_t>(dtype_bytes(dtype));
+    std::vector<Guarded> inputs;
+    inputs.push_back(random_input(DType::kBfloat16, (bytes + 1) / 2, 1.0, random));
+    if (dtype == DType::kFloat32 || dtype == DType::kFloat16) {
+        inputs.back() = random_input(dtype, count, 1.0, random);
+    }
+    for (const uint32_t one_in : {1u, 10u}) {
+        inputs.emplace_back(bytes);
+        for (int64_t i = 0; i < bytes; ++i) {
+            const bool zero = i / static_cast<int64_t>(dtype_bytes(dtype)) % one_in != 0;
+            inputs.back().data()[i] = zero ? uint8_t{0} : static_cast<uint8_t>(random());
+        }
+    }
+    return inputs;
+}
+
+class Lossless : public Contract {
+  protected:
+    // Encodes `count` elements; the bytes and what was reported.
+    std::vector<uint8_t> encoding_of(
+        const CodecSpec& spec, DType dtype, const uint8_t* input, int64_t count, uint32_t* status) {
+        const int64_t bound = spec.encoded_bytes(dtype, count);
+        const int64_t slot = slot_for(bound);
+        Guarded bytes(slot);
+        std::vector<float> residual(static_cast<size_t>(count), 0.5f);
+        const float factor = 3.0f;
+        spec.codec->host.encode({.input = input,
+                                 .output = bytes.data(),
+                                 .residual = residual.data(),
+                                 .scale_ptr = &factor,
+                                 .scale = 0.25f,
+                                 .count = count,
+                                 .chunk_elems = std::max<int64_t>(count, 1),
+                                 .slot_bytes = slot,
+                                 .params = spec.params,
+                                 .dtype = dtype,
+                                 .status = status});
+        EXPECT_TRUE(bytes.margins_intact() && bytes.untouched_from(bound));
+        EXPECT_EQ(std::count(residual.begin(), residual.end(), 0.5f), count);
+        const auto used = check_encoding(spec, dtype, count, bytes.data(), slot);
+        EXPECT_TRUE(used.ok()) << used.status().message();
+        const int64_t size = used.ok() ? used.value() : 0;
+        EXPECT_LE(size, bound);
+        EXPECT_TRUE(bytes.untouched_from(size)) << size;
+        EXPECT_TRUE(spec.traits(dtype).variable_size || size == bound);
+        return bytes.copy(size);
+    }
+
+    // Encodes and decodes; what an encoder calls too small for its slot may come back otherwise.
+    void expect_round_trip(const CodecSpec& spec,
+                           DType dtype,
+                           const uint8_t* input,
+                           int64_t count) {
+        const int64_t bytes = count * static_cast<int64_t>(dtype_bytes(dtype));
+        uint32_t status = 0;
+        std::vector<uint8_t> encoding = encoding_of(spec, dtype, input, count, &status);
+        ASSERT_TRUE(status == 0 || (status == kStatusOverflow && spec.params.slot > 0)) << status;
+        encoding.resize((encoding.size() + 15) / 16 * 16);  // not a byte beyond the slot
+        Guarded output(bytes);
+        uint32_t decode_status = 0;
+        spec.codec->host.decode({.input = encoding.data(),
+                                 .output = output.data(),
+                                 .count = count,
+                                 .chunk_elems = std::max<int64_t>(count, 1),
+                                 .slot_bytes = static_cast<int64_t>(encoding.size()),
+                                 .params = spec.params,
+                                 .dtype = dtype,
+                                 .accumulate = false,
+                                 .status = &decode_status});
+        ASSERT_TRUE(output.margins_intact());
+        ASSERT_EQ(decode_status & kStatusCorrupt, 0u);
+        if (status == 0) {
+            ASSERT_EQ(std::memcmp(output.data(), input, static_cast<size_t>(bytes)), 0) << count;
+        }
+    }
+};
+
+TEST_F(Lossless, EveryTypeAndSizeComesBackToTheBit) {
+    int seen = 0;
+    for_lossless([&](const CodecSpec& spec, DType dtype) {
+        ++seen;
+        for (const int64_t count : edge_sizes(spec, dtype)) {
+            for (const Guarded& input : inputs_of(dtype, count, random_)) {
+                expect_round_trip(spec, dtype, input.data(), count);
+            }
+        }
+    });
+    if (seen == 0) {
+        GTEST_SKIP() << "no lossless codec in the registry";
+    }
+}
+
+TEST_F(Lossless, All65536PatternsComeBackAtEveryAlignment) {
+    for_lossless([&](const CodecSpec& spec, DType dtype) {
+        const auto element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+        constexpr int64_t kBytes = 2 * 65536;
+        for (int64_t shift = 0; shift < 16; shift += element_bytes) {
+            Guarded input(kBytes, shift);
+            for (int64_t i = 0; i < kBytes / 2; ++i) {
+                const auto bits = static_cast<uint16_t>(i * 40503);  // each once, in no order
+                std::memcpy(input.data() + 2 * i, &bits, 2);
+            }
+            expect_round_trip(spec, dtype, input.data(), kBytes / element_bytes);
+        }
+    });
+}
+
+TEST_F(Lossless, AccumulationAddsTheElementsThatWereEncoded) {
+    for_lossless([&](const CodecSpec& spec, DType dtype) {
+        if (!is_float(dtype)) {
+            return;
+        }
+        const int64_t count = spec.granule(dtype) + 77;
+        const Guarded input = random_input(dtype, count, 1.0, random_);
+        Guarded output = random_input(dtype, count, 1.0, random_);
+        Guarded expected = output;
+        for (int64_t i = 0; i < count; ++i) {
+            reference::set_element(expected.data(), dtype, i,
+                                   reference::element(output.data(), dtype, i) +
+                                       reference::element(input.data(), dtype, i));
+        }
+        uint32_t status = 0;
+        const std::vector<uint8_t> bytes = encoding_of(spec, dtype, input.data(), count, &status);
+        if (status == 0) {
+            decode(spec, dtype, bytes.data(), count, output, true);
+            ASSERT_EQ(output.copy(output.size()), expected.copy(expected.size()));
+        }
+    });
+}
+
+TEST_F(Lossless, ChunksAreIndependent) {
+    for_lossless([&](const CodecSpec& spec, DType dtype) {
+        const auto element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+        const int64_t chunk = spec.granule(dtype);
+        const int64_t count = 2 * chunk + 5;
+        const int64_t slot = slot_for(spec.encoded_bytes(dtype, chunk));
+        const Guarded input = std::move(inputs_of(dtype, count, random_)[2]);
+        Guarded output(4 * slot);  // three chunks hold elements
+        uint32_t status = 0;
+        spec.codec->host.encode({.input = input.data(),
+                                 .output = output.data(),
+                                 .residual = nullptr,
+                                 .scale_ptr = nullptr,
+                                 .scale = 1.0f,
+                                 .count = count,
+                                 .chunk_elems = chunk,
+                                 .slot_bytes = slot,
+                                 .params = spec.params,
+                                 .dtype = dtype,
+                                 .status = &status});
+        ASSERT_TRUE(output.margins_intact() && output.untouched_from(3 * slot));
+        for (int64_t c = 0; c < 3; ++c) {
+            const int64_t elems = std::min(chunk, count - c * chunk);
+            uint32_t alone_status = 0;
+            const std::vector<uint8_t> alone = encoding_of(
+                spec, dtype, input.data() + c * chunk * element_bytes, elems, &alone_status);
+            ASSERT_EQ(std::memcmp(alone.data(), output.data() + c * slot, alone.size()), 0);
+        }
+        Guarded decoded(count * element_bytes);
+        spec.codec->host.decode({.input = output.data(),
+                                 .output = decoded.data(),
+                                 .count = count,
+                                 .chunk_elems = chunk,
+                                 .slot_bytes = slot,
+                                 .params = spec.params,
+                                 .dtype = dtype,
+                                 .accumulate = false});
+        ASSERT_TRUE(decoded.margins_intact());
+        if (status == 0) {
+            ASSERT_EQ(decoded.copy(decoded.size()), input.copy(decoded.size()));
+        }
+    });
+}
+
+}  // namespace
+}  // namespace slimwire::testing

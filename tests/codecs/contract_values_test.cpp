@@ -1,0 +1,266 @@
+// Values: error bound, bias, what is not finite, the ends of the range, every 16-bit pattern.
+#include "tests/codecs/contract.h"
+
+namespace slimwire::testing {
+namespace {
+
+TEST_F(Contract, ErrorStaysWithinTheBound) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (dtype != DType::kFloat32) {
+            return;
+        }
+        const int64_t count = 4 * 2048 + 5;
+        const int64_t block = unit_of(spec, dtype, count);
+        const double bound = spec.codec->block_error_bound(spec.params, DType::kFloat32);
+        const double smallest = spec.traits(DType::kFloat32).smallest_error;
+        for (const double magnitude : {1e-30, 1e-3, 1.0, 300.0}) {
+            const Guarded input = random_input(DType::kFloat32, count, magnitude, random_);
+            const std::vector<float> p = values_of(input, DType::kFloat32, count);
+            const Encoded encoded = encode(spec, DType::kFloat32, input, count);
+            Guarded output(4 * count);
+            decode(spec, DType::kFloat32, encoded.bytes.data(), count, output);
+            for (int64_t b = 0; b < count; b += block) {
+                double largest = 0;
+                double error = 0;
+                for (int64_t i = b; i < std::min(b + block, count); ++i) {
+                    const double value = p[static_cast<size_t>(i)];
+                    largest = std::max(largest, std::abs(value));
+                    error = std::max(
+                        error,
+                        std::abs(value - reference::element(output.data(), DType::kFloat32, i)));
+                }
+                ASSERT_LE(error, bound * largest + smallest) << "block at " << b;
+            }
+        }
+    });
+}
+
+TEST_F(Contract, StochasticRoundingHasNoBias) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (dtype != DType::kFloat32 || !draws(spec) || spec.traits(dtype).poison_elems == 0) {
+            return;
+        }
+        const int64_t block = spec.traits(dtype).poison_elems;
+        const int64_t count = 8 * std::max<int64_t>(block, 128);
+        const Guarded input = random_input(dtype, count, 1.0, random_);
+        const std::vector<float> p = values_of(input, dtype, count);
+        const double bound = spec.codec->block_error_bound(spec.params, dtype);
+        constexpr uint32_t kSteps = 100;
+        double up = 0;
+        double away = 0;
+        Guarded output(4 * count);
+        for (uint32_t step = 0; step < kSteps; ++step) {
+            const Encoded encoded = encode(spec, dtype, input, count, nullptr, 1.0f, nullptr,
+                                           {.seed = seed_, .step = step});
+            decode(spec, dtype, encoded.bytes.data(), count, output);
+            for (int64_t b = 0; b < count; b += block) {
+                double largest = 0;
+                for (int64_t i = b; i < b + block; ++i) {
+                    largest = std::max(largest, std::abs(double{p[static_cast<size_t>(i)]}));
+                }
+                for (int64_t i = b; i < b + block; ++i) {
+                    const double value = p[static_cast<size_t>(i)];
+                    const double error =
+                        (reference::element(output.data(), dtype, i) - value) / (bound * largest);
+                    up += error;
+                    away += value < 0 ? -error : error;
+                }
+            }
+        }
+        const double draws_made = static_cast<double>(count) * kSteps;
+        const double limit = 1.0 / 512 + 5 * 0.5 / std::sqrt(draws_made);
+        EXPECT_LE(std::abs(up / draws_made), limit);
+        EXPECT_LE(std::abs(away / draws_made), limit);
+    });
+}
+
+TEST_F(Contract, NonFiniteAtEveryPositionPoisonsItsBlockOnly) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        const int64_t block = unit_of(spec, dtype, 64);
+        const int64_t count = std::min<int64_t>(2 * block, 300) + 17;
+        const int64_t step = block > 128 ? 37 : 1;
+        const Guarded clean = random_input(dtype, count, 1.0, random_);
+        for (const float special : {kNan, -kNan, kInfinity, -kInfinity}) {
+            for (int64_t at = 0; at < count; at += step) {
+                Guarded input = clean;
+                reference::set_element(input.data(), dtype, at, special);
+                std::vector<float> residual(static_cast<size_t>(count), 0.125f);
+                const Encoded encoded = encode(spec, dtype, input, count, &residual);
+                Guarded output(input.size());
+                decode(spec, dtype, encoded.bytes.data(), count, output);
+                if (spec.traits(dtype).poison_elems == 0) {
+                    ASSERT_TRUE(all_finite(residual));
+                    ASSERT_FALSE(all_finite(values_of(output, dtype, count)))
+                        << special << " at " << at;
+                    ASSERT_EQ(residual[static_cast<size_t>(at)], 0.125f);
+                    continue;
+                }
+                for (int64_t i = 0; i < count; ++i) {
+                    const float value = reference::element(output.data(), dtype, i);
+                    const float left = residual[static_cast<size_t>(i)];
+                    ASSERT_TRUE(std::isfinite(left));
+                    if (i / block == at / block) {
+                        ASSERT_FALSE(std::isfinite(value)) << special << " at " << at << ", " << i;
+                        ASSERT_EQ(left, 0.125f);
+                    } else {
+                        ASSERT_TRUE(std::isfinite(value)) << special << " at " << at << ", " << i;
+                    }
+                }
+            }
+        }
+    });
+}
+
+TEST_F(Contract, NonFiniteSurvivesDecodeReduceEncode) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (!spec.reduces()) {
+            return;
+        }
+        const int64_t count = spec.granule(dtype) + 19;
+        const int64_t size = spec.encoded_bytes(dtype, count);
+        const int64_t stride = slot_for(size);
+        for (const float special : {kNan, kInfinity, -kInfinity}) {
+            for (int32_t rank = 0; rank < 3; ++rank) {
+                Guarded sources(stride * 3);
+                for (int32_t i = 0; i < 3; ++i) {
+                    Guarded input = random_input(dtype, count, 1.0, random_);
+                    if (i == rank) {
+                        reference::set_element(input.data(), dtype, count - 2, special);
+                    }
+                    const Encoded encoded = encode(spec, dtype, input, count);
+                    std::memcpy(sources.data() + i * stride, encoded.bytes.data(),
+                                static_cast<size_t>(size));
+                }
+                std::vector<float> residual(static_cast<size_t>(count), 0.5f);
+                Guarded output(stride);
+                spec.codec->host.decode_reduce_encode({.input = sources.data(),
+                                                       .output = output.data(),
+                                                       .residual = residual.data(),
+                                                       .input_stride = stride,
+                                                       .count = count,
+                                                       .inputs = 3,
+                                                       .scale = 1.0f / 3,
+                                                       .params = spec.params,
+                                                       .dtype = dtype,
+                                                       .random = reference::kKey});
+                Guarded decoded(count * static_cast<int64_t>(dtype_bytes(dtype)));
+                decode(spec, dtype, output.data(), count, decoded);
+                if (spec.traits(dtype).poison_elems == 0) {
+                    EXPECT_FALSE(all_finite(values_of(decoded, dtype, count)));
+                } else {
+                    EXPECT_FALSE(
+                        std::isfinite(reference::element(decoded.data(), dtype, count - 2)));
+                }
+                EXPECT_EQ(residual[static_cast<size_t>(count - 2)], 0.5f);
+                EXPECT_TRUE(std::all_of(residual.begin(), residual.end(),
+                                        [](float v) { return std::isfinite(v); }));
+            }
+        }
+    });
+}
+
+TEST_F(Contract, FiniteExtremesStayFinite) {
+    const float extremes[] = {
+        0.0f,      -0.0f,           0x1p-149f,        -0x1p-149f, 0x1.fffffcp-127f,
+        0x1p-126f, 0x1.fffffep127f, -0x1.fffffep127f, 0x1p127f,   65504.0f,
+        65520.0f};
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        const int64_t count = std::min<int64_t>(spec.granule(dtype), 128) + 17;
+        for (const float extreme : extremes) {
+            for (const float other : {0.0f, 1e-42f, 1.0f, 1e38f}) {
+                Guarded input(count * static_cast<int64_t>(dtype_bytes(dtype)));
+                for (int64_t i = 0; i < count; ++i) {
+                    reference::set_element(input.data(), dtype, i, i % 5 == 3 ? extreme : other);
+                }
+                std::vector<float> residual(static_cast<size_t>(count));
+                const std::vector<float> p =
+                    expected_p(values_of(input, dtype, count), 1.0f, &residual);
+                const Encoded encoded = encode(spec, dtype, input, count, &residual);
+                const auto expected = reference::encode(spec, p, {}, dtype);
+                if (expected) {
+                    ASSERT_EQ(encoded.bytes.copy(encoded.size), *expected)
+                        << extreme << " among " << other;
+                }
+                const std::vector<float> decoded =
+                    reference::decode(spec, encoded.bytes.data(), count, dtype);
+                for (size_t i = 0; i < p.size(); ++i) {
+                    if (std::isfinite(p[i])) {
+                        ASSERT_TRUE(std::isfinite(residual[i]));
+                    }
+                }
+                // The sums of a rotation must stay finite too.
+                const double room =
+                    std::numeric_limits<float>::max() / std::max<double>(spec.params.rotate, 1);
+                if (std::all_of(p.begin(), p.end(),
+                                [&](float v) { return std::abs(double{v}) <= room; })) {
+                    ASSERT_TRUE(std::all_of(decoded.begin(), decoded.end(),
+                                            [](float v) { return std::isfinite(v); }))
+                        << extreme << " among " << other;
+                }
+            }
+        }
+    });
+}
+
+// The first instruction set against the reference, which is slow, the others against the first.
+TEST_F(Contract, All65536PatternsOfSixteenBitElements) {
+    constexpr int64_t kCount = 65536;
+    std::vector<std::vector<uint8_t>> first;
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (dtype == DType::kFloat32) {
+            return;
+        }
+        Guarded input(2 * kCount);
+        for (int64_t i = 0; i < kCount; ++i) {
+            const auto bits = static_cast<uint16_t>(i);
+            std::memcpy(input.data() + 2 * i, &bits, 2);
+        }
+        const Encoded encoded = encode(spec, dtype, input, kCount);
+        std::vector<std::vector<uint8_t>> results = {encoded.bytes.copy(encoded.size)};
+        for (const bool accumulate : {false, true}) {
+            Guarded output = input;
+            decode(spec, dtype, encoded.bytes.data(), kCount, output, accumulate);
+            results.push_back(output.copy(output.size()));
+        }
+        if (active_isa() != Isa::kScalar) {
+            ASSERT_EQ(results, first);
+            return;
+        }
+        first = results;
+        const std::vector<float> p = values_of(input, dtype, kCount);
+        const auto expected = reference::encode(spec, p, {}, dtype);
+        if (expected) {
+            ASSERT_EQ(results[0], *expected);
+            expect_decodes_to(spec, dtype, encoded.bytes.data(), kCount, p, false);
+            expect_decodes_to(spec, dtype, encoded.bytes.data(), kCount, p, true);
+        }
+    });
+}
+
+// Zeros of both signs, the ends of the subnormal range, the largest values, among ordinary ones.
+TEST_F(Contract, SpecialValuesAtEveryPositionEqualTheReference) {
+    const float specials[] = {-0.0f,     0x1p-149f, -0x1.fffffcp-127f, 0x1p-24f, 0x1.fffffep127f,
+                              -65519.9f, kNan,      -kInfinity};
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        const int64_t unit = unit_of(spec, dtype, 64);
+        const int64_t count = std::min<int64_t>(unit, 64) + 19;
+        if (unit > 64 || !reference::knows(spec)) {
+            return;
+        }
+        const Guarded clean = random_input(dtype, count, 1.0, random_);
+        for (int64_t at = 0; at < count; ++at) {
+            Guarded input = clean;
+            const float special = specials[static_cast<size_t>(at) % std::size(specials)];
+            for (const float value : {special, specials[random_() % std::size(specials)]}) {
+                reference::set_element(input.data(), dtype, at, value);
+                const Encoded encoded = encode(spec, dtype, input, count);
+                ASSERT_EQ(encoded.bytes.copy(encoded.size),
+                          *reference::encode(spec, values_of(input, dtype, count), {}, dtype))
+                    << value << " at " << at;
+            }
+        }
+    });
+}
+
+}  // namespace
+}  // namespace slimwire::testing
