@@ -1,7 +1,9 @@
 // Every operation, type and reduction operator of the emulated NCCL against a float64 reference, in
 // and out of place, with counts that divide by nothing. An ordinary NCCL program: one process or
 // several, each with all its devices; all local ranks are driven by one thread in groups.
-// Arguments: "small" (all types and operators) or "large" (several slices a block, few types).
+// Arguments: "small" (all types and operators) or "large" (several slices a block, few types), then
+// "graphs" when every call is captured and replayed, or "one_graph" when one graph holds all
+// devices.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -206,12 +208,52 @@ void check_reduced(
 
 std::vector<LocalRank> g_local;
 
+enum class Way { kEager, kGraphs, kOneGraph };
+Way g_way = Way::kEager;
+
+// `later` waits for what is on `earlier`.
+void order(const LocalRank& earlier, const LocalRank& later) {
+    cudaEvent_t event = nullptr;
+    CHECK_CUDA(cudaSetDevice(earlier.device));
+    CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK_CUDA(cudaEventRecord(event, earlier.stream));
+    CHECK_CUDA(cudaStreamWaitEvent(later.stream, event, 0));
+    CHECK_CUDA(cudaEventDestroy(event));
+}
+
+// How many of the local streams begin a capture; the others are forked from the first.
+size_t captures() {
+    return g_way == Way::kEager ? 0 : g_way == Way::kGraphs ? g_local.size() : 1;
+}
+
+void replay_captured() {
+    for (size_t i = 1; g_way == Way::kOneGraph && i < g_local.size(); ++i) {
+        order(g_local[i], g_local[0]);
+    }
+    for (size_t i = 0; i < captures(); ++i) {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t exec = nullptr;
+        CHECK_CUDA(cudaStreamEndCapture(g_local[i].stream, &graph));
+        CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+        CHECK_CUDA(cudaGraphDestroy(graph));
+        CHECK_CUDA(cudaGraphLaunch(exec, g_local[i].stream));
+        CHECK_CUDA(cudaGraphExecDestroy(exec));
+    }
+}
+
 void on_all(const std::function<void(LocalRank&, size_t)>& body) {
+    for (size_t i = 0; i < captures(); ++i) {
+        CHECK_CUDA(cudaStreamBeginCapture(g_local[i].stream, cudaStreamCaptureModeThreadLocal));
+    }
+    for (size_t i = 1; g_way == Way::kOneGraph && i < g_local.size(); ++i) {
+        order(g_local[0], g_local[i]);
+    }
     CHECK_NCCL(ncclGroupStart());
     for (size_t i = 0; i < g_local.size(); ++i) {
         body(g_local[i], i);
     }
     CHECK_NCCL(ncclGroupEnd());
+    replay_captured();
     for (const LocalRank& local : g_local) {
         CHECK_CUDA(cudaStreamSynchronize(local.stream));
     }
@@ -366,6 +408,49 @@ void expect_input(const TypeInfo& type,
     }
 }
 
+void sweep_rooted_copies(const TypeInfo& type, size_t count, bool in_place) {
+    const size_t bytes = count * static_cast<size_t>(type.bytes);
+    const auto world = static_cast<size_t>(g_world);
+    const int root = static_cast<int>(count % world);
+    const size_t own = static_cast<size_t>(root) * bytes;
+    const Buffers all = make_buffers(bytes * world);
+    const Buffers one = make_buffers(bytes);
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        one[i]->fill(0, make_input(type, g_local[i].rank, count));
+        if (g_local[i].rank == root) {
+            all[i]->fill(own, make_input(type, root, count));
+        }
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        const bool here = local.rank == root;
+        CHECK_NCCL(ncclGather(in_place && here ? all[i]->data() + own : one[i]->data(),
+                              here ? all[i]->data() : nullptr, count, type.type, root, local.comm,
+                              local.stream));
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        if (g_local[i].rank == root) {
+            const Bytes result = all[i]->read();
+            for (size_t from = 0; from < world; ++from) {
+                expect_input(type, result, from * count, static_cast<int>(from), 0, count,
+                             "gather");
+            }
+            all[i]->fill(0, make_input(type, root, count * world));
+        }
+    }
+    on_all([&](LocalRank& local, size_t i) {
+        const bool here = local.rank == root;
+        CHECK_NCCL(ncclScatter(here ? all[i]->data() : nullptr,
+                               in_place && here ? all[i]->data() + own : one[i]->data(), count,
+                               type.type, root, local.comm, local.stream));
+    });
+    for (size_t i = 0; i < g_local.size(); ++i) {
+        const bool kept = in_place && g_local[i].rank == root;
+        expect_input(type, (kept ? all : one)[i]->read(),
+                     kept ? static_cast<size_t>(root) * count : 0, root,
+                     static_cast<size_t>(g_local[i].rank) * count, count, "scatter");
+    }
+}
+
 void sweep_copies(const TypeInfo& type, size_t count, bool in_place) {
     const size_t bytes = count * static_cast<size_t>(type.bytes);
     const auto world = static_cast<size_t>(g_world);
@@ -417,6 +502,7 @@ void sweep_copies(const TypeInfo& type, size_t count, bool in_place) {
             }
         }
     }
+    sweep_rooted_copies(type, count, in_place);
     // To the next rank and to oneself, two messages of different sizes each way.
     const size_t part = count / 3;
     on_all([&](LocalRank& local, size_t i) {
@@ -469,6 +555,8 @@ void sweep(const TypeInfo& type, const Operator& op, size_t count) {
 int main(int argc, char** argv) {
     initialise();
     const bool large = argc > 1 && std::string(argv[1]) == "large";
+    const std::string way = argc > 2 ? argv[2] : "";
+    g_way = way == "graphs" ? Way::kGraphs : way == "one_graph" ? Way::kOneGraph : Way::kEager;
     for (const TypeInfo& type : kTypes) {
         for (const size_t count : {1, 3, 1021, 20'011}) {
             for (const Operator& op : kOperators) {

@@ -8,8 +8,11 @@
 namespace slimwire::test {
 namespace {
 
-void expect_sweep(int ranks, const std::string& size, const Environment& environment) {
-    Job job = emulator_job("sweep", ranks, {size});
+void expect_sweep(int ranks,
+                  const std::string& size,
+                  const Environment& environment,
+                  const std::string& way = "eager") {
+    Job job = emulator_job("sweep", ranks, {size, way});
     for (const auto& [name, value] : environment) {
         job.environment[name] = value;
     }
@@ -41,6 +44,14 @@ TEST(NcclSweep, shaped_link_with_latency) {
 }
 TEST(NcclSweep, large_blocks_of_many_slices) {
     expect_sweep(3, "large", {});
+}
+
+TEST(NcclSweep, captured_and_replayed_by_processes_and_devices) {
+    expect_sweep(2, "small", {{"SLIMWIRE_EMU_DEVICES", "2"}, {"SLIMWIRE_EMU_STRICT", "1"}},
+                 "graphs");
+}
+TEST(NcclSweep, one_graph_over_three_devices) {
+    expect_sweep(1, "small", {{"SLIMWIRE_EMU_DEVICES", "3"}}, "one_graph");
 }
 
 }  // namespace

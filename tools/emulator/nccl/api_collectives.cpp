@@ -104,35 +104,68 @@ ncclResult_t submit(const Call& call) noexcept {
     return guarded([&] { return group_error(submit_checked(call)); });
 }
 
-// All sends and receives of an all-to-all are one group.
-ncclResult_t all_to_all(const Call& call) noexcept {
+// Adds one send or receive of a call that consists of many.
+Status submit_part(const Call& call, TaskKind kind, int peer, size_t offset) {
+    Call part = call;
+    part.kind = kind;
+    part.root = peer;
+    part.send = static_cast<const char*>(call.send) + (kind == TaskKind::kSend ? offset : 0);
+    part.recv = static_cast<char*>(call.recv) + (kind == TaskKind::kRecv ? offset : 0);
+    return submit_checked(part);
+}
+
+// Runs body(communicator, bytes of `count` elements) as one group.
+template <class Body>
+ncclResult_t submit_parts(const Call& call, Body&& body) noexcept {
     return guarded([&]() -> Status {
         const auto comm = find_communicator(call.comm, call.name);
         SLIMWIRE_TRY(group_error(comm.status()));
         if (call.type < 0 || call.type >= ncclNumTypes) {
             return group_error(invalid(call, "invalid type " + std::to_string(call.type)));
         }
+        if (call.root < 0 || call.root >= comm.value()->size()) {
+            return group_error(invalid(call, "invalid root " + std::to_string(call.root)));
+        }
         if (call.count == 0) {
             return {};
         }
-        const size_t stride = call.count * dtype_bytes(static_cast<DType>(call.type));
-        Status first;
         group_start();
-        for (int peer = 0; peer < comm.value()->size() && first.ok(); ++peer) {
-            const size_t offset = stride * static_cast<size_t>(peer);
-            Call part = call;
-            part.root = peer;
-            part.kind = TaskKind::kSend;
-            part.send = static_cast<const char*>(call.send) + offset;
-            first = group_error(submit_checked(part));
-            part.kind = TaskKind::kRecv;
-            part.recv = static_cast<char*>(call.recv) + offset;
-            if (first.ok()) {
-                first = group_error(submit_checked(part));
-            }
-        }
+        const Status first = group_error(
+            body(*comm.value(), call.count * dtype_bytes(static_cast<DType>(call.type))));
         const Status end = group_end();
         return first.ok() ? end : first;
+    });
+}
+
+ncclResult_t all_to_all(const Call& call) noexcept {
+    return submit_parts(call, [&](const Communicator& comm, size_t stride) -> Status {
+        for (int peer = 0; peer < comm.size(); ++peer) {
+            const size_t offset = stride * static_cast<size_t>(peer);
+            SLIMWIRE_TRY(submit_part(call, TaskKind::kSend, peer, offset));
+            SLIMWIRE_TRY(submit_part(call, TaskKind::kRecv, peer, offset));
+        }
+        return {};
+    });
+}
+
+ncclResult_t gather(const Call& call) noexcept {
+    return submit_parts(call, [&](const Communicator& comm, size_t stride) -> Status {
+        SLIMWIRE_TRY(submit_part(call, TaskKind::kSend, call.root, 0));
+        for (int peer = 0; comm.rank() == call.root && peer < comm.size(); ++peer) {
+            SLIMWIRE_TRY(
+                submit_part(call, TaskKind::kRecv, peer, stride * static_cast<size_t>(peer)));
+        }
+        return {};
+    });
+}
+
+ncclResult_t scatter(const Call& call) noexcept {
+    return submit_parts(call, [&](const Communicator& comm, size_t stride) -> Status {
+        for (int peer = 0; comm.rank() == call.root && peer < comm.size(); ++peer) {
+            SLIMWIRE_TRY(
+                submit_part(call, TaskKind::kSend, peer, stride * static_cast<size_t>(peer)));
+        }
+        return submit_part(call, TaskKind::kRecv, call.root, 0);
     });
 }
 
@@ -258,6 +291,46 @@ SLIMWIRE_NCCL_EXPORT(ncclResult_t,
                    .root = root,
                    .comm = comm,
                    .stream = stream});
+}
+
+SLIMWIRE_NCCL_EXPORT(ncclResult_t,
+                     ncclGather,
+                     (const void* sendbuff,
+                      void* recvbuff,
+                      size_t count,
+                      ncclDataType_t datatype,
+                      int root,
+                      ncclComm_t comm,
+                      cudaStream_t stream)) {
+    return slimwire::emu::gather({.name = "ncclGather",
+                                  .kind = TaskKind::kSend,
+                                  .send = sendbuff,
+                                  .recv = recvbuff,
+                                  .count = count,
+                                  .type = datatype,
+                                  .root = root,
+                                  .comm = comm,
+                                  .stream = stream});
+}
+
+SLIMWIRE_NCCL_EXPORT(ncclResult_t,
+                     ncclScatter,
+                     (const void* sendbuff,
+                      void* recvbuff,
+                      size_t count,
+                      ncclDataType_t datatype,
+                      int root,
+                      ncclComm_t comm,
+                      cudaStream_t stream)) {
+    return slimwire::emu::scatter({.name = "ncclScatter",
+                                   .kind = TaskKind::kSend,
+                                   .send = sendbuff,
+                                   .recv = recvbuff,
+                                   .count = count,
+                                   .type = datatype,
+                                   .root = root,
+                                   .comm = comm,
+                                   .stream = stream});
 }
 
 // The real library calls its own exported ncclBroadcast here, interposers included.

@@ -29,18 +29,6 @@ ncclTeam_t no_team(const char* function) noexcept {
 
 }  // namespace
 
-SLIMWIRE_NCCL_EXPORT(
-    ncclResult_t,
-    ncclGather,
-    (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t)) {
-    return refuse(comm, "ncclGather");
-}
-SLIMWIRE_NCCL_EXPORT(
-    ncclResult_t,
-    ncclScatter,
-    (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t)) {
-    return refuse(comm, "ncclScatter");
-}
 SLIMWIRE_NCCL_EXPORT(ncclResult_t,
                      ncclCommShrink,
                      (ncclComm_t comm, int*, int, ncclComm_t*, ncclConfig_t*, int)) {

@@ -262,20 +262,29 @@ void Communicator::run_job(const std::vector<Task>& tasks, bool enqueued) noexce
     }
 }
 
-Status Communicator::order_before(cudaStream_t stream) {
-    if (last_work_ == nullptr || stream == last_stream_) {
-        return {};
-    }
-    return cuda_check(cudaStreamWaitEvent(stream, last_work_, 0), "cudaStreamWaitEvent");
-}
-
-Status Communicator::order_after(cudaStream_t stream) {
+// Under capture both become event nodes: at each launch of the graph they wait for, and become, the
+// communicator's latest work.
+Status Communicator::order_before(cudaStream_t stream, bool captured) {
     if (last_work_ == nullptr) {
         SLIMWIRE_TRY(cuda_check(cudaEventCreateWithFlags(&last_work_, cudaEventDisableTiming),
                                 "cudaEventCreateWithFlags"));
+        last_stream_ = stream;
     }
+    if (!captured && !was_captured_ && stream == last_stream_) {
+        return {};
+    }
+    return cuda_check(cudaStreamWaitEvent(stream, last_work_,
+                                          captured ? cudaEventWaitExternal : cudaEventWaitDefault),
+                      "cudaStreamWaitEvent");
+}
+
+Status Communicator::order_after(cudaStream_t stream, bool captured) {
     last_stream_ = stream;
-    return cuda_check(cudaEventRecord(last_work_, stream), "cudaEventRecord");
+    was_captured_ = was_captured_ || captured;
+    return cuda_check(
+        cudaEventRecordWithFlags(last_work_, stream,
+                                 captured ? cudaEventRecordExternal : cudaEventRecordDefault),
+        "cudaEventRecordWithFlags");
 }
 
 // --- Operators

@@ -60,9 +60,10 @@ class Communicator {
     // Runs the tasks on the calling thread, after any job that runs already.
     void run_job(const std::vector<Task>& tasks, bool enqueued) noexcept;
     // Orders work that is enqueued on several streams: `stream` waits for what was enqueued before,
-    // and what is enqueued next waits for it. Not under capture.
-    Status order_before(cudaStream_t stream);
-    Status order_after(cudaStream_t stream);
+    // and what is enqueued next waits for it. Captured work takes its place when its graph is
+    // launched.
+    Status order_before(cudaStream_t stream, bool captured);
+    Status order_after(cudaStream_t stream, bool captured);
 
     // --- Operators
     Result<ncclRedOp_t> make_operator(const void* scalar, DType type, bool on_device);
@@ -105,6 +106,7 @@ class Communicator {
 
     cudaEvent_t last_work_ = nullptr;
     cudaStream_t last_stream_ = nullptr;
+    bool was_captured_ = false;  // launches of graphs enqueue work unseen
     std::vector<UserOperator> operators_;
 };
 

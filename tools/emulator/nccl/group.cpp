@@ -39,7 +39,8 @@ Group& group() {
     return group;
 }
 
-// What a stream's worker runs. Jobs of captured graphs run many times and are never freed.
+// What a stream's worker runs. A job of a captured graph runs once in each replay and belongs to
+// the graph; any other is freed by its run.
 struct Job {
     std::shared_ptr<Communicator> comm;
     std::vector<Task> tasks;
@@ -56,29 +57,40 @@ void run_job(const void* arguments) {
     job->comm->run_job(job->tasks, true);
 }
 
-Result<bool> is_capturing(cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    SLIMWIRE_TRY(cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing"));
-    return status != cudaStreamCaptureStatusNone;
+// The graph into which the streams of one communicator are captured; null when they are not.
+Result<cudaGraph_t> graph_of(const CommWork& work) {
+    const DeviceScope device(work.comm->device());
+    cudaGraph_t graph = nullptr;
+    for (size_t i = 0; i < work.streams.size(); ++i) {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        cudaGraph_t found = nullptr;
+        SLIMWIRE_TRY(cuda_check(cudaStreamGetCaptureInfo(work.streams[i], &status, nullptr, &found,
+                                                         nullptr, nullptr, nullptr),
+                                "cudaStreamGetCaptureInfo"));
+        if (status == cudaStreamCaptureStatusInvalidated) {
+            return cuda_check(cudaErrorStreamCaptureInvalidated, work.name);
+        }
+        if (i > 0 && found != graph) {
+            return Status(Code::kInvalidUsage,
+                          "the streams that a group gives to a communicator must either all be "
+                          "uncaptured or all captured by the same graph");
+        }
+        graph = found;
+    }
+    return graph;
 }
 
-// All streams of a group are captured, or none is.
-Result<bool> group_is_captured(const std::vector<CommWork>& work) {
-    size_t captured = 0;
-    size_t streams = 0;
-    for (const CommWork& entry : work) {
-        const DeviceScope device(entry.comm->device());
-        for (cudaStream_t stream : entry.streams) {
-            SLIMWIRE_TRY_ASSIGN(const bool capturing, is_capturing(stream));
-            captured += capturing ? 1 : 0;
-            ++streams;
-        }
-    }
-    if (captured != 0 && captured != streams) {
-        return Status(Code::kInvalidUsage,
-                      "streams in a group must either all be captured or none of them");
-    }
-    return captured != 0;
+// Lets the graph free the job when it, and all that was instantiated from it, is gone.
+Status give_to_graph(cudaGraph_t graph, std::unique_ptr<Job> job) {
+    cudaUserObject_t object = nullptr;
+    SLIMWIRE_TRY(
+        cuda_check(cudaUserObjectCreate(
+                       &object, job.get(), [](void* pointer) { delete static_cast<Job*>(pointer); },
+                       1, cudaUserObjectNoDestructorSync),
+                   "cudaUserObjectCreate"));
+    (void)job.release();
+    return cuda_check(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove),
+                      "cudaGraphRetainUserObject");
 }
 
 // `later` waits for what is on `earlier` now.
@@ -94,7 +106,8 @@ Status join_streams(cudaStream_t earlier, cudaStream_t later) {
     return status;
 }
 
-Status launch_job(const CommWork& work, bool captured) {
+Status launch_job(const CommWork& work, cudaGraph_t graph) {
+    const bool captured = graph != nullptr;
     auto job = std::make_unique<Job>(Job{work.comm, work.tasks, captured});
     if (!captured) {
         work.comm->job_enqueued();
@@ -108,25 +121,27 @@ Status launch_job(const CommWork& work, bool captured) {
         }
         return cuda_check(error, work.name);
     }
+    if (captured) {
+        return give_to_graph(graph, std::move(job));
+    }
     (void)job.release();
     return {};
 }
 
-Status launch(const CommWork& work, bool captured) {
+// `graph` is what the streams are captured into; null when they are not.
+Status launch(const CommWork& work, cudaGraph_t graph) {
     SLIMWIRE_TRY(work.comm->error());
     const DeviceScope device(work.comm->device());
     cudaStream_t main = work.streams.front();
-    if (!captured) {
-        SLIMWIRE_TRY(work.comm->order_before(main));
-    }
+    SLIMWIRE_TRY(work.comm->order_before(main, graph != nullptr));
     for (size_t i = 1; i < work.streams.size(); ++i) {
         SLIMWIRE_TRY(join_streams(work.streams[i], main));
     }
-    SLIMWIRE_TRY(launch_job(work, captured));
+    SLIMWIRE_TRY(launch_job(work, graph));
     for (size_t i = 1; i < work.streams.size(); ++i) {
         SLIMWIRE_TRY(join_streams(main, work.streams[i]));
     }
-    return captured ? Status() : work.comm->order_after(main);
+    return work.comm->order_after(main, graph != nullptr);
 }
 
 Status run_initialisations(const std::vector<std::function<Status()>>& work) {
@@ -147,13 +162,14 @@ Status run_initialisations(const std::vector<std::function<Status()>>& work) {
 Status launch_all(const std::vector<CommWork>& work,
                   const std::vector<std::function<Status()>>& initialisations) {
     SLIMWIRE_TRY(run_initialisations(initialisations));
-    if (work.empty()) {
-        return {};
-    }
-    SLIMWIRE_TRY_ASSIGN(const bool captured, group_is_captured(work));
-    Status first;
+    std::vector<cudaGraph_t> graphs;
     for (const CommWork& entry : work) {
-        const Status status = launch(entry, captured);
+        SLIMWIRE_TRY_ASSIGN(cudaGraph_t const graph, graph_of(entry));
+        graphs.push_back(graph);
+    }
+    Status first;
+    for (size_t i = 0; i < work.size(); ++i) {
+        const Status status = launch(work[i], graphs[i]);
         if (first.ok()) {
             first = status;
         }

@@ -1,0 +1,263 @@
+// NCCL calls under stream capture: they become nodes, replays do them again with the data of the
+// moment and in the order of the launches, and a graph keeps what it needs.
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "tests/tools/emulator/nccl_clique.h"
+
+namespace slimwire::test {
+namespace {
+
+class NcclCapture : public Clique {
+  protected:
+    void begin() {
+        for (cudaStream_t stream : streams_) {
+            ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        }
+    }
+    void end() {
+        for (int i = 0; i < kDevices; ++i) {
+            cudaGraph_t graph = nullptr;
+            ASSERT_CUDA(cudaStreamEndCapture(streams_[i], &graph));
+            ASSERT_CUDA(cudaGraphInstantiate(&execs_[i], graph, 0));
+            ASSERT_CUDA(cudaGraphDestroy(graph));
+        }
+    }
+    void launch() {
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_CUDA(cudaGraphLaunch(execs_[i], streams_[i]));
+        }
+    }
+    void destroy() {
+        for (cudaGraphExec_t& exec : execs_) {
+            ASSERT_CUDA(cudaGraphExecDestroy(std::exchange(exec, nullptr)));
+        }
+    }
+    static void all_reduce_in_place(float* data, ncclComm_t comm, cudaStream_t stream) {
+        ASSERT_NCCL(ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, comm, stream));
+    }
+    cudaGraphExec_t execs_[kDevices] = {};
+};
+
+TEST_F(NcclCapture, a_thousand_replays_equal_eager_calls) {
+    // The first quarter of the input becomes four times the average: it depends on every replay.
+    begin();
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i, ncclAvg));
+        ASSERT_NCCL(ncclReduceScatter(out_[i], in_[i], kCount / kDevices, ncclFloat32, ncclSum,
+                                      comms_[i], streams_[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    end();
+    expect_all(out_[0], -1);  // nothing ran yet
+    for (int replay = 0; replay < 1000; ++replay) {
+        launch();
+    }
+    synchronize();
+    std::vector<float> replayed[kDevices];
+    for (int i = 0; i < kDevices; ++i) {
+        replayed[i].resize(kCount);
+        ASSERT_CUDA(
+            cudaMemcpy(replayed[i].data(), in_[i], kCount * sizeof(float), cudaMemcpyDefault));
+        const std::vector<float> fresh(kCount, static_cast<float>(i + 1));
+        ASSERT_CUDA(cudaMemcpy(in_[i], fresh.data(), kCount * sizeof(float), cudaMemcpyDefault));
+    }
+    for (int call = 0; call < 1000; ++call) {
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(all_reduce(i, ncclAvg));
+            ASSERT_NCCL(ncclReduceScatter(out_[i], in_[i], kCount / kDevices, ncclFloat32, ncclSum,
+                                          comms_[i], streams_[i]));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+    }
+    synchronize();
+    for (int i = 0; i < kDevices; ++i) {
+        std::vector<float> eager(kCount);
+        ASSERT_CUDA(cudaMemcpy(eager.data(), in_[i], kCount * sizeof(float), cudaMemcpyDefault));
+        EXPECT_EQ(eager, replayed[i]) << i;
+        EXPECT_NE(eager, std::vector<float>(kCount, static_cast<float>(i + 1)));
+    }
+    destroy();
+}
+
+TEST_F(NcclCapture, several_communicators_and_sends_in_one_graph) {
+    ncclComm_t second[kDevices] = {};
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_NCCL(ncclCommSplit(comms_[i], 0, -i, &second[i], nullptr));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    begin();
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i));
+        ASSERT_NCCL(ncclSend(in_[i], 5, ncclFloat32, (i + 1) % kDevices, second[i], streams_[i]));
+        ASSERT_NCCL(ncclRecv(out_[i], 5, ncclFloat32, (i + kDevices - 1) % kDevices, second[i],
+                             streams_[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (int i = 0; i < kDevices; ++i) {  // outside of a group, behind it
+        if (i == 0) {
+            ASSERT_NCCL(ncclGroupStart());
+        }
+        ASSERT_NCCL(
+            ncclAllReduce(out_[i], out_[i], kCount, ncclFloat32, ncclMax, second[i], streams_[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    end();
+    for (int replay = 0; replay < 20; ++replay) {
+        launch();
+    }
+    synchronize();
+    expect_all(out_[2], 10);  // the largest of the sum and of what was received
+    destroy();
+    for (ncclComm_t comm : second) {
+        ASSERT_NCCL(ncclCommDestroy(comm));
+    }
+}
+
+TEST_F(NcclCapture, a_captured_group_over_two_streams_joins_them) {
+    cudaStream_t side[kDevices] = {};
+    cudaEvent_t events[kDevices] = {};
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_CUDA(cudaStreamCreateWithFlags(&side[i], cudaStreamNonBlocking));
+        ASSERT_CUDA(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming));
+    }
+    begin();
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaEventRecord(events[i], streams_[i]));
+        ASSERT_CUDA(cudaStreamWaitEvent(side[i], events[i], 0));
+        ASSERT_NCCL(all_reduce(i));
+        all_reduce_in_place(in_[i], comms_[i], side[i]);
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaEventRecord(events[i], side[i]));
+        ASSERT_CUDA(cudaStreamWaitEvent(streams_[i], events[i], 0));
+    }
+    end();
+    launch();
+    launch();
+    synchronize();
+    expect_all(out_[1], 40);
+    expect_all(in_[1], 40);
+    destroy();
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaStreamDestroy(side[i]));
+        ASSERT_CUDA(cudaEventDestroy(events[i]));
+    }
+}
+
+TEST_F(NcclCapture, a_communicators_streams_are_in_one_graph_or_in_none) {
+    cudaStream_t side = nullptr;
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_CUDA(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    ASSERT_CUDA(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal));
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(all_reduce(0));
+    all_reduce_in_place(in_[0], comms_[0], side);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    EXPECT_NE(last_error().find("captured by the same graph"), std::string::npos) << last_error();
+    cudaGraph_t graph = nullptr;
+    ASSERT_CUDA(cudaStreamEndCapture(streams_[0], &graph));
+    size_t nodes = 1;
+    ASSERT_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    EXPECT_EQ(nodes, 0u);
+    ASSERT_CUDA(cudaGraphDestroy(graph));
+    ASSERT_CUDA(cudaStreamDestroy(side));
+}
+
+// Rank 0 is held back. Without an order between the graph's launch and the eager calls on another
+// stream its later all-reduce would meet the others' first one.
+TEST_F(NcclCapture, graph_launches_and_eager_calls_keep_their_order) {
+    cudaStream_t eager[kDevices] = {};
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_CUDA(cudaStreamCreateWithFlags(&eager[i], cudaStreamNonBlocking));
+    }
+    begin();
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    end();
+    for (int round = 0; round < 2; ++round) {
+        std::atomic<int> open{0};
+        ASSERT_CUDA(cudaLaunchHostFunc(
+            streams_[0], [](void* gate) { static_cast<std::atomic<int>*>(gate)->wait(0); }, &open));
+        launch();
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            all_reduce_in_place(in_[i], comms_[i], eager[i]);
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        for (int wait = 0; wait < 20; ++wait) {
+            EXPECT_EQ(cudaStreamQuery(eager[0]), cudaErrorNotReady) << round;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        open = 1;
+        open.notify_all();
+        ASSERT_CUDA(cudaStreamSynchronize(streams_[0]));  // the gate is not used any more
+    }
+    synchronize();
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaStreamSynchronize(eager[i]));
+        expect_all(in_[i], 40);
+        expect_all(out_[i], 40);
+    }
+    destroy();
+    for (cudaStream_t stream : eager) {
+        ASSERT_CUDA(cudaStreamDestroy(stream));
+    }
+}
+
+size_t open_files() {
+    size_t count = 0;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator("/proc/self/fd")) {
+        ++count;
+    }
+    return count;
+}
+
+// A replay after the communicator is gone is an error of that communicator, not a crash; with the
+// graph its job goes, and with the job the communicator's sockets.
+TEST_F(NcclCapture, graph_outlives_comm) {
+    for (int round = 0; round < 2; ++round) {
+        const size_t before = open_files();
+        ncclComm_t comms[kDevices] = {};
+        ASSERT_NCCL(ncclCommInitAll(comms, kDevices, nullptr));
+        begin();
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(all_reduce(i, ncclSum, comms[i]));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        end();
+        launch();
+        synchronize();
+        expect_all(out_[3], 10);
+        for (ncclComm_t comm : comms) {
+            ASSERT_NCCL(ncclCommDestroy(comm));
+        }
+        EXPECT_GT(open_files(), before);
+        launch();
+        synchronize();
+        destroy();
+        if (round > 0) {  // the first round opened what the process keeps
+            EXPECT_EQ(open_files(), before);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::test
