@@ -11,6 +11,8 @@ namespace {
 
 #include "codecs/host/block_int_tile.h"
 
+#include "codecs/host/block_int_fast.h"
+
 #include "codecs/host/block_int_spikes.h"
 
 #include "codecs/host/block_int_kernels.h"

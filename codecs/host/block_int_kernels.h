@@ -85,9 +85,7 @@ struct BlockInt {
         choose_scales<kBits>(tile, blocks, shape);
         put_scales(tile, blocks, shape.scale_bytes, planes.scales);
         if (shape.stochastic) {
-            for (int64_t i = 0; i < padded; i += kRandomTile) {
-                random_bytes(random, done + i, tile.random + i);
-            }
+            draw_bytes(random, done, padded, tile.random);
             encode_after<true>(tile, blocks, shape, planes.codes, residual, count);
         } else {
             encode_after<false>(tile, blocks, shape, planes.codes, residual, count);
@@ -114,7 +112,7 @@ struct BlockInt {
     static void encode_as(const EncodeChunk& chunk, const BlockIntShape& shape) {
         Workshop work(shape);
         const BlockIntLayout layout = block_int_layout(shape, chunk.count);
-        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
+        const auto encode_at = [&](int64_t done) {
             const int64_t count = smaller(chunk.count - done, kTileElems);
             const int64_t padded = smaller(layout.padded - done, kTileElems);
             float* residual = kResidual ? chunk.residual + done : nullptr;
@@ -125,7 +123,31 @@ struct BlockInt {
             encode_tile(work, TileHolds::kElements, shape,
                         Planes<uint8_t>::of(chunk.output, shape, layout, done), chunk.random, done,
                         count, padded, residual);
+        };
+        int64_t done = 0;
+        if constexpr (kIsBfloat16<Element> && !kResidual) {
+            if (encodes_fast(chunk, shape)) {
+                done = encode_fast(chunk, shape, layout, encode_at);
+            }
         }
+        for (; done < chunk.count; done += kTileElems) {
+            encode_at(done);
+        }
+    }
+
+    template <class General>
+    static int64_t encode_fast(const EncodeChunk& chunk,
+                               const BlockIntShape& shape,
+                               const BlockIntLayout& layout,
+                               const General& general) {
+        Tile tiles[2];
+        if (shape.stochastic) {
+            return encode_bfloat16_tiles<kBits, true, 0>(tiles, chunk, shape, layout, general);
+        }
+        if (shape.block == 64) {
+            return encode_bfloat16_tiles<kBits, false, 64>(tiles, chunk, shape, layout, general);
+        }
+        return encode_bfloat16_tiles<kBits, false, 0>(tiles, chunk, shape, layout, general);
     }
 
     static void encode(const EncodeChunk& chunk, const BlockIntShape& shape) {
@@ -151,14 +173,22 @@ struct BlockInt {
         }
     }
 
-    template <class Sink>
-    static void decode_to(const DecodeChunk& chunk, const BlockIntShape& shape, Sink sink) {
+    template <class Element, bool kAccumulate>
+    static void decode_as(const DecodeChunk& chunk, const BlockIntShape& shape) {
+        using ToUser = Sink<Element, kAccumulate>;
         const BlockIntLayout layout = block_int_layout(shape, chunk.count);
         if (shape.rotate == 0 && shape.spike_bytes == 0) {
-            decode_blocks<kBits>(Planes<const uint8_t>::of(chunk.input, shape, layout, 0),
-                                 chunk.count, shape, 1.0f, sink);
+            const auto planes = Planes<const uint8_t>::of(chunk.input, shape, layout, 0);
+            int64_t done = 0;
+            if constexpr (kIsBfloat16<Element> && !kAccumulate) {
+                done = decode_bfloat16_blocks<kBits>(planes, chunk.count, shape, chunk.output);
+            }
+            decode_blocks<kBits>(Planes<const uint8_t>::of(chunk.input, shape, layout, done),
+                                 chunk.count - done, shape, 1.0f,
+                                 ToUser{chunk.output + done * Element::kBytes});
             return;
         }
+        const ToUser sink{chunk.output};
         Signs signs;
         draw_signs(signs, shape.rotate, shape.seed);
         alignas(64) float values[kTileElems];
@@ -184,9 +214,9 @@ struct BlockInt {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
             if (chunk.accumulate) {
-                decode_to(chunk, shape, Sink<Element, true>{chunk.output});
+                decode_as<Element, true>(chunk, shape);
             } else {
-                decode_to(chunk, shape, Sink<Element, false>{chunk.output});
+                decode_as<Element, false>(chunk, shape);
             }
         });
     }

@@ -204,6 +204,12 @@ SLIMWIRE_LANES Words quantise_stochastic(Floats p, Floats inverse, Words random)
             quantise_stochastic_8<kBits>(p.hi, inverse.hi, random.hi)};
 }
 
+SLIMWIRE_LANES Words quantise_fixed(Floats p, Floats inverse) {
+    const __m256 magic = _mm256_set1_ps(kStochasticMagic);
+    return as_words(
+        {_mm256_fmadd_ps(p.lo, inverse.lo, magic), _mm256_fmadd_ps(p.hi, inverse.hi, magic)});
+}
+
 // The upper lanes are negated by the multiplication, which is exact.
 template <int kStride>
 SLIMWIRE_LANES __m256 butterfly_8(__m256 x) {
@@ -232,6 +238,20 @@ SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
     const int lo = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x.lo, v)));
     const int hi = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x.hi, v)));
     return static_cast<uint32_t>(lo | hi << 8);
+}
+
+SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {
+    return {_mm256_max_epu16(a.lo, b.lo), _mm256_max_epu16(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Words add_halves(Words a, Words b) {
+    return {_mm256_add_epi16(a.lo, b.lo), _mm256_add_epi16(a.hi, b.hi)};
+}
+SLIMWIRE_LANES Words join_halves(Words low, Words high) {
+    const Words up = shift_left<16>(high);
+    return {_mm256_blend_epi16(low.lo, up.lo, 0xAA), _mm256_blend_epi16(low.hi, up.hi, 0xAA)};
+}
+SLIMWIRE_LANES Words load_bytes_to_halves(const uint8_t* from) {
+    return {_mm256_cvtepu8_epi16(load_half(from, 0)), _mm256_cvtepu8_epi16(load_half(from, 1))};
 }
 
 // Lanes of eight, halved two at a time; at the end lane i belongs to x[i].
@@ -287,6 +307,45 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
 }
 
 template <int kBits>
+SLIMWIRE_LANES void pack_32(Words even, Words odd, uint8_t* to) {
+    if constexpr (kBits == 8 || kBits == 4) {
+        const Words mask = broadcast_bits((1u << kBits) - 1);
+        const Words pairs = bit_or(bit_and(even, mask), shift_left<kBits>(bit_and(odd, mask)));
+        const __m256i words = narrow(pairs.lo, pairs.hi);
+        if constexpr (kBits == 8) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+        } else {
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                             _mm_packus_epi16(_mm256_castsi256_si128(words),
+                                              _mm256_extracti128_si256(words, 1)));
+        }
+    } else {
+        const __m256i low_lo = _mm256_unpacklo_epi32(even.lo, odd.lo);
+        const __m256i high_lo = _mm256_unpackhi_epi32(even.lo, odd.lo);
+        const __m256i low_hi = _mm256_unpacklo_epi32(even.hi, odd.hi);
+        const __m256i high_hi = _mm256_unpackhi_epi32(even.hi, odd.hi);
+        pack<kBits>({_mm256_permute2x128_si256(low_lo, high_lo, 0x20),
+                     _mm256_permute2x128_si256(low_lo, high_lo, 0x31)},
+                    to);
+        pack<kBits>({_mm256_permute2x128_si256(low_hi, high_hi, 0x20),
+                     _mm256_permute2x128_si256(low_hi, high_hi, 0x31)},
+                    to + 2 * kBits);
+    }
+}
+
+template <int kBits>
+SLIMWIRE_LANES void pack_pairs(const Words (&even)[2], const Words (&odd)[2], uint8_t* to) {
+    pack_32<kBits>(even[0], odd[0], to);
+    pack_32<kBits>(even[1], odd[1], to + 4 * kBits);
+}
+template <int kBits>
+SLIMWIRE_LANES void pack_sums(const Words (&sums)[2], uint8_t* to) {
+    const Words even[2] = {shift_right<8>(sums[0]), shift_right<8>(sums[1])};
+    const Words odd[2] = {shift_right<24>(sums[0]), shift_right<24>(sums[1])};
+    pack_pairs<kBits>(even, odd, to);
+}
+
+template <int kBits>
 struct Dequantiser {
     __m256 scale;
 
@@ -331,5 +390,19 @@ struct Dequantiser {
             return {eight(word, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
                     eight(word, _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30))};
         }
+    }
+};
+
+template <int kBits>
+struct PairDequantiser {
+    Dequantiser<kBits> half;
+
+    [[gnu::always_inline]] static bool takes(uint32_t) { return true; }
+
+    [[gnu::always_inline]] explicit PairDequantiser(float s) : half(s) {}
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, uint8_t* to) const {
+        store_bfloat16(to, half(from));
+        store_bfloat16(to + 32, half(from + 2 * kBits));
     }
 };

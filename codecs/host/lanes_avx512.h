@@ -164,6 +164,10 @@ SLIMWIRE_LANES Words quantise_stochastic(Floats p, Floats inverse, Words random)
                              _mm512_set1_epi32(static_cast<int>(kRoundingMagicBits)))};
 }
 
+SLIMWIRE_LANES Words quantise_fixed(Floats p, Floats inverse) {
+    return as_words({_mm512_fmadd_ps(p.v, inverse.v, _mm512_set1_ps(kStochasticMagic))});
+}
+
 // The upper lanes are negated by the multiplication, which is exact.
 template <int kStride>
 SLIMWIRE_LANES Floats butterfly(Floats x) {
@@ -188,6 +192,19 @@ SLIMWIRE_LANES Floats butterfly(Floats x) {
 
 SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
     return _mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value)));
+}
+
+SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {
+    return {_mm512_max_epu16(a.v, b.v)};
+}
+SLIMWIRE_LANES Words add_halves(Words a, Words b) {
+    return {_mm512_add_epi16(a.v, b.v)};
+}
+SLIMWIRE_LANES Words join_halves(Words low, Words high) {
+    return {_mm512_mask_blend_epi16(0xAAAAAAAAu, low.v, _mm512_slli_epi32(high.v, 16))};
+}
+SLIMWIRE_LANES Words load_bytes_to_halves(const uint8_t* from) {
+    return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
 
 // Halves the lanes of two at a time; at the end lane i belongs to x[i].
@@ -243,6 +260,61 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     }
 }
 
+// Byte 0 of each lane of two.
+SLIMWIRE_LANES void store_low_bytes(__m512i a, __m512i b, uint8_t* to) {
+    const __m256i low_bytes =
+        _mm256_set_epi8(124, 120, 116, 112, 108, 104, 100, 96, 92, 88, 84, 80, 76, 72, 68, 64, 60,
+                        56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+    const __m512i bytes = _mm512_permutex2var_epi8(a, _mm512_castsi256_si512(low_bytes), b);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(bytes));
+}
+// Bits of `yes` where the mask has ones, else of `no`.
+SLIMWIRE_LANES __m512i merge_bits(uint32_t mask, __m512i yes, __m512i no) {
+    return _mm512_ternarylogic_epi32(yes, no, _mm512_set1_epi32(static_cast<int>(mask)), 0xE4);
+}
+template <int kBits>
+SLIMWIRE_LANES void pack_32(Words even, Words odd, uint8_t* to) {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i second =
+        _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    pack<kBits>({_mm512_permutex2var_epi32(even.v, first, odd.v)}, to);
+    pack<kBits>({_mm512_permutex2var_epi32(even.v, second, odd.v)}, to + 2 * kBits);
+}
+template <int kBits>
+SLIMWIRE_LANES void pack_pairs(const Words (&even)[2], const Words (&odd)[2], uint8_t* to) {
+    if constexpr (kBits == 8) {
+        const __m512i low_halves =
+            _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28,
+                             26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        const __m512i a = merge_bits(0xFF, even[0].v, shift_left<8>(odd[0]).v);
+        const __m512i b = merge_bits(0xFF, even[1].v, shift_left<8>(odd[1]).v);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low_halves, b));
+    } else if constexpr (kBits == 4) {
+        store_low_bytes(merge_bits(0xF, even[0].v, shift_left<4>(odd[0]).v),
+                        merge_bits(0xF, even[1].v, shift_left<4>(odd[1]).v), to);
+    } else {
+        pack_32<kBits>(even[0], odd[0], to);
+        pack_32<kBits>(even[1], odd[1], to + 4 * kBits);
+    }
+}
+template <int kBits>
+SLIMWIRE_LANES void pack_sums(const Words (&sums)[2], uint8_t* to) {
+    if constexpr (kBits == 8) {
+        const __m512i high_bytes =
+            _mm512_set_epi8(127, 125, 123, 121, 119, 117, 115, 113, 111, 109, 107, 105, 103, 101,
+                            99, 97, 95, 93, 91, 89, 87, 85, 83, 81, 79, 77, 75, 73, 71, 69, 67, 65,
+                            63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+                            27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi8(sums[0].v, high_bytes, sums[1].v));
+    } else if constexpr (kBits == 4) {
+        store_low_bytes(merge_bits(0xF, shift_right<8>(sums[0]).v, shift_right<20>(sums[0]).v),
+                        merge_bits(0xF, shift_right<8>(sums[1]).v, shift_right<20>(sums[1]).v), to);
+    } else {
+        pack_32<kBits>(shift_right<8>(sums[0]), shift_right<24>(sums[0]), to);
+        pack_32<kBits>(shift_right<8>(sums[1]), shift_right<24>(sums[1]), to + 4 * kBits);
+    }
+}
+
 SLIMWIRE_LANES __m128i load_twelve(const uint8_t* from) {
     int last;
     __builtin_memcpy(&last, from + 8, 4);
@@ -295,5 +367,80 @@ struct Dequantiser {
                 _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30));
             return {_mm512_permutexvar_ps(index, scale)};
         }
+    }
+};
+
+// Finite x rounded to bf16 in the high half of each lane, with rubbish below.
+SLIMWIRE_LANES __m512i round_high_half(__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+}
+
+template <int kBits>
+struct PairDequantiser {
+    Dequantiser<kBits> half;
+
+    [[gnu::always_inline]] static bool takes(uint32_t) { return true; }
+
+    [[gnu::always_inline]] explicit PairDequantiser(float s) : half(s) {}
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, uint8_t* to) const {
+        store_bfloat16(to, half(from));
+        store_bfloat16(to + 32, half(from + 2 * kBits));
+    }
+};
+
+// Codes stand in the high byte of a lane, 2^24 times as large.
+template <>
+struct PairDequantiser<8> {
+    __m512 scale;
+
+    // Scales whose part is a normal number.
+    [[gnu::always_inline]] static bool takes(uint32_t scale_bits) {
+        return (scale_bits & kMagnitudeMask) >= 32u << 23;
+    }
+    [[gnu::always_inline]] explicit PairDequantiser(float s)
+        : scale(_mm512_set1_ps(s * 0x1p-24f)) {}
+    // Byte 2k + odd of `bytes` to the top of lane k.
+    [[gnu::always_inline]] static __m512i place(__m512i bytes, int odd) {
+        const __m512i from = _mm512_add_epi32(
+            _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+            _mm512_set1_epi32(odd));
+        return _mm512_maskz_permutexvar_epi8(0x8888888888888888ull, _mm512_slli_epi32(from, 24),
+                                             bytes);
+    }
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, uint8_t* to) const {
+        const __m512i bytes =
+            _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+        const __m512i even = place(bytes, 0);
+        const __m512i odd = place(bytes, 1);
+        const __m512i low = round_high_half(_mm512_mul_ps(_mm512_cvtepi32_ps(even), scale));
+        const __m512i high = round_high_half(_mm512_mul_ps(_mm512_cvtepi32_ps(odd), scale));
+        const __m512i high_halves =
+            _mm512_set_epi16(63, 31, 61, 29, 59, 27, 57, 25, 55, 23, 53, 21, 51, 19, 49, 17, 47, 15,
+                             45, 13, 43, 11, 41, 9, 39, 7, 37, 5, 35, 3, 33, 1);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(low, high_halves, high));
+    }
+};
+
+// The sixteen values as bf16, twice, since a lane of an index counts with five bits.
+template <>
+struct PairDequantiser<4> {
+    __m512i values;
+
+    [[gnu::always_inline]] static bool takes(uint32_t) { return true; }
+
+    [[gnu::always_inline]] explicit PairDequantiser(float s) {
+        const __m512i rounded = round_high_half(Dequantiser<4>(s).scale);
+        values = _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    }
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, uint8_t* to) const {
+        const __m512i bytes =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+        const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(index, values));
     }
 };

@@ -230,6 +230,17 @@ SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
     return r;
 }
 
+// The whole number nearest to 256 * p * inverse, modulo 2^32.
+SLIMWIRE_LANES uint32_t fixed_code(float p, float inverse) {
+#ifdef __FP_FAST_FMAF
+    const float sum = __builtin_fmaf(p, inverse, kStochasticMagic);
+    return __builtin_bit_cast(uint32_t, sum) - kStochasticMagicBits;
+#else
+    const double product = static_cast<double>(p) * static_cast<double>(inverse);
+    return static_cast<uint32_t>(__builtin_bit_cast(uint64_t, product + 0x1.8p44));
+#endif
+}
+
 // As quantise(), but up with the probability of what is cut off, by sixteen random bytes, and then
 // within the largest code: the low bits of fma(p, inverse, 1.5 * 2^15) count 1/256 of a code.
 template <int kBits>
@@ -237,16 +248,19 @@ SLIMWIRE_LANES Words quantise_stochastic(Floats p, Floats inverse, Words random)
     constexpr int kLargest = largest_code(kBits);
     Words r;
     for (int i = 0; i < 16; ++i) {
-#ifdef __FP_FAST_FMAF
-        const float sum = __builtin_fmaf(p.v[i], inverse.v[i], kStochasticMagic);
-        const uint32_t fixed = __builtin_bit_cast(uint32_t, sum) - kStochasticMagicBits;
-#else
-        const double product = static_cast<double>(p.v[i]) * static_cast<double>(inverse.v[i]);
-        const auto fixed = static_cast<uint32_t>(__builtin_bit_cast(uint64_t, product + 0x1.8p44));
-#endif
+        const uint32_t fixed = fixed_code(p.v[i], inverse.v[i]);
         const int32_t code = static_cast<int32_t>(fixed + random.v[i]) >> 8;
         const int32_t low = code < kLargest ? code : kLargest;
         r.v[i] = kRoundingMagicBits + static_cast<uint32_t>(low > -kLargest ? low : -kLargest);
+    }
+    return r;
+}
+
+// 256 times the code, to the nearest whole number: the low sixteen bits of each lane count.
+SLIMWIRE_LANES Words quantise_fixed(Floats p, Floats inverse) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = fixed_code(p.v[i], inverse.v[i]);
     }
     return r;
 }
@@ -269,6 +283,39 @@ SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
         mask |= (x.v[i] == value ? 1u : 0u) << i;
     }
     return mask;
+}
+
+// Larger of the 16-bit halves, unsigned.
+SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        const uint32_t low_a = a.v[i] & 0xFFFF;
+        const uint32_t low_b = b.v[i] & 0xFFFF;
+        const uint32_t high_a = a.v[i] >> 16;
+        const uint32_t high_b = b.v[i] >> 16;
+        r.v[i] = (high_a > high_b ? high_a : high_b) << 16 | (low_a > low_b ? low_a : low_b);
+    }
+    return r;
+}
+// Sums in the 16-bit halves, modulo 2^16.
+SLIMWIRE_LANES Words add_halves(Words a, Words b) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = ((a.v[i] + b.v[i]) & 0xFFFF) | (((a.v[i] >> 16) + (b.v[i] >> 16)) << 16);
+    }
+    return r;
+}
+// The low halves of two as low and high ones.
+SLIMWIRE_LANES Words join_halves(Words low, Words high) {
+    return bit_or(bit_and(low, broadcast_bits(0xFFFF)), shift_left<16>(high));
+}
+// 32 bytes, unsigned, as halves.
+SLIMWIRE_LANES Words load_bytes_to_halves(const uint8_t* from) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = from[2 * i] | static_cast<uint32_t>(from[2 * i + 1]) << 16;
+    }
+    return r;
 }
 
 // Largest lane of each of sixteen.
@@ -296,6 +343,26 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     }
 }
 
+// The same for 64 codes, of which even[0] and odd[0] hold the first 32.
+template <int kBits>
+SLIMWIRE_LANES void pack_pairs(const Words (&even)[2], const Words (&odd)[2], uint8_t* to) {
+    for (int begin = 0; begin < 64; begin += 16, to += 2 * kBits) {
+        Words codes;
+        for (int i = 0; i < 16; ++i) {
+            const int lane = begin % 32 / 2 + i / 2;
+            codes.v[i] = i % 2 == 0 ? even[begin / 32].v[lane] : odd[begin / 32].v[lane];
+        }
+        pack<kBits>(codes, to);
+    }
+}
+// The same for codes in the high bytes of 16-bit halves.
+template <int kBits>
+SLIMWIRE_LANES void pack_sums(const Words (&sums)[2], uint8_t* to) {
+    const Words even[2] = {shift_right<8>(sums[0]), shift_right<8>(sums[1])};
+    const Words odd[2] = {shift_right<24>(sums[0]), shift_right<24>(sums[1])};
+    pack_pairs<kBits>(even, odd, to);
+}
+
 // Reads what pack wrote; two's complement code times scale, one multiplication.
 template <int kBits>
 struct Dequantiser {
@@ -318,5 +385,20 @@ struct Dequantiser {
             }
         }
         return r;
+    }
+};
+
+// Decodes 32 codes to bf16, under a finite scale with these bits that it takes.
+template <int kBits>
+struct PairDequantiser {
+    Dequantiser<kBits> half;
+
+    static bool takes(uint32_t) { return true; }
+
+    explicit PairDequantiser(float s) : half(s) {}
+
+    void operator()(const uint8_t* from, uint8_t* to) const {
+        store_bfloat16(to, half(from));
+        store_bfloat16(to + 32, half(from + 2 * kBits));
     }
 };

@@ -23,3 +23,66 @@ SLIMWIRE_LANES void random_bytes(const ChunkRandom& random, int64_t first, uint8
     threefry<LaneArithmetic>(x, random.key);
     store_interleaved(to, x[0], x[1], x[2], x[3]);
 }
+
+// Several counters of every lane side by side, where one alone leaves the processor waiting for
+// itself.
+#if defined(SLIMWIRE_ISA_AVX512)
+constexpr int kRandomBatches = 2;
+#else
+constexpr int kRandomBatches = 1;
+#endif
+
+struct Batches {
+    Words v[kRandomBatches];
+};
+struct BatchArithmetic {
+    SLIMWIRE_LANES Batches add(Batches a, const Batches& b) {
+        for (int i = 0; i < kRandomBatches; ++i) {
+            a.v[i] = slimwire::add(a.v[i], b.v[i]);
+        }
+        return a;
+    }
+    SLIMWIRE_LANES Batches exclusive_or(Batches a, const Batches& b) {
+        for (int i = 0; i < kRandomBatches; ++i) {
+            a.v[i] = bit_xor(a.v[i], b.v[i]);
+        }
+        return a;
+    }
+    SLIMWIRE_LANES Batches constant(uint32_t x) {
+        Batches r;
+        for (Words& v : r.v) {
+            v = broadcast_bits(x);
+        }
+        return r;
+    }
+    template <int kBy>
+    SLIMWIRE_LANES Batches rotate(Batches x) {
+        for (Words& v : x.v) {
+            v = rotate_left<kBy>(v);
+        }
+        return x;
+    }
+};
+
+// Writes the random bytes of values [first, first + count) and up to 511 more; `first` is a
+// multiple of 512.
+SLIMWIRE_LANES void draw_bytes(const ChunkRandom& random,
+                               int64_t first,
+                               int64_t count,
+                               uint8_t* to) {
+    const ChunkRandom key = random;  // which the stores below cannot touch
+    for (int64_t i = 0; i < count; i += kRandomBatches * kRandomTile) {
+        const uint64_t group = static_cast<uint64_t>(first + i) / kRandomGroup;
+        Batches x[4];
+        x[1] = BatchArithmetic::constant(static_cast<uint32_t>(group >> 32));
+        x[2] = BatchArithmetic::constant(key.chunk);
+        x[3] = BatchArithmetic::constant(key.step);
+        for (uint32_t b = 0; b < kRandomBatches; ++b) {
+            x[0].v[b] = add(broadcast_bits(static_cast<uint32_t>(group) + b * 16), lane_numbers());
+        }
+        threefry<BatchArithmetic>(x, key.key);
+        for (int b = 0; b < kRandomBatches; ++b) {
+            store_interleaved(to + i + b * kRandomTile, x[0].v[b], x[1].v[b], x[2].v[b], x[3].v[b]);
+        }
+    }
+}
