@@ -96,6 +96,28 @@ __device__ __forceinline__ uint32_t fp8_code(float y, uint32_t drawn) {
     return code | (bits >> 24 & 0x80);
 }
 
+// The codes of two finite y. The hardware's conversion, where there is one, rounds and saturates as
+// fp8_code does for nearest even; tests/gpu/codecs compares them.
+template <class Format, bool kStochastic>
+__device__ __forceinline__ uint32_t
+fp8_code_pair(float low, float high, uint32_t drawn_low, uint32_t drawn_high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if constexpr (!kStochastic) {
+        uint16_t pair;
+        if constexpr (std::is_same_v<Format, Fp8e4m3Format>) {
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(low), "f"(high));
+        } else {
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(low), "f"(high));
+        }
+        return pair;
+    } else
+#endif
+    {
+        return fp8_code<Format, kStochastic>(low, drawn_low) |
+               fp8_code<Format, kStochastic>(high, drawn_high) << 8;
+    }
+}
+
 // The value of a code, infinity and NaN included.
 __device__ __forceinline__ float fp8_value(uint32_t code, Fp8e4m3Format) {
     const float magnitude = (code & 0x7F) == 0x7F
@@ -107,16 +129,56 @@ __device__ __forceinline__ float fp8_value(uint32_t code, Fp8e5m2Format) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(code << 8)));
 }
 
+// The values of the two codes in the low half of `pair`.
+template <class Format>
+__device__ __forceinline__ void fp8_value_pair(uint32_t pair, float& low, float& high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if constexpr (std::is_same_v<Format, Fp8e4m3Format>) {
+        uint32_t halves;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(pair)));
+        low = __half2float(__ushort_as_half(static_cast<unsigned short>(halves)));
+        high = __half2float(__ushort_as_half(static_cast<unsigned short>(halves >> 16)));
+    } else
+#endif
+    {
+        low = fp8_value(pair & 0xFF, Format{});
+        high = fp8_value(pair >> 8 & 0xFF, Format{});
+    }
+}
+
 // value * scale of eight codes; NaN under a non-finite scale.
+template <class Format>
+__device__ __forceinline__ void scale_fp8_values(const uint32_t (&w)[2], float scale, Eight& x) {
+#pragma unroll
+    for (int k = 0; k < kPerThread; k += 2) {
+        fp8_value_pair<Format>(w[k / 4] >> (8 * (k % 4)), x.v[k], x.v[k + 1]);
+        x.v[k] = __fmul_rn(x.v[k], scale);
+        x.v[k + 1] = __fmul_rn(x.v[k + 1], scale);
+    }
+}
 template <class Format>
 __device__ __forceinline__ void get_fp8_values(const uint8_t* from, uint32_t scale_bits, Eight& x) {
     const uint2 words = *reinterpret_cast<const uint2*>(from);
     const uint32_t w[2] = {words.x, words.y};
     const bool poison = (scale_bits & kMagnitudeMask) >= kInfinityBits;
-    const float scale = __uint_as_float(poison ? kNanFloat32 : scale_bits);
+    scale_fp8_values<Format>(w, __uint_as_float(poison ? kNanFloat32 : scale_bits), x);
+}
+
+// The codes of eight p, the first in the lowest byte.
+template <class Format, bool kStochastic>
+__device__ __forceinline__ void fp8_codes(const Eight& p,
+                                          float inverse,
+                                          const EightBytes& bytes,
+                                          uint32_t (&w)[2]) {
+    w[0] = 0;
+    w[1] = 0;
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-        x.v[k] = __fmul_rn(fp8_value(w[k / 4] >> (8 * (k % 4)) & 0xFF, Format{}), scale);
+    for (int k = 0; k < kPerThread; k += 2) {
+        const float low = __fmul_rn(p.v[k], inverse);
+        const float high = __fmul_rn(p.v[k + 1], inverse);
+        w[k / 4] |=
+            fp8_code_pair<Format, kStochastic>(low, high, bytes.drawn(k), bytes.drawn(k + 1))
+            << (8 * (k % 4));
     }
 }
 
@@ -173,23 +235,21 @@ __device__ __forceinline__ void encode_fp8_span(const Source& source,
         if (shape.rounds > 1) {
             source.eight(i, p);
         }
-        uint32_t w[2] = {0, 0};
-#pragma unroll
-        for (int k = 0; k < kPerThread; ++k) {
-            const uint32_t code =
-                fp8_code<Format, kStochastic>(__fmul_rn(p.v[k], inverse), bytes.drawn(k));
-            w[k / 4] |= (poison ? 0 : code) << (8 * (k % 4));
-        }
+        uint32_t w[2];
+        fp8_codes<Format, kStochastic>(p, inverse, bytes, w);
+        w[0] = poison ? 0 : w[0];
+        w[1] = poison ? 0 : w[1];
         *reinterpret_cast<uint2*>(output.codes + i) = make_uint2(w[0], w[1]);
         if ((i & (shape.block - 1)) == 0) {
             put_fp8_scale(output.scales, i >> shape.log2_block,
                           poison ? kNanScaleBits : __float_as_uint(scale), shape.scale_is_float32);
         }
         if (output.residual != nullptr && !poison) {
+            Eight value;
+            scale_fp8_values<Format>(w, scale, value);
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
-                const float value = fp8_value(w[k / 4] >> (8 * (k % 4)) & 0xFF, Format{});
-                p.v[k] = __fsub_rn(p.v[k], __fmul_rn(value, scale));
+                p.v[k] = __fsub_rn(p.v[k], value.v[k]);
             }
             store_eight<Float32>(reinterpret_cast<uint8_t*>(output.residual), i, count, p);
         }
