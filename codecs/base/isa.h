@@ -14,7 +14,7 @@ namespace slimwire {
 enum class Isa : uint8_t {
     kScalar = 0,  // plain C++ for the baseline of the target, the only one off x86-64
     kAvx2 = 1,    // AVX2 + FMA + F16C
-    kAvx512 = 2,  // AVX-512 F, BW, DQ, VL, VBMI, VBMI2, VPOPCNTDQ + BMI2
+    kAvx512 = 2,  // AVX-512 F, BW, DQ, VL, VBMI, VBMI2, VPOPCNTDQ, BITALG + BMI2, GFNI
 };
 inline constexpr int kIsaCount = 3;
 

@@ -32,7 +32,8 @@ bool isa_supported(Isa isa) noexcept {
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
                    __builtin_cpu_supports("avx512vbmi2") &&
-                   __builtin_cpu_supports("avx512vpopcntdq");
+                   __builtin_cpu_supports("avx512vpopcntdq") &&
+                   __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("gfni");
     }
 #endif
     return isa == Isa::kScalar;

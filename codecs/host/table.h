@@ -12,6 +12,7 @@
 #include "codecs/base/dtype.h"
 #include "codecs/base/isa.h"
 #include "codecs/block_int_shape.h"
+#include "codecs/palette_format.h"
 #include "codecs/sparse_plan.h"
 #include "codecs/threefry.h"
 
@@ -84,6 +85,16 @@ struct CastKernels {
     void (*reduce)(const ReduceChunk&, bool stochastic);
 };
 
+struct PaletteKernels {
+    // Counts are of the kind's elements: of bytes for PaletteKind::kBytes.
+    // Writes at most `capacity` bytes; sets kStatusOverflow, and says so in the header, when that is
+    // too little.
+    void (*encode)(const EncodeChunk&, PaletteKind, int64_t capacity);
+    // Reads at most `size` bytes; sets kStatusCorrupt for bytes that no encoder writes, and
+    // kStatusOverflow where the encoder did.
+    void (*decode)(const DecodeChunk&, PaletteKind, int64_t size);
+};
+
 struct BlockIntTable {
     BlockIntKernels int8, int6, int4, int2;
 };
@@ -97,6 +108,9 @@ struct SparseTable {
     void (*encode)(const EncodeChunk&, const SparsePlan&);
     void (*decode)(const DecodeChunk&, const SparsePlan&);
     void (*reduce)(const ReduceChunk&, const SparsePlan&);
+};
+struct PaletteTable {
+    PaletteKernels palette;
 };
 
 // A family's tables, by Isa; all the same where there is one instruction set only.
@@ -123,6 +137,7 @@ struct HostFamily;
 #endif
 SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
+SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette)
 SLIMWIRE_HOST_FAMILY(Fp8Table, host_block_float)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 #undef SLIMWIRE_HOST_FAMILY

@@ -51,6 +51,8 @@ constexpr Row kRows[] = {
     {"rowtopk:row=77,kept=13,values=int4", 0x4BC39FC4494B1023},
     {"randomk", 0x87F8C60DF53FDAF4},
     {"randomk:fraction=0.3,values=int8,seed=3", 0x4712758F637384F0},
+    {"palette", 0x76C592598C6F7DFB},
+    {"palette:slot=0.8", 0xDDB47D9674CDC211},
 };
 
 constexpr int64_t kCount = 9001;

@@ -1,0 +1,182 @@
+// Encoding of chunks by the palette codec (FORMAT.md) over the steps of one instruction set.
+// Included by palette.cpp inside its anonymous namespace, after the steps.
+
+// What is known of a coded block before its bytes; the header's fields, the kind of block with
+// them.
+struct BlockHeader {
+    int n;   // elements coded: all of the block, or those that are not zero
+    int n1;  // escapes of the first tier, coded by the second
+    int n2;
+    int n3;  // escapes of the last tier, stored as they are
+    bool zero_mode;
+    uint8_t palette[16];
+
+    void store(uint8_t* to) const {
+        const uint64_t counts = static_cast<uint64_t>(n - 1) | static_cast<uint64_t>(n1) << 12 |
+                                static_cast<uint64_t>(n2) << 25 | static_cast<uint64_t>(n3) << 38 |
+                                static_cast<uint64_t>(zero_mode) << 51;
+        __builtin_memcpy(to, &counts, 8);
+        __builtin_memcpy(to + 8, palette, 16);
+    }
+    void load(const uint8_t* from) {
+        uint64_t counts;
+        __builtin_memcpy(&counts, from, 8);
+        n = static_cast<int>(counts & 0xFFF) + 1;
+        n1 = static_cast<int>(counts >> 12 & 0x1FFF);
+        n2 = static_cast<int>(counts >> 25 & 0x1FFF);
+        n3 = static_cast<int>(counts >> 38 & 0x1FFF);
+        zero_mode = (counts >> 51 & 1) != 0;
+        __builtin_memcpy(palette, from + 8, 16);
+    }
+};
+
+// Sizes that both directions need.
+template <class S>
+struct ChunkShape {
+    static constexpr int64_t kRawBlock = int64_t{kPaletteBlock} * S::kBytes;
+    static constexpr int64_t kStride = kPaletteBlock + kSlack;  // of a plane in own buffers
+
+    static int64_t blocks(int64_t count) { return (count + kPaletteBlock - 1) / kPaletteBlock; }
+    static int64_t first_payload(int64_t blocks) {
+        return kPaletteChunkHeader + padded(4 * blocks);
+    }
+    static int block_length(int64_t count, int64_t block) {
+        const int64_t left = count - block * kPaletteBlock;
+        return left < kPaletteBlock ? static_cast<int>(left) : kPaletteBlock;
+    }
+};
+
+template <class S, class Steps>
+struct PaletteEncoder : ChunkShape<S> {
+    using ChunkShape<S>::kRawBlock;
+    using ChunkShape<S>::kStride;
+    // What encode_block may write: header, marks, planes, words and escaped symbols at their worst.
+    static constexpr int64_t kBlockRoom = kPaletteHeader + 8 + kPaletteBlock / 8 + kRawBlock +
+                                          kPaletteBlock / 8 * (S::kRawBits + 2 + 2 + 3) + kSlack;
+
+    // False when the encoding does not fit; its header then says so.
+    static bool encode(const uint8_t* input, int64_t count, uint8_t* output, int64_t capacity) {
+        const int64_t blocks = ChunkShape<S>::blocks(count);
+        int64_t at = ChunkShape<S>::first_payload(blocks);
+        const bool fits = at <= capacity && encode_blocks(input, count, output, capacity, &at);
+        const uint32_t flags = fits ? 0 : kPaletteOverflow;
+        const int64_t total = fits ? at : kPaletteChunkHeader;
+        __builtin_memcpy(output, &kPaletteMagic, 4);
+        __builtin_memcpy(output + 4, &flags, 4);
+        __builtin_memcpy(output + 8, &total, 8);
+        return fits;
+    }
+
+    // Every block goes to a buffer of this function first, so that bytes after the encoding stay as
+    // they are. `at` is where the next block goes.
+    static bool encode_blocks(
+        const uint8_t* input, int64_t count, uint8_t* output, int64_t capacity, int64_t* at) {
+        alignas(64) uint8_t buffer[kBlockRoom + kLine];
+        uint8_t* const staged = buffer + kLine - kPaletteHeader;  // planes on whole lines
+        const int64_t blocks = ChunkShape<S>::blocks(count);
+        uint8_t* const ends = output + kPaletteChunkHeader;
+        __builtin_memset(ends + 4 * blocks, 0, blocks % 2 != 0 ? 4 : 0);
+        for (int64_t block = 0; block < blocks; ++block) {
+            const int len = ChunkShape<S>::block_length(count, block);
+            const int64_t bytes = encode_block(input + block * kRawBlock, len, staged);
+            if (bytes > capacity - *at) {
+                return false;
+            }
+            Steps::copy(output + *at, staged, bytes);
+            *at += bytes;
+            const uint32_t end = static_cast<uint32_t>(*at / 8);
+            __builtin_memcpy(ends + 4 * block, &end, 4);
+        }
+        return true;
+    }
+
+    // Encodes `len` elements to `to` (kBlockRoom bytes); returns the bytes of the payload.
+    static int64_t encode_block(const uint8_t* input, int len, uint8_t* to) {
+        BlockHeader header = {};
+        const bool try_zeros = Steps::template choose_palette<S>(input, len, header.palette);
+        uint8_t* end = try_zeros ? encode_zeros(input, len, to) : nullptr;
+        if (end == to) {
+            return 0;
+        }
+        if (end == nullptr) {
+            alignas(64) uint8_t symbols[kStride];
+            header.n = len;
+            uint8_t* const planes = to + kPaletteHeader;
+            uint8_t* const raw_words = planes + S::kPlanes * len;
+            uint8_t* const words = raw_words + S::kRawBits * plane_bytes(len);
+            header.n1 = Steps::template encode_first<S>(input, len, header.palette, planes,
+                                                        raw_words, words, symbols);
+            end = encode_rest(&header, symbols, words + 2 * plane_bytes(len));
+            header.store(to);
+        }
+        const int64_t raw_bytes = int64_t{len} * S::kBytes;
+        int64_t bytes = end - to;
+        if (padded(bytes) >= padded(raw_bytes)) {
+            bytes = raw_bytes;
+            __builtin_memcpy(to, input, static_cast<size_t>(bytes));
+        }
+        __builtin_memset(to + bytes, 0, 8);
+        return padded(bytes);
+    }
+
+    // The second and third tier, and the symbols left; returns the end.
+    static uint8_t* encode_rest(BlockHeader* header, uint8_t* symbols, uint8_t* to) {
+        header->n2 = Steps::template tier<2>(symbols, header->n1, header->palette + 3, to, symbols);
+        to += 2 * plane_bytes(header->n1);
+        header->n3 = Steps::template tier<3>(symbols, header->n2, header->palette + 6, to, symbols);
+        to += 3 * plane_bytes(header->n2);
+        for (int i = 0; i < header->n3; i += kLine) {
+            __builtin_memcpy(to + i, symbols + i, kLine);
+        }
+        return to + header->n3;
+    }
+
+    // Zero mode; null when there are too few zeros for it, `to` for a block of zeros.
+    [[gnu::noinline]] static uint8_t* encode_zeros(const uint8_t* input, int len, uint8_t* to) {
+        alignas(64) uint8_t planes[S::kBytes * kStride];
+        uint8_t* const top = planes + S::kPlanes * kStride;
+        uint64_t marks[kPaletteBlock / 64];
+        Steps::template split<S>(input, len, planes, kStride, top);
+        BlockHeader header = {};
+        header.n = Steps::mark_nonzero(planes, S::kBytes, kStride, len, marks);
+        if (header.n == 0) {
+            return to;
+        }
+        if ((len - header.n) * 4 <= len) {
+            return nullptr;
+        }
+        header.zero_mode = true;
+        uint8_t* end = store_marks(marks, len, to + kPaletteHeader);
+        for (int j = 0; j < S::kBytes; ++j) {
+            Steps::compress(planes + j * kStride, len, marks);
+        }
+        for (int j = 0; j < S::kPlanes; ++j) {
+            __builtin_memcpy(end, planes + j * kStride, static_cast<size_t>(header.n));
+            end += header.n;
+        }
+        Steps::template split_top<S::kRawBits>(top, header.n, end);
+        end += S::kRawBits * plane_bytes(header.n);
+        // The symbols are sampled as bytes are: there is nothing to rotate in them any more.
+        Steps::template choose_palette<Shape<1, 0, false>>(top, header.n, header.palette);
+        header.n1 = Steps::template tier<2>(top, header.n, header.palette, end, top);
+        end = encode_rest(&header, top, end + 2 * plane_bytes(header.n));
+        header.store(to);
+        return end;
+    }
+
+    // Which groups of 64 hold an element that is not zero, and which elements of those; returns the
+    // end.
+    static uint8_t* store_marks(const uint64_t* marks, int len, uint8_t* to) {
+        uint8_t* end = to + 8;
+        uint64_t groups = 0;
+        for (int group = 0; group * 64 < len; ++group) {
+            if (marks[group] != 0) {
+                groups |= uint64_t{1} << group;
+                __builtin_memcpy(end, &marks[group], 8);
+                end += 8;
+            }
+        }
+        __builtin_memcpy(to, &groups, 8);
+        return end;
+    }
+};

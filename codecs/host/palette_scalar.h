@@ -1,0 +1,289 @@
+// The steps of the palette codec (FORMAT.md) in plain C++. They define what palette_avx2.h and
+// palette_avx512.h compute faster. Included by palette.cpp inside its anonymous namespace.
+//
+// Contract of every step: memory of the caller (elements, and the encoding, whose order of writing
+// is from lower to higher addresses) is read exactly and may be written up to kSlack bytes past the
+// end; symbol buffers are of this codec and have kSlack bytes to spare for reading and writing.
+// "Words" are runs of bit planes, 64 symbols a group: 8 bytes of plane 0, 8 of plane 1, ...; the
+// last group of t symbols has ceil(t / 8) bytes a plane.
+
+// An element type: bytes, and the low bits of its top byte (after rotating the sign to bit 0) that
+// are stored as they are; the bits above them are the symbol.
+template <int bytes, int raw_bits, bool rotates>
+struct Shape {
+    static constexpr int kBytes = bytes;
+    static constexpr int kPlanes = bytes - 1;
+    static constexpr int kRawBits = raw_bits;
+    static constexpr bool kRotates = rotates;
+    static constexpr int kBits = 8 * bytes;
+
+    static uint64_t load(const uint8_t* element) {
+        uint64_t value = 0;
+        __builtin_memcpy(&value, element, bytes);
+        if (rotates) {
+            value = value << 1 | value >> (kBits - 1);
+        }
+        return value;
+    }
+    static void store(uint8_t* element, uint64_t value) {
+        if (rotates) {
+            value = (value & ~uint64_t{0} >> (64 - kBits)) >> 1 | value << (kBits - 1);
+        }
+        __builtin_memcpy(element, &value, bytes);
+    }
+};
+
+constexpr int plane_bytes(int n) {
+    return (n + 7) / 8;
+}
+
+struct PlainSteps {
+    static void store_word(uint8_t* to, uint64_t word, int bytes) {
+        __builtin_memcpy(to, &word, static_cast<size_t>(bytes));
+    }
+    static uint64_t load_word(const uint8_t* from, int bytes) {
+        uint64_t word = 0;
+        __builtin_memcpy(&word, from, static_cast<size_t>(bytes));
+        return word;
+    }
+
+    // Elements -> byte planes at planes + j * stride, and their top bytes.
+    template <class S>
+    static void split(const uint8_t* input, int n, uint8_t* planes, int64_t stride, uint8_t* top) {
+        for (int i = 0; i < n; ++i) {
+            const uint64_t value = S::load(input + i * S::kBytes);
+            for (int j = 0; j < S::kPlanes; ++j) {
+                planes[j * stride + i] = static_cast<uint8_t>(value >> (8 * j));
+            }
+            top[i] = static_cast<uint8_t>(value >> (8 * S::kPlanes));
+        }
+    }
+
+    template <class S>
+    static void merge(
+        const uint8_t* planes, int64_t stride, const uint8_t* top, int n, uint8_t* output) {
+        for (int i = 0; i < n; ++i) {
+            uint64_t value = static_cast<uint64_t>(top[i]) << (8 * S::kPlanes);
+            for (int j = 0; j < S::kPlanes; ++j) {
+                value |= static_cast<uint64_t>(planes[j * stride + i]) << (8 * j);
+            }
+            S::store(output + i * S::kBytes, value);
+        }
+    }
+
+    // Top bytes -> symbols, in place, and words of the bits below them.
+    template <int raw_bits>
+    static void split_top(uint8_t* top, int n, uint8_t* words) {
+        for (int begin = 0; begin < n; begin += 64) {
+            const int t = n - begin < 64 ? n - begin : 64;
+            for (int bit = 0; bit < raw_bits; ++bit) {
+                uint64_t word = 0;
+                for (int i = 0; i < t; ++i) {
+                    word |= static_cast<uint64_t>(top[begin + i] >> bit & 1) << i;
+                }
+                store_word(words, word, plane_bytes(t));
+                words += plane_bytes(t);
+            }
+            for (int i = 0; i < t; ++i) {
+                top[begin + i] = static_cast<uint8_t>(top[begin + i] >> raw_bits);
+            }
+        }
+    }
+
+    template <int raw_bits>
+    static void merge_top(const uint8_t* words, int n, uint8_t* symbols) {
+        for (int begin = 0; begin < n; begin += 64) {
+            const int t = n - begin < 64 ? n - begin : 64;
+            for (int i = 0; i < t; ++i) {
+                symbols[begin + i] = static_cast<uint8_t>(symbols[begin + i] << raw_bits);
+            }
+            for (int bit = 0; bit < raw_bits; ++bit) {
+                const uint64_t word = load_word(words, plane_bytes(t));
+                words += plane_bytes(t);
+                for (int i = 0; i < t; ++i) {
+                    symbols[begin + i] |= static_cast<uint8_t>((word >> i & 1) << bit);
+                }
+            }
+        }
+    }
+
+    // The palette of `n` elements, from a sample of them; true when more than a quarter of the
+    // sample has symbol 0.
+    template <class S>
+    static bool choose_palette(const uint8_t* input, int n, uint8_t* palette) {
+        const int samples = n < kPaletteSamples ? n : kPaletteSamples;
+        const int distance = n < kPaletteSamples ? kPaletteRun : n / kPaletteRuns;
+        uint8_t sample[kPaletteSamples];
+        int zeros = 0;
+        int sum = 0;
+        for (int i = 0; i < samples; ++i) {
+            const int element = i / kPaletteRun * distance + i % kPaletteRun;
+            const uint64_t value = S::load(input + element * S::kBytes) >> (8 * S::kPlanes) & 255;
+            sample[i] = static_cast<uint8_t>(value >> S::kRawBits);
+            zeros += sample[i] == 0;
+            sum += sample[i];
+        }
+        const int base = palette_base(samples - zeros, sum);
+        int keys[16];
+        for (int i = 0; i < 16; ++i) {
+            keys[i] = i;
+        }
+        keys[0] += 16 * zeros;
+        for (int i = 0; i < samples; ++i) {
+            const int place = sample[i] - base + 1;
+            if (sample[i] != 0 && place >= 1 && place < 16) {
+                keys[place] += 16;
+            }
+        }
+        for (int rank = 0; rank < kPaletteEntries; ++rank) {
+            int best = 0;
+            for (int i = 1; i < 16; ++i) {
+                best = keys[i] > keys[best] ? i : best;
+            }
+            palette[rank] = best == 0 ? 0 : static_cast<uint8_t>(base + best - 1);
+            keys[best] = -1;
+        }
+        return zeros * 4 > samples;
+    }
+
+    // The smallest symbol of the 15 that may be in a palette besides 0.
+    static int palette_base(int nonzero, int sum) {
+        const int mean = nonzero > 0 ? sum / nonzero : 0;
+        const int base = mean - kPaletteBelowMean;
+        return base < kPaletteLeastBase  ? kPaletteLeastBase
+               : base > kPaletteMostBase ? kPaletteMostBase
+                                         : base;
+    }
+
+    // One tier: words of `bits` planes with the code of each symbol (its place in the palette, or
+    // all ones). Symbols the palette lacks go to `rest` (may be `symbols`); returns their number.
+    template <int bits>
+    static int tier(
+        const uint8_t* symbols, int n, const uint8_t* palette, uint8_t* words, uint8_t* rest) {
+        constexpr int kEscape = (1 << bits) - 1;
+        int escaped = 0;
+        for (int begin = 0; begin < n; begin += 64) {
+            const int t = n - begin < 64 ? n - begin : 64;
+            uint64_t planes[bits] = {};
+            for (int i = 0; i < t; ++i) {
+                const uint8_t symbol = symbols[begin + i];
+                int code = kEscape;
+                for (int entry = kEscape - 1; entry >= 0; --entry) {
+                    code = symbol == palette[entry] ? entry : code;
+                }
+                for (int bit = 0; bit < bits; ++bit) {
+                    planes[bit] |= static_cast<uint64_t>(code >> bit & 1) << i;
+                }
+                rest[escaped] = symbol;
+                escaped += code == kEscape;
+            }
+            for (int bit = 0; bit < bits; ++bit) {
+                store_word(words, planes[bit], plane_bytes(t));
+                words += plane_bytes(t);
+            }
+        }
+        return escaped;
+    }
+
+    // The inverse; returns how many symbols of `rest` were taken. Takes no more than n.
+    template <int bits>
+    static int untier(const uint8_t* words,
+                      int n,
+                      const uint8_t* palette,
+                      const uint8_t* rest,
+                      uint8_t* symbols) {
+        constexpr int kEscape = (1 << bits) - 1;
+        int taken = 0;
+        for (int begin = 0; begin < n; begin += 64) {
+            const int t = n - begin < 64 ? n - begin : 64;
+            uint64_t planes[bits];
+            for (int bit = 0; bit < bits; ++bit) {
+                planes[bit] = load_word(words, plane_bytes(t));
+                words += plane_bytes(t);
+            }
+            for (int i = 0; i < t; ++i) {
+                int code = 0;
+                for (int bit = 0; bit < bits; ++bit) {
+                    code |= static_cast<int>(planes[bit] >> i & 1) << bit;
+                }
+                symbols[begin + i] = code == kEscape ? rest[taken] : palette[code];
+                taken += code == kEscape;
+            }
+        }
+        return taken;
+    }
+
+    // split, split_top and the first tier in one pass; planes have stride n.
+    template <class S>
+    static int encode_first(const uint8_t* input,
+                            int n,
+                            const uint8_t* palette,
+                            uint8_t* planes,
+                            uint8_t* raw_words,
+                            uint8_t* words,
+                            uint8_t* rest) {
+        split<S>(input, n, planes, n, rest);
+        split_top<S::kRawBits>(rest, n, raw_words);
+        return tier<2>(rest, n, palette, words, rest);
+    }
+
+    // Its inverse; `scratch` is a symbol buffer apart from `rest`. Returns the symbols taken.
+    template <class S>
+    static int decode_first(const uint8_t* planes,
+                            const uint8_t* raw_words,
+                            const uint8_t* words,
+                            int n,
+                            const uint8_t* palette,
+                            const uint8_t* rest,
+                            uint8_t* scratch,
+                            uint8_t* output) {
+        const int taken = untier<2>(words, n, palette, rest, scratch);
+        merge_top<S::kRawBits>(raw_words, n, scratch);
+        merge<S>(planes, n, scratch, n, output);
+        return taken;
+    }
+
+    // Bit i of word i / 64: byte i of some plane or of `top` is not zero. Returns the number of
+    // ones.
+    static int mark_nonzero(
+        const uint8_t* planes, int count, int64_t stride, int n, uint64_t* marks) {
+        int ones = 0;
+        for (int begin = 0; begin < n; begin += 64) {
+            const int t = n - begin < 64 ? n - begin : 64;
+            uint64_t word = 0;
+            for (int i = 0; i < t; ++i) {
+                uint8_t any = 0;
+                for (int j = 0; j < count; ++j) {
+                    any = static_cast<uint8_t>(any | planes[j * stride + begin + i]);
+                }
+                word |= static_cast<uint64_t>(any != 0) << i;
+            }
+            marks[begin / 64] = word;
+            ones += __builtin_popcountll(word);
+        }
+        return ones;
+    }
+
+    // Keeps the marked bytes of `plane`, in place.
+    static void compress(uint8_t* plane, int n, const uint64_t* marks) {
+        int kept = 0;
+        for (int i = 0; i < n; ++i) {
+            plane[kept] = plane[i];
+            kept += static_cast<int>(marks[i / 64] >> (i % 64) & 1);
+        }
+    }
+
+    // The inverse, into `plane`; unmarked bytes become 0.
+    static void expand(const uint8_t* kept, int n, const uint64_t* marks, uint8_t* plane) {
+        for (int i = 0; i < n; ++i) {
+            const bool marked = (marks[i / 64] >> (i % 64) & 1) != 0;
+            plane[i] = marked ? *kept : uint8_t{0};
+            kept += marked;
+        }
+    }
+
+    // Copies a finished block to the output, exactly.
+    static void copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
+        __builtin_memcpy(to, from, static_cast<size_t>(bytes));
+    }
+};
