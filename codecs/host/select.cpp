@@ -1,5 +1,9 @@
 // The choice among the instruction sets of the host tables. Constant-initialised: nothing runs when
 // the library is loaded.
+#ifdef SLIMWIRE_HAVE_X86_TABLES
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <string>
 
@@ -12,6 +16,14 @@ constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
 
 constinit std::atomic<int> g_active{-1};
 
+#ifdef SLIMWIRE_HAVE_X86_TABLES
+// Not every compiler's __builtin_cpu_supports knows this word.
+bool has_f16c() noexcept {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 }  // namespace
 
 const char* isa_name(Isa isa) noexcept {
@@ -21,7 +33,7 @@ const char* isa_name(Isa isa) noexcept {
 bool isa_supported(Isa isa) noexcept {
 #ifdef SLIMWIRE_HAVE_X86_TABLES
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+                      has_f16c() && __builtin_cpu_supports("bmi2");
     switch (isa) {
         case Isa::kScalar:
             return true;

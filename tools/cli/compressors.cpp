@@ -68,6 +68,7 @@ class Library {
 class Zstd : public Compressor {
   public:
     static constexpr const char* kSoname = "libzstd.so.1";
+    static constexpr const char* kPackage = "libzstd1";
 
     explicit Zstd(const Library& library)
         : found_(library.find("ZSTD_compressBound", &compress_bound_) &&
@@ -164,6 +165,7 @@ class SplitZstd : public Zstd {
 class Lz4 : public Compressor {
   public:
     static constexpr const char* kSoname = "liblz4.so.1";
+    static constexpr const char* kPackage = "liblz4-1";
 
     explicit Lz4(const Library& library)
         : found_(library.find("LZ4_compressBound", &compress_bound_) &&
@@ -201,6 +203,7 @@ class Lz4 : public Compressor {
 class Blosc : public Compressor {
   public:
     static constexpr const char* kSoname = "libblosc.so.1";
+    static constexpr const char* kPackage = "libblosc1";
 
     explicit Blosc(const Library& library)
         : found_(library.find("blosc_compress_ctx", &compress_) &&
@@ -241,7 +244,8 @@ void add(std::vector<std::unique_ptr<Compressor>>* all, std::vector<std::string>
     if (one->found()) {
         all->push_back(std::move(one));
     } else {
-        absent->push_back(std::string("no ") + one->name() + ": no usable " + One::kSoname);
+        absent->push_back(std::string("no ") + one->name() + ": no usable " + One::kSoname +
+                          " (Debian: " + One::kPackage + ")");
     }
 }
 

@@ -1,0 +1,331 @@
+// The fuzz target of all codecs: any bytes decode without touching memory that is not theirs, what
+// check_encoding() accepts decodes cleanly, encodings check and give back what they promise, and
+// all instruction sets agree. Built by ./run with AddressSanitizer and UndefinedBehaviorSanitizer.
+//
+// An input: codec, element type, operation, count (2 bytes), chunking and alignment, parameters (1
+// byte: one of kVariants, or 255 and a text that ends at a newline), then elements or an encoding;
+// too short ones are completed with zeros.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codecs/float16.h"
+#include "tests/fuzz/operations.h"
+
+namespace slimwire::fuzz {
+namespace {
+
+constexpr int64_t kMostElems = 6000;
+constexpr int64_t kMostSlotBytes = 1 << 20;  // parameters may ask for any amount
+
+const char* const kVariants[] = {
+    "",
+    "block=16",
+    "block=32,scale=fp32",
+    "block=2048",
+    "rounding=stochastic",
+    "block=256,rounding=stochastic",
+    "rotate=32",
+    "rotate=1024,seed=9",
+    "rotate=64,block=32,rounding=stochastic",
+    "spike=minmax",
+    "spike=minmax,block=16,scale=fp32",
+    "slot=0.5",
+    "slot=0.9",
+    "fraction=0.3",
+    "fraction=1,values=int8",
+    "fraction=0.05,values=int4",
+    "kept=3,block=64",
+    "kept=1,row=100,values=int8",
+    "kept=2,row=33",
+    "fraction=0.01",
+    "threshold=0.5,fraction=0.2",
+    "seed=3",
+};
+
+// Takes an input apart from its front.
+class Reader {
+  public:
+    Reader(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+    uint8_t byte() {
+        if (size_ == 0) {
+            return 0;
+        }
+        --size_;
+        return *data_++;
+    }
+    std::string line() {
+        std::string text;
+        for (uint8_t c = byte(); c != 0 && c != '\n'; c = byte()) {
+            text += static_cast<char>(c);
+        }
+        return text;
+    }
+    // The next `bytes`, completed with zeros.
+    std::vector<uint8_t> take(int64_t bytes) {
+        std::vector<uint8_t> taken(static_cast<size_t>(bytes));
+        const size_t there = std::min(taken.size(), size_);
+        if (there > 0) {
+            std::memcpy(taken.data(), data_, there);
+        }
+        data_ += there;
+        size_ -= there;
+        return taken;
+    }
+    // The same, repeating what is there, so that small inputs fill large tensors.
+    std::vector<uint8_t> repeat(int64_t bytes) {
+        std::vector<uint8_t> taken(static_cast<size_t>(bytes));
+        for (size_t i = 0; i < taken.size() && size_ > 0; ++i) {
+            taken[i] = data_[i % size_];
+        }
+        return taken;
+    }
+
+  private:
+    const uint8_t* data_;
+    size_t size_;
+};
+
+double value_of(DType dtype, const uint8_t* buffer, int64_t i) {
+    if (dtype == DType::kFloat32) {
+        float x;
+        std::memcpy(&x, buffer + 4 * i, 4);
+        return x;
+    }
+    uint16_t half;
+    std::memcpy(&half, buffer + 2 * i, 2);
+    return dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half);
+}
+
+bool is_float(DType dtype) {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
+// Encodings of `slots` that pass the check, chunk by chunk; a shorter text of one that passes must
+// not pass, and the bytes behind it must not matter.
+bool check_chunks(const Subject& subject, const uint8_t* slots) {
+    bool all = true;
+    for (int64_t c = 0; c < subject.chunks(); ++c) {
+        const uint8_t* bytes = slots + c * subject.slot();
+        const int64_t elems = subject.elems(c);
+        const int64_t most = subject.spec.encoded_bytes(subject.dtype, elems);
+        const Result<int64_t> used = check(subject, elems, bytes, most);
+        if (!used.ok()) {
+            all = false;
+            continue;
+        }
+        if (used.value() < 0 || used.value() > most) {
+            finding(subject.to_string() + ": an encoding uses " + std::to_string(used.value()) +
+                    " of " + std::to_string(most) + " bytes");
+        }
+        const Result<int64_t> again = check(subject, elems, bytes, used.value());
+        if (!again.ok() || again.value() != used.value()) {
+            finding(subject.to_string() + ": an encoding that is valid in " + std::to_string(most) +
+                    " bytes is not in the " + std::to_string(used.value()) + " that it uses");
+        }
+        if (used.value() > 0 && check(subject, elems, bytes, used.value() - 1).ok()) {
+            finding(subject.to_string() + ": a truncated encoding passes the check");
+        }
+    }
+    return all;
+}
+
+void decode_any(const Subject& subject, const std::vector<uint8_t>& slots) {
+    const bool valid = check_chunks(subject, slots.data());
+    const std::vector<uint8_t> old(static_cast<size_t>(subject.bytes()), 0x11);
+    const Decoding plain = decode(subject, slots.data(), old.data(), false);
+    if (valid && (plain.status & kStatusCorrupt) != 0) {
+        finding(subject.to_string() + ": passes the check and decodes as corrupt");
+    }
+    if (!subject.spec.traits(subject.dtype).lossless) {
+        (void)decode(subject, slots.data(), old.data(), true);
+    }
+    // What an encoding does not name must not depend on the output's old content.
+    const std::vector<uint8_t> other(static_cast<size_t>(subject.bytes()), 0x77);
+    if (!(decode(subject, slots.data(), other.data(), false).output == plain.output)) {
+        finding(subject.to_string() + ": decode leaves elements of the output as they were");
+    }
+}
+
+void reduce_any(const Subject& subject, Reader& reader, int32_t inputs, bool feedback) {
+    if (!subject.spec.reduces()) {
+        return;
+    }
+    const std::vector<uint8_t> sources = reader.repeat(inputs * subject.slot());
+    std::vector<float> residual(feedback ? static_cast<size_t>(subject.elems(0)) : 0, 0.5f);
+    const Encoding result = reduce(subject, sources.data(), inputs, residual);
+    for (const float x : result.residual) {
+        if (!std::isfinite(x)) {
+            finding(subject.to_string() + ": a residual became non-finite");
+        }
+    }
+}
+
+// What comes back: the bits, or values within the bound with the residual that belongs to them.
+void compare_decoded(const Subject& subject,
+                     const std::vector<uint8_t>& input,
+                     const std::vector<float>& residual,
+                     const Encoding& encoding,
+                     const Decoding& decoding) {
+    const CodecTraits traits = subject.spec.traits(subject.dtype);
+    if (traits.lossless) {
+        if (std::memcmp(decoding.output.data(), input.data(), input.size()) != 0) {
+            finding(subject.to_string() + ": lossless, and other bits came back");
+        }
+        return;
+    }
+    if (!is_float(subject.dtype)) {
+        return;
+    }
+    for (int64_t c = 0; c < subject.chunks(); ++c) {
+        const int64_t begin = c * subject.chunk_elems;
+        const int64_t end = begin + subject.elems(c);
+        bool finite = true;
+        bool decoded_finite = true;
+        double largest = 0;
+        std::vector<float> p;
+        for (int64_t i = begin; i < end; ++i) {
+            float x = static_cast<float>(value_of(subject.dtype, input.data(), i));
+            if (!residual.empty()) {
+                x += residual[static_cast<size_t>(i)];
+            }
+            p.push_back(x);
+            finite = finite && std::isfinite(x);
+            decoded_finite =
+                decoded_finite && std::isfinite(value_of(subject.dtype, decoding.output.data(), i));
+            largest = std::max(largest, std::fabs(static_cast<double>(x)));
+        }
+        if (!finite) {
+            if (decoded_finite) {
+                finding(subject.to_string() + ": a non-finite element left no trace");
+            }
+            continue;
+        }
+        // The values themselves are seen where the element type does not round them again, and
+        // bounds hold away from the ends of the formats' ranges.
+        if (subject.dtype != DType::kFloat32) {
+            continue;
+        }
+        const double bound =
+            subject.spec.codec->block_error_bound(subject.spec.params, subject.dtype) * largest;
+        for (int64_t i = begin; i < end; ++i) {
+            const auto d = static_cast<float>(value_of(subject.dtype, decoding.output.data(), i));
+            const float x = p[static_cast<size_t>(i - begin)];
+            if (largest > 1e-3 && largest < 1e4 &&
+                !(std::fabs(static_cast<double>(x) - d) <= bound * (1 + 1e-5))) {
+                finding(subject.to_string() + ": element " + std::to_string(i) + " is " +
+                        std::to_string(d) + " for " + std::to_string(x) + ", bound " +
+                        std::to_string(bound));
+            }
+            if (!residual.empty() && std::isfinite(d) &&
+                std::bit_cast<uint32_t>(encoding.residual[static_cast<size_t>(i)]) !=
+                    std::bit_cast<uint32_t>(x - d)) {
+                finding(subject.to_string() + ": the residual of element " + std::to_string(i) +
+                        " is not what was lost");
+            }
+        }
+    }
+}
+
+// Encodes, decodes; then the same encoding with a few bytes changed.
+void encode_and_decode(const Subject& subject, Reader& reader, bool feedback) {
+    const int64_t changes = reader.byte() % 8;
+    const std::vector<uint8_t> where = reader.take(4 * changes);
+    const std::vector<uint8_t> input = reader.repeat(subject.bytes());
+    const bool lossless = subject.spec.traits(subject.dtype).lossless;
+    std::vector<float> residual(feedback && !lossless ? static_cast<size_t>(subject.count) : 0,
+                                0.25f);
+    const Encoding encoding = encode(subject, input.data(), residual);
+    for (const float x : encoding.residual) {
+        if (!std::isfinite(x)) {
+            finding(subject.to_string() + ": a residual became non-finite");
+        }
+    }
+    if ((encoding.status & kStatusOverflow) == 0) {
+        if (!check_chunks(subject, encoding.slots.data())) {
+            finding(subject.to_string() + ": an encoder's own bytes do not pass the check");
+        }
+        const std::vector<uint8_t> old(static_cast<size_t>(subject.bytes()), 0x11);
+        const Decoding decoding = decode(subject, encoding.slots.data(), old.data(), false);
+        if (decoding.status != 0) {
+            finding(subject.to_string() + ": an encoder's own bytes decode with a status");
+        }
+        compare_decoded(subject, input, residual, encoding, decoding);
+    }
+    if (changes > 0 && encoding.slots.size() > 0) {
+        std::vector<uint8_t> changed(encoding.slots.data(),
+                                     encoding.slots.data() + encoding.slots.size());
+        for (int64_t k = 0; k < changes; ++k) {
+            const uint8_t* one = where.data() + 4 * k;
+            const size_t at =
+                one[0] | static_cast<size_t>(one[1]) << 8 | static_cast<size_t>(one[2]) << 16;
+            // Headers are where most goes wrong: every other change is in the first bytes.
+            changed[one[2] % 2 == 0 ? at % std::min<size_t>(changed.size(), 64)
+                                    : at % changed.size()] ^= one[3];
+        }
+        decode_any(subject, changed);
+    }
+}
+
+bool choose(Reader& reader, Subject* subject, uint8_t* operation) {
+    size_t codecs = 0;
+    const CodecDescriptor* const* table = codec_table(&codecs);
+    const std::string name = table[reader.byte() % codecs]->name;
+    subject->dtype = static_cast<DType>(reader.byte() % kDTypeCount);
+    *operation = reader.byte();
+    const int64_t count = reader.byte();
+    subject->count = (count | int64_t{reader.byte()} << 8) % (kMostElems + 1);
+    const uint8_t shape = reader.byte();
+    const uint8_t variant = reader.byte();
+    const std::string text =
+        variant == 255 ? reader.line() : kVariants[variant % std::size(kVariants)];
+    Result<CodecSpec> spec = parse_codec(text.empty() ? name : name + ":" + text);
+    if (!spec.ok()) {
+        if (spec.status().message().empty()) {
+            finding("a specification is refused without a word: " + text);
+        }
+        return false;
+    }
+    subject->spec = std::move(spec).value();
+    const Result<CodecSpec> again = parse_codec(subject->spec.to_string());
+    if (!again.ok() || !(again.value().params == subject->spec.params)) {
+        finding(subject->spec.to_string() + " does not parse as what it is printed for");
+    }
+    if (!subject->spec.accepts(subject->dtype)) {
+        return false;
+    }
+    subject->chunk_elems = std::max<int64_t>(subject->count, 1);
+    const int64_t granule = subject->spec.granule(subject->dtype);
+    if (shape % 4 == 1 && granule * (1 + shape / 64) < subject->count) {
+        subject->chunk_elems = granule * (1 + shape / 64);
+    }
+    subject->misalignment = shape / 4 % 8 * static_cast<int64_t>(dtype_bytes(subject->dtype));
+    return subject->slot() * std::max<int64_t>(subject->chunks(), 1) <= kMostSlotBytes;
+}
+
+}  // namespace
+}  // namespace slimwire::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace slimwire::fuzz;
+    Reader reader(data, size);
+    Subject subject{};
+    uint8_t operation = 0;
+    if (!choose(reader, &subject, &operation)) {
+        return 0;
+    }
+    switch (operation % 4) {
+        case 0:
+            decode_any(subject, reader.take(subject.chunks() * subject.slot()));
+            break;
+        case 1:
+            reduce_any(subject, reader, 1 + operation / 4 % 5, operation >= 128);
+            break;
+        case 2:
+        case 3:
+            encode_and_decode(subject, reader, operation >= 128);
+            break;
+    }
+    return 0;
+}
