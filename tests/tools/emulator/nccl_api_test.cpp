@@ -392,31 +392,29 @@ TEST_F(NcclApi, memory_and_registration) {
     ASSERT_NCCL(ncclCommRegister(comms_[0], data, 4096, &handle));
     ASSERT_NCCL(ncclCommDeregister(comms_[0], handle));
     ASSERT_NCCL(ncclMemFree(data));
+    (void)cudaGetLastError();
     EXPECT_EQ(ncclMemAlloc(nullptr, 1), ncclInvalidArgument);
     EXPECT_EQ(ncclCommRegister(nullptr, data, 1, &handle), ncclInvalidArgument);
+    ncclWindow_t window = nullptr;
+    ASSERT_NCCL(ncclCommWindowRegister(comms_[0], in_[0], 512, &window, NCCL_WIN_COLL_SYMMETRIC));
+    EXPECT_NE(window, nullptr);
+    EXPECT_EQ(ncclCommWindowDeregister(comms_[1], window), ncclInvalidArgument);
+    ASSERT_NCCL(ncclCommWindowDeregister(comms_[0], window));
+    EXPECT_EQ(ncclCommWindowDeregister(comms_[0], window), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommWindowRegister(comms_[0], in_[0], 512, &window, 8), ncclInvalidArgument);
+    float on_the_host = 0;
+    EXPECT_EQ(ncclCommWindowRegister(comms_[0], &on_the_host, 4, &window, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommDeregister(comms_[0], &on_the_host), ncclInvalidArgument);
 }
 
 TEST_F(NcclApi, what_is_not_emulated_says_so) {
-    ncclComm_t comm = nullptr;
-    ncclUniqueId id{};
-    ncclWindow_t window = nullptr;
     const auto expect_refused = [](ncclResult_t result, const char* name) {
         EXPECT_EQ(result, ncclInvalidUsage) << name;
         EXPECT_NE(last_error().find(name), std::string::npos) << last_error();
     };
-    expect_refused(ncclCommShrink(comms_[0], nullptr, 0, &comm, nullptr, 0), "ncclCommShrink");
-    expect_refused(ncclCommRevoke(comms_[0], 0), "ncclCommRevoke");
-    expect_refused(ncclCommInitRankScalable(&comm, 1, 0, 1, &id, nullptr),
-                   "ncclCommInitRankScalable");
-    expect_refused(ncclCommWindowRegister(comms_[0], in_[0], 1, &window, 0),
-                   "ncclCommWindowRegister");
     expect_refused(ncclDevCommCreate(comms_[0], nullptr, nullptr), "ncclDevCommCreate");
     EXPECT_EQ(ncclTeamWorld(comms_[0]).nRanks, 0);
     EXPECT_NE(last_error().find("ncclTeamWorld"), std::string::npos);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    expect_refused(ncclCommInitRankConfig(&comm, 1, id, 0, &config), "blocking");
 }
 
 }  // namespace

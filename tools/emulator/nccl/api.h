@@ -9,6 +9,7 @@
 #include <new>
 
 #include "codecs/base/status.h"
+#include "tools/emulator/nccl/async_state.h"
 #include "tools/emulator/nccl/communicator.h"
 #include "tools/emulator/nccl/log.h"
 
@@ -21,11 +22,14 @@
 
 namespace slimwire::emu {
 
-// Runs the body of an exported function: `body` returns a Status.
+// Runs the body of an exported function: `body` returns a Status. A success that left something
+// running in the background is ncclInProgress.
 template <class Body>
 ncclResult_t guarded(Body&& body) noexcept {
+    (void)take_in_progress();
     try {
-        return to_nccl(body());
+        const ncclResult_t result = to_nccl(body());
+        return take_in_progress() && result == ncclSuccess ? ncclInProgress : result;
     } catch (const std::bad_alloc&) {
         return to_nccl({Code::kOutOfMemory, "out of host memory"});
     } catch (const std::exception& error) {
@@ -33,11 +37,9 @@ ncclResult_t guarded(Body&& body) noexcept {
     }
 }
 
-// Handles. find: kInvalidArgument for null and for what is not a living handle; `what` names the
-// function.
-ncclComm_t make_handle(std::shared_ptr<Communicator> comm);
+// A living handle's communicator. kInvalidArgument for null, for what is not a living handle, and
+// while a non-blocking communicator is busy; `what` names the function.
 Result<std::shared_ptr<Communicator>> find_communicator(ncclComm_t handle, const char* what);
-void forget_handle(ncclComm_t handle);
 
 Status require(const void* pointer, const char* what, const char* name);
 // For functions that exist in NCCL and not here.

@@ -73,6 +73,9 @@ Status submit_checked(const Call& call) {
     if (comm->finalized()) {
         return {Code::kInvalidUsage, std::string(call.name) + ": the communicator was finalized"};
     }
+    if (comm->revoked()) {
+        return {Code::kInvalidUsage, std::string(call.name) + ": the communicator was revoked"};
+    }
     const bool rooted = call.kind == TaskKind::kReduce || call.kind == TaskKind::kBroadcast ||
                         is_point_to_point(call.kind);
     if (rooted && (call.root < 0 || call.root >= comm->size())) {

@@ -1,4 +1,4 @@
-// Exported functions of NCCL that are not emulated yet or cannot exist without a GPU: they say so.
+// Exported functions of NCCL that cannot exist without a GPU: they say so.
 // The emulator's counters are exported here, too.
 #include <nccl_device.h>
 
@@ -29,27 +29,6 @@ ncclTeam_t no_team(const char* function) noexcept {
 
 }  // namespace
 
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclCommShrink,
-                     (ncclComm_t comm, int*, int, ncclComm_t*, ncclConfig_t*, int)) {
-    return refuse(comm, "ncclCommShrink");
-}
-SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int)) {
-    return refuse(comm, "ncclCommRevoke");
-}
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclCommInitRankScalable,
-                     (ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*)) {
-    return refuse("ncclCommInitRankScalable");
-}
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclCommWindowRegister,
-                     (ncclComm_t comm, void*, size_t, ncclWindow_t*, int)) {
-    return refuse(comm, "ncclCommWindowRegister");
-}
-SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t)) {
-    return refuse(comm, "ncclCommWindowDeregister");
-}
 SLIMWIRE_NCCL_EXPORT(ncclResult_t,
                      ncclDevCommCreate,
                      (ncclComm_t comm, ncclDevCommRequirements_t const*, ncclDevComm_t*)) {

@@ -13,6 +13,9 @@ namespace slimwire::emu {
 namespace {
 
 constexpr uint64_t kSplitTag = 2ull << 56;
+constexpr uint64_t kShrinkTag = 3ull << 56;
+// Keeps names made by shrinking apart from those made by splitting.
+constexpr uint64_t kShrinkMark = 1ull << 63;
 // A peer's last messages may still be on their way when its end is seen; within this time they are
 // taken as if it lived.
 constexpr uint64_t kGraceNs = 300'000'000;
@@ -78,6 +81,8 @@ Status Communicator::open() {
         const auto wish = static_cast<size_t>(transport_.members().info(rank).chunk_bytes);
         chunk_bytes_ = std::min(chunk_bytes_, wish);
     }
+    const char* timeout = getenv("SLIMWIRE_EMU_TIMEOUT");
+    SLIMWIRE_TRY_ASSIGN(timeout_ns_, parse_timeout(timeout != nullptr ? timeout : ""));
     SLIMWIRE_TRY(transport_.open(device_));
     log_info("%s node %d ready", describe().c_str(), transport_.members().info(rank()).node);
     return {};
@@ -150,6 +155,41 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
     return result;
 }
 
+Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
+                                                           const std::vector<int>& excluded,
+                                                           bool abort) {
+    if (abort) {
+        parent.revoke();
+        const std::lock_guard running(parent.run_mutex_);  // the job that ran is over
+    }
+    const Members& from = parent.transport_.members();
+    Members members;
+    members.mesh = from.mesh;
+    members.comm = mix(from.comm ^ mix(++parent.shrinks_ | kShrinkMark));
+    for (int rank = 0; rank < from.size(); ++rank) {
+        if (std::binary_search(excluded.begin(), excluded.end(), rank)) {
+            members.comm = mix(members.comm ^ static_cast<uint64_t>(rank + 1));
+            continue;
+        }
+        if (rank == from.rank) {
+            members.rank = members.size();
+        }
+        members.mesh_ranks.push_back(from.mesh_rank(rank));
+    }
+    // All survivors come; one that excludes others than this rank does waits under another name.
+    const char here = 1;
+    for (const int peer : members.mesh_ranks) {
+        members.mesh->send(peer, members.comm, kShrinkTag, &here, sizeof here);
+    }
+    for (const int peer : members.mesh_ranks) {
+        std::vector<char> message;
+        SLIMWIRE_TRY(members.mesh->receive(peer, members.comm, kShrinkTag, parent.stop_, &message));
+    }
+    std::shared_ptr<Communicator> result(new Communicator(std::move(members), parent.device_));
+    SLIMWIRE_TRY(result->open());
+    return result;
+}
+
 // --- State
 
 Status Communicator::check_peers(uint64_t idle_ns) {
@@ -212,6 +252,10 @@ void Communicator::abort() {
     }
 }
 
+void Communicator::revoke() {
+    revoked_ = true;
+}
+
 void Communicator::finalize() {
     {
         std::unique_lock lock(mutex_);
@@ -244,10 +288,12 @@ void Communicator::run_job(const std::vector<Task>& tasks, bool enqueued) noexce
         if (status.ok() && finalized_) {
             status = {Code::kInvalidUsage, "the communicator was destroyed"};
         }
-        if (status.ok()) {
+        if (status.ok() && !revoked_) {
             status = execute(tasks);
         }
-        if (!status.ok()) {
+        if (revoked_) {
+            transport_.close();  // what was in flight may have left messages behind
+        } else if (!status.ok()) {
             fail(status);
             // Nothing may arrive in the client's buffers after this job, and nobody should wait
             // for messages that will not come.
@@ -285,6 +331,32 @@ Status Communicator::order_after(cudaStream_t stream, bool captured) {
         cudaEventRecordWithFlags(last_work_, stream,
                                  captured ? cudaEventRecordExternal : cudaEventRecordDefault),
         "cudaEventRecordWithFlags");
+}
+
+// --- Memory
+
+Result<void*> Communicator::register_memory(void* buffer, size_t bytes) {
+    cudaPointerAttributes attributes{};
+    if (buffer == nullptr || bytes == 0 ||
+        cudaPointerGetAttributes(&attributes, buffer) != cudaSuccess ||
+        attributes.devicePointer == nullptr) {
+        (void)cudaGetLastError();
+        return Status(Code::kInvalidArgument,
+                      "registering memory: the buffer is not device memory of at least one byte");
+    }
+    const std::lock_guard lock(mutex_);
+    auto* const handle = reinterpret_cast<void*>(0x1000 + 16 * ++last_registration_);
+    registrations_.insert(handle);
+    return handle;
+}
+
+Status Communicator::deregister_memory(void* handle) {
+    const std::lock_guard lock(mutex_);
+    if (handle != nullptr && registrations_.erase(handle) == 0) {
+        return {Code::kInvalidArgument,
+                "deregistering memory: this is not a living registration of the communicator"};
+    }
+    return {};
 }
 
 // --- Operators

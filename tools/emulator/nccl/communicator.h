@@ -13,10 +13,12 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "codecs/base/status.h"
+#include "tools/emulator/nccl/async_state.h"
 #include "tools/emulator/nccl/ring.h"
 #include "tools/emulator/nccl/transport.h"
 
@@ -32,6 +34,11 @@ class Communicator {
                                                         int device);
     // The part of `parent` with this rank's color; null for NCCL_SPLIT_NOCOLOR. Collective.
     static Result<std::shared_ptr<Communicator>> split(Communicator& parent, int color, int key);
+    // The members of `parent` that are not in `excluded` (sorted), in the same order; only they
+    // call. With `abort`, running jobs of the parent end first and it cannot be used any more.
+    static Result<std::shared_ptr<Communicator>> shrink(Communicator& parent,
+                                                        const std::vector<int>& excluded,
+                                                        bool abort);
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
@@ -42,6 +49,10 @@ class Communicator {
     [[nodiscard]] uint64_t id() const noexcept { return transport_.members().comm; }
     [[nodiscard]] std::string describe() const;
 
+    // Set for non-blocking communicators, before anybody else knows the communicator.
+    void set_async(AsyncRef async) { async_ = std::move(async); }
+    [[nodiscard]] const AsyncRef& async() const noexcept { return async_; }
+
     // --- State
     // The first failure stays; ok while all is well. Looks for peers that have gone; `idle_ns` is
     // how long the caller has been waiting for them.
@@ -51,6 +62,9 @@ class Communicator {
     void abort();
     // Waits for enqueued work, tells the peers, frees what it can.
     void finalize();
+    // Ends running jobs and refuses later ones; the members can still be split and shrunk.
+    void revoke();
+    [[nodiscard]] bool revoked() const noexcept { return revoked_; }
     [[nodiscard]] bool finalized() const noexcept { return finalized_; }
 
     // --- Jobs
@@ -71,7 +85,11 @@ class Communicator {
     // How `op` reduces elements of `type`; fails for an operator of another communicator or type.
     Result<Reduction> resolve(ncclRedOp_t op, DType type) const;
 
-    void record_last_error(const std::string& text);
+    // --- Memory
+    // A handle for a registered range, or window, of device memory; registering it again gives
+    // another.
+    Result<void*> register_memory(void* buffer, size_t bytes);
+    Status deregister_memory(void* handle);
 
   private:
     struct UserOperator {
@@ -90,14 +108,18 @@ class Communicator {
     [[nodiscard]] int operator_index(ncclRedOp_t op) const noexcept;
 
     Transport transport_;
+    AsyncRef async_;
     int device_;
     size_t chunk_bytes_ = 0;
+    uint64_t timeout_ns_ = 0;  // how long peers may stay silent; 0: for ever
     SlotPool slots_;
     uint64_t splits_ = 0;
+    uint64_t shrinks_ = 0;
 
     std::atomic<bool> stop_{false};
     std::atomic<bool> failed_{false};
     std::atomic<bool> finalized_{false};
+    std::atomic<bool> revoked_{false};
     mutable std::mutex mutex_;  // error_, pending_, operators_
     Status error_;
     std::condition_variable idle_;
@@ -108,6 +130,8 @@ class Communicator {
     cudaStream_t last_stream_ = nullptr;
     bool was_captured_ = false;  // launches of graphs enqueue work unseen
     std::vector<UserOperator> operators_;
+    std::set<void*> registrations_;  // guarded by mutex_
+    uintptr_t last_registration_ = 0;
 };
 
 }  // namespace slimwire::emu

@@ -1,6 +1,7 @@
 // How a communicator runs a job: collectives one after the other, then all sends and receives
 // together. Runs on the worker of a stream; waiting gives the core away.
 #include <cstring>
+#include <string>
 
 #include "tools/emulator/nccl/clock.h"
 #include "tools/emulator/nccl/communicator.h"
@@ -51,6 +52,9 @@ Status Communicator::drive(Machine& machine) {
         if (stop_) {
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
+        if (revoked_) {
+            return {Code::kInvalidUsage, "the communicator was revoked"};
+        }
         bool moved = false;
         SLIMWIRE_TRY(machine.advance(&moved));
         if (moved) {
@@ -58,6 +62,11 @@ Status Communicator::drive(Machine& machine) {
             continue;
         }
         waiter.idle();
+        if (timeout_ns_ != 0 && waiter.idle_ns() > timeout_ns_) {
+            return {Code::kRemoteError, "a peer has been silent for " +
+                                            std::to_string(waiter.idle_ns() / 1'000'000) +
+                                            " ms (SLIMWIRE_EMU_TIMEOUT, " + describe() + ")"};
+        }
         if (waiter.idle_ns() > kSuspiciousIdleNs) {
             SLIMWIRE_TRY(error(waiter.idle_ns()));
         }

@@ -21,16 +21,24 @@ struct CommWork {
     const char* name;
 };
 
+struct Initialisation {
+    std::function<Status()> run;
+    std::vector<AsyncRef> busy;  // non-blocking communicators
+};
+
 struct Group {
     int depth = 0;
     Status error;
     std::vector<CommWork> work;
-    std::vector<std::function<Status()>> initialisations;
+    std::vector<Initialisation> initialisations;
 
-    void clear() {
-        error = Status();
-        work.clear();
-        initialisations.clear();
+    // What was collected; the group is empty then.
+    Group take() {
+        Group taken;
+        std::swap(taken.error, error);
+        std::swap(taken.work, work);
+        std::swap(taken.initialisations, initialisations);
+        return taken;
     }
 };
 
@@ -144,11 +152,11 @@ Status launch(const CommWork& work, cudaGraph_t graph) {
     return work.comm->order_after(main, graph != nullptr);
 }
 
-Status run_initialisations(const std::vector<std::function<Status()>>& work) {
+Status run_initialisations(const std::vector<Initialisation>& work) {
     std::vector<Status> results(work.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < work.size(); ++i) {
-        threads.emplace_back([&, i] { results[i] = work[i](); });
+        threads.emplace_back([&, i] { results[i] = work[i].run(); });
     }
     for (std::thread& thread : threads) {
         thread.join();
@@ -160,7 +168,7 @@ Status run_initialisations(const std::vector<std::function<Status()>>& work) {
 }
 
 Status launch_all(const std::vector<CommWork>& work,
-                  const std::vector<std::function<Status()>>& initialisations) {
+                  const std::vector<Initialisation>& initialisations) {
     SLIMWIRE_TRY(run_initialisations(initialisations));
     std::vector<cudaGraph_t> graphs;
     for (const CommWork& entry : work) {
@@ -175,6 +183,53 @@ Status launch_all(const std::vector<CommWork>& work,
         }
     }
     return first;
+}
+
+// Tells the initialisations of a group that they will not run.
+Status drop(const Group& group, const Status& why) {
+    for (const Initialisation& initialisation : group.initialisations) {
+        for (const AsyncRef& state : initialisation.busy) {
+            state->finish(why);
+        }
+    }
+    return why;
+}
+
+// Launches on this thread, or in the background when the communicators are non-blocking.
+Status launch_group(Group group) {
+    std::vector<AsyncRef> started;
+    bool blocking = false;
+    for (const Initialisation& initialisation : group.initialisations) {
+        blocking = blocking || initialisation.busy.empty();
+        started.insert(started.end(), initialisation.busy.begin(), initialisation.busy.end());
+    }
+    std::vector<AsyncRef> launching;
+    for (const CommWork& work : group.work) {
+        blocking = blocking || work.comm->async() == nullptr;
+        if (work.comm->async() != nullptr) {
+            launching.push_back(work.comm->async());
+        }
+    }
+    if (started.empty() && launching.empty()) {
+        return launch_all(group.work, group.initialisations);
+    }
+    if (blocking) {
+        return drop(group, {Code::kInvalidArgument,
+                            "blocking and non-blocking communicators are not allowed in the same "
+                            "group"});
+    }
+    for (const AsyncRef& state : launching) {
+        state->start();
+        started.push_back(state);
+    }
+    // The legacy stream is the calling thread's current device's; what is launched uses the
+    // communicators' devices anyway.
+    run_in_background(
+        [work = std::move(group.work), initialisations = std::move(group.initialisations)] {
+            return launch_all(work, initialisations);
+        },
+        std::move(started));
+    return {};
 }
 
 Status unbalanced(const char* function) {
@@ -200,12 +255,11 @@ Status group_end() {
         return {};
     }
     // Launching may call back into this library; the group is over by then.
-    Group finished;
-    std::swap(finished.error, current.error);
-    std::swap(finished.work, current.work);
-    std::swap(finished.initialisations, current.initialisations);
-    SLIMWIRE_TRY(finished.error);
-    return launch_all(finished.work, finished.initialisations);
+    Group finished = current.take();
+    if (!finished.error.ok()) {
+        return drop(finished, finished.error);
+    }
+    return launch_group(std::move(finished));
 }
 
 Status group_simulate_end(float* microseconds) {
@@ -216,11 +270,12 @@ Status group_simulate_end(float* microseconds) {
     if (--current.depth > 0) {
         return {};
     }
-    const Status error = current.error;
+    const Group dropped = current.take();
+    (void)drop(dropped, {Code::kInvalidUsage, "dropped by ncclGroupSimulateEnd"});
     const char* text = getenv("SLIMWIRE_EMU_LINK");
     const Result<LinkSpec> link = parse_link_spec(text != nullptr ? text : "");
     double total_us = 0;
-    for (const CommWork& work : current.work) {
+    for (const CommWork& work : dropped.work) {
         for (const Task& task : work.tasks) {
             const double n = work.comm->size();
             const double bytes = static_cast<double>(task.count * task.element_bytes());
@@ -234,9 +289,8 @@ Status group_simulate_end(float* microseconds) {
             }
         }
     }
-    current.clear();
     *microseconds = static_cast<float>(total_us);
-    return error;
+    return dropped.error;
 }
 
 Status group_error(const Status& status) {
@@ -253,7 +307,9 @@ Status enqueue(const std::shared_ptr<Communicator>& comm,
                const char* name) {
     Group& current = group();
     if (current.depth == 0) {
-        return launch_all({{comm, {task}, {stream}, name}}, {});
+        Group single;
+        single.work.push_back({comm, {task}, {stream}, name});
+        return launch_group(std::move(single));
     }
     auto entry = std::find_if(current.work.begin(), current.work.end(),
                               [&](const CommWork& work) { return work.comm == comm; });
@@ -268,12 +324,19 @@ Status enqueue(const std::shared_ptr<Communicator>& comm,
     return {};
 }
 
-Status run_or_defer(std::function<Status()> work) {
+Status run_or_defer(std::function<Status()> work, std::vector<AsyncRef> busy) {
     Group& current = group();
-    if (current.depth == 0) {
+    if (!busy.empty()) {
+        mark_in_progress();
+    }
+    if (current.depth > 0) {
+        current.initialisations.push_back({std::move(work), std::move(busy)});
+        return {};
+    }
+    if (busy.empty()) {
         return work();
     }
-    current.initialisations.push_back(std::move(work));
+    run_in_background(std::move(work), std::move(busy));
     return {};
 }
 

@@ -1,15 +1,18 @@
 // Group semantics. State is thread-local: calls between ncclGroupStart and the outermost
 // ncclGroupEnd are collected, errors are kept, and everything is launched at that end:
-// initialisations run concurrently, each communicator gets one job on its stream. A call outside a
-// group is a group of its own. Thread contract: everything acts on the calling thread's group.
+// initialisations run concurrently, each communicator gets one job on its stream; for non-blocking
+// communicators a thread in the background does that. A call outside a group is a group of its own.
+// Thread contract: everything acts on the calling thread's group.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "codecs/base/status.h"
+#include "tools/emulator/nccl/async_state.h"
 #include "tools/emulator/nccl/communicator.h"
 #include "tools/emulator/nccl/task.h"
 
@@ -34,7 +37,8 @@ Status enqueue(const std::shared_ptr<Communicator>& comm,
                const char* name);
 
 // Runs `work` at the group's end beside the group's other initialisations, on a thread of its own;
-// at once outside a group.
-Status run_or_defer(std::function<Status()> work);
+// at once outside a group. `busy`: the non-blocking communicators concerned, started by the caller;
+// with any, the work runs in the background.
+Status run_or_defer(std::function<Status()> work, std::vector<AsyncRef> busy = {});
 
 }  // namespace slimwire::emu

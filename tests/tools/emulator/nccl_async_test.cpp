@@ -1,0 +1,402 @@
+// Communicators that change while the program goes on: non-blocking ones, shrinking, revoking, the
+// time limit for silent peers.
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "tests/tools/emulator/nccl_clique.h"
+
+namespace slimwire::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+ncclConfig_t non_blocking() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return config;
+}
+
+ncclResult_t state_of(ncclComm_t comm) {
+    ncclResult_t state = ncclInternalError;
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+    return state;
+}
+
+// What a non-blocking communicator says once it is not busy any more; ncclInProgress after 10 s.
+ncclResult_t settled(ncclComm_t comm) {
+    const auto limit = Clock::now() + std::chrono::seconds(10);
+    ncclResult_t state = state_of(comm);
+    while (state == ncclInProgress && Clock::now() < limit) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        state = state_of(comm);
+    }
+    return state;
+}
+
+#define ASSERT_SETTLED(comms)                                                    \
+    for (ncclComm_t settling : comms) {                                          \
+        ASSERT_EQ(settled(settling), ncclSuccess) << ncclGetLastError(settling); \
+    }
+
+// A second clique on the same devices, non-blocking.
+class NcclAsync : public Clique {
+  protected:
+    void SetUp() override {
+        Clique::SetUp();
+        ncclUniqueId id;
+        ncclConfig_t config = non_blocking();
+        ASSERT_NCCL(ncclGetUniqueId(&id));
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_CUDA(cudaSetDevice(i));
+            ASSERT_EQ(ncclCommInitRankConfig(&async_[i], kDevices, id, i, &config), ncclInProgress);
+        }
+        ASSERT_SETTLED(async_);
+    }
+    void TearDown() override {
+        for (ncclComm_t comm : async_) {
+            EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+        }
+        Clique::TearDown();
+    }
+    ncclResult_t all_reduce_all() {
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int i = 0; i < kDevices; ++i) {
+            EXPECT_EQ(all_reduce(i, ncclSum, async_[i]), ncclSuccess);
+        }
+        return ncclGroupEnd();
+    }
+    ncclComm_t async_[kDevices] = {};
+};
+
+TEST_F(NcclAsync, initialisation_is_in_progress_until_all_have_come) {
+    ncclUniqueId id;
+    ncclConfig_t config = non_blocking();
+    ncclComm_t first = nullptr;
+    ncclComm_t second = nullptr;
+    int value = 0;
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_EQ(ncclCommInitRankConfig(&first, 2, id, 0, &config), ncclInProgress);
+    ASSERT_NE(first, nullptr);
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(state_of(first), ncclInProgress);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(ncclCommCount(first, &value), ncclInvalidArgument);
+    EXPECT_NE(last_error().find("in progress"), std::string::npos) << last_error();
+    EXPECT_EQ(all_reduce(0, ncclSum, first), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommDestroy(first), ncclInvalidArgument);
+    ASSERT_CUDA(cudaSetDevice(1));
+    ASSERT_EQ(ncclCommInitRankConfig(&second, 2, id, 1, &config), ncclInProgress);
+    ASSERT_EQ(settled(first), ncclSuccess);
+    ASSERT_EQ(settled(second), ncclSuccess);
+    ASSERT_NCCL(ncclCommCuDevice(second, &value));
+    EXPECT_EQ(value, 1);
+    ASSERT_NCCL(ncclCommDestroy(first));
+    ASSERT_NCCL(ncclCommDestroy(second));
+}
+
+TEST_F(NcclAsync, a_group_of_initialisations) {
+    ncclUniqueId id;
+    ncclConfig_t config = non_blocking();
+    ncclComm_t comms[kDevices] = {};
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_EQ(ncclCommInitRankConfig(&comms[i], kDevices, id, i, &config), ncclInProgress);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclInProgress);
+    ASSERT_SETTLED(comms);
+    for (ncclComm_t comm : comms) {
+        ASSERT_NCCL(ncclCommDestroy(comm));
+    }
+}
+
+TEST_F(NcclAsync, a_failed_initialisation_is_reported_by_the_async_error) {
+    ncclUniqueId id;
+    ncclConfig_t config = non_blocking();
+    ncclComm_t comms[2] = {};
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ASSERT_CUDA(cudaSetDevice(0));
+    for (int rank = 0; rank < 2; ++rank) {  // both on device 0
+        ASSERT_EQ(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config), ncclInProgress);
+    }
+    for (ncclComm_t comm : comms) {
+        EXPECT_EQ(settled(comm), ncclInvalidUsage);
+        EXPECT_EQ(all_reduce(0, ncclSum, comm), ncclInvalidUsage);
+        EXPECT_NE(last_error().find("duplicate GPU"), std::string::npos) << last_error();
+        ASSERT_NCCL(ncclCommAbort(comm));
+    }
+}
+
+TEST_F(NcclAsync, abort_gives_up_a_waiting_initialisation) {
+    ncclUniqueId id;
+    ncclConfig_t config = non_blocking();
+    ncclComm_t comm = nullptr;
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+    const auto start = Clock::now();
+    ASSERT_NCCL(ncclCommAbort(comm));
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+    ncclResult_t state{};
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument);
+}
+
+TEST_F(NcclAsync, groups_are_launched_in_the_background) {
+    for (int round = 0; round < 30; ++round) {
+        ASSERT_EQ(all_reduce_all(), ncclInProgress);
+        ASSERT_SETTLED(async_);
+    }
+    synchronize();
+    for (const float* out : out_) {
+        expect_all(out, 10);
+    }
+    ASSERT_EQ(all_reduce(0, ncclSum, async_[0]), ncclInProgress);  // a group of its own
+    for (int i = 1; i < kDevices; ++i) {
+        ASSERT_EQ(all_reduce(i, ncclSum, async_[i]), ncclInProgress);
+    }
+    ASSERT_SETTLED(async_);
+    synchronize();
+}
+
+TEST_F(NcclAsync, a_failed_launch_is_reported_by_the_async_error) {
+    cudaStream_t gone = nullptr;
+    ASSERT_CUDA(cudaStreamCreate(&gone));
+    ASSERT_CUDA(cudaStreamDestroy(gone));
+    ncclComm_t alone = nullptr;
+    ncclUniqueId id;
+    ncclConfig_t config = non_blocking();
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ASSERT_EQ(ncclCommInitRankConfig(&alone, 1, id, 0, &config), ncclInProgress);
+    ASSERT_EQ(settled(alone), ncclSuccess);
+    ASSERT_EQ(ncclAllReduce(in_[0], out_[0], 1, ncclFloat32, ncclSum, alone, gone), ncclInProgress);
+    EXPECT_EQ(settled(alone), ncclUnhandledCudaError);
+    ASSERT_NCCL(ncclCommAbort(alone));
+}
+
+TEST_F(NcclAsync, blocking_and_non_blocking_communicators_do_not_mix_in_a_group) {
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(all_reduce(0));
+    ASSERT_NCCL(all_reduce(1, ncclSum, async_[1]));
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+    EXPECT_EQ(state_of(async_[1]), ncclSuccess);
+}
+
+TEST_F(NcclAsync, split_and_finalize_make_their_progress) {
+    ncclComm_t parts[kDevices] = {};
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        const int color = i == 3 ? NCCL_SPLIT_NOCOLOR : 0;
+        ASSERT_EQ(ncclCommSplit(async_[i], color, -i, &parts[i], nullptr), ncclInProgress);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclInProgress);
+    ASSERT_SETTLED(async_);
+    EXPECT_EQ(parts[3], nullptr);
+    for (int i = 0; i < 3; ++i) {
+        int rank = -1;
+        ASSERT_EQ(settled(parts[i]), ncclSuccess);
+        ASSERT_NCCL(ncclCommUserRank(parts[i], &rank));
+        EXPECT_EQ(rank, 2 - i);
+        ASSERT_EQ(ncclCommFinalize(parts[i]), ncclInProgress);
+    }
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(settled(parts[i]), ncclSuccess);
+        EXPECT_EQ(all_reduce(i, ncclSum, parts[i]), ncclInvalidUsage);
+        ASSERT_NCCL(ncclCommDestroy(parts[i]));
+    }
+}
+
+TEST_F(NcclAsync, captured_groups_are_in_the_graph_once_settled) {
+    cudaGraphExec_t execs[kDevices] = {};
+    for (cudaStream_t stream : streams_) {
+        ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    }
+    ASSERT_EQ(all_reduce_all(), ncclInProgress);
+    ASSERT_SETTLED(async_);
+    for (int i = 0; i < kDevices; ++i) {
+        cudaGraph_t graph = nullptr;
+        ASSERT_CUDA(cudaStreamEndCapture(streams_[i], &graph));
+        ASSERT_CUDA(cudaGraphInstantiate(&execs[i], graph, 0));
+        ASSERT_CUDA(cudaGraphDestroy(graph));
+    }
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaGraphLaunch(execs[i], streams_[i]));
+    }
+    synchronize();
+    expect_all(out_[2], 10);
+    for (cudaGraphExec_t exec : execs) {
+        ASSERT_CUDA(cudaGraphExecDestroy(exec));
+    }
+}
+
+TEST_F(NcclAsync, the_environment_decides_over_the_configuration) {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    setenv("NCCL_COMM_BLOCKING", "0", 1);
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInProgress);
+    ASSERT_EQ(settled(comm), ncclSuccess);
+    ASSERT_NCCL(ncclCommDestroy(comm));
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    ncclConfig_t config = non_blocking();
+    ASSERT_NCCL(ncclGetUniqueId(&id));
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+    unsetenv("NCCL_COMM_BLOCKING");
+    ASSERT_NCCL(ncclCommDestroy(comm));
+    config.blocking = 2;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+}
+
+// --- Shrinking and revoking
+
+class NcclShrink : public Clique {
+  protected:
+    // Ranks 0, 1 and 3 go on without rank 2.
+    void shrink(int flags) {
+        int excluded[] = {2};
+        ASSERT_NCCL(ncclGroupStart());
+        for (const int i : kSurvivors) {
+            ASSERT_CUDA(cudaSetDevice(i));
+            ASSERT_NCCL(ncclCommShrink(comms_[i], excluded, 1, &small_[i], nullptr, flags));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+    }
+    void expect_works() {
+        ASSERT_NCCL(ncclGroupStart());
+        for (const int i : kSurvivors) {
+            ASSERT_NCCL(all_reduce(i, ncclSum, small_[i]));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        for (const int i : kSurvivors) {
+            int rank = -1;
+            ASSERT_NCCL(ncclCommUserRank(small_[i], &rank));
+            EXPECT_EQ(rank, i == 3 ? 2 : i);
+            ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
+            expect_all(out_[i], 1 + 2 + 4);
+            ASSERT_NCCL(ncclCommDestroy(small_[i]));
+        }
+    }
+    // All but rank 2 wait in a collective.
+    void hang() {
+        ASSERT_NCCL(ncclGroupStart());
+        for (const int i : kSurvivors) {
+            ASSERT_NCCL(all_reduce(i));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        for (const int i : kSurvivors) {
+            ASSERT_EQ(cudaStreamQuery(streams_[i]), cudaErrorNotReady);
+        }
+    }
+    static constexpr int kSurvivors[] = {0, 1, 3};
+    ncclComm_t small_[kDevices] = {};
+};
+
+TEST_F(NcclShrink, the_rest_goes_on_and_the_parent_stays_usable) {
+    for (int round = 0; round < 2; ++round) {
+        shrink(NCCL_SHRINK_DEFAULT);
+        expect_works();
+    }
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    expect_all(out_[2], 10);
+}
+
+TEST_F(NcclShrink, abort_ends_what_waits_for_the_lost_rank) {
+    hang();
+    shrink(NCCL_SHRINK_ABORT);
+    synchronize();
+    expect_works();
+    EXPECT_EQ(all_reduce(0), ncclInvalidUsage);
+}
+
+TEST_F(NcclShrink, wrong_lists_are_refused) {
+    ncclComm_t out = nullptr;
+    int own[] = {0};
+    int twice[] = {1, 1};
+    int beyond[] = {kDevices};
+    EXPECT_EQ(ncclCommShrink(comms_[0], own, 1, &out, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(comms_[0], twice, 2, &out, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(comms_[0], beyond, 1, &out, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(comms_[0], beyond, 0, &out, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(comms_[0], nullptr, 1, &out, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(comms_[1], own, 1, &out, nullptr, 2), ncclInvalidArgument);
+}
+
+TEST_F(NcclShrink, revoke_ends_running_work_and_still_allows_to_split) {
+    hang();
+    for (ncclComm_t comm : comms_) {
+        ASSERT_NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+        EXPECT_EQ(state_of(comm), ncclSuccess);
+    }
+    synchronize();
+    EXPECT_EQ(all_reduce(0), ncclInvalidUsage);
+    EXPECT_NE(last_error().find("revoked"), std::string::npos) << last_error();
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        const int color = i == 2 ? NCCL_SPLIT_NOCOLOR : 0;
+        ASSERT_NCCL(ncclCommSplit(comms_[i], color, i, &small_[i], nullptr));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    expect_works();
+    EXPECT_EQ(ncclCommRevoke(comms_[0], 1), ncclInvalidArgument);
+}
+
+TEST_F(NcclShrink, several_ids_make_one_communicator) {
+    ncclUniqueId ids[2];
+    ncclComm_t comms[kDevices] = {};
+    ASSERT_NCCL(ncclGetUniqueId(&ids[0]));
+    ASSERT_NCCL(ncclGetUniqueId(&ids[1]));
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_CUDA(cudaSetDevice(i));
+        ASSERT_NCCL(ncclCommInitRankScalable(&comms[i], kDevices, i, 2, ids, nullptr));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i, ncclSum, comms[i]));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    synchronize();
+    expect_all(out_[1], 10);
+    for (ncclComm_t comm : comms) {
+        ASSERT_NCCL(ncclCommDestroy(comm));
+    }
+    EXPECT_EQ(ncclCommInitRankScalable(&comms[0], 1, 0, 0, ids, nullptr), ncclInvalidArgument);
+}
+
+TEST_F(NcclShrink, a_peer_that_stays_silent_longer_than_the_limit_is_an_error) {
+    ncclComm_t comms[kDevices] = {};
+    setenv("SLIMWIRE_EMU_TIMEOUT", "soon", 1);
+    EXPECT_EQ(ncclCommInitAll(comms, kDevices, nullptr), ncclInvalidArgument);
+    EXPECT_NE(last_error().find("500ms or 30s"), std::string::npos) << last_error();
+    setenv("SLIMWIRE_EMU_TIMEOUT", "100ms", 1);
+    ASSERT_NCCL(ncclCommInitAll(comms, kDevices, nullptr));
+    unsetenv("SLIMWIRE_EMU_TIMEOUT");
+    const auto start = Clock::now();
+    ASSERT_NCCL(all_reduce(0, ncclSum, comms[0]));
+    ASSERT_CUDA(cudaStreamSynchronize(streams_[0]));
+    const auto waited = Clock::now() - start;
+    EXPECT_GE(waited, std::chrono::milliseconds(100));
+    EXPECT_LT(waited, std::chrono::seconds(5));
+    EXPECT_EQ(state_of(comms[0]), ncclRemoteError);
+    EXPECT_NE(last_error().find("SLIMWIRE_EMU_TIMEOUT"), std::string::npos) << last_error();
+    for (ncclComm_t comm : comms) {
+        ASSERT_NCCL(ncclCommAbort(comm));
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::test
