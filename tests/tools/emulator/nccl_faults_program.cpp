@@ -271,6 +271,51 @@ int bad_link(const ncclUniqueId& id) {
     return 0;
 }
 
+// Rank 1 dies, the others notice, leave it out and go on.
+int the_survivors_shrink(ncclComm_t comm) {
+    CHECK_NCCL(all_reduce(comm));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    if (g_rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    (void)all_reduce(comm);
+    EXPECT_THAT(await_error(comm) == ncclRemoteError, "no error");
+    (void)cudaStreamSynchronize(g_stream);
+    int dead[] = {1};
+    ncclComm_t rest = nullptr;
+    CHECK_NCCL(ncclCommShrink(comm, dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    CHECK_NCCL(ncclCommAbort(comm));
+    const std::vector<float> ones(kCount, 1);
+    std::vector<float> sums(kCount);
+    CHECK_CUDA(cudaMemcpy(g_data, ones.data(), kCount * sizeof(float), cudaMemcpyDefault));
+    CHECK_NCCL(all_reduce(rest));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    CHECK_CUDA(cudaMemcpy(sums.data(), g_data, kCount * sizeof(float), cudaMemcpyDefault));
+    EXPECT_THAT(sums[kCount - 1] == static_cast<float>(g_ranks - 1), "sum %g",
+                static_cast<double>(sums[kCount - 1]));
+    CHECK_NCCL(ncclCommDestroy(rest));
+    return 0;
+}
+
+// SLIMWIRE_EMU_FAULT=ncclAllReduce:2,ncclAllReduce:3=6,ncclGroupEnd:2=50ms: on every rank alike.
+int injected(ncclComm_t comm) {
+    CHECK_NCCL(all_reduce(comm));
+    EXPECT_THAT(all_reduce(comm) == ncclInternalError, "the second call");
+    const std::string text = ncclGetLastError(comm);
+    EXPECT_THAT(text.find("SLIMWIRE_EMU_FAULT") != std::string::npos, "%s", text.c_str());
+    CHECK_NCCL(ncclGroupStart());
+    EXPECT_THAT(all_reduce(comm) == ncclRemoteError, "the third call");
+    EXPECT_THAT(ncclGroupEnd() != ncclSuccess, "the group of the third call");
+    const auto start = Clock::now();
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(all_reduce(comm));
+    CHECK_NCCL(ncclGroupEnd());
+    EXPECT_THAT(seconds_since(start) >= 0.05, "not late: %.3f s", seconds_since(start));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
 struct Situation {
     const char* name;
     int (*with_comm)(ncclComm_t);
@@ -286,6 +331,8 @@ constexpr Situation kSituations[] = {
     {"abort_ends_a_waiting_collective", abort_ends_a_waiting_collective, nullptr},
     {"left_early", left_early, nullptr},
     {"different_counts", different_counts, nullptr},
+    {"the_survivors_shrink", the_survivors_shrink, nullptr},
+    {"injected", injected, nullptr},
     {"dies_during_initialisation", nullptr, dies_during_initialisation},
     {"ranks_disagree_about_their_number", nullptr, ranks_disagree_about_their_number},
     {"root_is_gone", nullptr, root_is_gone},

@@ -54,6 +54,14 @@ TEST(NcclFaults, left_early) {
 TEST(NcclFaults, different_counts) {
     expect_situation(2);
 }
+TEST(NcclFaults, the_survivors_shrink) {
+    expect_situation(4, 1, kKilled);
+}
+TEST(NcclFaults, injected) {
+    expect_situation(
+        2, -1, 0,
+        {{"SLIMWIRE_EMU_FAULT", "ncclAllReduce:2,ncclAllReduce:3=6,ncclGroupEnd:2=50ms"}});
+}
 TEST(NcclFaults, dies_during_initialisation) {
     expect_situation(3, 1, kKilled);
 }

@@ -172,11 +172,14 @@ cudaError_t fill(Runtime& runtime,
 
 // A synchronous copy or fill: through the legacy stream, and nothing a capture would see.
 template <class Body>
-cudaError_t sync_call(Body&& body) {
-    return work_call(cudaStreamLegacy, [&](Runtime& runtime, Stream& stream) {
-        const cudaError_t error = runtime.captures.forbid_unsafe();
-        return error != cudaSuccess ? error : body(runtime, stream);
-    });
+cudaError_t sync_call(Body&& body, const char* function = __builtin_FUNCTION()) {
+    return work_call(
+        cudaStreamLegacy,
+        [&](Runtime& runtime, Stream& stream) {
+            const cudaError_t error = runtime.captures.forbid_unsafe();
+            return error != cudaSuccess ? error : body(runtime, stream);
+        },
+        function);
 }
 
 cudaError_t symbol_copy(const char* function) {

@@ -44,11 +44,15 @@ cudaError_t instantiate(Runtime& runtime,
 
 // Runs body(graph); a graph that is no graph is an invalid value.
 template <class Body>
-cudaError_t graph_call(cudaGraph_t handle, Body&& body) {
-    return call([&](Runtime& runtime) {
-        const std::shared_ptr<Graph> graph = runtime.graphs.find(handle);
-        return graph == nullptr ? cudaErrorInvalidValue : body(runtime, graph);
-    });
+cudaError_t graph_call(cudaGraph_t handle,
+                       Body&& body,
+                       const char* function = __builtin_FUNCTION()) {
+    return call(
+        [&](Runtime& runtime) {
+            const std::shared_ptr<Graph> graph = runtime.graphs.find(handle);
+            return graph == nullptr ? cudaErrorInvalidValue : body(runtime, graph);
+        },
+        function);
 }
 
 bool valid_count(unsigned int count) {
@@ -99,7 +103,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph_exec,
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* graph_exec,
                                           cudaGraph_t graph,
                                           unsigned long long flags) {
-    return cudaGraphInstantiate(graph_exec, graph, flags);
+    return device_call([&](Runtime& runtime) {
+        cudaGraphInstantiateResult result{};
+        return instantiate(runtime, graph_exec, graph, flags, &result);
+    });
 }
 
 cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* graph_exec,

@@ -119,18 +119,21 @@ cudaError_t launch(const void* function,
                    void** args,
                    size_t shared_bytes,
                    cudaStream_t handle) {
-    return work_call(handle, [&](Runtime& runtime, Stream& stream) {
-        if (stream.device().ordinal() != current_device()) {
-            return valid_shape(grid, block) ? cudaErrorInvalidResourceHandle
-                                            : cudaErrorInvalidConfiguration;
-        }
-        OperationRef operation;
-        const cudaError_t error =
-            make_kernel_operation(function, grid, block, args, shared_bytes, &operation);
-        return error != cudaSuccess
-                   ? error
-                   : submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
-    });
+    return work_call(
+        handle,
+        [&](Runtime& runtime, Stream& stream) {
+            if (stream.device().ordinal() != current_device()) {
+                return valid_shape(grid, block) ? cudaErrorInvalidResourceHandle
+                                                : cudaErrorInvalidConfiguration;
+            }
+            OperationRef operation;
+            const cudaError_t error =
+                make_kernel_operation(function, grid, block, args, shared_bytes, &operation);
+            return error != cudaSuccess
+                       ? error
+                       : submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
+        },
+        "cudaLaunchKernel");
 }
 
 struct Configuration {

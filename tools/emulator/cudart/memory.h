@@ -25,6 +25,9 @@ namespace slimwire::emulator {
 class Pool;
 struct Settings;
 
+// What SLIMWIRE_EMU_POISON fills fresh memory with: NaN in every floating type.
+inline constexpr int kPoison = 0xff;
+
 // One allocation of device memory.
 struct Allocation {
     uintptr_t base = 0;

@@ -18,15 +18,24 @@ cudaError_t release_device_memory(Runtime& runtime, const Allocation& allocation
                                                                             : cudaErrorInvalidValue;
 }
 
-cudaError_t allocate_host(void** host, size_t bytes, cudaMemoryType type, unsigned int flags) {
-    return unsafe_call([&](Runtime& runtime) {
-        if (host == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *host = bytes == 0 ? nullptr
-                           : runtime.host_memory.allocate(bytes, type, flags, current_device());
-        return cudaSuccess;
-    });
+cudaError_t allocate_host(void** host,
+                          size_t bytes,
+                          cudaMemoryType type,
+                          unsigned int flags,
+                          const char* function = __builtin_FUNCTION()) {
+    return unsafe_call(
+        [&](Runtime& runtime) {
+            if (host == nullptr) {
+                return cudaErrorInvalidValue;
+            }
+            *host = bytes == 0 ? nullptr
+                               : runtime.host_memory.allocate(bytes, type, flags, current_device());
+            if (runtime.settings().poison && bytes != 0) {
+                std::memset(*host, kPoison, bytes);
+            }
+            return cudaSuccess;
+        },
+        function);
 }
 
 }  // namespace
@@ -41,6 +50,9 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
             const int device = current_device();
             *device_pointer = with_trimmed_pool(
                 runtime.device(device), [&] { return runtime.memory.allocate(device, size); });
+            if (runtime.settings().poison) {
+                std::memset(runtime.memory.alias(*device_pointer), kPoison, size);
+            }
         }
         return cudaSuccess;
     });

@@ -183,6 +183,7 @@ Runtime* Runtime::get(cudaError_t* error) {
 }
 
 Runtime::Runtime(const Settings& settings) : memory(settings), settings_(settings) {
+    (void)faults_.parse(settings.faults);  // checked when it was read
     for (int ordinal = 0; ordinal < settings.device_count; ++ordinal) {
         devices_.push_back(std::make_unique<Device>(ordinal));
         devices_.back()->set_default_pool(std::make_shared<Pool>(memory, ordinal, 0));

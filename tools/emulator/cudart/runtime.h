@@ -23,6 +23,7 @@
 #include "tools/emulator/cudart/pool.h"
 #include "tools/emulator/cudart/settings.h"
 #include "tools/emulator/cudart/stream.h"
+#include "tools/emulator/fault_plan.h"
 
 namespace slimwire::emulator {
 
@@ -84,6 +85,12 @@ class Runtime {
 
     // The stream behind a handle, the three special ones included; null for a handle that is none.
     std::shared_ptr<Stream> stream(cudaStream_t handle);
+    // What SLIMWIRE_EMU_FAULT wants of a call of `function`: an error, or success after a delay.
+    cudaError_t injected_fault(const char* function) {
+        return faults_.empty()
+                   ? cudaSuccess
+                   : static_cast<cudaError_t>(faults_.on_call(function, cudaErrorMemoryAllocation));
+    }
     cudaMemPool_t pool_handle(const std::shared_ptr<Pool>& pool) { return pools.find_or_add(pool); }
 
     HandleTable<cudaStream_t, Stream, 0x51> streams;
@@ -98,6 +105,7 @@ class Runtime {
 
   private:
     const Settings settings_;
+    FaultPlan faults_;
     std::vector<std::unique_ptr<Device>> devices_;
 };
 
@@ -120,14 +128,18 @@ cudaError_t remember(cudaError_t error);  // stores anything but success and "no
 cudaError_t last_error(bool clear);
 
 // Runs the body of an API function: with the runtime, exceptions turned into error codes, and the
-// error remembered for cudaGetLastError.
+// error remembered for cudaGetLastError. `function` is the API's name, by default the caller's own:
+// SLIMWIRE_EMU_FAULT counts by it.
 template <class Body>
-cudaError_t call(Body&& body) noexcept {
+cudaError_t call(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
     cudaError_t error = cudaSuccess;
     Runtime* runtime = Runtime::get(&error);
     if (runtime != nullptr) {
         try {
-            error = body(*runtime);
+            error = runtime->injected_fault(function);
+            if (error == cudaSuccess) {
+                error = body(*runtime);
+            }
         } catch (const std::bad_alloc&) {
             error = cudaErrorMemoryAllocation;
         } catch (const std::system_error&) {
@@ -141,42 +153,55 @@ cudaError_t call(Body&& body) noexcept {
 
 // The same for functions that a poisoned device refuses.
 template <class Body>
-cudaError_t device_call(Body&& body) noexcept {
-    return call([&](Runtime& runtime) {
-        const cudaError_t sticky = runtime.device(current_device()).sticky();
-        return sticky != cudaSuccess ? sticky : body(runtime);
-    });
+cudaError_t device_call(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
+    return call(
+        [&](Runtime& runtime) {
+            const cudaError_t sticky = runtime.device(current_device()).sticky();
+            return sticky != cudaSuccess ? sticky : body(runtime);
+        },
+        function);
 }
 
 // The same for functions on a stream: body(runtime, stream).
 template <class Body>
-cudaError_t stream_call(cudaStream_t handle, Body&& body) noexcept {
-    return call([&](Runtime& runtime) {
-        const std::shared_ptr<Stream> stream = runtime.stream(handle);
-        if (stream == nullptr) {
-            return cudaErrorInvalidResourceHandle;
-        }
-        const cudaError_t sticky = stream->device().sticky();
-        return sticky != cudaSuccess ? sticky : body(runtime, *stream);
-    });
+cudaError_t stream_call(cudaStream_t handle,
+                        Body&& body,
+                        const char* function = __builtin_FUNCTION()) noexcept {
+    return call(
+        [&](Runtime& runtime) {
+            const std::shared_ptr<Stream> stream = runtime.stream(handle);
+            if (stream == nullptr) {
+                return cudaErrorInvalidResourceHandle;
+            }
+            const cudaError_t sticky = stream->device().sticky();
+            return sticky != cudaSuccess ? sticky : body(runtime, *stream);
+        },
+        function);
 }
 
 // The same for functions that give the stream work: refused where a capture forbids it.
 template <class Body>
-cudaError_t work_call(cudaStream_t handle, Body&& body) noexcept {
-    return stream_call(handle, [&](Runtime& runtime, Stream& stream) {
-        const cudaError_t error = runtime.captures.admit(stream);
-        return error != cudaSuccess ? error : body(runtime, stream);
-    });
+cudaError_t work_call(cudaStream_t handle,
+                      Body&& body,
+                      const char* function = __builtin_FUNCTION()) noexcept {
+    return stream_call(
+        handle,
+        [&](Runtime& runtime, Stream& stream) {
+            const cudaError_t error = runtime.captures.admit(stream);
+            return error != cudaSuccess ? error : body(runtime, stream);
+        },
+        function);
 }
 
 // device_call for functions that a capture would not observe.
 template <class Body>
-cudaError_t unsafe_call(Body&& body) noexcept {
-    return device_call([&](Runtime& runtime) {
-        const cudaError_t error = runtime.captures.forbid_unsafe();
-        return error != cudaSuccess ? error : body(runtime);
-    });
+cudaError_t unsafe_call(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
+    return device_call(
+        [&](Runtime& runtime) {
+            const cudaError_t error = runtime.captures.forbid_unsafe();
+            return error != cudaSuccess ? error : body(runtime);
+        },
+        function);
 }
 
 // Puts an operation into the stream, or into the graph that the stream is captured into.

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tools/emulator/fault_plan.h"
+
 namespace slimwire::emulator {
 
 namespace {
@@ -17,6 +19,35 @@ constexpr size_t kDeviceMemoryBytes = size_t{8} << 30;
 #else
 constexpr size_t kDeviceMemoryBytes = size_t{80} << 30;
 #endif
+
+// A switch that is 0 or 1.
+bool read_switch(const char* name, cudaError_t* error) {
+    const char* text = std::getenv(name);
+    if (text == nullptr || *text == '\0' || std::strcmp(text, "0") == 0) {
+        return false;
+    }
+    if (std::strcmp(text, "1") != 0) {
+        say("%s=%s is neither 0 nor 1", name, text);
+        *error = cudaErrorInitializationError;
+    }
+    return true;
+}
+
+// Whole pages, at least what the smallest program needs and at most what a device reports.
+bool parse_bytes(const char* text, size_t* bytes) {
+    char* end = nullptr;
+    const double number = std::strtod(text, &end);
+    const double factor = std::strcmp(end, "KiB") == 0   ? 1024.0
+                          : std::strcmp(end, "MiB") == 0 ? 1048576.0
+                          : std::strcmp(end, "GiB") == 0 ? 1073741824.0
+                                                         : 0;
+    const double wanted = number * factor;
+    if (!(wanted >= 65536 && wanted <= static_cast<double>(kDeviceMemoryBytes))) {
+        return false;
+    }
+    *bytes = static_cast<size_t>(wanted) / 4096 * 4096;
+    return true;
+}
 
 }  // namespace
 
@@ -46,10 +77,17 @@ Settings read_settings() {
             settings.error = cudaErrorNoDevice;
         }
     }
-    if (const char* strict = std::getenv("SLIMWIRE_EMU_STRICT"); strict != nullptr) {
-        settings.strict = std::strcmp(strict, "1") == 0;
-        if (!settings.strict && std::strcmp(strict, "0") != 0 && *strict != '\0') {
-            say("SLIMWIRE_EMU_STRICT=%s is neither 0 nor 1", strict);
+    settings.strict = read_switch("SLIMWIRE_EMU_STRICT", &settings.error);
+    settings.poison = read_switch("SLIMWIRE_EMU_POISON", &settings.error);
+    if (const char* memory = std::getenv("SLIMWIRE_EMU_MEMORY");
+        memory != nullptr && !parse_bytes(memory, &settings.device_memory_bytes)) {
+        say("SLIMWIRE_EMU_MEMORY=%s is not a size from 64KiB to 80GiB, such as 256MiB", memory);
+        settings.error = cudaErrorInitializationError;
+    }
+    if (const char* faults = std::getenv("SLIMWIRE_EMU_FAULT"); faults != nullptr) {
+        settings.faults = faults;
+        if (!FaultPlan().parse(faults)) {
+            say("SLIMWIRE_EMU_FAULT=%s is not %s", faults, FaultPlan::kAccepted);
             settings.error = cudaErrorInitializationError;
         }
     }

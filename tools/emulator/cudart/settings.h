@@ -6,6 +6,7 @@
 #include <driver_types.h>
 
 #include <cstddef>
+#include <string>
 
 #include "tools/emulator/node_map.h"
 
@@ -19,7 +20,9 @@ struct Settings {
     NodeMap nodes;                    // SLIMWIRE_EMU_NODES
     int rank = -1;                    // RANK
     int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h
-    size_t device_memory_bytes = 0;   // what each device reports and can hand out
+    size_t device_memory_bytes = 0;   // SLIMWIRE_EMU_MEMORY: what each device can hand out
+    bool poison = false;              // SLIMWIRE_EMU_POISON: fresh memory is full of NaN
+    std::string faults;               // SLIMWIRE_EMU_FAULT, checked: see fault_plan.h
     cudaError_t error = cudaSuccess;  // not success: every call returns this
 };
 

@@ -8,20 +8,26 @@ using namespace slimwire::emulator;
 
 namespace {
 
-cudaError_t create_stream(cudaStream_t* stream, unsigned int flags, int priority) {
-    return device_call([&](Runtime& runtime) {
-        if (stream == nullptr || (flags & ~static_cast<unsigned int>(cudaStreamNonBlocking)) != 0) {
-            return cudaErrorInvalidValue;
-        }
-        const Stream::Kind kind =
-            flags == cudaStreamNonBlocking ? Stream::Kind::kNonBlocking : Stream::Kind::kBlocking;
-        const int clamped = priority > 0                   ? 0
-                            : priority < kGreatestPriority ? kGreatestPriority
-                                                           : priority;
-        *stream = runtime.streams.add(
-            runtime.device(current_device()).create_stream(kind, flags, clamped));
-        return cudaSuccess;
-    });
+cudaError_t create_stream(cudaStream_t* stream,
+                          unsigned int flags,
+                          int priority,
+                          const char* function = __builtin_FUNCTION()) {
+    return device_call(
+        [&](Runtime& runtime) {
+            if (stream == nullptr ||
+                (flags & ~static_cast<unsigned int>(cudaStreamNonBlocking)) != 0) {
+                return cudaErrorInvalidValue;
+            }
+            const Stream::Kind kind = flags == cudaStreamNonBlocking ? Stream::Kind::kNonBlocking
+                                                                     : Stream::Kind::kBlocking;
+            const int clamped = priority > 0                   ? 0
+                                : priority < kGreatestPriority ? kGreatestPriority
+                                                               : priority;
+            *stream = runtime.streams.add(
+                runtime.device(current_device()).create_stream(kind, flags, clamped));
+            return cudaSuccess;
+        },
+        function);
 }
 
 bool special(cudaStream_t stream) {
@@ -41,44 +47,50 @@ cudaError_t forbid_waiting(Runtime& runtime, Stream& stream) {
     return error != cudaSuccess ? error : runtime.captures.forbid_unsafe();
 }
 
-cudaError_t create_event(cudaEvent_t* event, unsigned int flags) {
-    return device_call([&](Runtime& runtime) {
-        constexpr unsigned int kKnown =
-            cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
-        if (event == nullptr || (flags & ~kKnown) != 0) {
-            return cudaErrorInvalidValue;
-        }
-        if ((flags & cudaEventInterprocess) != 0) {
-            if ((flags & cudaEventDisableTiming) == 0) {
+cudaError_t create_event(cudaEvent_t* event,
+                         unsigned int flags,
+                         const char* function = __builtin_FUNCTION()) {
+    return device_call(
+        [&](Runtime& runtime) {
+            constexpr unsigned int kKnown =
+                cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+            if (event == nullptr || (flags & ~kKnown) != 0) {
                 return cudaErrorInvalidValue;
             }
-            say("cudaEventInterprocess: the emulator has no events between processes");
-            return cudaErrorNotSupported;
-        }
-        *event = runtime.events.add(std::make_shared<Event>(current_device(), flags));
-        return cudaSuccess;
-    });
+            if ((flags & cudaEventInterprocess) != 0) {
+                if ((flags & cudaEventDisableTiming) == 0) {
+                    return cudaErrorInvalidValue;
+                }
+                say("cudaEventInterprocess: the emulator has no events between processes");
+                return cudaErrorNotSupported;
+            }
+            *event = runtime.events.add(std::make_shared<Event>(current_device(), flags));
+            return cudaSuccess;
+        },
+        function);
 }
 
 // A query or synchronisation of an event: runs body(recording); the recording is null before the
 // first one.
 template <class Body>
-cudaError_t event_call(cudaEvent_t handle, Body body) {
-    return call([&](Runtime& runtime) {
-        const std::shared_ptr<Event> event = runtime.events.find(handle);
-        if (event == nullptr) {
-            return cudaErrorInvalidResourceHandle;
-        }
-        for (const cudaError_t forbidden :
-             {runtime.captures.forbid_captured(*event), runtime.captures.forbid_unsafe()}) {
-            if (forbidden != cudaSuccess) {
-                return forbidden;
+cudaError_t event_call(cudaEvent_t handle, Body body, const char* function = __builtin_FUNCTION()) {
+    return call(
+        [&](Runtime& runtime) {
+            const std::shared_ptr<Event> event = runtime.events.find(handle);
+            if (event == nullptr) {
+                return cudaErrorInvalidResourceHandle;
             }
-        }
-        const cudaError_t error = body(event->recording());
-        const cudaError_t sticky = runtime.device(event->device()).sticky();
-        return sticky != cudaSuccess ? sticky : error;
-    });
+            for (const cudaError_t forbidden :
+                 {runtime.captures.forbid_captured(*event), runtime.captures.forbid_unsafe()}) {
+                if (forbidden != cudaSuccess) {
+                    return forbidden;
+                }
+            }
+            const cudaError_t error = body(event->recording());
+            const cudaError_t sticky = runtime.device(event->device()).sticky();
+            return sticky != cudaSuccess ? sticky : error;
+        },
+        function);
 }
 
 // A node of the capture that records or waits for an event at each launch of the graph.
@@ -92,6 +104,35 @@ cudaError_t submit_event(Runtime& runtime,
     work.event = std::move(event);
     work.event_handle = handle;
     return runtime.captures.add(stream, std::move(work));
+}
+
+cudaError_t record_event(cudaEvent_t event,
+                         cudaStream_t stream,
+                         unsigned int flags,
+                         const char* function = __builtin_FUNCTION()) {
+    return work_call(
+        stream,
+        [&](Runtime& runtime, Stream& target) {
+            const bool external = flags == cudaEventRecordExternal;
+            if (flags != cudaEventRecordDefault && !(external && target.capturing())) {
+                return cudaErrorInvalidValue;
+            }
+            const std::shared_ptr<Event> recorded = runtime.events.find(event);
+            if (recorded == nullptr || recorded->device() != target.device().ordinal()) {
+                return cudaErrorInvalidResourceHandle;
+            }
+            if (external) {
+                return submit_event(runtime, target, cudaGraphNodeTypeEventRecord, recorded, event);
+            }
+            if (target.capturing()) {
+                return runtime.captures.record(target, *recorded);
+            }
+            auto recording = std::make_shared<Recording>(&target);
+            target.enqueue(std::make_shared<RecordOperation>(recording));
+            recorded->set_recording(std::move(recording));
+            return cudaSuccess;
+        },
+        function);
 }
 
 // The CUDA Runtime calls these back with the stream's status, also after a failure.
@@ -288,30 +329,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
-    return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        const bool external = flags == cudaEventRecordExternal;
-        if (flags != cudaEventRecordDefault && !(external && target.capturing())) {
-            return cudaErrorInvalidValue;
-        }
-        const std::shared_ptr<Event> recorded = runtime.events.find(event);
-        if (recorded == nullptr || recorded->device() != target.device().ordinal()) {
-            return cudaErrorInvalidResourceHandle;
-        }
-        if (external) {
-            return submit_event(runtime, target, cudaGraphNodeTypeEventRecord, recorded, event);
-        }
-        if (target.capturing()) {
-            return runtime.captures.record(target, *recorded);
-        }
-        auto recording = std::make_shared<Recording>(&target);
-        target.enqueue(std::make_shared<RecordOperation>(recording));
-        recorded->set_recording(std::move(recording));
-        return cudaSuccess;
-    });
+    return record_event(event, stream, flags);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+    return record_event(event, stream, cudaEventRecordDefault);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -2,8 +2,11 @@
 // in api_communicators.cpp.
 #include "tools/emulator/nccl/api.h"
 
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
+#include "tools/emulator/fault_plan.h"
 #include "tools/emulator/nccl/device.h"
 #include "tools/emulator/nccl/group.h"
 
@@ -13,6 +16,26 @@ namespace {
 constexpr unsigned kSimInfoMagic = 0x74685283;
 
 }  // namespace
+
+ncclResult_t injected_fault(const char* function) {
+    static emulator::FaultPlan* const plan = [] {
+        auto* made = new emulator::FaultPlan;
+        const char* text = std::getenv("SLIMWIRE_EMU_FAULT");
+        // One that is not understood fails every CUDA call already.
+        (void)made->parse(text != nullptr ? text : "");
+        return made;
+    }();
+    const std::string_view name(function);
+    const int error =
+        plan->empty()
+            ? 0
+            : plan->on_call(name.starts_with("pnccl") ? name.substr(1) : name, ncclInternalError);
+    if (error != 0) {
+        set_last_error(std::string(name) + ": failed by SLIMWIRE_EMU_FAULT");
+        (void)group_error({Code::kInternalError, "failed by SLIMWIRE_EMU_FAULT"});
+    }
+    return static_cast<ncclResult_t>(error);
+}
 
 Status require(const void* pointer, const char* what, const char* name) {
     if (pointer == nullptr) {

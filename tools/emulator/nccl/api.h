@@ -22,12 +22,19 @@
 
 namespace slimwire::emu {
 
+// What SLIMWIRE_EMU_FAULT wants of a call of `function` (the twin's name, or another one): an
+// error, or success after a delay. The error of a call in a group is the group's, too.
+ncclResult_t injected_fault(const char* function);
+
 // Runs the body of an exported function: `body` returns a Status. A success that left something
 // running in the background is ncclInProgress.
 template <class Body>
-ncclResult_t guarded(Body&& body) noexcept {
+ncclResult_t guarded(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
     (void)take_in_progress();
     try {
+        if (const ncclResult_t fault = injected_fault(function); fault != ncclSuccess) {
+            return fault;
+        }
         const ncclResult_t result = to_nccl(body());
         return take_in_progress() && result == ncclSuccess ? ncclInProgress : result;
     } catch (const std::bad_alloc&) {

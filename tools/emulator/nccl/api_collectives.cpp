@@ -104,7 +104,7 @@ Status submit_checked(const Call& call) {
 }
 
 ncclResult_t submit(const Call& call) noexcept {
-    return guarded([&] { return group_error(submit_checked(call)); });
+    return guarded([&] { return group_error(submit_checked(call)); }, call.name);
 }
 
 // Adds one send or receive of a call that consists of many.
@@ -120,24 +120,26 @@ Status submit_part(const Call& call, TaskKind kind, int peer, size_t offset) {
 // Runs body(communicator, bytes of `count` elements) as one group.
 template <class Body>
 ncclResult_t submit_parts(const Call& call, Body&& body) noexcept {
-    return guarded([&]() -> Status {
-        const auto comm = find_communicator(call.comm, call.name);
-        SLIMWIRE_TRY(group_error(comm.status()));
-        if (call.type < 0 || call.type >= ncclNumTypes) {
-            return group_error(invalid(call, "invalid type " + std::to_string(call.type)));
-        }
-        if (call.root < 0 || call.root >= comm.value()->size()) {
-            return group_error(invalid(call, "invalid root " + std::to_string(call.root)));
-        }
-        if (call.count == 0) {
-            return {};
-        }
-        group_start();
-        const Status first = group_error(
-            body(*comm.value(), call.count * dtype_bytes(static_cast<DType>(call.type))));
-        const Status end = group_end();
-        return first.ok() ? end : first;
-    });
+    return guarded(
+        [&]() -> Status {
+            const auto comm = find_communicator(call.comm, call.name);
+            SLIMWIRE_TRY(group_error(comm.status()));
+            if (call.type < 0 || call.type >= ncclNumTypes) {
+                return group_error(invalid(call, "invalid type " + std::to_string(call.type)));
+            }
+            if (call.root < 0 || call.root >= comm.value()->size()) {
+                return group_error(invalid(call, "invalid root " + std::to_string(call.root)));
+            }
+            if (call.count == 0) {
+                return {};
+            }
+            group_start();
+            const Status first = group_error(
+                body(*comm.value(), call.count * dtype_bytes(static_cast<DType>(call.type))));
+            const Status end = group_end();
+            return first.ok() ? end : first;
+        },
+        call.name);
 }
 
 ncclResult_t all_to_all(const Call& call) noexcept {
