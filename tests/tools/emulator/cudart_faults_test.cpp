@@ -139,15 +139,12 @@ TEST(Faults, the_nth_call_is_late) {
 }
 
 TEST(Faults, what_is_no_plan_fails_every_call) {
-    for (const char* text :
-         {"cudaMalloc", "cudaMalloc:0", "malloc:1", "cudaMalloc:1=", "cudaMalloc:1=x",
-          "cudaMalloc:1=5m", "cudaMalloc:-1", "cudaMalloc:1,"}) {
-        const bool good = std::string(text).ends_with(",");
-        IN_FRESH_PROCESS(good ? "" : "SLIMWIRE_EMU_FAULT=.* is not a list like", {
+    for (const char* text : {"cudaMalloc", "cudaMalloc:0", "malloc:1", "cudaMalloc:1=",
+                             "cudaMalloc:1=x", "cudaMalloc:1=5m", "cudaMalloc:-1"}) {
+        IN_FRESH_PROCESS("SLIMWIRE_EMU_FAULT=.* is not a list like", {
             setenv("SLIMWIRE_EMU_FAULT", text, 1);
             int count = 0;
-            EXPECT_EQ(cudaGetDeviceCount(&count),
-                      good ? cudaSuccess : cudaErrorInitializationError);
+            EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInitializationError);
         });
     }
 }
