@@ -50,11 +50,6 @@ class KernelsOnHost : public ::testing::Test {
                 continue;  // palette_kernels_test.cpp; no kernels yet
             }
             ASSERT_NE(found, kKernels.end()) << spec.codec->name << " is not in this test";
-            const CodecParams& params = spec.params;
-            if (std::strncmp(spec.codec->name, "int", 3) == 0 &&
-                (params.rotate != 0 || params.spike != 0 || params.rounding != 0)) {
-                continue;  // the block integers' kernels for these are on their way
-            }
             for (const DType dtype : kFloatTypes) {
                 SCOPED_TRACE(spec.to_string() + " " + dtype_name(dtype) + " seed " +
                              std::to_string(seed_));
