@@ -170,7 +170,7 @@ void compare_decoded(const Subject& subject,
                      const Decoding& decoding) {
     const CodecTraits traits = subject.spec.traits(subject.dtype);
     if (traits.lossless) {
-        if (std::memcmp(decoding.output.data(), input.data(), input.size()) != 0) {
+        if (!std::equal(input.begin(), input.end(), decoding.output.data())) {
             finding(subject.to_string() + ": lossless, and other bits came back");
         }
         return;
