@@ -3,14 +3,16 @@
 // all instruction sets agree. Built by ./run with AddressSanitizer and UndefinedBehaviorSanitizer.
 //
 // An input: codec, element type, operation, count (2 bytes), chunking and alignment, parameters (1
-// byte: one of kVariants, or 255 and a text that ends at a newline), then elements or an encoding;
-// too short ones are completed with zeros.
+// byte: one of kVariants, or 255 and a text that ends at a newline), then an encoding, elements, or
+// a few bytes that elements are made from; too short ones are completed.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "codecs/float16.h"
+#include "codecs/threefry.h"
 #include "tests/fuzz/operations.h"
 
 namespace slimwire::fuzz {
@@ -98,8 +100,53 @@ double value_of(DType dtype, const uint8_t* buffer, int64_t i) {
     return dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half);
 }
 
+void put_value(DType dtype, uint8_t* buffer, int64_t i, float x) {
+    if (dtype == DType::kFloat32) {
+        std::memcpy(buffer + 4 * i, &x, 4);
+        return;
+    }
+    const uint16_t half = dtype == DType::kFloat16 ? float_to_float16(x) : float_to_bfloat16(x);
+    std::memcpy(buffer + 2 * i, &half, 2);
+}
+
 bool is_float(DType dtype) {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
+// Data as tensors have them, from a few bytes: bell-shaped values of one magnitude, runs of zeros,
+// and special values at places that the input names. Types that are no float get random bytes.
+std::vector<uint8_t> natural_elements(const Subject& subject, Reader& reader) {
+    const uint32_t seed = reader.byte();
+    const int exponent = reader.byte() % 64 - 40;
+    const uint8_t zeros = reader.byte();  // of 256 runs of 64 elements
+    std::vector<uint8_t> elements(static_cast<size_t>(subject.bytes()));
+    const auto words_of = [&](int64_t i, uint32_t stream) {
+        uint32_t words[4] = {static_cast<uint32_t>(i), stream, 0, 0};
+        threefry(words, RandomWords{{seed, 0, 0, static_cast<uint32_t>(RandomPurpose::kData)}});
+        return std::to_array(words);
+    };
+    if (!is_float(subject.dtype)) {
+        for (int64_t i = 0; i < subject.bytes(); ++i) {
+            const bool zero = words_of(i / 64, 1)[0] % 256 < zeros;
+            elements[static_cast<size_t>(i)] =
+                zero ? uint8_t{0} : static_cast<uint8_t>(words_of(i, 0)[0]);
+        }
+        return elements;
+    }
+    for (int64_t i = 0; i < subject.count; ++i) {
+        float sum = 0;
+        for (const uint32_t word : words_of(i, 0)) {
+            sum += static_cast<float>(static_cast<int32_t>(word)) * 0x1p-31f;
+        }
+        const bool zero = words_of(i / 64, 1)[0] % 256 < zeros;
+        put_value(subject.dtype, elements.data(), i, zero ? 0.0f : std::ldexp(sum, exponent));
+    }
+    const float specials[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-41f, 3.4e38f, 65519.0f};
+    for (int k = reader.byte() % 8; k > 0 && subject.count > 0; --k) {
+        const int64_t at = reader.byte() | int64_t{reader.byte()} << 8;
+        put_value(subject.dtype, elements.data(), at % subject.count, specials[reader.byte() % 8]);
+    }
+    return elements;
 }
 
 // Encodings of `slots` that pass the check, chunk by chunk; a shorter text of one that passes must
@@ -229,10 +276,11 @@ void compare_decoded(const Subject& subject,
 }
 
 // Encodes, decodes; then the same encoding with a few bytes changed.
-void encode_and_decode(const Subject& subject, Reader& reader, bool feedback) {
+void encode_and_decode(const Subject& subject, Reader& reader, bool natural, bool feedback) {
     const int64_t changes = reader.byte() % 8;
     const std::vector<uint8_t> where = reader.take(4 * changes);
-    const std::vector<uint8_t> input = reader.repeat(subject.bytes());
+    const std::vector<uint8_t> input =
+        natural ? natural_elements(subject, reader) : reader.repeat(subject.bytes());
     const bool lossless = subject.spec.traits(subject.dtype).lossless;
     std::vector<float> residual(feedback && !lossless ? static_cast<size_t>(subject.count) : 0,
                                 0.25f);
@@ -324,7 +372,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             break;
         case 2:
         case 3:
-            encode_and_decode(subject, reader, operation >= 128);
+            encode_and_decode(subject, reader, operation % 4 == 3, operation >= 128);
             break;
     }
     return 0;
