@@ -35,8 +35,77 @@ SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, 
     }
 }
 
-// What stands in a tile that is to be encoded.
+// What stands in a tile that is to be encoded: p, or y of a rotation and, for a residual, p in
+// `kept`.
 enum class TileHolds { kElements, kRotated };
+
+// The two ends of a rotated encoding whose rotation fits a run: a whole tile is filled with y (and
+// `kept` with p), and the residual is made of what its values decode to where no block is poisoned.
+template <int kVectors, bool kKeep, class Source>
+SLIMWIRE_LANES void fill_rotated(Workshop& work, const Source& source) {
+    for (int64_t begin = 0; begin < kTileElems; begin += 16 * kVectors) {
+        const auto element = [&](int i) {
+            source.ahead(begin + i);
+            const Floats p = source.sixteen(begin + i);
+            if constexpr (kKeep) {
+                store_float32(work.kept + begin + i, p);
+            }
+            return p;
+        };
+        rotate_run<kVectors, true, false>(element, StoreTo{work.tile.values + begin},
+                                          work.signs.bits);
+    }
+}
+template <int kVectors>
+SLIMWIRE_LANES void put_finite_residual(const Workshop& work, float* residual) {
+    for (int64_t begin = 0; begin < kTileElems; begin += 16 * kVectors) {
+        const auto lost = [&](int i, Floats decoded) {
+            store_float32(residual + begin + i,
+                          subtract(load_float32(work.kept + begin + i), decoded));
+        };
+        rotate_run<kVectors, false, true>(LoadFrom{work.tile.values + begin}, lost,
+                                          work.signs.bits);
+    }
+}
+
+SLIMWIRE_LANES bool any_poison(const Tile& tile, int64_t blocks) {
+    uint32_t most = 0;
+    for (int64_t b = 0; b < blocks; ++b) {
+        most = tile.magnitude[b] > most ? tile.magnitude[b] : most;
+    }
+    return most >= kInfinityBits;
+}
+
+// Calls run(vectors) with the number of registers of a rotation, as a type; false above 256
+// elements, which take more than a run.
+template <int kVectors>
+struct RunOf {};
+template <class Run>
+SLIMWIRE_LANES bool with_run(int rotate, Run run) {
+    if (rotate == 32) {
+        run(RunOf<2>{});
+    } else if (rotate == 64) {
+        run(RunOf<4>{});
+    } else if (rotate == 128) {
+        run(RunOf<8>{});
+    } else if (rotate == 256) {
+        run(RunOf<16>{});
+    } else {
+        return false;
+    }
+    return true;
+}
+
+// The user's elements, with memory asked for ahead.
+template <class Element, bool kResidual>
+struct AheadSource : Source<Element, kResidual> {
+    [[gnu::always_inline]] void ahead(int64_t i) const {
+        __builtin_prefetch(this->input + i * Element::kBytes + kAheadBytes);
+        if constexpr (kResidual) {
+            __builtin_prefetch(bytes_of(this->residual + i) + kAheadBytes);
+        }
+    }
+};
 
 template <int kBits>
 struct BlockInt {
@@ -77,7 +146,7 @@ struct BlockInt {
                 __builtin_memcpy(work.kept, tile.values, static_cast<size_t>(padded) * 4);
             }
             rotate_groups<true>(tile.values, padded, shape.rotate, work.signs);
-            fill_tile(tile, TileSource{tile.values}, padded, padded, shape.block);
+            measure_tile(tile, padded, shape.block);
         }
         if (shape.spike_bytes != 0) {
             take_spikes(tile, work.spikes, blocks, shape.block);
@@ -101,8 +170,14 @@ struct BlockInt {
                 restore_spikes({planes.codes, planes.scales, planes.spikes, planes.indices}, blocks,
                                shape, shape.unrotate, tile.values);
             }
-            rotate_groups<false>(tile.values, padded, shape.rotate, work.signs);
-            put_rotated_residual(work, residual, count);
+            const bool whole = count == kTileElems && !any_poison(tile, blocks);
+            const auto put = [&]<int kVectors>(RunOf<kVectors>) {
+                put_finite_residual<kVectors>(work, residual);
+            };
+            if (!whole || !with_run(shape.rotate, put)) {
+                rotate_groups<false>(tile.values, padded, shape.rotate, work.signs);
+                put_rotated_residual(work, residual, count);
+            }
         } else if (shape.spike_bytes != 0) {
             put_spike_residuals(tile, work.spikes, blocks, shape.block, residual, count);
         }
@@ -116,13 +191,19 @@ struct BlockInt {
             const int64_t count = smaller(chunk.count - done, kTileElems);
             const int64_t padded = smaller(layout.padded - done, kTileElems);
             float* residual = kResidual ? chunk.residual + done : nullptr;
-            fill_tile(work.tile,
-                      Source<Element, kResidual>{chunk.input + done * Element::kBytes, residual,
-                                                 broadcast(chunk.factor)},
-                      count, padded, shape.block);
-            encode_tile(work, TileHolds::kElements, shape,
-                        Planes<uint8_t>::of(chunk.output, shape, layout, done), chunk.random, done,
-                        count, padded, residual);
+            const AheadSource<Element, kResidual> source{
+                {chunk.input + done * Element::kBytes, residual, broadcast(chunk.factor)}};
+            const auto fill = [&]<int kVectors>(RunOf<kVectors>) {
+                fill_rotated<kVectors, kResidual>(work, source);
+                measure_tile(work.tile, padded, shape.block);
+            };
+            TileHolds holds = TileHolds::kRotated;
+            if (count != kTileElems || !with_run(shape.rotate, fill)) {
+                fill_tile(work.tile, source, count, padded, shape.block);
+                holds = TileHolds::kElements;
+            }
+            encode_tile(work, holds, shape, Planes<uint8_t>::of(chunk.output, shape, layout, done),
+                        chunk.random, done, count, padded, residual);
         };
         int64_t done = 0;
         if constexpr (kIsBfloat16<Element> && !kResidual) {

@@ -38,6 +38,26 @@ SLIMWIRE_LANES Words magnitude_of(Floats x) {
     return bit_and(as_words(x), broadcast_bits(kMagnitudeMask));
 }
 
+// Block maxima of a tile that is filled.
+SLIMWIRE_LANES void measure_tile(Tile& tile, int64_t padded, int64_t block) {
+    const int64_t blocks = padded / block;
+    const float* values = tile.values;
+    Words most[kLanes];
+    for (int64_t b = 0; b < blocks; ++b, values += block) {
+        Words block_most = magnitude_of(load_float32(values));
+        for (int64_t i = kLanes; i < block; i += kLanes) {
+            block_most = maximum(block_most, magnitude_of(load_float32(values + i)));
+        }
+        most[b % kLanes] = block_most;
+        if (b % kLanes == kLanes - 1) {
+            store_words(tile.magnitude + b + 1 - kLanes, largest_of_each(most));
+        }
+    }
+    for (int64_t b = blocks / kLanes * kLanes; b < blocks; ++b) {
+        tile.magnitude[b] = largest(most[b % kLanes]);
+    }
+}
+
 // Writes p for `count` elements and zeros up to `padded`, a multiple of the block, and the block
 // maxima. The source may read from `tile.values`.
 template <class Source>
@@ -50,6 +70,9 @@ SLIMWIRE_LANES void fill_tile(
         const int64_t end = i + block;
         const int64_t full_end = end <= count ? end : count / kLanes * kLanes;
         for (; i < full_end; i += kLanes) {
+            if constexpr (requires { source.ahead(i); }) {
+                source.ahead(i);
+            }
             const Floats p = source.sixteen(i);
             store_float32(tile.values + i, p);
             block_most = maximum(block_most, magnitude_of(p));
@@ -69,12 +92,6 @@ SLIMWIRE_LANES void fill_tile(
         }
     }
 }
-
-struct TileSource {
-    const float* values;
-    [[gnu::always_inline]] Floats sixteen(int64_t i) const { return load_float32(values + i); }
-    [[gnu::always_inline]] Floats some(int64_t i, int64_t) const { return sixteen(i); }
-};
 
 // Scale and inverse of every block from its largest magnitude.
 template <int kBits>

@@ -46,13 +46,13 @@ SLIMWIRE_LANES Floats flip(Floats x, const uint32_t* signs) {
     return as_floats(bit_xor(as_words(x), load_words(signs)));
 }
 
-// Rotates 16 * kVectors elements; `signs_before` and `signs_after` are null where none apply.
-template <int kVectors, bool kSignsBefore, bool kSignsAfter>
-SLIMWIRE_LANES void rotate_run(float* values, const uint32_t* signs) {
+// Rotates 16 * kVectors elements from `from` to `to`, which may be one place.
+template <int kVectors, bool kSignsBefore, bool kSignsAfter, class From, class To>
+SLIMWIRE_LANES void rotate_run(const From& from, const To& to, const uint32_t* signs) {
     Floats x[kVectors];
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
-        x[i] = load_float32(values + 16 * i);
+        x[i] = from(16 * i);
         if constexpr (kSignsBefore) {
             x[i] = flip(x[i], signs + 16 * i);
         }
@@ -63,14 +63,23 @@ SLIMWIRE_LANES void rotate_run(float* values, const uint32_t* signs) {
         if constexpr (kSignsAfter) {
             x[i] = flip(x[i], signs + 16 * i);
         }
-        store_float32(values + 16 * i, x[i]);
+        to(16 * i, x[i]);
     }
 }
+
+struct LoadFrom {
+    const float* values;
+    [[gnu::always_inline]] Floats operator()(int i) const { return load_float32(values + i); }
+};
+struct StoreTo {
+    float* values;
+    [[gnu::always_inline]] void operator()(int i, Floats x) const { store_float32(values + i, x); }
+};
 
 template <int kVectors, bool kForward>
 [[gnu::noinline]] static void rotate_runs(float* values, int64_t count, const uint32_t* signs) {
     for (int64_t i = 0; i < count; i += 16 * kVectors) {
-        rotate_run<kVectors, kForward, !kForward>(values + i, signs);
+        rotate_run<kVectors, kForward, !kForward>(LoadFrom{values + i}, StoreTo{values + i}, signs);
     }
 }
 
@@ -78,7 +87,7 @@ template <int kVectors, bool kForward>
 template <bool kForward>
 [[gnu::noinline]] static void rotate_long(float* values, int rotate, const uint32_t* signs) {
     for (int i = 0; i < rotate; i += 256) {
-        rotate_run<16, kForward, false>(values + i, signs + i);
+        rotate_run<16, kForward, false>(LoadFrom{values + i}, StoreTo{values + i}, signs + i);
     }
     for (int half = 256; half < rotate; half *= 2) {
         const bool last = !kForward && 2 * half == rotate;
