@@ -2,12 +2,15 @@
 // files, data sets, compressors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "codecs/codec.h"
 #include "tests/tools/cli_program.h"
+#include "tools/cli/bench_codec.h"
 #include "tools/cli/codec_trial.h"
 #include "tools/cli/compressors.h"
 #include "tools/cli/data_sets.h"
@@ -353,6 +356,31 @@ TEST(BenchCodec, LinesCarryTheContract) {
                                                {"decode", 2},
                                                {"decode_accumulate", 2},
                                                {"decode_reduce_encode", 2}}));
+}
+
+// A variant that no longer parses would silently leave the table.
+TEST(BenchCodec, ThePromisedVariantsAreMeasured) {
+    std::vector<std::string> names;
+    for (const CodecSpec& spec : codec_bench_specs()) {
+        names.push_back(spec.to_string());
+    }
+    size_t codecs = 0;
+    (void)codec_table(&codecs);
+    EXPECT_EQ(names.size(), codecs + 3);
+    for (const char* name :
+         {"int4", "int4:rounding=stochastic", "int4:rotate=64", "threshold:threshold=2.576"}) {
+        EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+    }
+}
+
+TEST(BenchCodec, LosslessOnRandomBitsHasNoError) {
+    const Ended ended =
+        run_slimwire({"bench", "codec", "--codec", "palette", "--op", "encode", "--data", "random",
+                      "--bytes", "64KiB", "--rounds", "1", "--json"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const Json line = Json::parse(ended.out);
+    EXPECT_EQ(line["rel_error"], 0.0);
+    EXPECT_NEAR(line["ratio"].get<double>(), 1.0, 0.002);
 }
 
 TEST(BenchCodec, RefusesWhatItCannotMeasure) {

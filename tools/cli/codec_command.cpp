@@ -91,17 +91,15 @@ Result<CodecResult> try_codec(const CodecOptions& options, const Asked& asked) {
     }
     SLIMWIRE_TRY_ASSIGN(result.encoded_bytes, trial.encoded_size());
     trial.decode(false);
-    result.rel_error = trial.error();
     result.exact = trial.exact();
+    // Also where NaN and infinities make the difference of equals no number.
+    result.rel_error = result.exact ? 0 : trial.error();
     for (int64_t i = 0; i < tensor.count; ++i) {
         const double off = std::fabs(element(tensor.dtype, trial.output(), i) -
                                      element(tensor.dtype, input.data(), i));
         if (off > result.max_error) {
             result.max_error = off;
         }
-    }
-    if (result.exact) {  // also where NaN and infinities make the difference of equals no number
-        result.rel_error = 0;
     }
     const auto copy = [&] {
         std::memcpy(trial.output(), input.data(), static_cast<size_t>(result.bytes));
