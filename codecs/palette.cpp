@@ -4,12 +4,14 @@
 // are copied. Every type is taken, integers byte by byte. Layout: FORMAT.md, "Palette".
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "codecs/codec.h"
 #include "codecs/cuda/launchers.h"
 #include "codecs/host/chunks.h"
 #include "codecs/palette_format.h"
+#include "codecs/palette_work.h"
 #include "codecs/spec.h"
 
 namespace slimwire {
@@ -144,6 +146,52 @@ void decode(const DecodeArgs& args) {
         chunk.count = kind_count(args.dtype, chunk.count);
         kernels.decode(chunk, kind_of(args.dtype).kind, size);
     });
+}
+
+// --- What the kernels are told
+
+constexpr int64_t kOneLaunchBytes = 256 << 10;
+
+// A number that no other launch of this process has, nor memory by chance.
+uint64_t next_nonce() {
+    static constinit std::atomic<uint64_t> launches{0};
+    uint64_t mixed = (launches.fetch_add(1, std::memory_order_relaxed) + 1) * 0x9E3779B97F4A7C15u;
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
+    mixed &= ~uint64_t{0xFFFFFF};
+    return mixed != 0 ? mixed : uint64_t{1} << 24;
+}
+
+template <class Args>
+PaletteWork work_of(const Args& args) {
+    const Kind kind = kind_of(args.dtype);
+    const auto element_bytes = static_cast<int64_t>(dtype_bytes(args.dtype));
+    const int64_t chunk = std::min(args.chunk_elems, args.count);
+    const int64_t chunks = (args.count + chunk - 1) / chunk;
+    const auto capacity = [&](int64_t count) {
+        return std::min(encoded_bytes(args.params, args.dtype, count), args.slot_bytes);
+    };
+    return {.count = kind_count(args.dtype, args.count),
+            .chunk_elems = kind_count(args.dtype, chunk),
+            .chunks = chunks,
+            .blocks = block_count(args.dtype, chunk),
+            .capacity = capacity(chunk),
+            .last_capacity = capacity(args.count - (chunks - 1) * chunk),
+            .nonce = next_nonce(),
+            .element_bytes = static_cast<int>(element_bytes),
+            .coded_bytes = static_cast<int>(kind.bytes),
+            .raw_bits = kind.raw_bits,
+            .rotates = kind.kind != PaletteKind::kBytes,
+            .fills = args.params.slot > 0 && args.count * element_bytes <= kOneLaunchBytes};
+}
+
+int64_t workspace_bytes(const CodecParams&, DType dtype, int64_t count, int64_t chunk_elems) {
+    if (count <= 0) {
+        return 0;
+    }
+    const int64_t chunk = std::min(chunk_elems, count);
+    const int64_t states = (count + chunk - 1) / chunk * block_count(dtype, chunk);
+    return round_up(8 * kPaletteCounters + states * int64_t{sizeof(PaletteState)}, 16);
 }
 
 // --- Checking an encoding
@@ -283,6 +331,13 @@ Result<int64_t> check(
 
 }  // namespace
 
+PaletteWork palette_work(const EncodeArgs& args) {
+    return work_of(args);
+}
+PaletteWork palette_work(const DecodeArgs& args) {
+    return work_of(args);
+}
+
 extern const CodecDescriptor codec_palette;
 constinit const CodecDescriptor codec_palette = {
     .name = kName,
@@ -295,10 +350,14 @@ constinit const CodecDescriptor codec_palette = {
     .encoded_bytes = encoded_bytes,
     .granule = granule,
     .block_error_bound = block_error_bound,
-    .workspace_bytes = nullptr,
+    .workspace_bytes = workspace_bytes,
     .check = check,
     .host = {encode, decode, nullptr},
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    .cuda = {PaletteCuda::encode, PaletteCuda::decode, nullptr},
+#else
     .cuda = {nullptr, nullptr, nullptr},
+#endif
 };
 
 }  // namespace slimwire

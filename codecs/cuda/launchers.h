@@ -30,4 +30,9 @@ struct Fp8Cuda {
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
 };
 
+struct PaletteCuda {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+};
+
 }  // namespace slimwire
