@@ -11,7 +11,7 @@ namespace {
 
 }  // namespace
 
-const CastTable SLIMWIRE_HOST_TABLE(host_cast) = {
-    Cast<Bfloat16, StochasticBfloat16>::kKernels, Cast<Float16, StochasticFloat16>::kKernels};
+const CastTable SLIMWIRE_HOST_TABLE(host_cast) = {Cast<Bfloat16, StochasticBfloat16>::kKernels,
+                                                  Cast<Float16, StochasticFloat16>::kKernels};
 
 }  // namespace slimwire
