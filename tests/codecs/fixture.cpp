@@ -35,8 +35,9 @@ std::vector<CodecSpec> all_specs() {
           "int4:rotate=128,block=16,seed=5", "int2:rotate=256,block=2048,scale=fp32",
           "int8:rotate=512,block=256,rounding=stochastic", "int4:rotate=1024,seed=4294967295",
           "int4:spike=minmax", "int6:spike=minmax,block=512,scale=fp32",
-          "int2:spike=minmax,block=16,rounding=stochastic", "int2:spike=minmax,rotate=64,block=32",
-          "int8:spike=minmax,rotate=512,block=1024"}) {
+          "int2:spike=minmax,block=16,rounding=stochastic", "int8:rotate=1024,block=2048",
+          "int6:spike=minmax,rotate=1024,block=2048,rounding=stochastic",
+          "int2:spike=minmax,rotate=64,block=32", "int8:spike=minmax,rotate=512,block=1024"}) {
         auto spec = parse_codec(text);
         EXPECT_TRUE(spec.ok()) << spec.status().message();
         specs.push_back(spec.value());
