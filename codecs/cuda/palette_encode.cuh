@@ -1,0 +1,450 @@
+// The encoder of the palette codec; byte for byte codecs/host/palette_encode.h. A payload is put
+// together in shared memory, escapes move together by a scan over the thread block. Where it goes a
+// block learns from those before it while they work (decoupled look-back, Merrill and Garland
+// 2016), so one launch reads the input once. Included by codecs/palette.cuh.
+#pragma once
+
+#include "codecs/cuda/palette_block.cuh"
+
+namespace slimwire {
+namespace {
+
+// One tier: codes of `symbols` to `words`, escapes to `rest`; returns their number.
+template <int kBits>
+__device__ __forceinline__ int encode_tier(PaletteShared& shared,
+                                           const uint8_t* symbols,
+                                           int n,
+                                           const uint8_t* palette,
+                                           uint8_t* words,
+                                           uint8_t* rest) {
+    constexpr int kEscape = (1 << kBits) - 1;
+    const int begin = static_cast<int>(threadIdx.x) * kEach;
+    uint32_t plane[kBits] = {};
+    uint32_t escapes = 0;
+    if (begin < n) {
+        uint32_t entry[kEscape];
+#pragma unroll
+        for (int i = 0; i < kEscape; ++i) {
+            entry[i] = palette[i];
+        }
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+            if (begin + k < n) {
+                const uint32_t symbol = symbols[begin + k];
+                uint32_t code = kEscape;
+#pragma unroll
+                for (int i = kEscape - 1; i >= 0; --i) {
+                    code = symbol == entry[i] ? static_cast<uint32_t>(i) : code;
+                }
+#pragma unroll
+                for (int bit = 0; bit < kBits; ++bit) {
+                    plane[bit] |= (code >> bit & 1) << k;
+                }
+                escapes |= (code == kEscape ? 1u : 0u) << k;
+            }
+        }
+    }
+#pragma unroll
+    for (int bit = 0; bit < kBits; ++bit) {
+        put_word(words, bit, kBits, n, plane[bit]);
+    }
+    int total = 0;
+    int at = scan_block(shared, __popc(escapes), &total);
+    while (escapes != 0) {
+        rest[at++] = symbols[begin + __ffs(static_cast<int>(escapes)) - 1];
+        escapes &= escapes - 1;
+    }
+    __syncthreads();
+    return total;
+}
+
+// What encode_payload may write, worst case: header, marks, planes, words, symbols.
+template <int kBytes>
+__host__ __device__ constexpr int payload_room() {
+    return kPaletteHeader + 8 + kPaletteBlock / 8 +
+           kPaletteBlock / 8 *
+               (kBytes == 8   ? 7
+                : kBytes == 4 ? 7
+                              : 7 + 4) +
+           kPaletteBlock * (kBytes - 1) + kPaletteBlock + 16;
+}
+template <int kBytes>
+__host__ __device__ constexpr int encode_shared_bytes() {
+    return payload_room<kBytes>() / 16 * 16 + 16 + 2 * (kPaletteBlock + 16);
+}
+
+// Chooses the palette from symbols; each thread brings one of the sample, -1 beyond it.
+__device__ __forceinline__ void choose_palette(PaletteShared& shared, int symbol, int samples) {
+    const int t = static_cast<int>(threadIdx.x);
+    if (t < 16) {
+        shared.counts[t] = 0;
+        shared.palette[t] = 0;
+    }
+    if (t == 0) {
+        shared.sum = 0;
+        shared.zeros = 0;
+    }
+    __syncthreads();
+    if (symbol == 0) {
+        atomicAdd(&shared.zeros, 1);
+    } else if (symbol > 0) {
+        atomicAdd(&shared.sum, symbol);
+    }
+    __syncthreads();
+    const int nonzero = samples - shared.zeros;
+    const int mean = nonzero > 0 ? shared.sum / nonzero : 0;
+    const int base = min(max(mean - kPaletteBelowMean, kPaletteLeastBase), kPaletteMostBase);
+    const int place = symbol == 0 ? 0 : symbol - base + 1;
+    if (symbol >= 0 && (symbol == 0 || place >= 1) && place < 16) {
+        atomicAdd(&shared.counts[place], 1);
+    }
+    __syncthreads();
+    if (t < 16) {
+        const int key = shared.counts[t] * 16 + t;
+        int rank = 0;
+        for (int i = 0; i < 16; ++i) {
+            rank += shared.counts[i] * 16 + i > key;
+        }
+        if (rank < kPaletteEntries) {
+            shared.palette[rank] = static_cast<uint8_t>(t == 0 ? 0 : base + t - 1);
+        }
+    }
+    __syncthreads();
+}
+
+// The number of the sample's element that this thread brings; -1 beyond.
+__device__ __forceinline__ int sampled(int n) {
+    const int t = static_cast<int>(threadIdx.x);
+    if (n < kPaletteSamples) {
+        return t < n ? t : -1;
+    }
+    return t / kPaletteRun * (n / kPaletteRuns) + t % kPaletteRun;
+}
+
+// Writes which elements are not zero, of which this thread has `mine`; returns the bytes.
+__device__ __forceinline__ int put_marks(PaletteShared& shared, uint32_t mine, uint8_t* to) {
+    const int t = static_cast<int>(threadIdx.x);
+    shared.marks[t] = static_cast<uint16_t>(mine);
+    __syncthreads();
+    uint64_t word = 0;
+    if (t < 64) {
+        for (int i = 0; i < 4; ++i) {
+            word |= static_cast<uint64_t>(shared.marks[4 * t + i]) << (16 * i);
+        }
+        const uint32_t some = __ballot_sync(0xFFFFFFFFu, word != 0);
+        if (t % kWarpThreads == 0) {
+            shared.groups[t / kWarpThreads] = some;
+        }
+    }
+    __syncthreads();
+    const uint64_t groups = shared.groups[0] | static_cast<uint64_t>(shared.groups[1]) << 32;
+    if (t == 0) {
+        *reinterpret_cast<unsigned long long*>(to) = groups;
+    }
+    if (word != 0) {
+        const int before = __popcll(groups & ((uint64_t{1} << t) - 1));
+        reinterpret_cast<unsigned long long*>(to)[1 + before] = word;
+    }
+    return 8 + 8 * __popcll(groups);
+}
+
+// Codes the `len` elements at `input`; returns the bytes of the payload in `payload`, unpadded, -1
+// for a block that is stored raw, 0 for zeros. `a` and `b` hold a block of symbols each.
+template <int kBytes>
+__device__ __forceinline__ int encode_payload(PaletteShared& shared,
+                                              const PaletteWork& work,
+                                              const uint8_t* input,
+                                              int len,
+                                              uint8_t* payload,
+                                              uint8_t* a,
+                                              uint8_t* b) {
+    constexpr int kPlanes = kBytes - 1;
+    const int begin = static_cast<int>(threadIdx.x) * kEach;
+    const int samples = min(len, kPaletteSamples);
+    const int number = sampled(len);
+    int symbol = -1;
+    if (number >= 0) {
+        const auto bits = rotate<kBytes>(load_element<kBytes>(input, number), work.rotates);
+        symbol = static_cast<int>(bits >> (8 * kPlanes)) >> work.raw_bits;
+    }
+    choose_palette(shared, symbol, samples);
+
+    WordOf<kBytes> value[kEach];
+    load_elements<kBytes>(input, begin, len, work.rotates, value);
+    int n = len;
+    int at = begin;
+    uint32_t mine = 0;
+    bool zero_mode = false;
+    if (shared.zeros * 4 > samples) {
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+            mine |= (value[k] != 0 ? 1u : 0u) << k;
+        }
+        int nonzero = 0;
+        const int before = scan_block(shared, __popc(mine), &nonzero);
+        if (nonzero == 0) {
+            return 0;
+        }
+        zero_mode = (len - nonzero) * 4 > len;
+        if (zero_mode) {
+            n = nonzero;
+            at = before;
+        }
+    }
+    if (!zero_mode) {
+        const int left = len - begin;
+        mine = left >= kEach ? 0xFFFF : left > 0 ? (1u << left) - 1 : 0;
+    }
+    const int marks = zero_mode ? put_marks(shared, mine, payload + kPaletteHeader) : 0;
+    uint8_t* const planes = payload + kPaletteHeader + marks;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+        if ((mine >> k & 1) != 0) {
+#pragma unroll
+            for (int j = 0; j < kPlanes; ++j) {
+                planes[j * n + at] = static_cast<uint8_t>(value[k] >> (8 * j));
+            }
+            a[at++] = static_cast<uint8_t>(value[k] >> (8 * kPlanes));
+        }
+    }
+    __syncthreads();
+    if (zero_mode) {
+        const int kept = sampled(n);
+        choose_palette(shared, kept >= 0 ? a[kept] >> work.raw_bits : -1, min(n, kPaletteSamples));
+    }
+    uint8_t* words = planes + kPlanes * n;
+    for (int bit = 0; bit < work.raw_bits; ++bit) {
+        uint32_t x = 0;
+        for (int k = 0; k < kEach && begin + k < n; ++k) {
+            x |= (a[begin + k] >> bit & 1u) << k;
+        }
+        put_word(words, bit, work.raw_bits, n, x);
+    }
+    for (int k = 0; k < kEach && begin + k < n; ++k) {
+        b[begin + k] = static_cast<uint8_t>(a[begin + k] >> work.raw_bits);
+    }
+    __syncthreads();
+    words += work.raw_bits * plane_bytes(n);
+    const int n1 = encode_tier<2>(shared, b, n, shared.palette, words, a);
+    words += 2 * plane_bytes(n);
+    const int n2 = encode_tier<2>(shared, a, n1, shared.palette + 3, words, b);
+    words += 2 * plane_bytes(n1);
+    const int n3 = encode_tier<3>(shared, b, n2, shared.palette + 6, words, a);
+    words += 3 * plane_bytes(n2);
+    for (int i = static_cast<int>(threadIdx.x); i < n3; i += kThreads) {
+        words[i] = a[i];
+    }
+    const int bytes = static_cast<int>(words - payload) + n3;
+    if (threadIdx.x == 0) {
+        auto* const header = reinterpret_cast<unsigned long long*>(payload);
+        header[0] = static_cast<uint64_t>(n - 1) | static_cast<uint64_t>(n1) << 12 |
+                    static_cast<uint64_t>(n2) << 25 | static_cast<uint64_t>(n3) << 38 |
+                    static_cast<uint64_t>(zero_mode) << 51;
+        for (int i = 0; i < 16; ++i) {
+            payload[8 + i] = shared.palette[i];
+        }
+        for (int i = bytes; i % 8 != 0; ++i) {
+            payload[i] = 0;
+        }
+    }
+    __syncthreads();
+    return padded8(bytes) >= padded8(int64_t{len} * kBytes) ? -1 : bytes;
+}
+
+// Adds one to a counter that counts from 0 under `nonce`, whatever it held before; returns what it
+// was. The nonce has its upper 40 bits.
+__device__ __forceinline__ int64_t count_up(unsigned long long* counter, uint64_t nonce) {
+    constexpr uint64_t kCount = 0xFFFFFF;
+    unsigned long long seen = __ldcv(counter);
+    while ((seen & ~kCount) != nonce) {
+        const unsigned long long before = atomicCAS(counter, seen, nonce);
+        seen = before == seen ? nonce : before;
+    }
+    return static_cast<int64_t>(atomicAdd(counter, 1ull) & kCount);
+}
+
+// Publishes the size of this block's payload and returns where it starts, both in units of 8 bytes
+// from the first payload of the chunk. Called by the first warp.
+__device__ __forceinline__ int64_t look_back(PaletteState* states,
+                                             int64_t block,
+                                             int64_t size,
+                                             uint64_t nonce) {
+    const int lane = static_cast<int>(threadIdx.x);
+    if (lane == 0) {
+        __stcg(&states[block].aggregate, static_cast<unsigned long long>(size));
+        __threadfence();
+        __stcg(&states[block].tag, static_cast<unsigned long long>(nonce + 1));
+    }
+    int64_t sum = 0;
+    for (int64_t behind = block - 1 - lane;; behind -= kWarpThreads) {
+        bool whole = true;  // what this lane read is the sum of all blocks before
+        int64_t value = 0;
+        if (behind >= 0) {
+            unsigned long long tag;
+            do {
+                tag = __ldcv(&states[behind].tag);
+            } while (tag != nonce + 1 && tag != nonce + 2);
+            __threadfence();
+            whole = tag == nonce + 2;
+            value = static_cast<int64_t>(
+                __ldcv(whole ? &states[behind].prefix : &states[behind].aggregate));
+        }
+        const uint32_t wholes = __ballot_sync(0xFFFFFFFFu, whole);
+        if (wholes != 0 && lane >= __ffs(static_cast<int>(wholes))) {
+            value = 0;
+        }
+#pragma unroll
+        for (unsigned by = kWarpThreads / 2; by > 0; by /= 2) {
+            value += __shfl_xor_sync(0xFFFFFFFFu, value, static_cast<int>(by));
+        }
+        sum += value;
+        if (wholes != 0) {
+            break;
+        }
+    }
+    if (lane == 0) {
+        __stcg(&states[block].prefix, static_cast<unsigned long long>(sum + size));
+        __threadfence();
+        __stcg(&states[block].tag, static_cast<unsigned long long>(nonce + 2));
+    }
+    return sum;
+}
+
+// Copies a block that is stored raw; `to` is a multiple of 8, zeros follow up to the next.
+__device__ __forceinline__ void copy_raw(const uint8_t* from, int64_t bytes, uint8_t* to) {
+    const bool aligned = (reinterpret_cast<uintptr_t>(from) & 7) == 0;
+    for (int64_t i = 8 * int64_t{threadIdx.x}; i < bytes; i += 8 * kThreads) {
+        unsigned long long word = 0;
+        if (aligned && i + 8 <= bytes) {
+            word = *reinterpret_cast<const unsigned long long*>(from + i);
+        } else {
+            for (int j = 0; j < 8 && i + j < bytes; ++j) {
+                word |= static_cast<unsigned long long>(from[i + j]) << (8 * j);
+            }
+        }
+        *reinterpret_cast<unsigned long long*>(to + i) = word;
+    }
+}
+
+// The zeros of a fixed slot after its encoding, by `threads` threads of which this is number `t`.
+__device__ __forceinline__ void fill_slots(const EncodeArgs& args,
+                                           const PaletteWork& work,
+                                           int64_t t,
+                                           int64_t threads) {
+    for (int64_t chunk = 0; chunk < work.chunks; ++chunk) {
+        uint8_t* const slot = static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes;
+        const auto total =
+            static_cast<int64_t>(__ldcv(reinterpret_cast<const unsigned long long*>(slot) + 1));
+        const int64_t capacity = chunk_capacity(work, chunk);
+        for (int64_t i = total + 8 * t; i < capacity; i += 8 * threads) {
+            *reinterpret_cast<unsigned long long*>(slot + i) = 0;
+        }
+    }
+}
+
+__global__ void __launch_bounds__(kThreads) palette_fill(EncodeArgs args, PaletteWork work) {
+    fill_slots(args, work, thread_index(), thread_total());
+}
+
+template <int kBytes>
+__global__ void __launch_bounds__(kThreads) palette_encode(EncodeArgs args, PaletteWork work) {
+    SLIMWIRE_DYNAMIC_SHARED(uint8_t, memory);
+    __shared__ PaletteShared shared;
+    uint8_t* const payload = memory;
+    uint8_t* const a = memory + payload_room<kBytes>() / 16 * 16 + 16;
+    uint8_t* const b = a + kPaletteBlock + 16;
+    auto* const workspace = static_cast<unsigned long long*>(args.workspace);
+    auto* const states = reinterpret_cast<PaletteState*>(workspace + 2);
+    const int64_t units = work.chunks * work.blocks;
+    for (;;) {
+        if (threadIdx.x == 0) {
+            shared.unit = count_up(workspace, work.nonce);
+        }
+        __syncthreads();
+        const int64_t unit = shared.unit;
+        __syncthreads();
+        if (unit >= units) {
+            break;
+        }
+        const int64_t chunk = unit / work.blocks;
+        const int64_t block = unit - chunk * work.blocks;
+        const int64_t count = chunk_count(work, chunk);
+        const int64_t blocks = (count + kPaletteBlock - 1) / kPaletteBlock;
+        if (block >= blocks) {
+            continue;
+        }
+        const int64_t first = block * kPaletteBlock;
+        const int len = static_cast<int>(min(count - first, int64_t{kPaletteBlock}));
+        const uint8_t* const input =
+            static_cast<const uint8_t*>(args.input) + (chunk * work.chunk_elems + first) * kBytes;
+        uint8_t* const output = static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes;
+        const int64_t capacity = chunk_capacity(work, chunk);
+        const int coded = encode_payload<kBytes>(shared, work, input, len, payload, a, b);
+        const int64_t raw = int64_t{len} * kBytes;
+        const int64_t bytes = padded8(coded < 0 ? raw : coded);
+        if (threadIdx.x < kWarpThreads) {
+            const int64_t before =
+                look_back(states + chunk * work.blocks, block, bytes / 8, work.nonce);
+            if (threadIdx.x == 0) {
+                shared.offset = first_payload(blocks) + 8 * before;
+            }
+        }
+        __syncthreads();
+        const int64_t at = shared.offset;
+        const int64_t end = at + bytes;
+        if (end <= capacity) {
+            if (coded < 0) {
+                copy_raw(input, raw, output + at);
+            } else {
+                const auto* from = reinterpret_cast<const unsigned long long*>(payload);
+                auto* to = reinterpret_cast<unsigned long long*>(output + at);
+                for (int i = static_cast<int>(threadIdx.x); i < bytes / 8; i += kThreads) {
+                    to[i] = from[i];
+                }
+            }
+        }
+        if (threadIdx.x == 0) {
+            auto* const ends = reinterpret_cast<uint32_t*>(output + kPaletteChunkHeader);
+            if (first_payload(blocks) <= capacity) {
+                ends[block] = static_cast<uint32_t>(end / 8);
+            }
+            if (block + 1 == blocks) {
+                const bool fits = end <= capacity;
+                if (fits && blocks % 2 != 0) {
+                    ends[blocks] = 0;
+                }
+                auto* const header = reinterpret_cast<uint32_t*>(output);
+                header[0] = kPaletteMagic;
+                header[1] = fits ? 0 : kPaletteOverflow;
+                reinterpret_cast<unsigned long long*>(output)[1] =
+                    static_cast<unsigned long long>(fits ? end : kPaletteChunkHeader);
+                if (!fits && args.status != nullptr) {
+                    atomicOr(args.status, static_cast<uint32_t>(kStatusOverflow));
+                }
+            }
+        }
+        __syncthreads();
+    }
+    // The last thread block to come here leaves no tag behind, for the next launch of a graph.
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        shared.last = count_up(workspace + 1, work.nonce) + 1 == int64_t{gridDim.x};
+    }
+    __syncthreads();
+    if (shared.last) {
+        __threadfence();
+        for (int64_t i = threadIdx.x; i < units; i += kThreads) {
+            states[i].tag = 0;
+        }
+        if (threadIdx.x < 2) {
+            workspace[threadIdx.x] = 0;
+        }
+        if (work.fills) {
+            fill_slots(args, work, threadIdx.x, kThreads);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slimwire
