@@ -20,6 +20,8 @@ constexpr int64_t padded(int64_t bytes) {
 #include "codecs/host/palette_scalar.h"
 #if defined(SLIMWIRE_ISA_AVX512)
 #include "codecs/host/palette_avx512.h"
+#elif defined(SLIMWIRE_ISA_AVX2)
+#include "codecs/host/palette_avx2.h"
 #else
 using VectorSteps = PlainSteps;
 #endif

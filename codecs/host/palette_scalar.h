@@ -38,12 +38,21 @@ constexpr int plane_bytes(int n) {
 }
 
 struct PlainSteps {
+    // Whole words are the usual case, and then a single access.
     static void store_word(uint8_t* to, uint64_t word, int bytes) {
-        __builtin_memcpy(to, &word, static_cast<size_t>(bytes));
+        if (bytes == 8) {
+            __builtin_memcpy(to, &word, 8);
+        } else {
+            __builtin_memcpy(to, &word, static_cast<size_t>(bytes));
+        }
     }
     static uint64_t load_word(const uint8_t* from, int bytes) {
         uint64_t word = 0;
-        __builtin_memcpy(&word, from, static_cast<size_t>(bytes));
+        if (bytes == 8) {
+            __builtin_memcpy(&word, from, 8);
+        } else {
+            __builtin_memcpy(&word, from, static_cast<size_t>(bytes));
+        }
         return word;
     }
 
