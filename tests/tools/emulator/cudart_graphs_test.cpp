@@ -1,6 +1,8 @@
 // Graphs after they were made: launching, concurrency and order, updating, child graphs, event
 // nodes, user objects, graphs built by hand. How capture makes them is cudart_capture_test.cpp.
 #include <array>
+#include <mutex>
+#include <set>
 
 #include "tests/tools/emulator/cuda_test.h"
 
@@ -173,6 +175,35 @@ TEST_F(Graphs, WideGraphsKeepTheOrderOfEveryEdge) {
             }
         }
     }
+    CUDA_OK(cudaGraphExecDestroy(exec));
+}
+
+TEST_F(Graphs, VeryWideGraphsTakeABoundedNumberOfThreads) {
+    struct Seen {
+        std::mutex mutex;
+        std::set<std::thread::id> threads;
+        int runs = 0;
+    } seen;
+    std::vector<cudaGraphNode_t> nodes;
+    for (int i = 0; i < 1000; ++i) {
+        nodes.push_back(host_node(
+            {},
+            [](void* data) {
+                Seen& all = *static_cast<Seen*>(data);
+                const std::lock_guard lock(all.mutex);
+                all.threads.insert(std::this_thread::get_id());
+                ++all.runs;
+            },
+            &seen));
+    }
+    note_node(nodes, 1);
+    const cudaGraphExec_t exec = instantiate();
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(seen.runs, 1000);
+    EXPECT_GT(seen.threads.size(), 8u);
+    EXPECT_LE(seen.threads.size(), 64u);
+    EXPECT_EQ(log, (std::vector<int>{1}));
     CUDA_OK(cudaGraphExecDestroy(exec));
 }
 

@@ -11,6 +11,8 @@ namespace slimwire::emulator {
 namespace {
 
 constexpr size_t kNone = SIZE_MAX;
+// Each lane but one is a thread; with more branches than this some run one after the other.
+constexpr size_t kMaxLanes = 64;
 
 // One node of the flattened graph: child graphs are replaced by what they consist of.
 struct FlatNode {
@@ -96,13 +98,13 @@ class LanePlanner {
     }
 
   private:
-    // A lane of the right device all of whose steps are over by then; preferably a dependency's.
+    // A lane of the right device all of whose steps are over by then, preferably a dependency's;
+    // else a new one, or the shortest when there are enough.
     size_t choose(Device* device, const FlatNode& node, const std::vector<size_t>& over) {
-        const auto fits = [&](size_t lane) {
-            return over[lane] == lengths_[lane] &&
-                   (device == nullptr || plan_.lanes[lane] == nullptr ||
-                    plan_.lanes[lane] == device);
+        const auto suits = [&](size_t lane) {
+            return device == nullptr || plan_.lanes[lane] == nullptr || plan_.lanes[lane] == device;
         };
+        const auto fits = [&](size_t lane) { return over[lane] == lengths_[lane] && suits(lane); };
         size_t found = kNone;
         for (const size_t dependency : node.dependencies) {
             if (found == kNone && fits(plan_.steps[dependency].lane)) {
@@ -111,6 +113,13 @@ class LanePlanner {
         }
         for (size_t lane = 0; lane < plan_.lanes.size() && found == kNone; ++lane) {
             found = fits(lane) ? lane : kNone;
+        }
+        if (found == kNone && plan_.lanes.size() >= kMaxLanes) {
+            for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
+                if (suits(lane) && (found == kNone || lengths_[lane] < lengths_[found])) {
+                    found = lane;
+                }
+            }
         }
         if (found == kNone) {
             plan_.lanes.push_back(device);
