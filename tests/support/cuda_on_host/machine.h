@@ -13,51 +13,21 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <random>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/support/cuda_on_host/fiber.h"
+#include "tests/support/cuda_on_host/block.h"
 #include "tests/support/cuda_on_host/shared_memory.h"
 
 namespace cuda_on_host {
-
-using Where = std::source_location;
-constexpr unsigned kWarp = 32;
-
-// What a thread waits in. Those that wait together must be in the same call: a divergent one is an
-// error.
-struct Call {
-    const char* name = "";
-    unsigned mask = 0;     // lanes that take part; 0: all threads of the block
-    unsigned uniform = 0;  // an argument that must be the same in all of them
-    Where where;
-
-    bool operator==(const Call& other) const {
-        return mask == other.mask && uniform == other.uniform &&
-               where.line() == other.where.line() && where.column() == other.where.column() &&
-               std::strcmp(name, other.name) == 0 &&
-               std::strcmp(where.file_name(), other.where.file_name()) == 0;
-    }
-};
-
-// What the threads of one call brought: of a warp's lanes, or one sum over the threads of a block.
-struct Brought {
-    unsigned mask = 0;
-    std::array<uint64_t, kWarp> value{};
-    std::array<unsigned, kWarp> argument{};
-};
-// What `lane` gets; it may throw a text.
-using Finish = uint64_t (*)(const Brought& brought, unsigned lane);
 
 class Machine {
   public:
@@ -118,7 +88,7 @@ class Machine {
         Thread& thread = enter(call, State::kCollective, value);
         thread.argument = argument;
         if ((call.mask >> thread.lane() & 1) == 0) {
-            fail(describe(thread) + " is not among the lanes that the mask names");
+            fail(describe(thread, *on_) + " is not among the lanes that the mask names");
         }
         complete_warp(thread, finish);
         suspend();
@@ -158,33 +128,10 @@ class Machine {
     [[noreturn]] void fail(const std::string& text) const {
         throw std::logic_error(text + " (schedule seed " + std::to_string(seed_) + ")");
     }
-    // "thread 5 of block 0, lane 5, in __shfl_sync mask ffffffff at block_int.cuh:140"
-    std::string describe_current() const { return describe(*thread_); }
+    std::string describe_current() const { return describe(*thread_, *on_); }
 
   private:
-    enum class State : uint8_t { kReady, kCollective, kActiveMask, kBarrier, kDone };
     enum class Order : uint8_t { kAny, kNewestFirst, kOldestFirst };
-
-    struct Thread {
-        Fiber fiber;
-        unsigned index = 0;
-        State state = State::kDone;
-        Call call;
-        uint64_t value = 0;  // brought, then got
-        unsigned argument = 0;
-
-        unsigned lane() const { return index % kWarp; }
-    };
-
-    struct Block {
-        uint64_t index = 0;
-        std::vector<std::unique_ptr<Thread>> threads;
-        std::vector<unsigned> ready;
-        size_t done = 0;
-        size_t at_barrier = 0;
-        std::unique_ptr<uint8_t[]> dynamic;
-        std::vector<uint8_t> shared;  // its static shared memory while another block runs
-    };
 
     // Leaves the machine usable when a kernel failed half-way.
     struct Run {
@@ -334,7 +281,7 @@ class Machine {
             fail("no thread came to its end in " + std::to_string(step_limit_) +
                  " steps: one waits for a block that has not started or for a value that nobody "
                  "writes; " +
-                 describe(*thread_) + " was the last to go on");
+                 describe(*thread_, *on_) + " was the last to go on");
         }
     }
 
@@ -347,7 +294,7 @@ class Machine {
                 continue;
             }
             if (first + lane >= on_->threads.size()) {
-                fail(describe(last) + " names lane " + std::to_string(lane) +
+                fail(describe(last, *on_) + " names lane " + std::to_string(lane) +
                      ", which the block does not have");
             }
             const Thread& other = *on_->threads[first + lane];
@@ -358,7 +305,8 @@ class Machine {
                 if ((other.call.mask >> last.lane() & 1) == 0) {
                     return;  // it may come here after that
                 }
-                fail("lanes of a warp diverged: " + describe(last) + ", but " + describe(other));
+                fail("lanes of a warp diverged: " + describe(last, *on_) + ", but " +
+                     describe(other, *on_));
             }
             brought.value[lane] = other.value;
             brought.argument[lane] = other.argument;
@@ -378,8 +326,8 @@ class Machine {
         uint64_t sum = 0;
         for (const auto& thread : on_->threads) {
             if (!(thread->call == call)) {
-                fail("threads of a block diverged: " + describe(*thread) + ", but " +
-                     describe(*on_->threads[0]));
+                fail("threads of a block diverged: " + describe(*thread, *on_) + ", but " +
+                     describe(*on_->threads[0], *on_));
             }
             sum += thread->value;
         }
@@ -406,46 +354,6 @@ class Machine {
             thread->value = mask;
             thread->state = State::kReady;
         }
-    }
-
-    static std::string describe(const Call& call) {
-        const std::string file = call.where.file_name();
-        char mask[24] = "";
-        if (call.mask != 0) {
-            std::snprintf(mask, sizeof(mask), " mask %08x", call.mask);
-        }
-        return std::string(call.name) + mask + " at " + file.substr(file.rfind('/') + 1) + ":" +
-               std::to_string(call.where.line());
-    }
-    std::string describe(const Thread& thread) const {
-        return "thread " + std::to_string(thread.index) + " of block " +
-               std::to_string(on_->index) + ", lane " + std::to_string(thread.lane()) + ", in " +
-               describe(thread.call);
-    }
-    std::string describe_deadlock(const Block& block) const {
-        std::vector<std::pair<std::string, size_t>> groups;
-        std::vector<std::string> examples;
-        for (const auto& thread : block.threads) {
-            const std::string where = thread->state == State::kDone
-                                          ? "came to the end of the kernel"
-                                          : "wait in " + describe(thread->call);
-            const auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
-                return group.first == where;
-            });
-            if (found != groups.end()) {
-                ++found->second;
-            } else {
-                groups.emplace_back(where, 1);
-                examples.push_back(std::to_string(thread->index));
-            }
-        }
-        std::string text = "threads of block " + std::to_string(block.index) +
-                           " wait for others that left or diverged:";
-        for (size_t i = 0; i < groups.size(); ++i) {
-            text += (i == 0 ? " " : "; ") + std::to_string(groups[i].second) + " (thread " +
-                    examples[i] + (groups[i].second > 1 ? ", ...) " : ") ") + groups[i].first;
-        }
-        return text;
     }
 
     std::vector<std::unique_ptr<Block>> resident_;
