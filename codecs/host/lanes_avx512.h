@@ -190,8 +190,20 @@ SLIMWIRE_LANES Floats butterfly(Floats x) {
     }
 }
 
+// A mask as a word and back. GCC 12 may keep a word that is also used as a mask in a mask register,
+// spill 16 bits of it and read 32 back; so the moves between the registers are spelled out.
+SLIMWIRE_LANES uint32_t word_of(__mmask16 mask) {
+    uint32_t word;
+    asm("kmovw %1, %0" : "=r"(word) : "k"(mask));
+    return word;
+}
+SLIMWIRE_LANES __mmask16 mask_of(uint32_t word) {
+    __mmask16 mask;
+    asm("kmovw %1, %0" : "=k"(mask) : "r"(word));
+    return mask;
+}
 SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
-    return _mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value)));
+    return word_of(_mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value))));
 }
 
 SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {

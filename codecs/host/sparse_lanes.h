@@ -12,14 +12,14 @@ SLIMWIRE_LANES int64_t bits_set(uint32_t mask) {
 #if defined(SLIMWIRE_ISA_AVX512)
 
 SLIMWIRE_LANES uint32_t mask_at_least(Words x, uint32_t limit) {
-    return _mm512_cmpge_epu32_mask(x.v, _mm512_set1_epi32(static_cast<int>(limit)));
+    return word_of(_mm512_cmpge_epu32_mask(x.v, _mm512_set1_epi32(static_cast<int>(limit))));
 }
 SLIMWIRE_LANES void compress(Words x, uint32_t mask, void* to) {
-    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), x.v));
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(mask_of(mask), x.v));
 }
 // Lane i: yes where bit i of mask is set, otherwise no.
 SLIMWIRE_LANES Words blend(uint32_t mask, Words yes, Words no) {
-    return {_mm512_mask_mov_epi32(no.v, static_cast<__mmask16>(mask), yes.v)};
+    return {_mm512_mask_mov_epi32(no.v, mask_of(mask), yes.v)};
 }
 
 #elif defined(SLIMWIRE_ISA_AVX2)
