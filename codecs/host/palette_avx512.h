@@ -473,7 +473,8 @@ struct VectorSteps : PlainSteps {
     // for the lines of the next block or two while working on this one keeps both busy.
     static constexpr int kReadAhead = 6144;   // elements
     static constexpr int kWriteAhead = 4096;  // elements
-    static constexpr int kBlockAhead = 5504;  // bytes, about an encoded block of 16-bit elements
+    // Bytes beyond the planes of a block: about the middle of the next block's.
+    static constexpr int kPlanesAhead = 1408;
 
     template <int lines, bool writes>
     static void prefetch_lines(const uint8_t* at) {
@@ -506,6 +507,8 @@ struct VectorSteps : PlainSteps {
         int i = 0;
         for (; i + 64 <= n; i += 64) {
             prefetch_lines<S::kBytes, false>(input + (i + kReadAhead) * S::kBytes);
+            prefetch_lines<S::kPlanes, true>(planes + i * S::kPlanes + S::kPlanes * kPaletteBlock +
+                                             kPlanesAhead);
             load_group<S>(input + i * S::kBytes, part);
             for (int j = 0; j < S::kPlanes; ++j) {
                 _mm512_storeu_si512(planes + j * n + i, part[j]);
@@ -613,7 +616,6 @@ struct VectorSteps : PlainSteps {
     static void copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
         int64_t i = 0;
         for (; i + 64 <= bytes; i += 64) {
-            __builtin_prefetch(to + i + kBlockAhead, 1, 3);
             _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));
         }
         const __mmask64 live = first_lanes(static_cast<int>(bytes - i));

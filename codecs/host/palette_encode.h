@@ -67,22 +67,21 @@ struct PaletteEncoder : ChunkShape<S> {
         return fits;
     }
 
-    // Every block goes to a buffer of this function first, so that bytes after the encoding stay as
-    // they are. `at` is where the next block goes.
+    // Bytes after the encoding stay as they are: what is written before its size is known goes to a
+    // buffer of this function. `at` is where the next block goes.
     static bool encode_blocks(
         const uint8_t* input, int64_t count, uint8_t* output, int64_t capacity, int64_t* at) {
-        alignas(64) uint8_t buffer[kBlockRoom + kLine];
-        uint8_t* const staged = buffer + kLine - kPaletteHeader;  // planes on whole lines
+        alignas(64) uint8_t staged[kBlockRoom];
         const int64_t blocks = ChunkShape<S>::blocks(count);
         uint8_t* const ends = output + kPaletteChunkHeader;
         __builtin_memset(ends + 4 * blocks, 0, blocks % 2 != 0 ? 4 : 0);
         for (int64_t block = 0; block < blocks; ++block) {
             const int len = ChunkShape<S>::block_length(count, block);
-            const int64_t bytes = encode_block(input + block * kRawBlock, len, staged);
-            if (bytes > capacity - *at) {
+            const int64_t bytes =
+                encode_block(input + block * kRawBlock, len, staged, output + *at, capacity - *at);
+            if (bytes < 0) {
                 return false;
             }
-            Steps::copy(output + *at, staged, bytes);
             *at += bytes;
             const uint32_t end = static_cast<uint32_t>(*at / 8);
             __builtin_memcpy(ends + 4 * block, &end, 4);
@@ -90,32 +89,52 @@ struct PaletteEncoder : ChunkShape<S> {
         return true;
     }
 
-    // Encodes `len` elements to `to` (kBlockRoom bytes); returns the bytes of the payload.
-    static int64_t encode_block(const uint8_t* input, int len, uint8_t* to) {
+    // Encodes `len` elements to `output`; returns the bytes of the payload, -1 where that would be
+    // more than `room`. The planes are a part of every payload but those of zero mode, so they
+    // go there at once where a raw block has room; the rest comes by `staged` (kBlockRoom bytes).
+    static int64_t encode_block(
+        const uint8_t* input, int len, uint8_t* staged, uint8_t* output, int64_t room) {
         BlockHeader header = {};
         const bool try_zeros = Steps::template choose_palette<S>(input, len, header.palette);
-        uint8_t* end = try_zeros ? encode_zeros(input, len, to) : nullptr;
-        if (end == to) {
+        const int64_t raw_bytes = int64_t{len} * S::kBytes;
+        uint8_t* end = try_zeros ? encode_zeros(input, len, staged) : nullptr;
+        int64_t done = 0;  // bytes after the header that are in their place
+        if (end == staged) {
             return 0;
         }
         if (end == nullptr) {
             alignas(64) uint8_t symbols[kStride];
             header.n = len;
-            uint8_t* const planes = to + kPaletteHeader;
-            uint8_t* const raw_words = planes + S::kPlanes * len;
+            const int planes_bytes = S::kPlanes * len;
+            // A short block may be smaller raw than a header with planes.
+            const bool direct =
+                room >= padded(raw_bytes) && padded(raw_bytes) >= kPaletteHeader + planes_bytes;
+            uint8_t* const raw_words = staged + kPaletteHeader + planes_bytes;
             uint8_t* const words = raw_words + S::kRawBits * plane_bytes(len);
+            uint8_t* const planes = (direct ? output : staged) + kPaletteHeader;
             header.n1 = Steps::template encode_first<S>(input, len, header.palette, planes,
                                                         raw_words, words, symbols);
             end = encode_rest(&header, symbols, words + 2 * plane_bytes(len));
-            header.store(to);
+            header.store(staged);
+            done = direct ? planes_bytes : 0;
         }
-        const int64_t raw_bytes = int64_t{len} * S::kBytes;
-        int64_t bytes = end - to;
+        const int64_t bytes = end - staged;
         if (padded(bytes) >= padded(raw_bytes)) {
-            bytes = raw_bytes;
-            __builtin_memcpy(to, input, static_cast<size_t>(bytes));
+            if (padded(raw_bytes) > room) {
+                return -1;
+            }
+            __builtin_memcpy(output, input, static_cast<size_t>(raw_bytes));
+            __builtin_memset(output + raw_bytes, 0,
+                             static_cast<size_t>(padded(raw_bytes) - raw_bytes));
+            return padded(raw_bytes);
         }
-        __builtin_memset(to + bytes, 0, 8);
+        if (padded(bytes) > room) {
+            return -1;
+        }
+        __builtin_memset(end, 0, 8);
+        __builtin_memcpy(output, staged, kPaletteHeader);
+        const int64_t from = kPaletteHeader + done;
+        Steps::copy(output + from, staged + from, padded(bytes) - from);
         return padded(bytes);
     }
 

@@ -1,9 +1,9 @@
 // The steps of the palette codec (FORMAT.md) in plain C++. They define what palette_avx2.h and
 // palette_avx512.h compute faster. Included by palette.cpp inside its anonymous namespace.
 //
-// Contract of every step: memory of the caller (elements, and the encoding, whose order of writing
-// is from lower to higher addresses) is read exactly and may be written up to kSlack bytes past the
-// end; symbol buffers are of this codec and have kSlack bytes to spare for reading and writing.
+// Contract of every step: elements are read and written exactly, planes written exactly. Words,
+// symbols and planes may be read, and words and symbols written, up to kSlack bytes past their end;
+// they are written from lower to higher addresses, so what follows them comes after.
 // "Words" are runs of bit planes, 64 symbols a group: 8 bytes of plane 0, 8 of plane 1, ...; the
 // last group of t symbols has ceil(t / 8) bytes a plane.
 
