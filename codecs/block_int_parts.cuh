@@ -30,9 +30,8 @@ __device__ __forceinline__ void put_scale(uint8_t* scales, int64_t b, uint32_t b
     }
 }
 __device__ __forceinline__ uint32_t get_scale(const uint8_t* scales, int64_t b, int bytes) {
-    return bytes == 4
-               ? reinterpret_cast<const uint32_t*>(scales)[b]
-               : static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(scales)[b]) << 16;
+    return bytes == 4 ? reinterpret_cast<const uint32_t*>(scales)[b]
+                      : static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(scales)[b]) << 16;
 }
 
 // fp32 bits of the scale for a block of this largest magnitude, neither zero nor non-finite.
@@ -229,8 +228,8 @@ struct Rotation {
         for (unsigned g = 0; g < kRounds && shape.rotate != 0; ++g) {
             const unsigned at = (256 * g + kPerThread * lane) % static_cast<unsigned>(shape.rotate);
             uint32_t x[4] = {at / 128, 0, 0, 0};
-            threefry(x, RandomWords{{shape.seed, 0, 0,
-                                     static_cast<uint32_t>(RandomPurpose::kSigns)}});
+            threefry(x,
+                     RandomWords{{shape.seed, 0, 0, static_cast<uint32_t>(RandomPurpose::kSigns)}});
             const unsigned word = at % 128 / 32;
             const uint32_t low = word % 2 == 0 ? x[0] : x[1];
             const uint32_t high = word % 2 == 0 ? x[2] : x[3];

@@ -77,7 +77,8 @@ struct DeviceSpikes {
 };
 
 // Encodes the unit that starts at element `begin` of a chunk of `count`; one whole warp calls it.
-// source.load(i, p, y) gives what a thread's spans hold from element i on: p, and what is quantised.
+// source.load(i, p, y) gives what a thread's spans hold from element i on: p, and what is
+// quantised.
 template <class Variant, class Source>
 __device__ __forceinline__ void encode_unit(const Encoder<Variant::kRounds>& encoder,
                                             const Source& source,
@@ -92,8 +93,7 @@ __device__ __forceinline__ void encode_unit(const Encoder<Variant::kRounds>& enc
     constexpr int kRounds = Variant::kRounds;
     constexpr Extras kExtras = Variant::kExtras;
     constexpr bool kSpikes = kExtras == Extras::kAll;
-    const bool stochastic =
-        kExtras == Extras::kNone ? Variant::kStochastic : shape.stochastic;
+    const bool stochastic = kExtras == Extras::kNone ? Variant::kStochastic : shape.stochastic;
     const bool spiked = kSpikes && shape.spike_bytes != 0;
     const bool rotated = kExtras == Extras::kRotation || (kSpikes && shape.rotate != 0);
     constexpr int kStep = kRounds * static_cast<int>(kWarpElems);
@@ -147,8 +147,7 @@ __device__ __forceinline__ void encode_unit(const Encoder<Variant::kRounds>& enc
                 for (int g = 0; g < kRounds; ++g) {
 #pragma unroll
                     for (int k = 0; k < kPerThread; ++k) {
-                        if (!spikes.has(g,
-                                        in_block(first + step * kStep + g * kWarpElems + k))) {
+                        if (!spikes.has(g, in_block(first + step * kStep + g * kWarpElems + k))) {
                             others[g] = max(others[g], magnitude_of(y[g].v[k]));
                         }
                     }
@@ -206,9 +205,8 @@ __device__ __forceinline__ void encode_unit(const Encoder<Variant::kRounds>& enc
                         value = spike ? 0.0f : value;
                     }
                 }
-                const float rounded = stochastic
-                                          ? quantise_stochastic<kBits>(value, inverse, byte)
-                                          : quantise(value, inverse);
+                const float rounded = stochastic ? quantise_stochastic<kBits>(value, inverse, byte)
+                                                 : quantise(value, inverse);
                 code[k] = poison ? 0 : __float_as_uint(rounded);
                 float decoded = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
                 if constexpr (kSpikes) {

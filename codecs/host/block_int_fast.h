@@ -1,12 +1,12 @@
 // The common cases of block integers without a tile of fp32, straight from and to bf16: encode with
-// factor 1 and without residual, rotation or spikes, and decode without rotation or spikes. Two bf16
-// share a 32-bit lane, the even one in its low half, so that a shift and a mask make fp32 of them.
-// Same bytes as the general path. Included by block_int.cpp inside its anonymous namespace.
+// factor 1 and without residual, rotation or spikes, and decode without rotation or spikes. Two
+// bf16 share a 32-bit lane, the even one in its low half, so that a shift and a mask make fp32 of
+// them. Same bytes as the general path. Included by block_int.cpp inside its anonymous namespace.
 
 constexpr int64_t kPairLanes = 2 * kLanes;  // elements of a register of pairs
 
-// How far ahead memory is asked for. Less hides too little of the last-level cache; the second-level
-// cache holds it.
+// How far ahead memory is asked for. Less hides too little of the last-level cache; the
+// second-level cache holds it.
 constexpr int64_t kAheadBytes = 16384;
 
 template <class Element>
