@@ -15,6 +15,8 @@ namespace {
 
 #include "codecs/host/sparse_select.h"
 
+#include "codecs/host/sparse_raw.h"
+
 #include "codecs/host/sparse_kernels.h"
 
 #include "codecs/host/sparse_groups.h"

@@ -73,14 +73,8 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
     Picked picked;
     int64_t survivors = 0;
     bool lost = false;
-    for (int64_t batch = 0; batch < plan.count; batch += kBatchElems) {
-        if (batch % kSparseSpan == 0) {
-            indices.begin_span(batch / kSparseSpan);
-        }
-        const int64_t end = batch + kBatchElems < plan.count ? batch + kBatchElems : plan.count;
-        picked.count = 0;
-        collect<kResidual>(source, batch, end, batch, cut.least + (cut.ties == 0 ? 1 : 0),
-                           chunk.residual, picked);
+    [[maybe_unused]] const bool raw = chunk.factor == 1.0f && cut.least <= kInfinityBits;
+    const auto send = [&](int64_t batch) {
         if (cut.ties > 0) {
             drop_ties(picked, 0, cut);
         }
@@ -91,6 +85,42 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
         values.put(picked, sent, batch);
         for (int64_t i = sent; i < picked.count; ++i) {
             lost |= !is_finite(picked.p[i]);
+        }
+    };
+    for (int64_t begin = 0; begin < plan.count; begin += kSparseSpan) {
+        indices.begin_span(begin / kSparseSpan);
+#if defined(SLIMWIRE_ISA_AVX512)
+        if constexpr (Element::kBytes == 2 && !kResidual) {
+            if (raw && begin + kSparseSpan <= plan.count) {
+                RawSpan span;
+                const uint8_t* input = chunk.input + begin * Element::kBytes;
+                mark_span(input, raw_limit<Element>(cut.least + (cut.ties == 0 ? 1 : 0)), span);
+                if (cut.ties <= 0 && plan.form != IndexForm::kGaps &&
+                    plan.format == ValueFormat::kNative &&
+                    indices.count + span.count + kRawElems <= plan.capacity) {
+                    put_raw<Element>(plan, chunk.output, input, begin / kSparseSpan, span,
+                                     indices.count);
+                    indices.count += span.count;
+                    values.count += span.count;
+                    survivors += span.count;
+                    continue;
+                }
+                for (int64_t i = 0; i < kSparseSpan; i += kBatchElems) {
+                    pick_raw<Element>(input, span, i / kRawElems, picked);
+                    send(begin + i);
+                }
+                continue;
+            }
+        }
+#endif
+        const int64_t span_end =
+            begin + kSparseSpan < plan.count ? begin + kSparseSpan : plan.count;
+        for (int64_t batch = begin; batch < span_end; batch += kBatchElems) {
+            const int64_t end = batch + kBatchElems < span_end ? batch + kBatchElems : span_end;
+            picked.count = 0;
+            collect<kResidual>(source, batch, end, batch, cut.least + (cut.ties == 0 ? 1 : 0),
+                               chunk.residual, picked);
+            send(batch);
         }
     }
     values.finish();
