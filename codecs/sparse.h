@@ -12,12 +12,6 @@
 
 namespace slimwire {
 
-// The plan of a chunk of `count` elements; all zero for count <= 0.
-[[nodiscard]] SparsePlan sparse_plan(SparseKind kind,
-                                     const CodecParams& params,
-                                     DType dtype,
-                                     int64_t count);
-
 // Keys of the family's specifications.
 extern const SpecKey spec_key_fraction;
 extern const SpecKey spec_key_kept;
@@ -83,6 +77,23 @@ struct Sparse {
         return sparse_check(kKind, params, dtype, count, bytes, size);
     }
 
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    static constexpr CudaOps cuda() {
+        if constexpr (kReduces) {
+            return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode,
+                    SparseCuda<kKind>::reduce};
+        } else {
+            return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, nullptr};
+        }
+    }
+    static constexpr auto kWorkspaceBytes = &SparseCuda<kKind>::workspace_bytes;
+#else
+    static constexpr CudaOps cuda() {
+        return {nullptr, nullptr, nullptr};
+    }
+    static constexpr decltype(CodecDescriptor::workspace_bytes) kWorkspaceBytes = nullptr;
+#endif
+
     static constexpr CodecDescriptor descriptor() {
         return {.name = Member::kName,
                 .grammar = Member::kGrammar,
@@ -93,10 +104,10 @@ struct Sparse {
                 .encoded_bytes = encoded_bytes,
                 .granule = granule,
                 .block_error_bound = block_error_bound,
-                .workspace_bytes = nullptr,
+                .workspace_bytes = kWorkspaceBytes,
                 .check = check,
                 .host = {encode, decode, kReduces ? reduce : nullptr},
-                .cuda = {nullptr, nullptr, nullptr}};
+                .cuda = cuda()};
     }
 };
 

@@ -1,6 +1,6 @@
-// Where everything of one sparse encoding stands: computed once for a chunk from parameters,
-// element type and count (sparse_plan()), then read by host bodies and kernels. Plain data, no
-// symbols: any object may include it. The bytes themselves: FORMAT.md, "Sparse".
+// Where everything of one sparse encoding stands: computed once for a chunk from parameters, element
+// type and count, then read by host bodies and kernels. Plain data: any object may include it, and
+// call sparse_plan() unless it is of codecs/host. The bytes themselves: FORMAT.md, "Sparse".
 #pragma once
 
 #include <cstdint>
@@ -54,5 +54,11 @@ struct SparsePlan {
     ValueFormat format;
     DType dtype;
 };
+
+// The plan of a chunk of `count` elements; all zero for count <= 0.
+[[nodiscard]] SparsePlan sparse_plan(SparseKind kind,
+                                     const CodecParams& params,
+                                     DType dtype,
+                                     int64_t count);
 
 }  // namespace slimwire

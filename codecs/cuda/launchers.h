@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "codecs/args.h"
+#include "codecs/sparse_plan.h"
 
 namespace slimwire {
 
@@ -33,6 +34,19 @@ struct Fp8Cuda {
 struct PaletteCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+};
+
+// Sparsifiers. The launches of a message of up to 256 KiB are one; larger ones take a few, each
+// reading what the one before wrote.
+template <SparseKind kKind>
+struct SparseCuda {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static int64_t workspace_bytes(const CodecParams& params,
+                                   DType dtype,
+                                   int64_t count,
+                                   int64_t chunk_elems);
 };
 
 }  // namespace slimwire

@@ -1,0 +1,2 @@
+// Kernels of codec randomk. See sparse_runs.cuh.
+#include "codecs/sparse_runs.cuh"

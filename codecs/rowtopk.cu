@@ -1,0 +1,1 @@
+// The kernels of codec rowtopk are those of blocktopk, in blocktopk.cu.
