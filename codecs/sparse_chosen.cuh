@@ -465,6 +465,19 @@ struct Chosen {
         }
     }
 
+    __host__ __device__ static constexpr bool streams(ChosenPhase phase) {
+        return phase == ChosenPhase::kMark || phase == ChosenPhase::kCount20 ||
+               phase == ChosenPhase::kCount9 || phase == ChosenPhase::kCount0;
+    }
+    // The phases that read the whole input.
+    __device__ void stream(ChosenPhase phase) const {
+        if (phase == ChosenPhase::kMark) {
+            mark();
+        } else {
+            count_digits(shift_of(phase));
+        }
+    }
+
     __device__ void run(ChosenPhase phase) const {
         switch (phase) {
             case ChosenPhase::kPrepare:
@@ -494,19 +507,18 @@ struct Chosen {
     }
 };
 
+// The chunk `chunk` as the kernel's warps see it.
 template <class Element>
-__global__ void __launch_bounds__(kThreads, kBroadBlocks) chosen_encode_kernel(ChosenArgs args) {
+__device__ __forceinline__ Chosen<Element> chosen_of(const ChosenArgs& args,
+                                                     const SparsePlan& plan,
+                                                     int64_t chunk,
+                                                     float factor) {
     const EncodeArgs& encode = args.encode;
-    const float factor = encode_factor<Element>(encode);
     const int64_t block_warps = blockDim.x / kWarpThreads;
     const int64_t own = threadIdx.x / kWarpThreads;
-    for (int64_t chunk = args.block_for_chunk ? blockIdx.x : 0; chunk < args.work.chunks;
-         chunk += args.block_for_chunk ? gridDim.x : 1) {
-        const SparsePlan& plan = args.work.plan(chunk);
-        const int64_t at = chunk * args.work.chunk_elems;
-        float* residual = encode.residual != nullptr ? encode.residual + at : nullptr;
-        const Chosen<Element> chosen{
-            plan,
+    const int64_t at = chunk * args.work.chunk_elems;
+    float* residual = encode.residual != nullptr ? encode.residual + at : nullptr;
+    return {plan,
             ChosenSpace::of(plan),
             {static_cast<const uint8_t*>(encode.input) + at * Element::kBytes, residual, plan.count,
              factor},
@@ -517,6 +529,15 @@ __global__ void __launch_bounds__(kThreads, kBroadBlocks) chosen_encode_kernel(C
             args.block_for_chunk ? own : blockIdx.x * block_warps + own,
             args.block_for_chunk ? block_warps : gridDim.x * block_warps,
             args.block_for_chunk || blockIdx.x == chunk % gridDim.x};
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads, kBroadBlocks) chosen_encode_kernel(ChosenArgs args) {
+    const float factor = encode_factor<Element>(args.encode);
+    for (int64_t chunk = args.block_for_chunk ? blockIdx.x : 0; chunk < args.work.chunks;
+         chunk += args.block_for_chunk ? gridDim.x : 1) {
+        const SparsePlan& plan = args.work.plan(chunk);
+        const Chosen<Element> chosen = chosen_of<Element>(args, plan, chunk, factor);
         for (int phase = static_cast<int>(args.first); phase < static_cast<int>(args.last);
              ++phase) {
             if (!chosen.top() && phase > static_cast<int>(ChosenPhase::kPrepare) &&
@@ -527,6 +548,16 @@ __global__ void __launch_bounds__(kThreads, kBroadBlocks) chosen_encode_kernel(C
             chosen.run(static_cast<ChosenPhase>(phase));
             __syncthreads();
         }
+    }
+}
+
+// One phase that streams, in fewer registers.
+template <class Element>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) chosen_stream_kernel(ChosenArgs args) {
+    const float factor = encode_factor<Element>(args.encode);
+    for (int64_t chunk = 0; chunk < args.work.chunks; ++chunk) {
+        const SparsePlan& plan = args.work.plan(chunk);
+        chosen_of<Element>(args, plan, chunk, factor).stream(args.first);
     }
 }
 
@@ -729,7 +760,10 @@ cudaError_t SparseCuda<kKind>::encode(const EncodeArgs& args, cudaStream_t strea
             }
             chosen.first = now;
             chosen.last = static_cast<ChosenPhase>(phase + 1);
-            error = start_kernel(kernel, blocks, kThreads, 0, stream, chosen);
+            error = start_kernel(Chosen<decltype(element)>::streams(now)
+                                     ? chosen_stream_kernel<decltype(element)>
+                                     : kernel,
+                                 blocks, kThreads, 0, stream, chosen);
         }
         return error;
     });
