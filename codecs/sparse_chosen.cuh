@@ -553,7 +553,7 @@ __global__ void __launch_bounds__(kThreads, kBroadBlocks) chosen_encode_kernel(C
 
 // One phase that streams, in fewer registers.
 template <class Element>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks) chosen_stream_kernel(ChosenArgs args) {
+__global__ void __launch_bounds__(kThreads, 2) chosen_stream_kernel(ChosenArgs args) {
     const float factor = encode_factor<Element>(args.encode);
     for (int64_t chunk = 0; chunk < args.work.chunks; ++chunk) {
         const SparsePlan& plan = args.work.plan(chunk);
