@@ -1,6 +1,7 @@
-// Where everything of one sparse encoding stands: computed once for a chunk from parameters, element
-// type and count, then read by host bodies and kernels. Plain data: any object may include it, and
-// call sparse_plan() unless it is of codecs/host. The bytes themselves: FORMAT.md, "Sparse".
+// Where everything of one sparse encoding stands: computed once for a chunk from parameters,
+// element type and count, then read by host bodies and kernels. Plain data: any object may include
+// it, and call sparse_plan() unless it is of codecs/host. The bytes themselves: FORMAT.md,
+// "Sparse".
 #pragma once
 
 #include <cstdint>

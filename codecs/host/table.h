@@ -87,8 +87,8 @@ struct CastKernels {
 
 struct PaletteKernels {
     // Counts are of the kind's elements: of bytes for PaletteKind::kBytes.
-    // Writes at most `capacity` bytes; sets kStatusOverflow, and says so in the header, when that is
-    // too little.
+    // Writes at most `capacity` bytes; sets kStatusOverflow, and says so in the header, when that
+    // is too little.
     void (*encode)(const EncodeChunk&, PaletteKind, int64_t capacity);
     // Reads at most `size` bytes; sets kStatusCorrupt for bytes that no encoder writes, and
     // kStatusOverflow where the encoder did.
