@@ -75,18 +75,22 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls,
-                         Conformance,
-                         testing::Values(Case{"native", 3000, 3},
-                                         Case{"int8", 1500, 4, 0, "int8:block=64", "int8", 64},
-                                         Case{"int4", 2500, 3, 0, "int4:block=32", "int4", 32},
-                                         Case{"int4_sliced", 700, 2, 0, "int4:block=64", "int4", 64,
-                                              65536},
-                                         Case{"int2", 500, 2, 0, "int2:block=64", "int2", 64},
-                                         Case{"bf16", 1500, 2, 0, "bf16", "bf16", 1},
-                                         Case{"threads", 1200, 1, 3, "int4:block=64", "int4", 64},
-                                         Case{"threads_native", 600, 1, 4}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Calls,
+    Conformance,
+    testing::Values(Case{"native", 3000, 3},
+                    Case{"int8", 1500, 4, 0, "int8:block=64", "int8", 64},
+                    Case{"int4", 2500, 3, 0, "int4:block=32", "int4", 32},
+                    Case{"int4_sliced", 700, 2, 0, "int4:block=64", "int4", 64, 65536},
+                    Case{"int2", 500, 2, 0, "int2:block=64", "int2", 64},
+                    Case{"int6_stochastic", 400, 3, 0, "int6:block=64,rounding=stochastic",
+                         "int6_stochastic", 64},
+                    Case{"int8_rotated", 400, 3, 0, "int8:block=64,rotate=64", "int8_rotated", 64},
+                    Case{"fp8e4m3", 400, 2, 0, "fp8e4m3:block=64", "fp8e4m3", 64},
+                    Case{"bf16", 1500, 2, 0, "bf16", "bf16", 1},
+                    Case{"threads", 1200, 1, 3, "int4:block=64", "int4", 64},
+                    Case{"threads_native", 600, 1, 4}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 class Determinism : public testing::TestWithParam<Case> {};
 
@@ -109,6 +113,9 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Calls,
                          Determinism,
                          testing::Values(Case{"native", 150, 2},
+                                         Case{"int6_stochastic", 150, 3, 0,
+                                              "int6:block=64,rounding=stochastic",
+                                              "int6_stochastic", 64},
                                          Case{"int4", 150, 3, 0, "int4:block=64", "int4", 64}),
                          [](const auto& info) { return std::string(info.param.name); });
 

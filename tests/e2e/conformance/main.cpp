@@ -26,7 +26,8 @@ struct Options {
     Weights weights;
 };
 
-// Relative error of a code: half a step, the scale being rounded up to bf16 (2^-7).
+// Relative error of a code: half a step, or a whole one when rounded stochastically, the scale
+// being rounded up to bf16 (2^-7). A rotation of 64 elements may grow its largest by as much.
 void set_codec(const std::string& name, Codec* codec) {
     const double up = (1 + 0x1p-7) * (1 + 0x1p-16);
     codec->any = name != "none";
@@ -36,6 +37,12 @@ void set_codec(const std::string& name, Codec* codec) {
         codec->error = 0.5 / 7 * up;
     } else if (name == "int2") {
         codec->error = 0.5 * up;
+    } else if (name == "int6_stochastic") {
+        codec->error = 1.0 / 31 * up;
+    } else if (name == "int8_rotated") {
+        codec->error = 64 * 0.5 / 127 * up;
+    } else if (name == "fp8e4m3") {
+        codec->error = 1.0 / 28 * up;
     } else if (name == "bf16" || name == "fp16") {
         codec->error = name == "bf16" ? 0x1p-8 : 0x1p-11;
         codec->float32_only = true;
