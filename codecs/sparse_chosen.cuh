@@ -569,6 +569,9 @@ cudaError_t SparseCuda<kKind>::encode(const EncodeArgs& args, cudaStream_t strea
     if (args.count <= 0) {
         return cudaSuccess;
     }
+    if (args.workspace == nullptr) {
+        return cudaErrorInvalidValue;
+    }
     const SparseWork work = SparseWork::of(kKind, args, args.chunk_elems);
     ChosenArgs chosen{
         args, work, ChosenSpace::of(work.full).bytes, ChosenPhase::kPrepare, ChosenPhase::kEnd,

@@ -352,6 +352,9 @@ cudaError_t launch_groups(GroupArgs args, int64_t chunk_bytes, bool sums, cudaSt
     const bool integers = plan.format != ValueFormat::kNative;
     const bool small = integers && chunk_bytes <= kOneLaunchBytes;
     args.workspace_bytes = GroupSpace::of(plan).bytes;
+    if (args.encode.workspace == nullptr && (sums || args.workspace_bytes > 0)) {
+        return cudaErrorInvalidValue;
+    }
     args.block_for_chunk = small;
     args.select = true;
     args.quantise = small;

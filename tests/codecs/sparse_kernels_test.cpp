@@ -255,6 +255,26 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
     }
 }
 
+TEST_F(SparseKernels, AMissingWorkspaceIsRefused) {
+    for (const char* text : {"topk", "threshold", "blocktopk:values=int8"}) {
+        const CodecSpec spec = spec_of(text);
+        const Guarded input = input_of(DType::kFloat32, 500, false);
+        Guarded output(slot_for(spec.encoded_bytes(DType::kFloat32, 500)));
+        const EncodeArgs args{.input = input.data(),
+                              .output = output.data(),
+                              .residual = nullptr,
+                              .scale_ptr = nullptr,
+                              .scale = 1.0f,
+                              .count = 500,
+                              .chunk_elems = 500,
+                              .slot_bytes = output.size(),
+                              .params = spec.params,
+                              .dtype = DType::kFloat32};
+        EXPECT_EQ(kernels_of(spec).ops.encode(args, nullptr), cudaErrorInvalidValue) << text;
+        EXPECT_TRUE(output.untouched_from(0));
+    }
+}
+
 TEST_F(SparseKernels, ThresholdOfTheDevicePrevails) {
     const CodecSpec spec = spec_of("threshold:threshold=1e30,fraction=0.2");
     const int64_t count = 5000;
