@@ -29,6 +29,9 @@ inline constexpr uint32_t kPaletteOverflow = 1;        // flag: the slot was too
 
 // The palette is chosen from this many elements: runs at equal distances, or all of a short block.
 inline constexpr int kPaletteSamples = 256;
+// Zero mode is taken above one zero in so many elements: its marks cost a bit an element, and a zero
+// that is coded 10 to 11.
+inline constexpr int kPaletteZeroPart = 8;
 inline constexpr int kPaletteRuns = 16;
 inline constexpr int kPaletteRun = kPaletteSamples / kPaletteRuns;
 

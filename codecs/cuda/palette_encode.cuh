@@ -175,7 +175,7 @@ __device__ __forceinline__ int encode_payload(PaletteShared& shared,
     int at = begin;
     uint32_t mine = 0;
     bool zero_mode = false;
-    if (shared.zeros * 4 > samples) {
+    if (shared.zeros * kPaletteZeroPart > samples) {
 #pragma unroll
         for (int k = 0; k < kEach; ++k) {
             mine |= (value[k] != 0 ? 1u : 0u) << k;
@@ -185,7 +185,7 @@ __device__ __forceinline__ int encode_payload(PaletteShared& shared,
         if (nonzero == 0) {
             return 0;
         }
-        zero_mode = (len - nonzero) * 4 > len;
+        zero_mode = (len - nonzero) * kPaletteZeroPart > len;
         if (zero_mode) {
             n = nonzero;
             at = before;

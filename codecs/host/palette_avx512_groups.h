@@ -259,7 +259,7 @@ struct VectorGroups : PlainSteps {
             __builtin_memcpy(palette + r, &four, r == 12 ? 1 : 4);
             wanted = _mm512_add_epi8(wanted, set1(4));
         }
-        return zeros * 4 > kPaletteSamples;
+        return zeros * kPaletteZeroPart > kPaletteSamples;
     }
 
     static __m128i load128(const uint8_t* from) {

@@ -161,7 +161,7 @@ struct PaletteEncoder : ChunkShape<S> {
         if (header.n == 0) {
             return to;
         }
-        if ((len - header.n) * 4 <= len) {
+        if ((len - header.n) * kPaletteZeroPart <= len) {
             return nullptr;
         }
         header.zero_mode = true;

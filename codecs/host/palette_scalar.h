@@ -116,7 +116,7 @@ struct PlainSteps {
         }
     }
 
-    // The palette of `n` elements, from a sample of them; true when more than a quarter of the
+    // The palette of `n` elements, from a sample of them; true when more than an eighth of the
     // sample has symbol 0.
     template <class S>
     static bool choose_palette(const uint8_t* input, int n, uint8_t* palette) {
@@ -152,7 +152,7 @@ struct PlainSteps {
             palette[rank] = best == 0 ? 0 : static_cast<uint8_t>(base + best - 1);
             keys[best] = -1;
         }
-        return zeros * 4 > samples;
+        return zeros * kPaletteZeroPart > samples;
     }
 
     // The smallest symbol of the 15 that may be in a palette besides 0.

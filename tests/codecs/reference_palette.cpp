@@ -99,7 +99,7 @@ Symbols palette_of(const Symbols& symbols, bool* many_zeros) {
         ++count[static_cast<size_t>(symbol)];
     }
     const int size = static_cast<int>(sample.size());
-    *many_zeros = 4 * count[0] > size;
+    *many_zeros = 8 * count[0] > size;
     const int mean = count[0] == size ? 0 : sum / (size - count[0]);
     const int base = std::min(std::max(mean - 10, 1), 241);
     std::vector<std::pair<int, int>> places;  // count, place
@@ -152,7 +152,7 @@ Bytes encode_block(const Layout& layout, const uint8_t* input, size_t len) {
     };
     bool many_zeros = false;
     Symbols palette = palette_of(symbols_of(elements), &many_zeros);
-    const bool zero_mode = many_zeros && 4 * zeros > len;
+    const bool zero_mode = many_zeros && 8 * zeros > len;
     Bytes marks;
     if (zero_mode) {
         if (zeros == len) {
