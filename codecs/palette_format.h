@@ -29,14 +29,20 @@ inline constexpr uint32_t kPaletteOverflow = 1;        // flag: the slot was too
 
 // The palette is chosen from this many elements: runs at equal distances, or all of a short block.
 inline constexpr int kPaletteSamples = 256;
-// Zero mode is taken above one zero in so many elements: its marks cost a bit an element, and a zero
-// that is coded 10 to 11.
+// Zero mode is taken above one zero in so many elements: its marks cost a bit an element, and a
+// zero that is coded 10 to 11.
 inline constexpr int kPaletteZeroPart = 8;
 inline constexpr int kPaletteRuns = 16;
 inline constexpr int kPaletteRun = kPaletteSamples / kPaletteRuns;
+// Elements from the begin of one run to the next, of `n` elements. The last run ends where the
+// block does; in a block of 4096 they start 272 apart, so that rows of a power of two are not met
+// at the same columns only.
+constexpr int palette_run_distance(int n) {
+    return (n - kPaletteRun) / (kPaletteRuns - 1);
+}
 
 // 0 and the 15 symbols from `base` on compete for the palette; base = mean - 10 within these.
-inline constexpr int kPaletteBelowMean = 10;
+inline constexpr int kPaletteBelowMean = 8;
 inline constexpr int kPaletteLeastBase = 1;
 inline constexpr int kPaletteMostBase = 241;
 

@@ -118,7 +118,7 @@ __device__ __forceinline__ int sampled(int n) {
     if (n < kPaletteSamples) {
         return t < n ? t : -1;
     }
-    return t / kPaletteRun * (n / kPaletteRuns) + t % kPaletteRun;
+    return t / kPaletteRun * ((n - kPaletteRun) / (kPaletteRuns - 1)) + t % kPaletteRun;
 }
 
 // Writes which elements are not zero, of which this thread has `mine`; returns the bytes.

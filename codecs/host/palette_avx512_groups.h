@@ -169,7 +169,7 @@ struct VectorGroups : PlainSteps {
         if (n < kPaletteSamples) {
             return PlainSteps::choose_palette<S>(input, n, palette);
         }
-        const int distance = n / kPaletteRuns * S::kBytes;
+        const int distance = palette_run_distance(n) * S::kBytes;
         __m512i x[4];
         for (int v = 0; v < 4; ++v) {
             __m512i elements[S::kBytes];

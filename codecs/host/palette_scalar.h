@@ -121,7 +121,7 @@ struct PlainSteps {
     template <class S>
     static bool choose_palette(const uint8_t* input, int n, uint8_t* palette) {
         const int samples = n < kPaletteSamples ? n : kPaletteSamples;
-        const int distance = n < kPaletteSamples ? kPaletteRun : n / kPaletteRuns;
+        const int distance = n < kPaletteSamples ? kPaletteRun : palette_run_distance(n);
         uint8_t sample[kPaletteSamples];
         int zeros = 0;
         int sum = 0;

@@ -587,9 +587,9 @@ TEST_F(Palette, GoldenBytesOfTheWorkedExample) {
     add({0x11, 0, 0, 0, 0, 0, 0, 0});  // one payload, ends at 17 * 8; the table's padding
     // n - 1 = 63, n1 = n2 = n3 = 1: 63 + 2^12 + 2^25 + 2^38.
     add({0x3F, 0x10, 0x00, 0x02, 0x40, 0, 0, 0});
-    // Sum (60 * 127 + 2 * 128 + 255) / 63 = 129, base 119: 127, 128, 0, then 133 downwards but
+    // Sum (60 * 127 + 2 * 128 + 255) / 63 = 129, base 121: 127, 128, 0, then 135 downwards but
     // these.
-    add({127, 128, 0, 133, 132, 131, 130, 129, 126, 125, 124, 123, 122, 0, 0, 0});
+    add({127, 128, 0, 135, 134, 133, 132, 131, 130, 129, 126, 125, 124, 0, 0, 0});
     for (int i = 0; i < 60; ++i) {
         add({0});
     }

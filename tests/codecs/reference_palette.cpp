@@ -88,7 +88,7 @@ Symbols palette_of(const Symbols& symbols, bool* many_zeros) {
         sample.clear();
         for (size_t i = 0; i < 16; ++i) {
             for (size_t j = 0; j < 16; ++j) {
-                sample.push_back(symbols[i * (symbols.size() / 16) + j]);
+                sample.push_back(symbols[i * ((symbols.size() - 16) / 15) + j]);
             }
         }
     }
@@ -101,7 +101,7 @@ Symbols palette_of(const Symbols& symbols, bool* many_zeros) {
     const int size = static_cast<int>(sample.size());
     *many_zeros = 8 * count[0] > size;
     const int mean = count[0] == size ? 0 : sum / (size - count[0]);
-    const int base = std::min(std::max(mean - 10, 1), 241);
+    const int base = std::min(std::max(mean - 8, 1), 241);
     std::vector<std::pair<int, int>> places;  // count, place
     for (int place = 0; place < 16; ++place) {
         const int symbol = place == 0 ? 0 : base + place - 1;
