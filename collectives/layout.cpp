@@ -53,6 +53,11 @@ Layout make_layout(const std::vector<Segment>& segments,
             piece.codec = segment.codec;
             slice.slot_bytes +=
                 round_up(segment.codec.encoded_bytes(dtype, piece.chunk_elems), kSlotAlignment);
+            for (const int64_t count : {piece.count, piece.chunk_elems}) {
+                layout.workspace_bytes =
+                    std::max(layout.workspace_bytes,
+                             piece.codec.workspace_bytes(dtype, count, piece.chunk_elems));
+            }
             slice.pieces.push_back(piece);
         }
         if (!slice.pieces.empty()) {

@@ -44,6 +44,7 @@ struct Layout {
     std::vector<Slice> slices;
     int64_t max_slot_bytes = 0;
     int64_t total_slot_bytes = 0;  // sum over slices
+    int64_t workspace_bytes = 0;   // that the kernels of the neediest operation ask for
 };
 
 // `slice_bytes` is the wanted size of a slice in bytes of `dtype`; 0 means one slice.

@@ -17,7 +17,8 @@ uint64_t two_shot_wire_bytes(const Layout& layout, int ranks) noexcept {
 
 uint64_t two_shot_scratch_bytes(const Layout& layout, int ranks) noexcept {
     return kAreas * buffers(layout) * static_cast<uint64_t>(ranks) *
-           static_cast<uint64_t>(layout.max_slot_bytes);
+               static_cast<uint64_t>(layout.max_slot_bytes) +
+           static_cast<uint64_t>(layout.workspace_bytes);
 }
 
 uint64_t two_shot_residual_bytes(const Layout& layout, uint64_t count) noexcept {
@@ -67,6 +68,15 @@ char* TwoShot::area(Area which, int slice) const noexcept {
     return static_cast<char*>(state_.scratch) + index * slot_area;
 }
 
+// Behind the areas; one is enough, because all kernels run on one stream.
+void* TwoShot::workspace() const noexcept {
+    const Layout& layout = plan_.layout;
+    return layout.workspace_bytes == 0 ? nullptr
+                                       : static_cast<char*>(state_.scratch) +
+                                             (two_shot_scratch_bytes(layout, state_.shape.ranks) -
+                                              static_cast<uint64_t>(layout.workspace_bytes));
+}
+
 RandomKey TwoShot::random_of(int slice, size_t piece) const noexcept {
     RandomKey key = random_;
     key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + static_cast<uint32_t>(piece);
@@ -89,6 +99,7 @@ Status TwoShot::encode(int slice) {
         args.params = piece.codec.params;
         args.dtype = plan_.facts.dtype;
         args.random = random_of(slice, static_cast<size_t>(&piece - cut.pieces.data()));
+        args.workspace = workspace();
         SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
     }
     return {};
@@ -118,6 +129,7 @@ Status TwoShot::reduce(int slice) {
         args.params = piece.codec.params;
         args.dtype = plan_.facts.dtype;
         args.random = random_of(slice, static_cast<size_t>(&piece - cut.pieces.data()));
+        args.workspace = workspace();
         if (args.count > 0) {
             SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
         }
@@ -138,6 +150,7 @@ Status TwoShot::decode(int slice) {
         args.slot_bytes = cut.slot_bytes;
         args.params = piece.codec.params;
         args.dtype = plan_.facts.dtype;
+        args.workspace = workspace();
         SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
     }
     return {};

@@ -48,6 +48,7 @@ class TwoShot {
     // Scratch areas, double-buffered by slice when sliced: to send, received, gathered.
     enum class Area { kSend, kReceive, kGather };
     [[nodiscard]] char* area(Area which, int slice) const noexcept;
+    [[nodiscard]] void* workspace() const noexcept;
     // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator.
     [[nodiscard]] RandomKey random_of(int slice, size_t piece) const noexcept;
     Status encode(int slice);

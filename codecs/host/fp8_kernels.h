@@ -216,13 +216,13 @@ struct Fp8 {
     // Encodes a whole tile of bf16 as it is. False, and nothing that stays, where a block is not
     // finite or its scale is at the cap, where codes need to be clamped.
     template <bool kStochastic>
-    SLIMWIRE_LANES bool encode_bfloat16_tile(Tile& tile,
-                                             const uint8_t* input,
-                                             const ChunkRandom& random,
-                                             int64_t first,
-                                             const BlockFloatShape& shape,
-                                             uint8_t* codes,
-                                             uint8_t* scales) {
+    SLIMWIRE_LANES bool encode_bfloat16_tile([[maybe_unused]] Tile& tile,
+                                             [[maybe_unused]] const uint8_t* input,
+                                             [[maybe_unused]] const ChunkRandom& random,
+                                             [[maybe_unused]] int64_t first,
+                                             [[maybe_unused]] const BlockFloatShape& shape,
+                                             [[maybe_unused]] uint8_t* codes,
+                                             [[maybe_unused]] uint8_t* scales) {
 #if defined(SLIMWIRE_ISA_AVX512)
         const int64_t blocks = kTileElems / shape.block;
         bfloat16_magnitudes(tile, input, shape.block);
