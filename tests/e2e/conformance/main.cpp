@@ -39,6 +39,7 @@ void set_codec(const std::string& name, Codec* codec) {
         codec->error = 0.5 * up;
     } else if (name == "int6_stochastic") {
         codec->error = 1.0 / 31 * up;
+        codec->stochastic = true;
     } else if (name == "int8_rotated") {
         codec->error = 64 * 0.5 / 127 * up;
     } else if (name == "fp8e4m3") {

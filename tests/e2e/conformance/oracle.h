@@ -24,9 +24,10 @@ namespace conformance {
 struct Codec {
     bool any = false;
     bool float32_only = false;
-    double error = 0;      // e above
-    size_t block = 1;      // elements
-    size_t min_bytes = 0;  // smaller messages must be exact
+    bool stochastic = false;  // a call that is repeated draws anew
+    double error = 0;         // e above
+    size_t block = 1;         // elements
+    size_t min_bytes = 0;     // smaller messages must be exact
 };
 
 // Where rank `rank`'s input of a call begins in the call's table.
@@ -44,6 +45,8 @@ class Oracle {
     // Compares `output`, all elements of this rank's result, or of an all-reduce (whose copies are
     // compared with each other elsewhere) this rank's share. Empty when right.
     [[nodiscard]] std::string check(const char* output) const;
+    // Whether slimwire, told of the codec, may compress this call.
+    [[nodiscard]] bool compressible() const;
 
   private:
     [[nodiscard]] std::string check_copy(const char* output,
@@ -55,7 +58,6 @@ class Oracle {
                                            size_t base,
                                            size_t begin,
                                            size_t end) const;
-    [[nodiscard]] bool compressible() const;
 
     const Call& call_;
     const Codec& codec_;
