@@ -29,7 +29,7 @@ struct PaletteDecoder : ChunkShape<S> {
                 const int64_t end = int64_t{stored} * 8;
                 if (at >= first && at <= end && end <= total) {
                     const uint8_t* from = chunk.input + at;
-                    if (end + kSlack > size && end - at <= kRawBlock) {
+                    if (end + kSlack > total && end - at <= kRawBlock) {
                         __builtin_memcpy(staged, from, static_cast<size_t>(end - at));
                         from = staged;
                     }
