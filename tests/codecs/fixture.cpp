@@ -67,6 +67,14 @@ uint32_t fresh_seed() {
                             : std::random_device{}();
 }
 
+bool sampled([[maybe_unused]] std::mt19937& random) {
+#ifdef __SANITIZE_ADDRESS__
+    return random() % 4 == 0;
+#else
+    return true;
+#endif
+}
+
 Guarded::Guarded(int64_t bytes, int64_t misalignment)
     : storage_(static_cast<size_t>(bytes) + 2 * kMargin + 128, kPattern), bytes_(bytes) {
     const auto address = reinterpret_cast<uintptr_t>(storage_.data() + kMargin);

@@ -24,6 +24,10 @@ std::vector<Isa> all_isas();
 // A fresh seed, printed with every failure of the test; SLIMWIRE_TEST_SEED repeats one.
 uint32_t fresh_seed();
 
+// True, but for three of four calls under a sanitizer: there the fibers of the execution model are
+// fifty times slower, and a run takes a sample of its situations, another one each time.
+bool sampled(std::mt19937& random);
+
 // Bytes between two margins of a known pattern, at a chosen distance from a 64-byte line.
 class Guarded {
   public:

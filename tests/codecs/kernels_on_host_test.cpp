@@ -51,6 +51,9 @@ class KernelsOnHost : public ::testing::Test {
             }
             ASSERT_NE(found, kKernels.end()) << spec.codec->name << " is not in this test";
             for (const DType dtype : kFloatTypes) {
+                if (!sampled(random_)) {
+                    continue;
+                }
                 SCOPED_TRACE(spec.to_string() + " " + dtype_name(dtype) + " seed " +
                              std::to_string(seed_));
                 body(spec, found->second, dtype);
