@@ -96,9 +96,7 @@ TEST_F(Lossless, EveryTypeAndSizeComesBackToTheBit) {
             }
         }
     });
-    if (seen == 0) {
-        GTEST_SKIP() << "no lossless codec in the registry";
-    }
+    EXPECT_GT(seen, 0) << "no lossless codec in the registry";
 }
 
 TEST_F(Lossless, All65536PatternsComeBackAtEveryAlignment) {
