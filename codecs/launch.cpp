@@ -1,10 +1,9 @@
-// Puts a codec operation on a stream: the host body on the emulator's stream worker, the kernel on
-// CUDA. Called by the steps of a plan, on any thread, also under capture; allocates nothing.
-#include "codecs/codec.h"
+// Puts codec operations on a stream, and makes the kernels known to the CUDA runtime.
+#include "codecs/launch.h"
 
 #include <mutex>
 
-#include "codecs/base/emulator_abi.h"
+#include "codecs/codec.h"
 
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
 // Bounds of nvcc's registration functions, collected by codecs/cuda/lazy_registration.sh.
@@ -30,19 +29,7 @@ void register_cuda_kernels() {
 
 namespace {
 
-// What the emulator copies: the operation and its arguments.
-template <class Args>
-struct Launch {
-    void (*operation)(const Args&);
-    Args args;
-};
-
-template <class Args>
-void run_launch(const void* copy) {
-    const auto& launch = *static_cast<const Launch<Args>*>(copy);
-    launch.operation(launch.args);
-}
-
+// As enqueue_operation(), for an operation that the codec may lack.
 template <class Args>
 Status put(const DeviceApi& api,
            const CodecSpec& spec,
@@ -54,20 +41,7 @@ Status put(const DeviceApi& api,
     if (host == nullptr) {
         return {Code::kUnsupported, std::string("codec ") + spec.codec->name + " has no " + what};
     }
-    if (api.emulator != nullptr) {
-        const Launch<Args> launch{host, args};
-        static_assert(sizeof(launch) <= 4096);
-        return cuda_status(api,
-                           api.emulator->launch(stream, run_launch<Args>, &launch, sizeof(launch),
-                                                spec.codec->name),
-                           what);
-    }
-    if (kernel == nullptr) {
-        return {Code::kUnsupported, std::string(what) + " of codec " + spec.codec->name +
-                                        ": this build has no CUDA kernels"};
-    }
-    register_cuda_kernels();
-    return cuda_status(api, kernel(args, stream), what);
+    return enqueue_operation(api, {what, spec.codec->name, host, kernel}, args, stream);
 }
 
 }  // namespace

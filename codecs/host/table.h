@@ -95,6 +95,21 @@ struct PaletteKernels {
     void (*decode)(const DecodeChunk&, PaletteKind, int64_t size);
 };
 
+// Rows of plain elements, see SumRowsArgs.
+struct SumRowsChunk {
+    const uint8_t* input;
+    uint8_t* output;
+    int64_t row_bytes;
+    int64_t count;
+    int32_t rows;
+    float scale;
+    DType input_dtype;
+    DType output_dtype;
+};
+struct SumRowsTable {
+    void (*sum)(const SumRowsChunk&);
+};
+
 struct BlockIntTable {
     BlockIntKernels int8, int6, int4, int2;
 };
@@ -140,6 +155,7 @@ SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
 SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette)
 SLIMWIRE_HOST_FAMILY(Fp8Table, host_block_float)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
+SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
 #undef SLIMWIRE_HOST_FAMILY
 
 // The family's table of active_isa().

@@ -1,0 +1,54 @@
+// The sum of rows on the host, in one pass: a step of 64 elements is read from every row, added in
+// registers and written once, so that whole lines of each row are used and the output may be one
+// of the rows. Included by sum_rows.cpp inside its anonymous namespace.
+
+constexpr int kSumGroups = 4;  // of sixteen lanes in a step
+
+template <class Input, class Output, int kGroups>
+SLIMWIRE_LANES void sum_step(const SumRowsChunk& chunk, Floats scale, int64_t i) {
+    const uint8_t* row = chunk.input + i * Input::kBytes;
+    Floats sum[kGroups];
+    for (int g = 0; g < kGroups; ++g) {
+        sum[g] = Input::load(row + g * kLanes * Input::kBytes);
+    }
+    for (int32_t r = 1; r < chunk.rows; ++r) {
+        row += chunk.row_bytes;
+        for (int g = 0; g < kGroups; ++g) {
+            sum[g] = add(sum[g], Input::load(row + g * kLanes * Input::kBytes));
+        }
+    }
+    uint8_t* to = chunk.output + i * Output::kBytes;
+    for (int g = 0; g < kGroups; ++g) {
+        Output::store(to + g * kLanes * Output::kBytes, canonical(multiply(scale, sum[g])));
+    }
+}
+
+template <class Input, class Output>
+void sum_rows_as(const SumRowsChunk& chunk) {
+    const Floats scale = broadcast(chunk.scale);
+    int64_t i = 0;
+    for (; i + kSumGroups * kLanes <= chunk.count; i += kSumGroups * kLanes) {
+        sum_step<Input, Output, kSumGroups>(chunk, scale, i);
+    }
+    for (; i + kLanes <= chunk.count; i += kLanes) {
+        sum_step<Input, Output, 1>(chunk, scale, i);
+    }
+    if (i < chunk.count) {
+        const int64_t left = chunk.count - i;
+        const uint8_t* row = chunk.input + i * Input::kBytes;
+        Floats sum = load_some<Input>(row, left);
+        for (int32_t r = 1; r < chunk.rows; ++r) {
+            row += chunk.row_bytes;
+            sum = add(sum, load_some<Input>(row, left));
+        }
+        store_some<Output>(chunk.output + i * Output::kBytes, canonical(multiply(scale, sum)),
+                           left);
+    }
+}
+
+void sum_rows(const SumRowsChunk& chunk) {
+    visit(chunk.input_dtype, [&](auto input) {
+        visit(chunk.output_dtype,
+              [&](auto output) { sum_rows_as<decltype(input), decltype(output)>(chunk); });
+    });
+}

@@ -1,0 +1,42 @@
+// What the operations beside the codecs are told, and their launchers: plain data shared by host
+// bodies, kernels and everyone who enqueues (sum_rows.h, advance.h). Apart from those headers so
+// that kernels, which are compiled against the CUDA Toolkit's own headers, read nothing else.
+// Pointers are device pointers; host bodies resolve them by device_view.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "codecs/base/dtype.h"
+
+namespace slimwire {
+
+// output[i] = scale * (row_0[i] + row_1[i] + ...): sums in fp32 in that order, one multiplication,
+// rounded once to `output_dtype` (nearest even; NaN canonical). One row and scale 1 convert. Types:
+// fp32, fp16, bf16 on both sides.
+struct SumRowsArgs {
+    const void* input;  // row r at input + r * row_bytes; aligned to the element size
+    void* output;       // count elements, aligned to the element size; outside of all rows, or one
+                        // of them where both types have the same size
+    int64_t row_bytes;  // a multiple of the element size
+    int64_t count;      // elements of a row, >= 0
+    int32_t rows;       // > 0
+    float scale;
+    DType input_dtype;
+    DType output_dtype;
+    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
+};
+
+// *counter += by, modulo 2^32, when the operation runs: what a captured graph advances on replays,
+// such as the word behind RandomKey::step_ptr.
+struct AdvanceArgs {
+    uint32_t* counter;  // a device word
+    uint32_t by;
+};
+
+// One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.
+cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
+cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
+
+}  // namespace slimwire

@@ -1,0 +1,34 @@
+#include "codecs/sum_rows.h"
+
+#include "codecs/host/float_environment.h"
+#include "codecs/host/table.h"
+#include "codecs/launch.h"
+
+namespace slimwire {
+
+void sum_rows_on_host(const SumRowsArgs& args) {
+    if (args.count <= 0 || args.rows <= 0) {
+        return;
+    }
+    const FloatEnvironment environment;
+    host_table<SumRowsTable>().sum({.input = device_view_as<const uint8_t>(args.input),
+                                    .output = device_view_as<uint8_t>(args.output),
+                                    .row_bytes = args.row_bytes,
+                                    .count = args.count,
+                                    .rows = args.rows,
+                                    .scale = args.scale,
+                                    .input_dtype = args.input_dtype,
+                                    .output_dtype = args.output_dtype});
+}
+
+Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    constexpr auto kKernel = sum_rows_on_cuda;
+#else
+    constexpr decltype(&sum_rows_on_cuda) kKernel = nullptr;
+#endif
+    return enqueue_operation(api, {"sum_rows", "sum_rows", sum_rows_on_host, kKernel}, args,
+                             stream);
+}
+
+}  // namespace slimwire
