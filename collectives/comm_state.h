@@ -39,7 +39,8 @@ struct CommState {
     PlanShape shape;
     PlanCache plans;
     std::shared_ptr<CommStats> stats;
-    std::map<std::tuple<Op, DType, RedOp>, KeyStats*> folded;  // of calls beyond kMaxNativePlans
+    // Of calls beyond kMaxPlans; the last says whether compressed.
+    std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;
     std::vector<PreMulScalar> scalars;
 
     // Device objects, made when the first plan that compresses is built.
@@ -57,7 +58,12 @@ struct CommState {
     std::atomic<bool> ended{false};
     std::atomic<int> users{0};
     KeyStats* timing_key = nullptr;  // key whose call the timing events enclose; null when free
+    bool timing_started = false;     // the first timing event is recorded, the second not yet
     bool chained = false;
+    uint64_t claimed_bytes = 0;  // of scratch, by the calls of the round that is being begun
+    // Compressed calls so far; what stochastic rounding draws by. Collectives are counted alike on
+    // all ranks.
+    uint32_t collective_runs = 0, pairwise_runs = 0;
 };
 
 // Sets the current device of the thread, and lets it allocate and query although another thread may

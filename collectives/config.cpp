@@ -157,12 +157,41 @@ Status check_names(const char* const* environment) {
     return {};
 }
 
+std::vector<std::string> words_of(const std::string& list) {
+    std::vector<std::string> words;
+    for (size_t begin = 0; begin <= list.size() && !list.empty();) {
+        const size_t end = std::min(list.find(',', begin), list.size());
+        std::string word = list.substr(begin, end - begin);
+        word.erase(0, word.find_first_not_of(' '));
+        word.erase(word.find_last_not_of(' ') + 1);
+        if (!word.empty()) {
+            words.push_back(std::move(word));
+        }
+        begin = end + 1;
+    }
+    return words;
+}
+
+Result<uint32_t> parse_operations(const std::string& list) {
+    uint32_t ops = 0;
+    for (const std::string& word : words_of(list)) {
+        const std::optional<Op> op = parse_op(word);
+        if (!op && word != "all") {
+            return bad_value(*find_variable("SLIMWIRE_OPS"), list,
+                             "no operation '" + word + "'" + suggestion(word, op_names()) +
+                                 "; accepted: all, or some of " + join(op_names()));
+        }
+        ops |= op ? ops_with(*op) : kAllOps;
+    }
+    return ops;
+}
+
 // Puts the rule that the one-codec variables make before the rules of the file.
 Status add_environment_rule(GetenvFunction getenv_function,
                             const Settings& settings,
                             Policy* policy) {
     if (settings.codec.empty()) {
-        for (const char* name : {"SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES"}) {
+        for (const char* name : {"SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
             if (set_value(getenv_function, name) != nullptr) {
                 return {Code::kInvalidArgument,
                         std::string(name) +
@@ -189,7 +218,7 @@ Status add_environment_rule(GetenvFunction getenv_function,
                                             " with SLIMWIRE_CODEC=" + settings.codec +
                                             "; accepted: a codec, or SLIMWIRE_EF=none"};
     }
-    rule.match.ops = bit_of(Op::kAllReduce);
+    SLIMWIRE_TRY_ASSIGN(rule.match.ops, parse_operations(settings.operations));
     rule.match.redops = kCompressedRedOps;
     rule.match.dtypes = 0;
     for (const DType type : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {
@@ -209,16 +238,7 @@ Status add_environment_rule(GetenvFunction getenv_function,
 }
 
 Status apply_rule_off(const std::string& list, Policy* policy) {
-    size_t begin = 0;
-    while (begin <= list.size() && !list.empty()) {
-        const size_t end = std::min(list.find(',', begin), list.size());
-        std::string name = list.substr(begin, end - begin);
-        name.erase(0, name.find_first_not_of(' '));
-        name.erase(name.find_last_not_of(' ') + 1);
-        begin = end + 1;
-        if (name.empty()) {
-            continue;
-        }
+    for (const std::string& name : words_of(list)) {
         const auto rule = std::find_if(policy->rules.begin(), policy->rules.end(),
                                        [&](const Rule& r) { return r.name == name; });
         if (rule == policy->rules.end()) {

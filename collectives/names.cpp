@@ -170,6 +170,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "native";
         case Algorithm::kTwoShot:
             return "two_shot";
+        case Algorithm::kDirect:
+            return "direct";
     }
     return "unknown";
 }

@@ -1,6 +1,6 @@
 #include "collectives/plan.h"
 
-#include "collectives/two_shot.h"
+#include "collectives/algorithms.h"
 
 namespace slimwire {
 namespace {
@@ -16,10 +16,6 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
     return hash | 1;  // 0 marks an empty slot
 }
 
-bool reduces(Op op) noexcept {
-    return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
-}
-
 // Empty when the call can be compressed on this communicator at all, else the reason.
 std::string why_native(const CallFacts& facts, const PlanShape& shape) {
     if (shape.ranks == 1) {
@@ -27,9 +23,6 @@ std::string why_native(const CallFacts& facts, const PlanShape& shape) {
     }
     if (!shape.go) {
         return shape.native_reason;
-    }
-    if (facts.op != Op::kAllReduce) {
-        return std::string(op_name(facts.op)) + " has no compressed form yet";
     }
     if (reduces(facts.op) && facts.redop != RedOp::kSum && facts.redop != RedOp::kAvg &&
         facts.redop != RedOp::kPreMulSum) {
@@ -62,12 +55,13 @@ uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept {
     return bytes;
 }
 
-uint64_t native_wire_bytes(const CallFacts& facts, int ranks) noexcept {
+uint64_t native_wire_bytes(const CallFacts& facts, int ranks, int rank) noexcept {
     const uint64_t bytes = facts.count * dtype_bytes(facts.dtype);
     const uint64_t n = static_cast<uint64_t>(ranks);
     if (n <= 1) {
         return 0;
     }
+    const bool at_root = rank == facts.root_or_peer;
     switch (facts.op) {
         case Op::kAllReduce:
             return 2 * (n - 1) * bytes / n;
@@ -75,10 +69,13 @@ uint64_t native_wire_bytes(const CallFacts& facts, int ranks) noexcept {
         case Op::kAllGather:
         case Op::kAllToAll:
             return (n - 1) * bytes;
-        case Op::kReduce:
-        case Op::kBroadcast:
-        case Op::kGather:
         case Op::kScatter:
+            return rank == kNeediestRank || at_root ? (n - 1) * bytes : 0;
+        case Op::kReduce:
+        case Op::kGather:
+            return at_root ? 0 : bytes;
+        case Op::kBroadcast:  // a chain that begins at the root
+            return rank != kNeediestRank && (rank + 1) % ranks == facts.root_or_peer ? 0 : bytes;
         case Op::kSend:
             return bytes;
         case Op::kRecv:
@@ -115,48 +112,44 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
         plan.reason = action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
         return plan;
     }
-    if (!action.codec->reduces()) {
-        plan.reason = action.codec->to_string() + " cannot reduce, which two_shot needs";
+    const Algorithm algorithm =
+        choose_algorithm(facts, shape, action.algorithm, *action.codec, &plan.reason);
+    if (algorithm == Algorithm::kNative) {
         return plan;
     }
-    Layout layout = make_layout({Segment{0, facts.count, *action.codec}}, facts.dtype, shape.ranks,
-                                config.settings.slice_bytes);
-    const uint64_t wire = two_shot_wire_bytes(layout, shape.ranks);
-    const uint64_t native = native_wire_bytes(facts, shape.ranks);
-    if (wire >= native) {
-        plan.reason = "two_shot would send " + std::to_string(wire) + " bytes, native " +
-                      std::to_string(native);
+    Layout layout = layout_of(algorithm, facts, shape, *action.codec, config.settings.slice_bytes);
+    const ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
+    // A receiver decides as its sender does.
+    CallFacts sender = facts;
+    sender.op = facts.op == Op::kRecv ? Op::kSend : facts.op;
+    const uint64_t native = native_wire_bytes(sender, shape.ranks);
+    if (sizes.wire_bytes >= native) {
+        plan.reason = std::string(algorithm_name(algorithm)) + " would send " +
+                      std::to_string(sizes.wire_bytes) + " bytes, native " + std::to_string(native);
         return plan;
     }
-    // Flat two_shot between nodes of several ranks sends more over the slow link than NCCL's ring.
+    // Pairwise exchanges between nodes of several ranks can send more over the slow link than
+    // NCCL's ring, which leaves a node once.
     if (action.algorithm == Algorithm::kAuto && shape.scope == Scope::kInterNode &&
-        shape.max_ranks_per_node > 1) {
-        const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
-        const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
-        // All ranks of a node send each remote rank a slot, twice; a ring leaves the node once.
-        const uint64_t node_wire =
-            2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
-        if (node_wire >= native) {
-            plan.reason = "flat two_shot would send " + std::to_string(node_wire) +
-                          " bytes out of a node, a native ring " + std::to_string(native);
-            return plan;
-        }
+        shape.max_ranks_per_node > 1 && sizes.node_wire_bytes >= native) {
+        plan.reason = "flat " + std::string(algorithm_name(algorithm)) + " would send " +
+                      std::to_string(sizes.node_wire_bytes) +
+                      " bytes out of a node, a native ring " + std::to_string(native);
+        return plan;
     }
-    const uint64_t scratch_bytes = two_shot_scratch_bytes(layout, shape.ranks);
-    const uint64_t residual_bytes = action.error_feedback == ErrorFeedback::kNone
-                                        ? 0
-                                        : two_shot_residual_bytes(layout, facts.count);
-    const uint64_t needed = shape.committed_bytes + scratch_bytes + residual_bytes;
+    const uint64_t residual_bytes =
+        action.error_feedback == ErrorFeedback::kNone ? 0 : sizes.residual_bytes;
+    const uint64_t needed = shape.committed_bytes + sizes.scratch_bytes + residual_bytes;
     if (config.settings.max_memory_bytes != 0 && needed > config.settings.max_memory_bytes) {
         plan.reason = std::to_string(needed) + " bytes of residuals and scratch exceed " +
                       "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
         return plan;
     }
     plan.compressed = true;
-    plan.algorithm = Algorithm::kTwoShot;
+    plan.algorithm = algorithm;
     plan.error_feedback = action.error_feedback;
     plan.start_call = action.start_step;
-    plan.scratch_bytes = scratch_bytes;
+    plan.scratch_bytes = sizes.scratch_bytes;
     plan.residual_bytes = residual_bytes;
     plan.layout = std::move(layout);
     plan.random.seed = config.settings.seed;
@@ -182,29 +175,42 @@ Plan* PlanCache::find(const CallFacts& facts) const noexcept {
     }
 }
 
+void PlanCache::place(Slot slot) noexcept {
+    size_t i = slot.hash >> 7 & (slots_.size() - 1);
+    while (slots_[i].hash != 0) {
+        i = (i + 1) & (slots_.size() - 1);
+    }
+    slots_[i] = std::move(slot);
+}
+
 Plan* PlanCache::insert(Plan plan) {
     if (slots_.size() < 2 * (size_ + 1)) {
         std::vector<Slot> old = std::move(slots_);
         slots_ = std::vector<Slot>(old.empty() ? 64 : old.size() * 2);
         for (Slot& slot : old) {
             if (slot.hash != 0) {
-                size_t i = slot.hash >> 7 & (slots_.size() - 1);
-                while (slots_[i].hash != 0) {
-                    i = (i + 1) & (slots_.size() - 1);
-                }
-                slots_[i] = std::move(slot);
+                place(std::move(slot));
             }
         }
     }
-    const uint64_t hash = hash_facts(plan.facts);
-    size_t i = hash >> 7 & (slots_.size() - 1);
-    while (slots_[i].hash != 0) {
-        i = (i + 1) & (slots_.size() - 1);
-    }
-    slots_[i].hash = hash;
-    slots_[i].plan = std::make_unique<Plan>(std::move(plan));
+    Slot slot{hash_facts(plan.facts), std::make_unique<Plan>(std::move(plan))};
+    Plan* inserted = slot.plan.get();
     ++size_;
-    return slots_[i].plan.get();
+    passing_ += inserted->passing ? 1 : 0;
+    place(std::move(slot));
+    return inserted;
+}
+
+void PlanCache::drop_passing() {
+    std::vector<Slot> old = std::move(slots_);
+    slots_ = std::vector<Slot>(old.size());
+    for (Slot& slot : old) {
+        if (slot.hash != 0 && !slot.plan->passing) {
+            place(std::move(slot));
+        }
+    }
+    size_ -= passing_;
+    passing_ = 0;
 }
 
 }  // namespace slimwire

@@ -18,12 +18,19 @@
 namespace slimwire {
 
 // Why single calls of a compressed plan go native.
-enum class Detour : uint8_t { kBeforeStart, kCapture, kBadBuffer, kUnknownOperator };
-inline constexpr size_t kDetourCount = 4;
+enum class Detour : uint8_t {
+    kBeforeStart,
+    kCapture,
+    kBadBuffer,
+    kUnknownOperator,
+    kToItself,
+};
+inline constexpr size_t kDetourCount = 5;
 
 struct Plan {
     CallFacts facts;
     bool compressed = false;
+    bool passing = false;  // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     uint64_t start_call = 0;  // calls of this plan that stay native first
@@ -36,7 +43,6 @@ struct Plan {
     KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
     std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
     RandomKey random;    // of the codecs' rounding; rank and step are set for each call
-    uint64_t runs = 0;   // compressed calls begun so far
     uint64_t calls = 0;  // made so far on this communicator, native ones included
 };
 
@@ -53,9 +59,20 @@ struct PlanShape {
 // Pure: no clock, no address, no local state.
 Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config);
 
+// Whether the operation sums over ranks.
+[[nodiscard]] constexpr bool reduces(Op op) noexcept {
+    return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
+}
+[[nodiscard]] constexpr bool is_point_to_point(Op op) noexcept {
+    return op == Op::kSend || op == Op::kRecv;
+}
+inline constexpr int kNeediestRank = -1;
 // Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and
-// all-to-all exact). An estimate on real NCCL, which may choose another algorithm.
-[[nodiscard]] uint64_t native_wire_bytes(const CallFacts& facts, int ranks) noexcept;
+// all-to-all exact), or the rank that sends most. An estimate on real NCCL, which may choose
+// another algorithm.
+[[nodiscard]] uint64_t native_wire_bytes(const CallFacts& facts,
+                                         int ranks,
+                                         int rank = kNeediestRank) noexcept;
 // Size of the message as policies count it: the full buffer of the operation.
 [[nodiscard]] uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept;
 
@@ -64,15 +81,19 @@ class PlanCache {
   public:
     [[nodiscard]] Plan* find(const CallFacts& facts) const noexcept;
     Plan* insert(Plan plan);
-    [[nodiscard]] size_t size() const noexcept { return size_; }
+    void drop_passing();
+    [[nodiscard]] size_t lasting() const noexcept { return size_ - passing_; }
+    [[nodiscard]] size_t passing() const noexcept { return passing_; }
 
   private:
     struct Slot {
         uint64_t hash = 0;
         std::unique_ptr<Plan> plan;
     };
+    void place(Slot slot) noexcept;
+
     std::vector<Slot> slots_;
-    size_t size_ = 0;
+    size_t size_ = 0, passing_ = 0;
 };
 
 }  // namespace slimwire

@@ -168,9 +168,9 @@ const Rule* Policy::match(const CallFacts& facts,
 bool Policy::can_compress(int ranks, Scope scope) const noexcept {
     return ranks > 1 && std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
                const Match& m = rule.match;
-               return compresses(rule) && (m.ops & kCompressedOps) != 0 &&
-                      (m.redops & kCompressedRedOps) != 0 && m.min_ranks <= ranks &&
-                      ranks <= m.max_ranks && (!m.scope || *m.scope == scope);
+               return compresses(rule) && m.ops != 0 && (m.redops & kCompressedRedOps) != 0 &&
+                      m.min_ranks <= ranks && ranks <= m.max_ranks &&
+                      (!m.scope || *m.scope == scope);
            });
 }
 
@@ -222,14 +222,6 @@ std::vector<std::string> policy_warnings(const Policy& policy) {
         const std::string why = why_unreachable(policy.rules, i);
         if (!why.empty()) {
             warnings.push_back(where + " is never reached: " + why);
-        } else if (compresses(rule) && (rule.match.ops & kAllOps) != kAllOps &&
-                   (rule.match.ops & kAllOps & ~kCompressedOps) != 0) {
-            warnings.push_back(
-                where + ": this version compresses " +
-                set_text<Op>(kCompressedOps, kOpCount, [](Op v) { return op_name(v); }) +
-                "; native stay " +
-                set_text<Op>(rule.match.ops & ~kCompressedOps, kOpCount,
-                             [](Op v) { return op_name(v); }));
         }
     }
     return warnings;

@@ -15,8 +15,8 @@
 
 namespace slimwire {
 
-enum class Algorithm : uint8_t { kAuto, kNative, kTwoShot };
-inline constexpr int kAlgorithmCount = 3;
+enum class Algorithm : uint8_t { kAuto, kNative, kTwoShot, kDirect };
+inline constexpr int kAlgorithmCount = 4;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 enum class ErrorFeedback : uint8_t { kNone, kEf14 };
@@ -29,17 +29,27 @@ template <class E>
     return 1u << static_cast<unsigned>(value);
 }
 inline constexpr uint32_t kAllOps = (1u << kOpCount) - 1;
+// An operation as a rule means it: both ends of a message must decide alike, so send and recv come
+// together.
+[[nodiscard]] constexpr uint32_t ops_with(Op op) noexcept {
+    const uint32_t both = bit_of(Op::kSend) | bit_of(Op::kRecv);
+    return (bit_of(op) & both) != 0 ? both : bit_of(op);
+}
 inline constexpr uint32_t kAllDTypes = (1u << kDTypeCount) - 1;
 inline constexpr uint32_t kAllRedOps = (1u << kRedOpCount) - 1;
 
-// What this version can compress; anything else that a rule with a codec matches stays native.
-inline constexpr uint32_t kCompressedOps = bit_of(Op::kAllReduce);
+// Operations whose payload is often state that must stay exact (parameters at start-up, gathered
+// state): a rule takes them only if it names them, or its codec is lossless or native.
+inline constexpr uint32_t kNamedOnlyOps =
+    bit_of(Op::kAllGather) | bit_of(Op::kBroadcast) | bit_of(Op::kGather) | bit_of(Op::kScatter);
+// Reductions that can be compressed, and operations that reduce nothing; any other that a rule with
+// a codec matches stays native.
 inline constexpr uint32_t kCompressedRedOps =
-    bit_of(RedOp::kSum) | bit_of(RedOp::kAvg) | bit_of(RedOp::kPreMulSum);
+    bit_of(RedOp::kSum) | bit_of(RedOp::kAvg) | bit_of(RedOp::kPreMulSum) | bit_of(RedOp::kNone);
 
 // What a rule asks for. An absent member means "any".
 struct Match {
-    uint32_t ops = kAllOps;        // bit per Op
+    uint32_t ops = kAllOps;        // bit per Op; send and recv only together
     uint32_t dtypes = kAllDTypes;  // bit per DType
     uint32_t redops = kAllRedOps;  // bit per RedOp
     // Of the call's buffer: count * element size * (ranks for gather-like ops); both ends
@@ -90,7 +100,7 @@ struct Policy {
 };
 
 // One line for each rule that can never decide a call, because its match is empty or earlier rules
-// take all its calls, and for each operation a codec is asked for that this version leaves native.
+// take all its calls.
 // Rules that are off neither take calls nor are reported.
 [[nodiscard]] std::vector<std::string> policy_warnings(const Policy& policy);
 

@@ -158,6 +158,9 @@ class Parser : PolicyReader {
 
     void read_match(const toml::table& table, Match* match) {
         read_set(table, "op", parse_op, op_names(), &match->ops);
+        if ((match->ops & ops_with(Op::kSend)) != 0) {
+            match->ops |= ops_with(Op::kSend);
+        }
         read_set(table, "dtype", parse_dtype, dtype_names(), &match->dtypes);
         read_set(table, "redop", parse_redop, redop_names(), &match->redops);
         if (const auto scope = read_one(table, "scope", parse_scope, scope_names())) {
@@ -271,6 +274,10 @@ class Parser : PolicyReader {
             return;
         }
         const toml::table* match = table.get("match") ? table.get("match")->as_table() : nullptr;
+        if ((match == nullptr || !match->contains("op")) &&
+            !action.codec->traits(DType::kFloat32).lossless) {
+            rule->match.ops &= ~kNamedOnlyOps;
+        }
         if (match == nullptr) {
             return;
         }

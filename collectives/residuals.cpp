@@ -3,7 +3,7 @@
 namespace slimwire {
 
 TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept {
-    return {comm_key, call.facts, call.recv};
+    return {comm_key, call.facts, call.recv != nullptr ? call.recv : call.send};
 }
 
 Result<float*> ResidualStore::get(

@@ -14,7 +14,8 @@
 namespace slimwire {
 
 // Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call and
-// the result's address. The address is local knowledge and used for local state only.
+// the result's address (the sender's own where it gets none). The address is local knowledge and
+// used for local state only.
 struct TensorKey {
     uint64_t comm_key = 0;
     CallFacts facts;

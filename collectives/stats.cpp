@@ -76,7 +76,9 @@ CommRecord CommStats::snapshot() const {
             {key->facts, key->rule, key->codec, key->algorithm, key->reason, calls,
              calls * key->input_bytes_per_call +
                  key->folded_input_bytes.load(std::memory_order_relaxed),
-             calls * key->wire_bytes_per_call + native, calls * key->native_bytes_per_call + native,
+             calls * key->wire_bytes_per_call +
+                 key->folded_wire_bytes.load(std::memory_order_relaxed),
+             calls * key->native_bytes_per_call + native,
              key->timed_calls.load(std::memory_order_relaxed),
              key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded});
     }

@@ -34,16 +34,19 @@ struct KeyStats {
     bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
 
     std::atomic<uint64_t> calls{0};
-    std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0};
+    std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};
     std::atomic<uint64_t> timed_calls{0};
     std::atomic<uint64_t> time_ns{0};  // sum over timed calls, stream events around the call
 
     // One call was enqueued. Wait-free.
     void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
-    // One native call of a kind that has no key of its own. Wait-free.
-    void count_folded_call(uint64_t input_bytes, uint64_t native_bytes) noexcept {
+    // One call of a kind that has no key of its own. Wait-free.
+    void count_folded_call(uint64_t input_bytes,
+                           uint64_t native_bytes,
+                           uint64_t wire_bytes) noexcept {
         folded_input_bytes.fetch_add(input_bytes, std::memory_order_relaxed);
         folded_native_bytes.fetch_add(native_bytes, std::memory_order_relaxed);
+        folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
         count_call();
     }
     // One call was measured. Wait-free.

@@ -1,236 +1,193 @@
 #include "collectives/two_shot.h"
 
+#include <algorithm>
+
+#include "collectives/plan.h"
+
 namespace slimwire {
-namespace {
 
-constexpr int kAreas = 3;
-
-uint64_t buffers(const Layout& layout) noexcept {
-    return layout.slices.size() > 1 ? 2 : 1;
+TwoShotMap::TwoShotMap(const Layout& layout, const CallFacts& facts, int ranks)
+    : scratch(layout),
+      send(scratch.add_slots(ranks)),
+      receive(scratch.add_slots(ranks)),
+      gather(scratch.add_slots(ranks)) {
+    int64_t summed = 0;
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            summed = std::max(summed, piece.codec.reduces() ? 0 : piece.chunk_elems);
+        }
+    }
+    sum = scratch.add_bytes(static_cast<uint64_t>(summed) * dtype_bytes(facts.dtype));
+    workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-}  // namespace
-
-uint64_t two_shot_wire_bytes(const Layout& layout, int ranks) noexcept {
-    return 2 * static_cast<uint64_t>(ranks - 1) * static_cast<uint64_t>(layout.total_slot_bytes);
+uint64_t two_shot_wire_bytes(const Layout& layout,
+                             const CallFacts& facts,
+                             int ranks,
+                             int rank) noexcept {
+    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const auto others = static_cast<uint64_t>(ranks - 1);
+    if (facts.op == Op::kReduce) {
+        return others * total + (rank == facts.root_or_peer ? 0 : total);
+    }
+    return 2 * others * total;
 }
 
-uint64_t two_shot_scratch_bytes(const Layout& layout, int ranks) noexcept {
-    return kAreas * buffers(layout) * static_cast<uint64_t>(ranks) *
-               static_cast<uint64_t>(layout.max_slot_bytes) +
-           static_cast<uint64_t>(layout.workspace_bytes);
-}
-
-uint64_t two_shot_residual_bytes(const Layout& layout, uint64_t count) noexcept {
-    uint64_t elems = count;
+ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+    ExchangeSizes sizes;
+    const int not_root = facts.root_or_peer == 0 ? 1 : 0;
+    sizes.wire_bytes = two_shot_wire_bytes(layout, facts, shape.ranks, not_root);
+    // All ranks of a node send each remote rank a slot, twice.
+    const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
+    const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
+    sizes.node_wire_bytes = 2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
+    sizes.scratch_bytes = TwoShotMap(layout, facts, shape.ranks).scratch.bytes();
+    // The worker's residual of the whole message, then the server's of this rank's chunks; fp32.
+    uint64_t elems = facts.count;
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
             elems += static_cast<uint64_t>(piece.chunk_elems);
         }
     }
-    return elems * sizeof(float);
+    sizes.residual_bytes = elems * sizeof(float);
+    return sizes;
 }
 
-TwoShot::TwoShot(const DeviceApi& api,
-                 const RealNccl& nccl,
-                 const CommState& state,
-                 const Plan& plan,
-                 const CollectiveCall& call,
-                 cudaStream_t work,
-                 float* residual,
-                 const PreMulScalar* scalar)
-    : api_(api),
-      nccl_(nccl),
-      state_(state),
-      plan_(plan),
-      call_(call),
-      work_(work),
-      wire_(plan.layout.slices.size() > 1 ? state.exchange_stream : work),
-      residual_(residual),
-      scalar_(scalar),
-      random_(plan.random) {
-    random_.rank = static_cast<uint32_t>(state.rank);
+TwoShot::TwoShot(const ExchangeContext& context)
+    : SlicedExchange(context, 2, true),
+      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+    workspace_ = context.scratch + map_.workspace;
 }
 
-int TwoShot::phases() const noexcept {
-    return static_cast<int>(plan_.layout.slices.size()) + 2;
+bool TwoShot::rooted() const noexcept {
+    return context_.plan.facts.op == Op::kReduce;
 }
 
-bool TwoShot::has_exchange(int phase) const noexcept {
-    return phase <= static_cast<int>(plan_.layout.slices.size());
+bool TwoShot::delivers() const noexcept {
+    return !rooted() || rank() == context_.plan.facts.root_or_peer;
 }
 
 char* TwoShot::area(Area which, int slice) const noexcept {
-    const auto slot_area = static_cast<uint64_t>(state_.shape.ranks) *
-                           static_cast<uint64_t>(plan_.layout.max_slot_bytes);
-    const uint64_t index = static_cast<uint64_t>(which) * buffers(plan_.layout) +
-                           static_cast<uint64_t>(slice) % buffers(plan_.layout);
-    return static_cast<char*>(state_.scratch) + index * slot_area;
-}
-
-// Behind the areas; one is enough, because all kernels run on one stream.
-void* TwoShot::workspace() const noexcept {
-    const Layout& layout = plan_.layout;
-    return layout.workspace_bytes == 0 ? nullptr
-                                       : static_cast<char*>(state_.scratch) +
-                                             (two_shot_scratch_bytes(layout, state_.shape.ranks) -
-                                              static_cast<uint64_t>(layout.workspace_bytes));
-}
-
-RandomKey TwoShot::random_of(int slice, size_t piece) const noexcept {
-    RandomKey key = random_;
-    key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + static_cast<uint32_t>(piece);
-    return key;
+    const uint64_t begin = which == Area::kSend      ? map_.send
+                           : which == Area::kReceive ? map_.receive
+                                                     : map_.gather;
+    return context_.scratch + map_.scratch.half(begin, ranks(), slice);
 }
 
 Status TwoShot::encode(int slice) {
-    const Slice& cut = plan_.layout.slices[static_cast<size_t>(slice)];
-    for (const Piece& piece : cut.pieces) {
-        EncodeArgs args{};
-        args.input = static_cast<const char*>(call_.send) +
-                     piece.offset_elems * dtype_bytes(plan_.facts.dtype);
-        args.output = area(Area::kSend, slice) + piece.slot_offset;
-        args.residual = residual_ == nullptr ? nullptr : residual_ + piece.offset_elems;
-        args.scale_ptr = scalar_ == nullptr ? nullptr : scalar_->device;
-        args.scale = scalar_ == nullptr ? 1.0f : scalar_->value;
-        args.count = piece.count;
-        args.chunk_elems = piece.chunk_elems;
-        args.slot_bytes = cut.slot_bytes;
-        args.params = piece.codec.params;
-        args.dtype = plan_.facts.dtype;
-        args.random = random_of(slice, static_cast<size_t>(&piece - cut.pieces.data()));
-        args.workspace = workspace();
-        SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
+    for (const Piece& piece : slice_at(slice).pieces) {
+        const auto offset = static_cast<int64_t>(piece.offset_elems);
+        SLIMWIRE_TRY(
+            encode_run(piece, random_of(slice, piece, 0),
+                       static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+                       context_.residual == nullptr ? nullptr : context_.residual + offset,
+                       area(Area::kSend, slice) + piece.slot_offset,
+                       {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}));
     }
     return {};
 }
 
-Status TwoShot::reduce(int slice) {
-    const Slice& cut = plan_.layout.slices[static_cast<size_t>(slice)];
+Status TwoShot::place_own(int slice) {
+    const size_t own = static_cast<size_t>(rank()) * slot_bytes(slice);
+    return cuda_status(
+        context_.api,
+        context_.api.memcpy_async(area(Area::kReceive, slice) + own, area(Area::kSend, slice) + own,
+                                  slot_bytes(slice), cudaMemcpyDeviceToDevice, wire()),
+        "own slot");
+}
+
+Status TwoShot::between(int slice) {
     // Server residuals follow the worker's, chunk after chunk in slice and piece order.
-    float* server = residual_ == nullptr ? nullptr : residual_ + plan_.facts.count;
-    if (server != nullptr) {
-        for (int before = 0; before < slice; ++before) {
-            for (const Piece& piece : plan_.layout.slices[static_cast<size_t>(before)].pieces) {
-                server += piece.chunk_elems;
-            }
+    float* server =
+        context_.residual == nullptr ? nullptr : context_.residual + context_.plan.facts.count;
+    for (int before = 0; server != nullptr && before < slice; ++before) {
+        for (const Piece& piece : slice_at(before).pieces) {
+            server += piece.chunk_elems;
         }
     }
-    for (const Piece& piece : cut.pieces) {
+    const int64_t slot = slice_at(slice).slot_bytes;
+    for (const Piece& piece : slice_at(slice).pieces) {
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
-        args.output = area(Area::kGather, slice) + state_.rank * cut.slot_bytes + piece.slot_offset;
+        args.output = area(Area::kGather, slice) + rank() * slot + piece.slot_offset;
         args.residual = server;
-        args.input_stride = cut.slot_bytes;
-        args.count = piece.chunk_count(state_.rank);
-        args.inputs = state_.shape.ranks;
+        args.input_stride = slot;
+        args.count = piece.chunk_count(rank());
+        args.inputs = ranks();
         args.scale =
-            plan_.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(state_.shape.ranks) : 1.0f;
+            context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
         args.params = piece.codec.params;
-        args.dtype = plan_.facts.dtype;
-        args.random = random_of(slice, static_cast<size_t>(&piece - cut.pieces.data()));
-        args.workspace = workspace();
+        args.dtype = context_.plan.facts.dtype;
+        args.random = random_of(slice, piece, 0);
+        args.workspace = workspace_;
         if (args.count > 0) {
-            SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
+            SLIMWIRE_TRY(piece.codec.reduces()
+                             ? enqueue(context_.api, piece.codec, args, context_.work)
+                             : reduce_decoded(piece, args));
         }
         server = server == nullptr ? nullptr : server + piece.chunk_elems;
     }
     return {};
 }
 
-Status TwoShot::decode(int slice) {
-    const Slice& cut = plan_.layout.slices[static_cast<size_t>(slice)];
-    for (const Piece& piece : cut.pieces) {
-        DecodeArgs args{};
-        args.input = area(Area::kGather, slice) + piece.slot_offset;
-        args.output =
-            static_cast<char*>(call_.recv) + piece.offset_elems * dtype_bytes(plan_.facts.dtype);
-        args.count = piece.count;
-        args.chunk_elems = piece.chunk_elems;
-        args.slot_bytes = cut.slot_bytes;
-        args.params = piece.codec.params;
-        args.dtype = plan_.facts.dtype;
-        args.workspace = workspace();
-        SLIMWIRE_TRY(enqueue(api_, piece.codec, args, work_));
+Status TwoShot::reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args) {
+    char* sum = context_.scratch + map_.sum;
+    for (int source = 0; source < args.inputs; ++source) {
+        SLIMWIRE_TRY(
+            decode_run(piece, static_cast<const char*>(args.input) + source * args.input_stride,
+                       sum, {args.count, piece.chunk_elems, args.input_stride}, source > 0));
     }
-    return {};
+    EncodeArgs again{};
+    again.input = sum;
+    again.output = args.output;
+    again.residual = args.residual;
+    again.scale = args.scale;
+    again.count = args.count;
+    again.chunk_elems = piece.chunk_elems;
+    again.slot_bytes = args.input_stride;
+    again.params = args.params;
+    again.dtype = args.dtype;
+    again.random = args.random;
+    // Else it would draw what the worker's own encoding drew.
+    again.random.tensor ^= 0x5BD1E995u;
+    again.workspace = args.workspace;
+    return enqueue(context_.api, piece.codec, again, context_.work);
 }
 
-Status TwoShot::kernels(int phase) {
-    const int slices = static_cast<int>(plan_.layout.slices.size());
-    if (phase < slices) {
-        SLIMWIRE_TRY(encode(phase));
+Status TwoShot::send(int hop, int slice) {
+    const size_t bytes = slot_bytes(slice);
+    if (hop == 0) {
+        return all_to_all(area(Area::kSend, slice), area(Area::kReceive, slice), bytes);
     }
-    if (sliced() && phase >= 1) {
-        SLIMWIRE_TRY(cuda_status(api_,
-                                 api_.stream_wait_event(work_, state_.done[(phase - 1) % 2], 0),
-                                 "wait for exchange"));
+    char* gathered = area(Area::kGather, slice);
+    char* own = gathered + static_cast<size_t>(rank()) * bytes;
+    if (!rooted()) {
+        return nccl_status(context_.nccl,
+                           context_.nccl.AllGather(own, gathered, bytes, ncclUint8,
+                                                   context_.state.exchange_comm, wire()),
+                           "ncclAllGather of the sums");
     }
-    if (phase >= 1 && phase <= slices) {
-        SLIMWIRE_TRY(reduce(phase - 1));
+    if (!delivers()) {
+        return send_bytes(own, bytes, context_.plan.facts.root_or_peer);
     }
-    if (!has_exchange(phase)) {
-        return {};
-    }
-    if (sliced()) {
-        const cudaEvent_t ready = state_.ready[phase % 2];
-        SLIMWIRE_TRY(cuda_status(api_, api_.event_record(ready, work_), "codec event"));
-        SLIMWIRE_TRY(cuda_status(api_, api_.stream_wait_event(wire_, ready, 0), "wait for codec"));
-    }
-    if (phase < slices) {
-        // The own slot of the all-to-all never crosses a wire.
-        const int64_t slot_bytes = plan_.layout.slices[static_cast<size_t>(phase)].slot_bytes;
-        const int64_t own = state_.rank * slot_bytes;
-        SLIMWIRE_TRY(cuda_status(
-            api_,
-            api_.memcpy_async(area(Area::kReceive, phase) + own, area(Area::kSend, phase) + own,
-                              static_cast<size_t>(slot_bytes), cudaMemcpyDeviceToDevice, wire_),
-            "own slot"));
-    }
-    return {};
-}
-
-Status TwoShot::exchange(int phase) {
-    const int slices = static_cast<int>(plan_.layout.slices.size());
-    const int ranks = state_.shape.ranks;
-    if (phase < slices) {
-        const auto bytes =
-            static_cast<size_t>(plan_.layout.slices[static_cast<size_t>(phase)].slot_bytes);
-        for (int step = 1; step < ranks; ++step) {
-            const int to = (state_.rank + step) % ranks;
-            const int from = (state_.rank + ranks - step) % ranks;
-            SLIMWIRE_TRY(
-                nccl_status(nccl_,
-                            nccl_.Send(area(Area::kSend, phase) + static_cast<size_t>(to) * bytes,
-                                       bytes, ncclUint8, to, state_.exchange_comm, wire_),
-                            "ncclSend of a chunk"));
-            SLIMWIRE_TRY(nccl_status(
-                nccl_,
-                nccl_.Recv(area(Area::kReceive, phase) + static_cast<size_t>(from) * bytes, bytes,
-                           ncclUint8, from, state_.exchange_comm, wire_),
-                "ncclRecv of a chunk"));
+    for (int from = 0; from < ranks(); ++from) {
+        if (from != rank()) {
+            SLIMWIRE_TRY(receive_bytes(gathered + static_cast<size_t>(from) * bytes, bytes, from));
         }
     }
-    if (phase >= 1 && phase <= slices) {
-        const auto bytes =
-            static_cast<size_t>(plan_.layout.slices[static_cast<size_t>(phase - 1)].slot_bytes);
-        char* gathered = area(Area::kGather, phase - 1);
-        SLIMWIRE_TRY(
-            nccl_status(nccl_,
-                        nccl_.AllGather(gathered + static_cast<size_t>(state_.rank) * bytes,
-                                        gathered, bytes, ncclUint8, state_.exchange_comm, wire_),
-                        "ncclAllGather of the sums"));
-    }
     return {};
 }
 
-Status TwoShot::finish(int phase) {
-    if (sliced() && has_exchange(phase)) {
-        SLIMWIRE_TRY(
-            cuda_status(api_, api_.event_record(state_.done[phase % 2], wire_), "exchange event"));
+Status TwoShot::decode(int slice) {
+    if (!delivers()) {
+        return {};
     }
-    if (phase >= 2) {
-        SLIMWIRE_TRY(decode(phase - 2));
+    for (const Piece& piece : slice_at(slice).pieces) {
+        SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset,
+                                static_cast<char*>(context_.call.recv) +
+                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
+                                false));
     }
     return {};
 }

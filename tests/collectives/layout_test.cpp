@@ -101,7 +101,7 @@ TEST(Layout, WorkedExampleOfTheFormat) {
     EXPECT_EQ(whole.slices[0].pieces[0].chunk_elems, 256);
     EXPECT_EQ(whole.slices[0].pieces[0].chunk_count(3), 232);
     EXPECT_EQ(whole.slices[0].slot_bytes, 144);
-    EXPECT_EQ(two_shot_wire_bytes(whole, 4), 864u);
+    EXPECT_EQ(two_shot_wire_bytes(whole, CallFacts{}, 4, 0), 864u);
 
     const Layout cut = make_layout(segments, DType::kFloat32, 4, 2000);
     ASSERT_EQ(cut.slices.size(), 2u);
@@ -111,7 +111,7 @@ TEST(Layout, WorkedExampleOfTheFormat) {
     EXPECT_EQ(cut.slices[1].pieces[0].chunk_elems, 128);
     EXPECT_EQ(cut.slices[1].pieces[0].chunk_count(3), 104);
     EXPECT_EQ(cut.slices[0].slot_bytes, 80);
-    EXPECT_EQ(two_shot_wire_bytes(cut, 4), 960u);
+    EXPECT_EQ(two_shot_wire_bytes(cut, CallFacts{}, 4, 0), 960u);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/two_shot.h"
+#include "collectives/algorithms.h"
 
 namespace slimwire {
 namespace {
@@ -44,7 +44,7 @@ TEST(Plan, CompressesWhatARuleNames) {
     EXPECT_EQ(plan.algorithm, Algorithm::kTwoShot);
     EXPECT_EQ(plan.rule, "all");
     // Two times three slots of a quarter of the elements at 4.25 bits.
-    EXPECT_EQ(two_shot_wire_bytes(plan.layout, 4), 2u * 3u * (1u << 18) * 34u / 64u);
+    EXPECT_EQ(wire_bytes_of(plan, 4, 0), 2u * 3u * (1u << 18) * 34u / 64u);
     EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
 }
 
@@ -65,7 +65,7 @@ TEST(Plan, SaysWhyACallStaysNative) {
     const NativeCase cases[] = {
         {"one rank", sum_of(1 << 20), shape_of(1), "one rank"},
         {"not agreed", sum_of(1 << 20), not_agreed, "rank 1 did not answer"},
-        {"all-gather", gather, shape_of(4), "allgather has no compressed form"},
+        {"all-gather", gather, shape_of(4), "no rule matches"},
         {"max", sum_of(1 << 20, DType::kFloat32, RedOp::kMax), shape_of(4), "max is not a sum"},
         {"integers", sum_of(1 << 20, DType::kInt32), shape_of(4), "int4 does not take i32"},
         {"double", sum_of(1 << 20, DType::kFloat64), shape_of(4), "int4 does not take f64"},
@@ -90,7 +90,7 @@ TEST(Plan, NeverSendsMoreThanNative) {
     for (uint64_t count = 2; count < 300; ++count) {
         const Plan small = make_plan(sum_of(count), shape_of(8), config);
         if (small.compressed) {
-            EXPECT_LT(two_shot_wire_bytes(small.layout, 8), native_wire_bytes(small.facts, 8));
+            EXPECT_LT(wire_bytes_of(small, 8, 0), native_wire_bytes(small.facts, 8));
         }
     }
 }

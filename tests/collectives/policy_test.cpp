@@ -40,7 +40,7 @@ codec = "int8"
 )");
     EXPECT_EQ(decision(policy, all_reduce(), 1 << 20), "large");
     EXPECT_EQ(decision(policy, all_reduce(), (1 << 20) - 1), "any");
-    EXPECT_EQ(decision(policy, {Op::kBroadcast, DType::kFloat32, RedOp::kNone, 0, 9}), "any");
+    EXPECT_EQ(decision(policy, {Op::kAllToAll, DType::kFloat32, RedOp::kNone, 0, 9}), "any");
 }
 
 TEST(Policy, each_condition_is_checked) {
@@ -147,6 +147,35 @@ TEST(Policy, a_rule_that_is_off_is_passed_over) {
     EXPECT_FALSE(policy.can_compress(4, Scope::kInterNode));
 }
 
+// Parameters at start-up, gathered state and the like stay exact unless a rule names them.
+TEST(Policy, a_rule_without_operations_leaves_copies_of_state_alone) {
+    const Policy any = parsed("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n");
+    const Policy named = parsed(
+        "[[rule]]\nname = \"a\"\nmatch = { op = [\"allgather\", \"broadcast\", \"gather\", "
+        "\"scatter\"] }\ncodec = \"int8\"\n");
+    const Policy exact = parsed("[[rule]]\nname = \"a\"\ncodec = \"palette:slot=0.8\"\n");
+    for (const Op op : {Op::kAllGather, Op::kBroadcast, Op::kGather, Op::kScatter}) {
+        const CallFacts facts{op, DType::kFloat32, RedOp::kNone, 0, 9};
+        EXPECT_EQ(decision(any, facts), "-") << op_name(op);
+        EXPECT_EQ(decision(named, facts), "a") << op_name(op);
+        EXPECT_EQ(decision(exact, facts), "a") << op_name(op);
+    }
+    for (const Op op : {Op::kAllToAll, Op::kSend, Op::kRecv}) {
+        EXPECT_EQ(decision(any, {op, DType::kFloat32, RedOp::kNone, 0, 9}), "a") << op_name(op);
+    }
+    EXPECT_EQ(decision(named, {Op::kAllToAll, DType::kFloat32, RedOp::kNone, 0, 9}), "-");
+}
+
+TEST(Policy, both_ends_of_a_message_are_named_together) {
+    for (const char* op : {"send", "recv"}) {
+        const Policy policy = parsed("[[rule]]\nname = \"a\"\nmatch = { op = \"" + std::string(op) +
+                                     "\" }\ncodec = \"int8\"\n");
+        for (const Op end : {Op::kSend, Op::kRecv}) {
+            EXPECT_EQ(decision(policy, {end, DType::kFloat32, RedOp::kNone, 1, 9}), "a");
+        }
+    }
+}
+
 TEST(Policy, can_compress_follows_shape_and_operation) {
     const Policy between = parsed(
         "[[rule]]\nname = \"a\"\nmatch = { scope = \"inter_node\", ranks = \"3..8\" }\n"
@@ -157,8 +186,8 @@ TEST(Policy, can_compress_follows_shape_and_operation) {
     EXPECT_FALSE(between.can_compress(3, Scope::kIntraNode));
     EXPECT_FALSE(
         parsed("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n").can_compress(1, Scope::kIntraNode));
-    EXPECT_FALSE(parsed("[[rule]]\nname = \"a\"\nmatch = { op = \"send\" }\ncodec = \"int8\"\n")
-                     .can_compress(4, Scope::kInterNode));
+    EXPECT_TRUE(parsed("[[rule]]\nname = \"a\"\nmatch = { op = \"send\" }\ncodec = \"int8\"\n")
+                    .can_compress(4, Scope::kInterNode));
     EXPECT_FALSE(
         parsed("[[rule]]\nname = \"a\"\ncodec = \"native\"\n").can_compress(4, Scope::kInterNode));
 }

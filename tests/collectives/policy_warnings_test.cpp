@@ -54,16 +54,6 @@ TEST(PolicyWarnings, a_match_that_no_call_can_meet) {
     EXPECT_EQ(warnings[0], "p.toml:2: rule 'a' is never reached: its match is empty");
 }
 
-TEST(PolicyWarnings, operations_that_stay_native_in_this_version) {
-    const auto warnings = warnings_of(
-        "[[rule]]\nname = \"a\"\nmatch = { op = [\"allreduce\", \"allgather\"] }\ncodec = "
-        "\"int8\"\n");
-    ASSERT_EQ(warnings.size(), 1u);
-    EXPECT_EQ(warnings[0],
-              "p.toml:2: rule 'a': this version compresses allreduce; native stay allgather");
-    EXPECT_TRUE(warnings_of("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n").empty());
-}
-
 TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
     auto policy = parse_policy("version = 1\n" + rule("all", "") + rule("late", ""), "p.toml");
     ASSERT_TRUE(policy.ok());

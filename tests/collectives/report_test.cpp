@@ -159,14 +159,14 @@ TEST(Report, a_folded_key_adds_the_bytes_of_each_call) {
     KeyStats& key = stats.add_key();
     key.folded = true;
     stats.publish(key);
-    key.count_folded_call(100, 150);
-    key.count_folded_call(7, 9);
+    key.count_folded_call(100, 150, 50);
+    key.count_folded_call(7, 9, 3);
     const CommRecord record = stats.snapshot();
     ASSERT_EQ(record.keys.size(), 1u);
     EXPECT_TRUE(record.keys[0].folded);
     EXPECT_EQ(record.keys[0].calls, 2u);
     EXPECT_EQ(record.keys[0].input_bytes, 107u);
-    EXPECT_EQ(record.keys[0].wire_bytes, 159u);
+    EXPECT_EQ(record.keys[0].wire_bytes, 53u);
     EXPECT_EQ(record.keys[0].native_wire_bytes, 159u);
 }
 

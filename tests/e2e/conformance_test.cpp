@@ -43,6 +43,7 @@ Job make_job(const Case& of, const std::string& seed, const std::string& reports
                                : slimwire_job(command, of.ranks, reports);
     if (of.codec[0] != 0) {
         job.environment["SLIMWIRE_CODEC"] = of.codec;
+        job.environment["SLIMWIRE_OPS"] = "allreduce";
         job.environment["SLIMWIRE_MIN_BYTES"] = kMinBytes;
         job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
     }

@@ -1,0 +1,196 @@
+#include "collectives/exchange.h"
+
+#include "collectives/plan.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+uint64_t halves(const Layout& layout) noexcept {
+    return layout.slices.size() > 1 ? 2 : 1;
+}
+
+}  // namespace
+
+uint64_t ScratchMap::add_slots(int slots) noexcept {
+    return add_bytes(halves(layout_) * static_cast<uint64_t>(slots) *
+                     static_cast<uint64_t>(layout_.max_slot_bytes));
+}
+
+uint64_t ScratchMap::add_bytes(uint64_t bytes) noexcept {
+    const uint64_t begin = bytes_;
+    bytes_ += aligned(bytes);
+    return begin;
+}
+
+uint64_t ScratchMap::half(uint64_t area, int slots, int slice) const noexcept {
+    return area + static_cast<uint64_t>(slice) % halves(layout_) * static_cast<uint64_t>(slots) *
+                      static_cast<uint64_t>(layout_.max_slot_bytes);
+}
+
+SlicedExchange::SlicedExchange(const ExchangeContext& context, int hops, bool overlapped)
+    : context_(context), hops_(hops), overlapped_(overlapped) {
+    wire_ = staged() ? context.state.exchange_stream : context.work;
+}
+
+int SlicedExchange::slices() const noexcept {
+    return static_cast<int>(context_.plan.layout.slices.size());
+}
+
+const Slice& SlicedExchange::slice_at(int slice) const noexcept {
+    return context_.plan.layout.slices[static_cast<size_t>(slice)];
+}
+
+size_t SlicedExchange::slot_bytes(int slice) const noexcept {
+    return static_cast<size_t>(slice_at(slice).slot_bytes);
+}
+
+int64_t SlicedExchange::element_bytes() const noexcept {
+    return static_cast<int64_t>(dtype_bytes(context_.plan.facts.dtype));
+}
+
+int SlicedExchange::phases() const noexcept {
+    return overlapped_ ? slices() + hops_ : 1;
+}
+
+Status SlicedExchange::place_own(int) {
+    return {};
+}
+
+Status SlicedExchange::between(int) {
+    return {};
+}
+
+Status SlicedExchange::kernels(int phase) {
+    const DeviceApi& api = context_.api;
+    if (!overlapped_) {
+        for (int slice = 0; slice < slices(); ++slice) {
+            SLIMWIRE_TRY(encode(slice));
+        }
+        return {};
+    }
+    if (phase < slices()) {
+        SLIMWIRE_TRY(encode(phase));
+    }
+    if (staged() && phase >= 1) {
+        SLIMWIRE_TRY(cuda_status(
+            api, api.stream_wait_event(context_.work, context_.state.done[(phase - 1) % 2], 0),
+            "wait for exchange"));
+    }
+    if (hops_ == 2 && phase >= 1 && phase <= slices()) {
+        SLIMWIRE_TRY(between(phase - 1));
+    }
+    if (!has_exchange(phase)) {
+        return {};
+    }
+    if (staged()) {
+        const cudaEvent_t ready = context_.state.ready[phase % 2];
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(ready, context_.work), "codec event"));
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(wire_, ready, 0), "wait for codec"));
+    }
+    return phase < slices() ? place_own(phase) : Status();
+}
+
+Status SlicedExchange::exchange(int phase) {
+    if (!overlapped_) {
+        for (int slice = 0; slice < slices(); ++slice) {
+            SLIMWIRE_TRY(send(0, slice));
+        }
+        return {};
+    }
+    if (phase < slices()) {
+        SLIMWIRE_TRY(send(0, phase));
+    }
+    return hops_ == 2 && phase >= 1 && phase <= slices() ? send(1, phase - 1) : Status();
+}
+
+Status SlicedExchange::finish(int phase) {
+    const DeviceApi& api = context_.api;
+    if (!overlapped_) {
+        for (int slice = 0; slice < slices(); ++slice) {
+            SLIMWIRE_TRY(decode(slice));
+        }
+        return {};
+    }
+    if (staged() && has_exchange(phase)) {
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(context_.state.done[phase % 2], wire_),
+                                 "exchange event"));
+    }
+    return phase >= hops_ ? decode(phase - hops_) : Status();
+}
+
+RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane) const noexcept {
+    RandomKey key = context_.random;
+    const auto index = static_cast<uint32_t>(&piece - slice_at(slice).pieces.data());
+    key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + index + lane * 0x85EBCA6Bu;
+    return key;
+}
+
+Status SlicedExchange::encode_run(const Piece& piece,
+                                  const RandomKey& random,
+                                  const void* input,
+                                  float* residual,
+                                  void* output,
+                                  const Run& run,
+                                  float factor) {
+    EncodeArgs args{};
+    args.input = input;
+    args.output = output;
+    args.residual = residual;
+    args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
+    args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
+    args.count = run.count;
+    args.chunk_elems = run.chunk_elems;
+    args.slot_bytes = run.slot_bytes;
+    args.params = piece.codec.params;
+    args.dtype = context_.plan.facts.dtype;
+    args.random = random;
+    args.workspace = workspace_;
+    return enqueue(context_.api, piece.codec, args, context_.work);
+}
+
+Status SlicedExchange::decode_run(
+    const Piece& piece, const void* input, void* output, const Run& run, bool accumulate) {
+    DecodeArgs args{};
+    args.input = input;
+    args.output = output;
+    args.count = run.count;
+    args.chunk_elems = run.chunk_elems;
+    args.slot_bytes = run.slot_bytes;
+    args.params = piece.codec.params;
+    args.dtype = context_.plan.facts.dtype;
+    args.accumulate = accumulate;
+    args.workspace = workspace_;
+    return enqueue(context_.api, piece.codec, args, context_.work);
+}
+
+Status SlicedExchange::send_bytes(const void* from, size_t bytes, int to) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, wire_),
+        "ncclSend of encoded bytes");
+}
+
+Status SlicedExchange::receive_bytes(void* to, size_t bytes, int from) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, wire_),
+        "ncclRecv of encoded bytes");
+}
+
+Status SlicedExchange::all_to_all(char* from, char* to, size_t bytes) {
+    for (int step = 1; step < ranks(); ++step) {
+        const int next = (rank() + step) % ranks();
+        const int former = (rank() + ranks() - step) % ranks();
+        SLIMWIRE_TRY(send_bytes(from + static_cast<size_t>(next) * bytes, bytes, next));
+        SLIMWIRE_TRY(receive_bytes(to + static_cast<size_t>(former) * bytes, bytes, former));
+    }
+    return {};
+}
+
+}  // namespace slimwire

@@ -1,0 +1,135 @@
+// One compressed call under way: the phases that dispatch runs, and what all algorithms share.
+//
+// A phase is kernels on the codec stream, one real NCCL group, and what follows it. dispatch()
+// drives the phases of several communicators side by side; an algorithm says what each holds.
+// Derived classes: one file an algorithm; algorithms.h knows them all.
+#pragma once
+
+#include "codecs/base/device.h"
+#include "collectives/comm_state.h"
+#include "collectives/layout.h"
+#include "collectives/real_nccl.h"
+
+namespace slimwire {
+
+// What a call works with. All of it outlives the exchange.
+struct ExchangeContext {
+    const DeviceApi& api;
+    const RealNccl& nccl;
+    const CommState& state;  // with streams and events made
+    const Plan& plan;
+    CollectiveCall call;
+    cudaStream_t work = nullptr;           // of the codec
+    char* scratch = nullptr;               // plan.scratch_bytes of device memory, 16-byte aligned
+    float* residual = nullptr;             // null, or the tensor's residual
+    const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
+    // Nothing else is in the program's group, so phases may wait for the peer one after the other.
+    bool alone = true;
+    RandomKey random = {};  // rank and step are this call's
+};
+
+class Exchange {
+  public:
+    virtual ~Exchange() = default;
+    // Phases must be run in order: for each, kernels(), then exchange() inside a real NCCL group,
+    // then finish() after that group was closed.
+    [[nodiscard]] virtual int phases() const noexcept = 0;
+    virtual Status kernels(int phase) = 0;
+    virtual Status exchange(int phase) = 0;
+    virtual Status finish(int phase) = 0;
+};
+
+// What a plan asks for. Equal on all ranks, so each is that of the neediest rank.
+struct ExchangeSizes {
+    uint64_t wire_bytes = 0;       // given to the transport by the rank that sends most
+    uint64_t node_wire_bytes = 0;  // that leave the node that sends most
+    uint64_t scratch_bytes = 0;
+    uint64_t residual_bytes = 0;  // of one tensor, with error feedback
+};
+
+// The usual course: every slice is encoded, crosses the wire once or twice (with between() in
+// the middle), and is decoded. Phase p encodes slice p, runs between() of slice p-1, exchanges both
+// in one NCCL group and decodes slice p-hops. With several slices the exchanges run on the
+// communicator's exchange stream, so the wire works while the codec does.
+class SlicedExchange : public Exchange {
+  public:
+    [[nodiscard]] int phases() const noexcept final;
+    Status kernels(int phase) final;
+    Status exchange(int phase) final;
+    Status finish(int phase) final;
+
+  protected:
+    // `hops`: 1 or 2. `overlapped`: slices in phases; otherwise everything is one phase, one hop.
+    SlicedExchange(const ExchangeContext& context, int hops, bool overlapped);
+
+    virtual Status encode(int slice) = 0;
+    // On the wire stream before the exchange: what reaches its place without crossing a wire.
+    virtual Status place_own(int slice);
+    virtual Status between(int slice);
+    // Inside a NCCL group; on wire().
+    virtual Status send(int hop, int slice) = 0;
+    virtual Status decode(int slice) = 0;
+
+    [[nodiscard]] int slices() const noexcept;
+    [[nodiscard]] int ranks() const noexcept { return context_.state.shape.ranks; }
+    [[nodiscard]] int rank() const noexcept { return context_.state.rank; }
+    [[nodiscard]] cudaStream_t wire() const noexcept { return wire_; }
+    [[nodiscard]] size_t slot_bytes(int slice) const noexcept;
+    [[nodiscard]] const Slice& slice_at(int slice) const noexcept;
+    // Chunks of an operation, as the argument structs of codecs/args.h say.
+    struct Run {
+        int64_t count;
+        int64_t chunk_elems;
+        int64_t slot_bytes;
+    };
+    // Codec operations on the codec stream, on elements of the call's type. Encoding applies
+    // `factor` and the call's scalar.
+    Status encode_run(const Piece& piece,
+                      const RandomKey& random,
+                      const void* input,
+                      float* residual,
+                      void* output,
+                      const Run& run,
+                      float factor = 1.0f);
+    Status decode_run(
+        const Piece& piece, const void* input, void* output, const Run& run, bool accumulate);
+    // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator, and
+    // so is every `lane` of one.
+    [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept;
+    [[nodiscard]] int64_t element_bytes() const noexcept;
+    // Pairwise bytes: the slots of `from` go to their ranks, those of `to` come from theirs.
+    Status all_to_all(char* from, char* to, size_t bytes);
+    Status send_bytes(const void* from, size_t bytes, int to);
+    Status receive_bytes(void* to, size_t bytes, int from);
+
+    ExchangeContext context_;
+    // Layout::workspace_bytes of scratch; one is enough, because all kernels run on one stream.
+    void* workspace_ = nullptr;
+
+  private:
+    [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
+    [[nodiscard]] bool has_exchange(int phase) const noexcept { return phase < phases() - 1; }
+
+    int hops_;
+    bool overlapped_;
+    cudaStream_t wire_;
+};
+
+// Where parts of a scratch buffer begin: areas of `slots` slots of the current slice, doubled
+// when there are several slices, and single buffers behind them.
+class ScratchMap {
+  public:
+    explicit ScratchMap(const Layout& layout) noexcept : layout_(layout) {}
+    // Offset of the area; `bytes()` grows by it.
+    uint64_t add_slots(int slots) noexcept;
+    uint64_t add_bytes(uint64_t bytes) noexcept;
+    [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
+    // Offset of slice `slice`'s half of an area of `slots` slots at `area`.
+    [[nodiscard]] uint64_t half(uint64_t area, int slots, int slice) const noexcept;
+
+  private:
+    const Layout& layout_;
+    uint64_t bytes_ = 0;
+};
+
+}  // namespace slimwire

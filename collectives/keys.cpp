@@ -1,0 +1,141 @@
+#include "collectives/keys.h"
+
+#include "collectives/algorithms.h"
+#include "collectives/log.h"
+#include "collectives/rounds.h"
+
+namespace slimwire {
+namespace {
+
+std::string codec_text(const Plan& plan) {
+    std::string text;
+    for (const Piece& piece : plan.layout.slices.front().pieces) {
+        text += (text.empty() ? "" : "+") + piece.codec.to_string();
+    }
+    if (plan.error_feedback != ErrorFeedback::kNone) {
+        text += std::string("+") + error_feedback_name(plan.error_feedback);
+    }
+    return text;
+}
+
+// Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
+KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::string reason) {
+    KeyStats& key = state->stats->add_key();
+    key.facts = plan.facts;
+    key.rule = plan.rule;
+    key.reason = std::move(reason);
+    key.codec = compressed ? codec_text(plan) : "native";
+    key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
+    key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
+    key.native_bytes_per_call = native_wire_bytes(plan.facts, state->shape.ranks, state->rank);
+    key.wire_bytes_per_call = compressed ? wire_bytes_of(plan, state->shape.ranks, state->rank)
+                                         : key.native_bytes_per_call;
+    key.wire_is_estimate = !compressed;
+    state->stats->publish(key);
+    if (log_enabled(LogLevel::kInfo)) {
+        log_line(LogLevel::kInfo,
+                 where(*state) + ": " + op_name(plan.facts.op) + " " +
+                     dtype_name(plan.facts.dtype) + " " + redop_name(plan.facts.redop) + " count " +
+                     std::to_string(plan.facts.count) + ": " + key.codec + " (" + key.reason + ")");
+    }
+    return &key;
+}
+
+// The counters that kinds of calls beyond kMaxPlans share.
+KeyStats* folded_key(CommState* state, const CallFacts& facts, const Plan* compressed) {
+    KeyStats*& key = state->folded[{facts.op, facts.dtype, facts.redop, compressed != nullptr}];
+    if (key == nullptr) {
+        key = &state->stats->add_key();
+        key->facts = facts;
+        key->facts.count = 0;
+        key->facts.root_or_peer = 0;
+        key->codec = compressed != nullptr ? codec_text(*compressed) : "native";
+        key->algorithm =
+            algorithm_name(compressed != nullptr ? compressed->algorithm : Algorithm::kNative);
+        key->rule = compressed != nullptr ? compressed->rule : "";
+        key->reason = compressed != nullptr
+                          ? compressed->reason + ", one of very many kinds of calls"
+                          : "native, and one of very many kinds of calls";
+        key->wire_is_estimate = compressed == nullptr;
+        key->folded = true;
+        state->stats->publish(*key);
+    }
+    return key;
+}
+
+uint64_t input_bytes(const CallFacts& facts) noexcept {
+    return facts.count * dtype_bytes(facts.dtype);
+}
+
+const char* detour_reason(Detour detour) noexcept {
+    switch (detour) {
+        case Detour::kBeforeStart:
+            return "before start_step";
+        case Detour::kCapture:
+            return "under stream capture";
+        case Detour::kBadBuffer:
+            return "a buffer is null or not device memory";
+        case Detour::kUnknownOperator:
+            return "the operator was not made on this communicator";
+        case Detour::kToItself:
+            return "a message of a rank to itself";
+    }
+    return "";
+}
+
+}  // namespace
+
+Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool may_drop) {
+    if (Plan* plan = state->plans.find(facts); plan != nullptr) {
+        return plan;
+    }
+    Plan made = make_plan(facts, state->shape, runtime.config);
+    const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
+    if (state->plans.lasting() < kMaxPlans) {
+        Plan* plan = state->plans.insert(std::move(made));
+        state->shape.committed_bytes += plan->residual_bytes;
+        plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
+        return plan;
+    }
+    if (!made.compressed) {
+        folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
+        return nullptr;
+    }
+    if (may_drop && state->plans.passing() >= kMaxPlans) {
+        state->plans.drop_passing();
+    }
+    // A residual of a tensor that does not come back would be memory for nothing.
+    made.error_feedback = ErrorFeedback::kNone;
+    made.residual_bytes = 0;
+    // Both ends of a message count its calls until the start; forgetting them would part the ends.
+    made.passing = made.start_call == 0;
+    Plan* plan = state->plans.insert(std::move(made));
+    plan->stats = folded_key(state, facts, plan);
+    return plan;
+}
+
+void count_run(const CommState& state, const Plan& plan) noexcept {
+    if (plan.stats->folded) {
+        plan.stats->count_folded_call(input_bytes(plan.facts),
+                                      native_wire_bytes(plan.facts, state.shape.ranks, state.rank),
+                                      wire_bytes_of(plan, state.shape.ranks, state.rank));
+    } else {
+        plan.stats->count_call();
+    }
+}
+
+void count_detour(CommState* state, Plan* plan, Detour detour) {
+    if (plan->stats->folded) {
+        const uint64_t native = native_wire_bytes(plan->facts, state->shape.ranks, state->rank);
+        folded_key(state, plan->facts, nullptr)
+            ->count_folded_call(input_bytes(plan->facts), native, native);
+        return;
+    }
+    KeyStats*& stats = plan->detours[static_cast<size_t>(detour)];
+    if (stats == nullptr) {
+        stats = show_key(state, *plan, false, detour_reason(detour));
+    }
+    stats->count_call();
+}
+
+}  // namespace slimwire

@@ -1,0 +1,24 @@
+// The plan of a call, found or made, and the counters it is counted by. On the path of every call:
+// a repeat is one look-up in the plan cache.
+//
+// Jobs whose counts never repeat (packed sequences, tokens routed to experts) must stay bounded:
+// beyond kMaxPlans kinds of calls on one communicator, native kinds get no plan, compressed kinds
+// get one that may be dropped again, and both are counted by one key for each operation.
+#pragma once
+
+#include "collectives/runtime.h"
+
+namespace slimwire {
+
+inline constexpr size_t kMaxPlans = 4096;
+
+// The plan of a call; null for a native call that gets none, which is then counted. `may_drop`:
+// no plan of this communicator is in use by a queued call.
+Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool may_drop);
+
+// Counts one compressed call.
+void count_run(const CommState& state, const Plan& plan) noexcept;
+// Counts one call of a compressed plan that went native.
+void count_detour(CommState* state, Plan* plan, Detour detour);
+
+}  // namespace slimwire

@@ -1,0 +1,265 @@
+#include "collectives/rounds.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+
+#include "collectives/algorithms.h"
+#include "collectives/keys.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kScratchAlignment = 256;
+
+// A compressed call that runs now.
+struct Running {
+    Running() = default;
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() {
+        if (item.state != nullptr) {
+            item.state->users.fetch_sub(1);
+        }
+    }
+
+    Queued item;
+    uint64_t scratch_offset = 0;
+    ExchangeRoom room;
+    Exchange* exchange = nullptr;
+    cudaStream_t work = nullptr;
+    bool timed = false;
+};
+
+enum class Company : uint8_t { kAlone, kGrouped, kBesideNative };
+
+// Timing: every call until eight are known, then one of sixteen.
+Status start_timing(const DeviceApi& api, CommState& state, KeyStats* stats, Running* run) {
+    const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
+    if (state.timing_key != nullptr) {
+        if (api.event_query(state.timing[1]) == cudaSuccess) {
+            float elapsed_ms = 0;
+            if (api.event_elapsed_time(&elapsed_ms, state.timing[0], state.timing[1]) ==
+                cudaSuccess) {
+                state.timing_key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
+            }
+            state.timing_key = nullptr;
+        } else {
+            (void)api.get_last_error();  // an event that is not ready is no error of the program
+        }
+    }
+    run->timed =
+        state.timing_key == nullptr && !state.timing_started && (calls < 8 || calls % 16 == 0);
+    if (!run->timed) {
+        return {};
+    }
+    state.timing_started = true;
+    return cuda_status(api, api.event_record(state.timing[0], run->work), "timing event");
+}
+
+Status begin(Runtime& runtime, Running* run, Company company) {
+    const DeviceApi& api = runtime.api();
+    CommState& state = *run->item.state;
+    Plan& plan = *run->item.plan;
+    const CollectiveCall& call = run->item.call;
+    run->work = company == Company::kBesideNative ? state.work_stream : call.stream;
+    // On an equal handle too: a per-thread default stream, or a new stream at an old address, is
+    // another stream.
+    if (state.chained) {
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, state.chain, 0),
+                                 "wait for the call before"));
+    }
+    SLIMWIRE_TRY(start_timing(api, state, plan.stats, run));
+    float* residual = nullptr;
+    if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
+        bool made = false;
+        SLIMWIRE_TRY_ASSIGN(residual, runtime.residuals.get(api, identify(state.state_key, call),
+                                                            plan.residual_bytes, run->work, &made));
+        if (made) {
+            state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
+        }
+    }
+    const bool pairwise = is_point_to_point(plan.facts.op);
+    ExchangeContext context{api, runtime.nccl, state, plan, call};
+    context.work = run->work;
+    context.scratch = static_cast<char*>(state.scratch) + run->scratch_offset;
+    context.residual = residual;
+    context.scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
+    context.alone = company == Company::kAlone;
+    context.random = plan.random;
+    context.random.rank = static_cast<uint32_t>(state.rank);
+    context.random.step = pairwise ? state.pairwise_runs++ : state.collective_runs++;
+    run->exchange = make_exchange(context, &run->room);
+    return run->exchange != nullptr ? Status()
+                                    : Status(Code::kInternalError, "a plan without an algorithm");
+}
+
+Status end(Runtime& runtime, Running* run, Company company, bool after_another) {
+    const DeviceApi& api = runtime.api();
+    CommState& state = *run->item.state;
+    if (run->timed) {
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_record(state.timing[1], run->work), "timing event"));
+        state.timing_key = run->item.plan->stats;
+        state.timing_started = false;
+    }
+    // Several calls of one communicator in a round may run on several streams; the chain is after
+    // all of them.
+    if (after_another) {
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, state.chain, 0),
+                                 "wait for the call beside"));
+    }
+    SLIMWIRE_TRY(cuda_status(api, api.event_record(state.chain, run->work), "chain event"));
+    state.chained = true;
+    if (company == Company::kBesideNative) {
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, state.chain, 0),
+                                 "join the stream"));
+    }
+    count_run(state, *run->item.plan);
+    return {};
+}
+
+// Gives every call its part of its communicator's scratch.
+Status claim_scratch(const DeviceApi& api, std::span<Running> running) {
+    for (const Running& run : running) {
+        run.item.state->claimed_bytes = 0;
+    }
+    for (Running& run : running) {
+        uint64_t& claimed = run.item.state->claimed_bytes;
+        run.scratch_offset = claimed;
+        claimed += (run.item.plan->scratch_bytes + kScratchAlignment - 1) / kScratchAlignment *
+                   kScratchAlignment;
+    }
+    for (Running& run : running) {
+        CommState& state = *run.item.state;
+        if (state.claimed_bytes > 0) {
+            SLIMWIRE_TRY(prepare_device_objects(api, &state, state.claimed_bytes));
+            state.claimed_bytes = 0;
+        }
+    }
+    return {};
+}
+
+// Phase by phase, each one real NCCL group.
+Status run_phases(Runtime& runtime, std::span<Running> running) {
+    const DeviceApi& api = runtime.api();
+    const RealNccl& nccl = runtime.nccl;
+    int phases = 0;
+    for (const Running& run : running) {
+        phases = std::max(phases, run.exchange->phases());
+    }
+    for (int phase = 0; phase < phases; ++phase) {
+        for (Running& run : running) {
+            const DeviceScope device(api, run.item.state->device);
+            if (phase < run.exchange->phases()) {
+                SLIMWIRE_TRY(run.exchange->kernels(phase));
+            }
+        }
+        SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+        Status queued;
+        for (Running& run : running) {
+            if (queued.ok() && phase < run.exchange->phases()) {
+                queued = run.exchange->exchange(phase);
+            }
+        }
+        Status launched = nccl_status(nccl, nccl.GroupEnd(), "ncclGroupEnd");
+        SLIMWIRE_TRY(std::move(queued));
+        SLIMWIRE_TRY(std::move(launched));
+        for (Running& run : running) {
+            const DeviceScope device(api, run.item.state->device);
+            if (phase < run.exchange->phases()) {
+                SLIMWIRE_TRY(run.exchange->finish(phase));
+            }
+        }
+    }
+    return {};
+}
+
+Status run_round(Runtime& runtime, std::span<const Queued> round, Company company) {
+    const DeviceApi& api = runtime.api();
+    Running alone;  // the usual case allocates nothing
+    std::unique_ptr<Running[]> several;
+    std::span<Running> running(&alone, 1);
+    if (round.size() > 1) {
+        several = std::make_unique<Running[]>(round.size());
+        running = {several.get(), round.size()};
+    }
+    for (size_t i = 0; i < round.size(); ++i) {
+        round[i].state->users.fetch_add(1);
+        running[i].item = round[i];
+        if (round[i].state->ended) {
+            return {Code::kInvalidUsage, "the communicator was aborted"};
+        }
+    }
+    SLIMWIRE_TRY(claim_scratch(api, running));
+    for (Running& run : running) {
+        const DeviceScope device(api, run.item.state->device);
+        SLIMWIRE_TRY(begin(runtime, &run, company));
+    }
+    SLIMWIRE_TRY(run_phases(runtime, running));
+    for (Running& run : running) {
+        const DeviceScope device(api, run.item.state->device);
+        const bool after_another = std::any_of(running.data(), &run, [&](const Running& before) {
+            return before.item.state == run.item.state;
+        });
+        SLIMWIRE_TRY(end(runtime, &run, company, after_another));
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string where(const CommState& state) {
+    return "rank " + std::to_string(state.rank) + " comm " +
+           (state.stats ? state.stats->comm : "?");
+}
+
+Status run_alone(Runtime& runtime, const Queued& item) {
+    return run_round(runtime, {&item, 1}, Company::kAlone);
+}
+
+Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue) {
+    const DeviceApi& api = runtime.api();
+    for (const Queued& item : queue) {
+        CommState& state = *item.state;
+        if (state.ended) {
+            continue;  // run_round says so
+        }
+        const DeviceScope device(api, state.device);
+        SLIMWIRE_TRY(prepare_device_objects(api, &state, item.plan->scratch_bytes));
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(state.fork, item.call.stream),
+                                 "fork from the stream"));
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(state.work_stream, state.fork, 0),
+                                 "fork from the stream"));
+    }
+    return {};
+}
+
+Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native) {
+    const Company company = beside_native      ? Company::kBesideNative
+                            : queue.size() > 1 ? Company::kGrouped
+                                               : Company::kAlone;
+    const auto collectives = std::stable_partition(
+        queue.begin(), queue.end(),
+        [](const Queued& item) { return is_point_to_point(item.call.facts.op); });
+    std::vector<Queued> round(queue.begin(), collectives);
+    queue.erase(queue.begin(), collectives);
+    while (!round.empty() || !queue.empty()) {
+        if (!round.empty()) {
+            SLIMWIRE_TRY(run_round(runtime, round, company));
+        }
+        // The next collective of every communicator.
+        round.clear();
+        std::vector<Queued> rest;
+        for (Queued& item : queue) {
+            const bool taken = std::any_of(round.begin(), round.end(), [&](const Queued& other) {
+                return other.state == item.state;
+            });
+            (taken ? rest : round).push_back(item);
+        }
+        queue = std::move(rest);
+    }
+    return {};
+}
+
+}  // namespace slimwire

@@ -1,0 +1,40 @@
+// Runs compressed calls: begin, phases, end. Used by dispatch for a single call and for the calls a
+// group has queued.
+//
+// A group's calls run in rounds. First all sends and receives, of every communicator, in one real
+// NCCL group, because NCCL runs those of a group together; then round k holds the k-th collective
+// of every communicator, and all of them share each phase's NCCL group. So the order in which a
+// communicator's exchanges are issued depends on the order of its own calls alone, and
+// communicators whose ranks meet in several of them cannot block each other.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "collectives/runtime.h"
+
+namespace slimwire {
+
+// A compressed call that waits for its turn.
+struct Queued {
+    CollectiveCall call;
+    CommState* state = nullptr;
+    Plan* plan = nullptr;
+    // By value: the program may destroy its operator before the group ends.
+    std::optional<PreMulScalar> scalar;
+};
+
+// Runs one call that no group holds.
+Status run_alone(Runtime& runtime, const Queued& item);
+// Before the real ncclGroupEnd launches the native calls of a group: forks the work streams of the
+// queued calls from the program's, so that a native receive which waits for a peer cannot hold back
+// what that peer waits for.
+Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue);
+// Runs the calls of a group. `beside_native`: on the forked streams, joined with the program's at
+// the end.
+Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native);
+
+// "rank 3 comm 0123...", for messages.
+std::string where(const CommState& state);
+
+}  // namespace slimwire
