@@ -8,8 +8,8 @@
 
 #include <nccl.h>
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -93,12 +93,18 @@ class AgreementClient {
     AgreementClient& operator=(AgreementClient&& other) noexcept;
     ~AgreementClient();
 
+    // Asked every 50 ms of a wait; true ends it. May be empty.
+    using Stop = std::function<bool()>;
+
     // Connects and sends; kRemoteError when the server cannot be reached (then it never counts us
     // in, so going native is what the others do too).
-    Status send(const AgreementAddress& address, const Hello& hello, uint64_t timeout_us);
-    // Waits for the answer; `cancelled` (may be null) ends the wait. An answer that never comes
-    // after the hello was sent is an error: what the others decided cannot be known.
-    Result<Agreement> wait(uint64_t timeout_us, const std::atomic<bool>* cancelled);
+    Status send(const AgreementAddress& address,
+                const Hello& hello,
+                uint64_t timeout_us,
+                const Stop& stop = {});
+    // Waits for the answer. An answer that never comes after the hello was sent is an error: what
+    // the others decided cannot be known.
+    Result<Agreement> wait(uint64_t timeout_us, const Stop& stop);
 
   private:
     int socket_ = -1;

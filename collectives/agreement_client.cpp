@@ -27,12 +27,9 @@ uint64_t now_us() {
            static_cast<uint64_t>(now.tv_nsec) / 1000u;
 }
 
-namespace {
-
-// Waits for `events`; wakes at least every 50 ms to look at `cancelled`.
-bool wait_for(int socket, short events, uint64_t deadline_us, const std::atomic<bool>* cancelled) {
+bool wait_for(int socket, short events, uint64_t deadline_us, const AgreementClient::Stop& stop) {
     for (;;) {
-        if (cancelled != nullptr && cancelled->load(std::memory_order_acquire)) {
+        if (stop && stop()) {
             return false;
         }
         const uint64_t now = now_us();
@@ -51,13 +48,8 @@ bool wait_for(int socket, short events, uint64_t deadline_us, const std::atomic<
     }
 }
 
-}  // namespace
-
-bool read_all(int socket,
-              void* data,
-              size_t bytes,
-              uint64_t deadline_us,
-              const std::atomic<bool>* cancelled) {
+bool read_all(
+    int socket, void* data, size_t bytes, uint64_t deadline_us, const AgreementClient::Stop& stop) {
     auto* out = static_cast<char*>(data);
     while (bytes > 0) {
         const ssize_t got = recv(socket, out, bytes, 0);
@@ -66,7 +58,7 @@ bool read_all(int socket,
             bytes -= static_cast<size_t>(got);
         } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
             return false;
-        } else if (!wait_for(socket, POLLIN, deadline_us, cancelled)) {
+        } else if (!wait_for(socket, POLLIN, deadline_us, stop)) {
             return false;
         }
     }
@@ -82,7 +74,7 @@ bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us)
             bytes -= static_cast<size_t>(put);
         } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
             return false;
-        } else if (!wait_for(socket, POLLOUT, deadline_us, nullptr)) {
+        } else if (!wait_for(socket, POLLOUT, deadline_us, {})) {
             return false;
         }
     }
@@ -139,7 +131,8 @@ AgreementClient::~AgreementClient() {
 
 Status AgreementClient::send(const AgreementAddress& address,
                              const Hello& hello,
-                             uint64_t timeout_us) {
+                             uint64_t timeout_us,
+                             const Stop& stop) {
     const uint64_t deadline_us = now_us() + timeout_us;
     socket_ = open_socket(address.family);
     if (socket_ < 0) {
@@ -164,20 +157,10 @@ Status AgreementClient::send(const AgreementAddress& address,
     if (connect(socket_, reinterpret_cast<sockaddr*>(&storage), length) != 0) {
         error = errno;
         if (error == EINPROGRESS) {
-            pollfd entry{socket_, POLLOUT, 0};
             error = ETIMEDOUT;
-            while (now_us() < deadline_us) {
-                const int ready =
-                    poll(&entry, 1, static_cast<int>((deadline_us - now_us()) / 1000 + 1));
-                if (ready > 0) {
-                    socklen_t size = sizeof(error);
-                    getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
-                    break;
-                }
-                if (ready < 0 && errno != EINTR) {
-                    error = errno;
-                    break;
-                }
+            if (wait_for(socket_, POLLOUT, deadline_us, stop)) {
+                socklen_t size = sizeof(error);
+                getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
             }
         }
     }
@@ -196,10 +179,10 @@ Status AgreementClient::send(const AgreementAddress& address,
     return {};
 }
 
-Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const std::atomic<bool>* cancelled) {
+Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const Stop& stop) {
     const uint64_t deadline_us = now_us() + timeout_us;
     AnswerHeader header{};
-    if (!read_all(socket_, &header, sizeof(header), deadline_us, cancelled)) {
+    if (!read_all(socket_, &header, sizeof(header), deadline_us, stop)) {
         return Status(
             Code::kRemoteError,
             "no answer to this rank's hello: the process that made the unique id ended, or "
@@ -215,9 +198,9 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const std::atomic<b
                                            : Verdict::kError;
     answer.text.resize(header.text_bytes);
     answer.members.resize(header.members);
-    if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, cancelled) ||
+    if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, stop) ||
         !read_all(socket_, answer.members.data(), answer.members.size() * sizeof(Member),
-                  deadline_us, cancelled)) {
+                  deadline_us, stop)) {
         return Status(Code::kRemoteError, "the agreement's answer is cut short");
     }
     if (answer.verdict == Verdict::kGo && header.members == 0) {

@@ -42,10 +42,11 @@ static_assert(sizeof(AnswerHeader) == 24);
 // Closes on exec, no SIGPIPE; returns -1 with errno.
 int open_socket(uint8_t family);
 [[nodiscard]] uint64_t now_us();
-// Reads or writes exactly `bytes` before `deadline_us`; false on error, EOF, expiry or
-// cancellation.
+// Waits for `events` of poll(); false on expiry or when `stop`, asked every 50 ms, says so.
+bool wait_for(int socket, short events, uint64_t deadline_us, const AgreementClient::Stop& stop);
+// Reads or writes exactly `bytes` before `deadline_us`; false on error, EOF, expiry or stop.
 bool read_all(
-    int socket, void* data, size_t bytes, uint64_t deadline_us, const std::atomic<bool>* cancelled);
+    int socket, void* data, size_t bytes, uint64_t deadline_us, const AgreementClient::Stop& stop);
 bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us);
 [[nodiscard]] std::string encode_hello(const Hello& hello, uint64_t token);
 [[nodiscard]] std::string encode_answer(const Agreement& answer);

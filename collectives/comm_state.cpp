@@ -1,5 +1,7 @@
 #include "collectives/comm_state.h"
 
+#include "collectives/underway.h"
+
 namespace slimwire {
 namespace {
 
@@ -91,6 +93,19 @@ bool release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
     state->exchange_stream = nullptr;
     state->scratch = nullptr;
     return idle;
+}
+
+Status settle_exchange(const RealNccl& nccl, CommState* state) {
+    ncclResult_t result = ncclInProgress;
+    for (Patience patience; result == ncclInProgress; patience.pause()) {
+        const std::lock_guard lock(state->exchange_mutex);
+        if (state->ended) {
+            return {Code::kInvalidUsage, "the communicator was aborted"};
+        }
+        SLIMWIRE_TRY(nccl_status(nccl, nccl.CommGetAsyncError(state->exchange_comm, &result),
+                                 "ncclCommGetAsyncError"));
+    }
+    return nccl_status(nccl, result, "launch of an exchange");
 }
 
 CommState* CommRegistry::find(ncclComm_t comm) noexcept {

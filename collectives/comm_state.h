@@ -16,6 +16,7 @@
 #include "codecs/base/device.h"
 #include "collectives/agreement.h"
 #include "collectives/plan.h"
+#include "collectives/real_nccl.h"
 #include "collectives/stats.h"
 
 namespace slimwire {
@@ -31,6 +32,7 @@ struct PreMulScalar {
 struct CommState {
     ncclComm_t comm = nullptr;
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
+    std::mutex exchange_mutex;           // held to ask NCCL about it, which an abort must not meet
     int rank = 0;
     int device = 0;
     uint64_t comm_key = 0;        // equal on all ranks
@@ -57,8 +59,9 @@ struct CommState {
     // leaves the device objects alone while `users` enqueue.
     std::atomic<bool> ended{false};
     std::atomic<int> users{0};
-    KeyStats* timing_key = nullptr;  // key whose call the timing events enclose; null when free
-    bool timing_started = false;     // the first timing event is recorded, the second not yet
+    std::atomic<bool> revoked{false};  // NCCL answers every call from here on
+    KeyStats* timing_key = nullptr;    // key whose call the timing events enclose; null when free
+    bool timing_started = false;       // the first timing event is recorded, the second not yet
     bool chained = false;
     uint64_t claimed_bytes = 0;  // of scratch, by the calls of the round that is being begun
     // Compressed calls so far; what stochastic rounding draws by. Collectives are counted alike on
@@ -91,6 +94,10 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
 // in use is left to the driver.
 // Returns whether nothing was in use.
 bool release_device_objects(const DeviceApi& api, CommState* state, bool wait);
+
+// Waits until NCCL has launched what it was given for the private communicator of a non-blocking
+// one (ncclInProgress); an error when that failed or the communicator was aborted meanwhile.
+Status settle_exchange(const RealNccl& nccl, CommState* state);
 
 class CommRegistry {
   public:

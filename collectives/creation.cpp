@@ -1,6 +1,10 @@
 #include "collectives/creation.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "collectives/log.h"
 #include "collectives/members.h"
@@ -8,10 +12,7 @@
 namespace slimwire {
 namespace {
 
-std::string why_not_here(Runtime& runtime, const Creation& creation) {
-    if (creation.non_blocking) {
-        return "the communicator is non-blocking";
-    }
+std::string why_not_here(Runtime& runtime) {
     if (!runtime.config.active) {
         return runtime.config.settings.mode == Mode::kOff ? "SLIMWIRE_MODE is off"
                                                           : "no policy and no codec";
@@ -23,30 +24,29 @@ std::string why_not_here(Runtime& runtime, const Creation& creation) {
 }
 
 // First half: everything up to the hello.
-Status greet(Runtime& runtime, Creation* creation) {
+Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
     const RealNccl& nccl = runtime.nccl;
-    auto state = std::make_unique<CommState>();
-    state->comm = *creation->out;
+    creation->state = std::make_unique<CommState>();
+    CommState* const state = creation->state.get();
+    watch->add(creation->underway, &state->exchange_comm);
+    state->comm = creation->underway->comm;
     (void)runtime.device();
     state->stats = runtime.reporter().add_comm();
-    if (!creation->non_blocking) {
-        if (creation->ranks == 0) {
-            SLIMWIRE_TRY(
-                nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
-            SLIMWIRE_TRY(nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank),
-                                     "ncclCommUserRank"));
-        }
+    if (creation->ranks == 0) {
         SLIMWIRE_TRY(
-            nccl_status(nccl, nccl.CommCuDevice(state->comm, &state->device), "ncclCommCuDevice"));
+            nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
+        SLIMWIRE_TRY(
+            nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank), "ncclCommUserRank"));
     }
+    SLIMWIRE_TRY(
+        nccl_status(nccl, nccl.CommCuDevice(state->comm, &state->device), "ncclCommCuDevice"));
     state->rank = creation->rank;
     state->shape.ranks = creation->ranks;
     state->stats->rank = creation->rank;
     state->stats->ranks = creation->ranks;
     state->stats->device = state->device;
-    creation->state = std::move(state);
 
-    const std::string not_here = why_not_here(runtime, *creation);
+    const std::string not_here = why_not_here(runtime);
     creation->agreement.verdict = Verdict::kNative;
     switch (creation->kind) {
         case Creation::Kind::kNative:
@@ -56,6 +56,7 @@ Status greet(Runtime& runtime, Creation* creation) {
         case Creation::Kind::kSplit:
             // One process, or a parent whose ranks agreed: nothing can differ.
             creation->agreement.text = not_here;
+            SLIMWIRE_TRY(runtime.config_status);
             if (not_here.empty()) {
                 SLIMWIRE_TRY(runtime.device().status());
                 creation->agreement.verdict = Verdict::kGo;
@@ -95,22 +96,21 @@ Status greet(Runtime& runtime, Creation* creation) {
         hello.error = runtime.device().status().message();
     }
     hello.identity = member_of(runtime, creation->state->device);
-    Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us);
+    Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
+                                        [&] { return watch->stop(); });
+    SLIMWIRE_TRY(watch->why());
     if (!sent.ok()) {
         // The server never counts us in, so the others go native as well.
         creation->agreement.text = sent.message();
         log_line(LogLevel::kWarn, "rank " + std::to_string(creation->rank) + ": " + sent.message() +
                                       "; the communicator is native");
         creation->kind = Creation::Kind::kNative;
-    } else if (creation->non_blocking) {
-        creation->agreement.text = not_here;  // said; the others need not be waited for
-        creation->kind = Creation::Kind::kNative;
     }
     return {};
 }
 
 // Second half for communicators that agree by hello.
-Status hear(Runtime& runtime, Creation* creation) {
+Status hear(Runtime& runtime, Creation* creation, Watch* watch) {
     if (creation->kind != Creation::Kind::kUniqueId || !creation->agreement.text.empty()) {
         return {};
     }
@@ -119,9 +119,10 @@ Status hear(Runtime& runtime, Creation* creation) {
         return {};
     }
     // The server answers one timeout after the first hello; twice that covers the slowest sender.
-    SLIMWIRE_TRY_ASSIGN(
-        creation->agreement,
-        creation->client.wait(2 * runtime.config.settings.agree_timeout_us + 1000000, nullptr));
+    Result<Agreement> heard = creation->client.wait(
+        2 * runtime.config.settings.agree_timeout_us + 1000000, [&] { return watch->stop(); });
+    SLIMWIRE_TRY(watch->why());
+    SLIMWIRE_TRY_ASSIGN(creation->agreement, std::move(heard));
     if (creation->agreement.verdict == Verdict::kError) {
         return {Code::kInvalidArgument, creation->agreement.text};
     }
@@ -135,7 +136,7 @@ Status hear(Runtime& runtime, Creation* creation) {
 }
 
 // Private communicators for the exchanges, only where a rule can match.
-Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations) {
+Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
     const RealNccl& nccl = runtime.nccl;
     std::vector<CommState*> states;
     for (Creation& creation : creations) {
@@ -159,27 +160,37 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations) {
     }
     Status ended = nccl_status(nccl, nccl.GroupEnd(), "ncclCommSplit for the private communicator");
     SLIMWIRE_TRY(std::move(split));
-    return ended;
+    SLIMWIRE_TRY(std::move(ended));
+    return watch->settle();
+}
+
+// The ranks of one ncclCommInitAll are the creations whose handles lie in one array.
+void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creation* creation) {
+    for (const Creation& other : creations) {
+        if (other.kind == Creation::Kind::kInitAll &&
+            other.out - other.rank == creation->out - creation->rank) {
+            creation->state->members.push_back(member_of(runtime, other.state->device));
+        }
+    }
 }
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
+    Watch watch(runtime.nccl);
     std::vector<CommState*> splits;
     for (Creation& creation : creations) {
-        SLIMWIRE_TRY(greet(runtime, &creation));
+        SLIMWIRE_TRY(greet(runtime, &creation, &watch));
     }
     for (Creation& creation : creations) {
-        SLIMWIRE_TRY(hear(runtime, &creation));
+        SLIMWIRE_TRY(hear(runtime, &creation, &watch));
         if (creation.agreement.verdict == Verdict::kGo && creation.state->members.empty()) {
             if (creation.kind == Creation::Kind::kSplit) {
                 splits.push_back(creation.state.get());
             } else {
-                for (Creation& member : creations) {
-                    creation.state->members.push_back(member_of(runtime, member.state->device));
-                }
+                adopt_array(runtime, creations, &creation);
             }
         }
     }
-    SLIMWIRE_TRY(gather_members(runtime, splits));
+    SLIMWIRE_TRY(gather_members(runtime, splits, &watch));
     for (Creation& creation : creations) {
         CommState& state = *creation.state;
         state.shape.go = creation.agreement.verdict == Verdict::kGo;
@@ -193,7 +204,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
                 mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
         }
     }
-    SLIMWIRE_TRY(make_exchange_comms(runtime, creations));
+    SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
     for (Creation& creation : creations) {
         const CommState& state = *creation.state;
         if (log_enabled(LogLevel::kInfo)) {
@@ -208,48 +219,107 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     return {};
 }
 
-}  // namespace
-
-ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations) noexcept {
+Status guarded_complete(Runtime& runtime, std::vector<Creation>& creations) noexcept {
     const ReentryGuard guard;
-    Status status;
     try {
-        status = complete(runtime, creations);
+        return complete(runtime, creations);
     } catch (const std::exception& error) {
-        status =
-            Status(Code::kInternalError, std::string("communicator creation: ") + error.what());
+        return {Code::kInternalError, std::string("communicator creation: ") + error.what()};
     }
-    if (status.ok()) {
-        return ncclSuccess;
-    }
-    for (Creation& creation : creations) {
-        const ncclComm_t comm = *creation.out;
-        if (creation.state && creation.state->exchange_comm != nullptr) {
-            (void)runtime.nccl.CommAbort(creation.state->exchange_comm);
-        }
-        if (creation.state && creation.state->stats) {
-            creation.state->stats->agreement = "error: " + status.message();
-            runtime.reporter().retire(creation.state->stats);
-        }
-        if (comm != nullptr) {
-            (void)runtime.nccl.CommAbort(comm);
-            *creation.out = nullptr;
-        }
-    }
-    return runtime.fail(status);
 }
 
-void decline(Runtime& runtime, const Creation& creation) noexcept {
-    AgreementAddress address;
-    if (creation.kind != Creation::Kind::kUniqueId ||
-        read_id_tail(creation.id, &address) != TailState::kPresent) {
+// Gives up slimwire's part.
+void undo(Runtime& runtime, Creation* creation, const Status& status) {
+    if (creation->state == nullptr) {
         return;
     }
+    const ncclComm_t exchange = __atomic_load_n(&creation->state->exchange_comm, __ATOMIC_ACQUIRE);
+    if (exchange != nullptr) {
+        (void)runtime.nccl.CommAbort(exchange);
+    }
+    if (creation->state->stats) {
+        creation->state->stats->agreement = "error: " + status.message();
+        runtime.reporter().retire(creation->state->stats);
+    }
+    // NCCL may still be about to store the private communicator's handle there.
+    runtime.comms.bury(std::move(creation->state));
+}
+
+// What `comm` says once NCCL is not busy with it; an error when the creation is given up.
+ncclResult_t settled(const RealNccl& nccl, Underway& underway, ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    for (Patience patience; state == ncclInProgress; patience.pause()) {
+        const std::lock_guard touching(underway.touching);
+        if (underway.cancelled || comm == nullptr ||
+            nccl.CommGetAsyncError(comm, &state) != ncclSuccess) {
+            return ncclInternalError;
+        }
+    }
+    return state;
+}
+
+// Waits for NCCL's own part. Creations that NCCL failed, or that this rank is not in, are done with
+// and taken out.
+void await_native(Runtime& runtime, std::vector<Creation>* creations) {
+    std::erase_if(*creations, [&](const Creation& creation) {
+        Underway& underway = *creation.underway;
+        // A split's handle may not be there before the parent says that it is done; one that does
+        // not block like its parent is busy by itself. An error of the parent says nothing: the
+        // survivors of a lost rank shrink it.
+        if (creation.parent != nullptr) {
+            (void)settled(runtime.nccl, underway, creation.parent);
+        }
+        if (underway.comm == nullptr && !underway.cancelled) {
+            underway.comm = __atomic_load_n(underway.out, __ATOMIC_ACQUIRE);
+        }
+        if (settled(runtime.nccl, underway, underway.comm) != ncclSuccess) {
+            UnderwayTable::instance().finish(creation.underway, {});
+            return true;
+        }
+        underway.native_done = true;
+        return false;
+    });
+}
+
+void progress(Runtime& runtime, std::vector<Creation> creations) {
+    const ReentryGuard guard;
+    await_native(runtime, &creations);
+    const Status status = guarded_complete(runtime, creations);
+    if (!status.ok() && !creations.empty() && !creations.front().underway->cancelled) {
+        log_line(LogLevel::kError, status.message());
+    }
+    for (Creation& creation : creations) {
+        if (!status.ok()) {
+            undo(runtime, &creation, status);
+        }
+        UnderwayTable::instance().finish(creation.underway, status);
+    }
+}
+
+// A detached thread on which the program's signals do not arrive.
+template <class Work>
+Status start_thread(Work&& work) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+        std::thread(std::forward<Work>(work)).detach();
+    } catch (const std::exception& error) {
+        status =
+            Status(Code::kSystemError,
+                   std::string("no thread for the creation of a communicator: ") + error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+void say_native(Runtime& runtime, const AgreementAddress& address, int ranks, int rank) noexcept {
     try {
         Hello hello;
-        hello.ranks = creation.ranks;
-        hello.rank = creation.rank;
-        hello.native_reason = why_not_here(runtime, creation);
+        hello.ranks = ranks;
+        hello.rank = rank;
+        hello.native_reason = why_not_here(runtime);
         AgreementClient client;
         if (Status sent = client.send(address, hello, runtime.config.settings.agree_timeout_us);
             !sent.ok()) {
@@ -257,6 +327,80 @@ void decline(Runtime& runtime, const Creation& creation) noexcept {
         }
     } catch (const std::exception& error) {
         log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
+    }
+}
+
+// Whether NCCL is busy with `comm`. A blocking communicator never is.
+bool busy(const RealNccl& nccl, ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    return comm != nullptr && nccl.CommGetAsyncError != nullptr &&
+           nccl.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+}
+
+void put_under_way(const RealNccl& nccl, Creation* creation, bool background) {
+    creation->underway = std::make_shared<Underway>();
+    Underway& underway = *creation->underway;
+    underway.out = creation->out;
+    underway.comm = __atomic_load_n(creation->out, __ATOMIC_ACQUIRE);
+    underway.parent = background && busy(nccl, creation->parent) ? creation->parent : nullptr;
+    underway.native_done = !background;
+    underway.background = background;
+    UnderwayTable::instance().add(creation->underway);
+}
+
+}  // namespace
+
+ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations) noexcept {
+    for (Creation& creation : creations) {
+        put_under_way(runtime.nccl, &creation, false);
+    }
+    const Status status = guarded_complete(runtime, creations);
+    for (Creation& creation : creations) {
+        if (!status.ok()) {
+            const ReentryGuard guard;
+            undo(runtime, &creation, status);
+            if (!creation.underway->cancelled) {
+                (void)runtime.nccl.CommAbort(creation.underway->comm);
+            }
+            *creation.out = nullptr;
+        }
+        UnderwayTable::instance().finish(creation.underway, {});
+    }
+    return status.ok() ? ncclSuccess : runtime.fail(status);
+}
+
+ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> creations) noexcept {
+    std::vector<UnderwayRef> started;
+    for (Creation& creation : creations) {
+        put_under_way(runtime.nccl, &creation, true);
+        started.push_back(creation.underway);
+    }
+    auto shared = std::make_shared<std::vector<Creation>>(std::move(creations));
+    Status status = start_thread([&runtime, shared] { progress(runtime, std::move(*shared)); });
+    if (status.ok()) {
+        return ncclSuccess;
+    }
+    for (const UnderwayRef& creation : started) {
+        UnderwayTable::instance().finish(creation, status);
+    }
+    return runtime.fail(status);
+}
+
+void decline(Runtime& runtime, const Creation& creation, bool wait) noexcept {
+    AgreementAddress address;
+    if (creation.kind != Creation::Kind::kUniqueId ||
+        read_id_tail(creation.id, &address) != TailState::kPresent) {
+        return;
+    }
+    const int ranks = creation.ranks, rank = creation.rank;
+    if (wait) {
+        say_native(runtime, address, ranks, rank);
+        return;
+    }
+    if (const Status started =
+            start_thread([=, &runtime] { say_native(runtime, address, ranks, rank); });
+        !started.ok()) {
+        log_line(LogLevel::kWarn, started.message());
     }
 }
 

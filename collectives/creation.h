@@ -1,5 +1,9 @@
 // slimwire's part in the creation of communicators, between the real creation and the first call:
 // agreement, members, keys, private communicators. Used by lifecycle.cpp, which knows when.
+//
+// The part of non-blocking communicators goes on in a thread of slimwire's, as NCCL's own does:
+// a program may poll one communicator only after another rank told it that its own is ready, so
+// progress in the poll would wait for ever. The thread ends with the creation.
 #pragma once
 
 #include <memory>
@@ -8,6 +12,7 @@
 
 #include "collectives/agreement.h"
 #include "collectives/runtime.h"
+#include "collectives/underway.h"
 
 namespace slimwire {
 
@@ -16,14 +21,15 @@ struct Creation {
     enum class Kind { kUniqueId, kInitAll, kSplit, kNative };
     Kind kind = Kind::kUniqueId;
     ncclComm_t* out = nullptr;
-    int ranks = 0;
+    int ranks = 0;  // 0: NCCL knows
     int rank = 0;
     ncclUniqueId id{};
-    bool non_blocking = false;
-    std::string reason;  // kNative: why
+    ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
+    std::string reason;  // kNative: why
 
     // Filled on the way.
+    UnderwayRef underway;
     std::unique_ptr<CommState> state;
     AgreementClient client;
     Agreement agreement;
@@ -33,7 +39,12 @@ struct Creation {
 // failure all of them are aborted, their handles become null and the error is returned.
 ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations) noexcept;
 
+// The same for communicators that NCCL still makes in the background; returns at once. A failure
+// leaves the handles to the program, which hears of it from ncclCommGetAsyncError.
+ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> creations) noexcept;
+
 // A rank without a policy changes nothing; where the others have one, they learn it from its hello.
-void decline(Runtime& runtime, const Creation& creation) noexcept;
+// `wait`: in this thread.
+void decline(Runtime& runtime, const Creation& creation, bool wait) noexcept;
 
 }  // namespace slimwire

@@ -93,6 +93,13 @@ std::optional<Detour> detour_of(const DeviceApi& api,
 std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall& call) {
     CommState* state = runtime.comms.find(call.comm);
     if (state == nullptr) {
+        if (const ncclResult_t creation = await_creation(runtime, call.comm);
+            creation != ncclSuccess) {
+            return creation;
+        }
+        state = runtime.comms.find(call.comm);
+    }
+    if (state == nullptr || state->revoked) {
         return std::nullopt;
     }
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);

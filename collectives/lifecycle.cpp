@@ -1,10 +1,16 @@
 #include "collectives/lifecycle.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 
 #include "collectives/creation.h"
 #include "collectives/dispatch.h"
 #include "collectives/log.h"
+#include "collectives/nccl_types.h"
 
 namespace slimwire {
 namespace {
@@ -14,25 +20,45 @@ std::vector<Creation>& group_creations() noexcept {
     return creations;
 }
 
-ncclResult_t created(Runtime& runtime, ncclResult_t result, Creation creation) noexcept {
+// Whether NCCL goes on with a split in the background; the call itself may have returned success.
+bool any_parent_busy(const RealNccl& nccl, const std::vector<Creation>& creations) noexcept {
+    return std::any_of(creations.begin(), creations.end(), [&](const Creation& creation) {
+        ncclResult_t state = ncclSuccess;
+        return creation.parent != nullptr && nccl.CommGetAsyncError != nullptr &&
+               nccl.CommGetAsyncError(creation.parent, &state) == ncclSuccess &&
+               state == ncclInProgress;
+    });
+}
+
+// After the real calls, or the real end of their group, returned `result`.
+ncclResult_t finish_creations(Runtime& runtime,
+                              ncclResult_t result,
+                              std::vector<Creation> creations) noexcept {
+    if (result == ncclInProgress || any_parent_busy(runtime.nccl, creations)) {
+        return complete_in_background(runtime, std::move(creations));
+    }
+    // A split without color makes none.
+    std::erase_if(creations, [](const Creation& creation) { return *creation.out == nullptr; });
+    return creations.empty() ? ncclSuccess : complete_or_undo(runtime, creations);
+}
+
+ncclResult_t created(Runtime& runtime,
+                     ncclResult_t result,
+                     std::vector<Creation> creations) noexcept {
     if (result != ncclSuccess && result != ncclInProgress) {
         return result;
     }
     if (!runtime.engaged()) {
-        decline(runtime, creation);
+        for (const Creation& creation : creations) {
+            decline(runtime, creation, result != ncclInProgress);
+        }
         return result;
     }
-    creation.non_blocking |= result == ncclInProgress;
     if (in_group()) {
-        group_creations().push_back(std::move(creation));
+        std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
         return result;
     }
-    if (*creation.out == nullptr) {  // a split without color
-        return result;
-    }
-    std::vector<Creation> one;
-    one.push_back(std::move(creation));
-    const ncclResult_t completed = complete_or_undo(runtime, one);
+    const ncclResult_t completed = finish_creations(runtime, result, std::move(creations));
     return completed == ncclSuccess ? result : completed;
 }
 
@@ -70,32 +96,21 @@ ncclResult_t rank_created(Runtime& runtime,
                           ncclComm_t* comm,
                           int ranks,
                           int rank,
-                          const ncclUniqueId& id,
-                          bool non_blocking) noexcept {
-    Creation creation;
+                          const ncclUniqueId& id) noexcept {
+    std::vector<Creation> creations(1);
+    Creation& creation = creations.front();
     creation.kind = Creation::Kind::kUniqueId;
     creation.out = comm;
     creation.ranks = ranks;
     creation.rank = rank;
     creation.id = id;
-    creation.non_blocking = non_blocking;
-    return created(runtime, result, std::move(creation));
+    return created(runtime, result, std::move(creations));
 }
 
 ncclResult_t all_created(Runtime& runtime,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept {
-    if (result != ncclSuccess || !runtime.engaged()) {
-        return result;
-    }
-    if (!runtime.config_status.ok()) {
-        for (int rank = 0; rank < ranks; ++rank) {
-            (void)runtime.nccl.CommAbort(comms[rank]);
-            comms[rank] = nullptr;
-        }
-        return runtime.fail(runtime.config_status);
-    }
     std::vector<Creation> creations;
     for (int rank = 0; rank < ranks; ++rank) {
         Creation& creation = creations.emplace_back();
@@ -104,41 +119,28 @@ ncclResult_t all_created(Runtime& runtime,
         creation.ranks = ranks;
         creation.rank = rank;
     }
-    return complete_or_undo(runtime, creations);
+    return created(runtime, result, std::move(creations));
 }
 
-ncclResult_t split_created(Runtime& runtime,
-                           ncclResult_t result,
-                           ncclComm_t parent,
-                           ncclComm_t* comm,
-                           bool non_blocking) noexcept {
+ncclResult_t part_created(Runtime& runtime,
+                          ncclResult_t result,
+                          ncclComm_t parent,
+                          ncclComm_t* comm) noexcept {
     const CommState* from = runtime.comms.find(parent);
-    Creation creation;
+    std::vector<Creation> creations(1);
+    Creation& creation = creations.front();
     creation.out = comm;
-    creation.non_blocking = non_blocking;
-    if (from != nullptr && from->shape.go && !non_blocking) {
+    creation.parent = parent;
+    if (from != nullptr && from->shape.go) {
         creation.kind = Creation::Kind::kSplit;
         creation.parent_key = from->comm_key;
     } else {
         creation.kind = Creation::Kind::kNative;
-        creation.reason = non_blocking ? "the communicator is non-blocking"
-                          : from == nullptr
-                              ? "split from a communicator slimwire does not know"
-                              : "split from a native communicator: " + from->shape.native_reason;
+        creation.reason = from == nullptr
+                              ? "made of a communicator slimwire does not know"
+                              : "made of a native communicator: " + from->shape.native_reason;
     }
-    return created(runtime, result, std::move(creation));
-}
-
-ncclResult_t native_created(Runtime& runtime,
-                            ncclResult_t result,
-                            ncclComm_t* comm,
-                            const char* reason) noexcept {
-    Creation creation;
-    creation.kind = Creation::Kind::kNative;
-    creation.out = comm;
-    creation.reason = reason;
-    creation.non_blocking = result == ncclInProgress;
-    return created(runtime, result, std::move(creation));
+    return created(runtime, result, std::move(creations));
 }
 
 ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept {
@@ -147,18 +149,59 @@ ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexc
     if (creations.empty() || (result != ncclSuccess && result != ncclInProgress)) {
         return ncclSuccess;
     }
-    std::erase_if(creations, [](const Creation& creation) { return *creation.out == nullptr; });
-    for (Creation& creation : creations) {
-        creation.non_blocking |= result == ncclInProgress;
-    }
-    if (creations.empty()) {
-        return ncclSuccess;
-    }
-    return complete_or_undo(runtime, creations);
+    return finish_creations(runtime, result, std::move(creations));
 }
 
 void drop_group_creations() noexcept {
     group_creations().clear();
+}
+
+ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    const UnderwayRef creation = table.find(comm);
+    if (creation == nullptr) {
+        return ncclSuccess;
+    }
+    if (!creation->native_done) {
+        return runtime.fail({Code::kInvalidArgument,
+                             "a communicator is used before ncclCommGetAsyncError said that its "
+                             "creation, or the split of it, is done"});
+    }
+    constexpr uint64_t kLookUs = 1000000;
+    while (!table.wait(creation, kLookUs)) {
+    }
+    const std::optional<ncclResult_t> state = creation_state(comm);
+    return state.has_value() && *state != ncclInProgress ? *state : ncclSuccess;
+}
+
+std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    const UnderwayRef creation = table.find(comm);
+    if (creation == nullptr) {
+        return std::nullopt;
+    }
+    Status failure;
+    if (!table.finished(creation, &failure)) {
+        return ncclInProgress;
+    }
+    if (failure.ok()) {
+        return std::nullopt;
+    }
+    Runtime::last_error() = "slimwire: " + failure.message();
+    return nccl_result_of(failure.code());
+}
+
+ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
+    CommState* state = runtime.comms.find(comm);
+    ncclResult_t result = ncclSuccess;
+    if (state != nullptr) {
+        const std::lock_guard lock(state->exchange_mutex);
+        if (state->exchange_comm != nullptr && !state->ended &&
+            runtime.nccl.CommGetAsyncError(state->exchange_comm, &result) != ncclSuccess) {
+            result = ncclSuccess;
+        }
+    }
+    return result;
 }
 
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
@@ -170,22 +213,103 @@ void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
     }
 }
 
+void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    if (const UnderwayRef creation = table.find(comm); creation != nullptr) {
+        table.cancel(creation);  // nobody will use it
+    }
+    CommState* state = runtime.comms.find(comm);
+    if (state == nullptr || flags != NCCL_REVOKE_DEFAULT) {
+        return;
+    }
+    const ReentryGuard guard;
+    const std::lock_guard lock(state->exchange_mutex);
+    state->revoked = true;
+    if (state->exchange_comm != nullptr && runtime.nccl.CommRevoke != nullptr) {
+        (void)runtime.nccl.CommRevoke(state->exchange_comm, flags);
+    }
+}
+
+void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+    CommState* state = runtime.comms.find(comm);
+    if (state == nullptr || (flags & NCCL_SHRINK_ABORT) == 0) {
+        return;
+    }
+    const ReentryGuard guard;
+    ncclComm_t exchange = nullptr;
+    {
+        const std::lock_guard lock(state->exchange_mutex);
+        state->revoked = true;
+        exchange = std::exchange(state->exchange_comm, nullptr);
+    }
+    if (exchange != nullptr) {
+        (void)runtime.nccl.CommAbort(exchange);
+    }
+}
+
+namespace {
+
+// Ends what is not finished of the creation. False: NCCL will refuse to end the communicator now.
+bool end_creation(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    for (UnderwayRef creation = table.find(comm); creation != nullptr;
+         creation = table.find(comm)) {
+        if (abort || await_creation(runtime, comm) != ncclSuccess) {
+            if (!abort && !creation->native_done) {
+                return false;
+            }
+            table.cancel(creation);
+        }
+    }
+    return true;
+}
+
+// Ends the private communicator with the program's. One that NCCL is still busy with is waited for
+// a moment.
+void end_exchange(const RealNccl& nccl, ncclComm_t exchange, bool abort) noexcept {
+    constexpr int kLooks = 5000;
+    ncclResult_t state = ncclSuccess;
+    for (int look = 0; !abort && look < kLooks && nccl.CommGetAsyncError != nullptr; ++look) {
+        if (nccl.CommGetAsyncError(exchange, &state) != ncclSuccess || state != ncclInProgress) {
+            break;
+        }
+        usleep(1000);
+    }
+    if (abort || nccl.CommDestroy(exchange) == ncclInvalidArgument) {
+        (void)nccl.CommAbort(exchange);
+    }
+}
+
+}  // namespace
+
 void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
+    ncclResult_t busy = ncclSuccess;
+    if (!end_creation(runtime, comm, abort)) {
+        return;
+    }
+    if (!abort && runtime.comms.find(comm) != nullptr &&
+        runtime.nccl.CommGetAsyncError != nullptr &&
+        runtime.nccl.CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
+        return;  // NCCL refuses to destroy it now
+    }
     std::unique_ptr<CommState> state = runtime.comms.remove(comm);
     if (!state) {
         return;
     }
     const ReentryGuard guard;
-    state->ended = true;
+    {
+        const std::lock_guard lock(state->exchange_mutex);
+        state->ended = true;
+    }
     if (state->exchange_comm != nullptr && abort) {
-        (void)runtime.nccl.CommAbort(state->exchange_comm);
+        end_exchange(runtime.nccl, state->exchange_comm, true);
     }
     if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0 &&
         release_device_objects(runtime.api(), state.get(), !abort)) {
         (void)runtime.residuals.forget(runtime.api(), state->state_key);
     }
     if (state->exchange_comm != nullptr && !abort) {
-        (void)runtime.nccl.CommDestroy(state->exchange_comm);
+        end_exchange(runtime.nccl, state->exchange_comm, false);
     }
     runtime.reporter().retire(state->stats);
     if (abort) {

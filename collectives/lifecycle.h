@@ -5,6 +5,8 @@
 
 #include <nccl.h>
 
+#include <optional>
+
 #include "collectives/runtime.h"
 
 namespace slimwire {
@@ -13,37 +15,44 @@ namespace slimwire {
 // the id's tail. Failures are logged and leave the id alone (every rank then goes native).
 void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept;
 
-// After a real creation call of one rank returned `result`; outside a group it completes at once.
-// Returns the result for the program: an error when the ranks agreed on one, and then *comm is
-// null.
+// After a real creation call of one rank returned `result`; outside a group it completes at once,
+// or goes on in the background if NCCL's own part does. Returns the result for the program: an
+// error when the ranks agreed on one, and then *comm is null.
 ncclResult_t rank_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t* comm,
                           int ranks,
                           int rank,
-                          const ncclUniqueId& id,
-                          bool non_blocking) noexcept;
+                          const ncclUniqueId& id) noexcept;
 ncclResult_t all_created(Runtime& runtime,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept;
-ncclResult_t split_created(Runtime& runtime,
-                           ncclResult_t result,
-                           ncclComm_t parent,
-                           ncclComm_t* comm,
-                           bool non_blocking) noexcept;
-// A communicator slimwire leaves native (shrink, scalable creation): only counted.
-ncclResult_t native_created(Runtime& runtime,
-                            ncclResult_t result,
-                            ncclComm_t* comm,
-                            const char* reason) noexcept;
+// A part of `parent`, by a split or a shrink; it inherits the parent's agreement.
+ncclResult_t part_created(Runtime& runtime,
+                          ncclResult_t result,
+                          ncclComm_t parent,
+                          ncclComm_t* comm) noexcept;
 
 // Completes creations the thread queued in its group, whose real end returned `result`.
 ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept;
 void drop_group_creations() noexcept;
 
+// Before a call that needs the communicator: waits for slimwire's part of its creation when NCCL's
+// is done. An error, to be returned without the real call, when NCCL's is not, as NCCL would say,
+// or when slimwire's failed.
+ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept;
+// What ncclCommGetAsyncError has to say of a communicator whose creation is not finished, or failed
+// in slimwire's part; empty for any other.
+std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept;
+// The same of the private communicator beside one that is well.
+ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept;
+
 // Before the real call on the same handle. `abort` does not wait for work.
 void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept;
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept;
+void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
+// `flags` of ncclCommShrink: those that abort what runs end compressed calls, too.
+void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
 
 }  // namespace slimwire

@@ -75,7 +75,27 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     return {};
 }
 
-Status gather_members(Runtime& runtime, const std::vector<CommState*>& states) {
+namespace {
+
+// Waits for what is on `stream`; an all-gather on it never ends by itself when a rank is gone.
+Status await_stream(const DeviceApi& api, cudaStream_t stream, Watch* watch) {
+    bool busy = false;
+    for (Patience patience;; patience.pause()) {
+        const cudaError_t error = api.stream_query(stream);
+        if (error == cudaSuccess) {
+            return {};
+        }
+        if (error != cudaErrorNotReady) {
+            return cuda_status(api, error, "identity copy");
+        }
+        (void)api.get_last_error();  // not being ready is no error of the program
+        SLIMWIRE_TRY(watch->look(&busy));
+    }
+}
+
+}  // namespace
+
+Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
     if (states.empty()) {
         return {};
     }
@@ -120,23 +140,30 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states) {
             }
         }
         SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupEnd(), "ncclGroupEnd"));
+        SLIMWIRE_TRY(watch->settle());
         for (size_t i = 0; i < states.size(); ++i) {
             CommState& state = *states[i];
             const DeviceScope device(api, state.device);
             state.members.resize(static_cast<size_t>(state.shape.ranks));
+            // First: a copy to pageable memory is waited for by CUDA itself.
+            SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
             SLIMWIRE_TRY(cuda_status(api,
                                      api.memcpy_async(state.members.data(), exchanges[i].buffer,
                                                       state.members.size() * sizeof(Member),
                                                       cudaMemcpyDeviceToHost, exchanges[i].stream),
                                      "identity copy"));
-            SLIMWIRE_TRY(
-                cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
+            SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
         }
         return {};
     };
     Status status = run();
     for (size_t i = 0; i < states.size(); ++i) {
         const DeviceScope device(api, states[i]->device);
+        if (exchanges[i].stream != nullptr &&
+            api.stream_query(exchanges[i].stream) != cudaSuccess) {
+            (void)api.get_last_error();
+            continue;  // freeing would wait for ranks that are gone; left to the driver
+        }
         if (exchanges[i].stream != nullptr) {
             (void)api.stream_destroy(exchanges[i].stream);
         }

@@ -7,6 +7,7 @@
 
 #include "collectives/agreement.h"
 #include "collectives/runtime.h"
+#include "collectives/underway.h"
 
 namespace slimwire {
 
@@ -22,7 +23,7 @@ Member member_of(Runtime& runtime, int device);
 Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key);
 
 // Members of communicators made by a split: all-gathered over the new communicators themselves, on
-// internal streams, waited for. All ranks of the communicators must call it.
-Status gather_members(Runtime& runtime, const std::vector<CommState*>& states);
+// internal streams, waited for under `watch`. All ranks of the communicators must call it.
+Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
 
 }  // namespace slimwire

@@ -162,7 +162,13 @@ Status run_phases(Runtime& runtime, std::span<Running> running) {
                 queued = run.exchange->exchange(phase);
             }
         }
-        Status launched = nccl_status(nccl, nccl.GroupEnd(), "ncclGroupEnd");
+        const ncclResult_t group_result = nccl.GroupEnd();
+        Status launched = nccl_status(nccl, group_result, "ncclGroupEnd");
+        for (Running& run : running) {
+            if (launched.ok() && group_result == ncclInProgress) {
+                launched = settle_exchange(nccl, run.item.state);
+            }
+        }
         SLIMWIRE_TRY(std::move(queued));
         SLIMWIRE_TRY(std::move(launched));
         for (Running& run : running) {

@@ -1,7 +1,6 @@
 // Exported NCCL functions that slimwire follows: groups, communicators coming and going, operators
 // made by the program, error texts. Each calls the real function once and tells collectives/ about
 // it.
-#include <cstdlib>
 #include <cstring>
 
 #include "collectives/nccl_types.h"
@@ -11,16 +10,6 @@ using namespace slimwire;
 using namespace slimwire::preload;
 
 namespace {
-
-// Non-blocking by its configuration or by the environment; the struct is sized and append-only.
-bool non_blocking(const ncclConfig_t* config) noexcept {
-    if (config != nullptr && config->size > offsetof(ncclConfig_t, blocking) &&
-        config->blocking != NCCL_CONFIG_UNDEF_INT) {
-        return config->blocking == 0;
-    }
-    const char* value = getenv("NCCL_COMM_BLOCKING");
-    return value != nullptr && std::strcmp(value, "0") == 0;
-}
 
 // A host scalar of a pre-multiplied sum as a float.
 float scalar_value(const void* scalar, ncclDataType_t type) noexcept {
@@ -49,6 +38,12 @@ float scalar_value(const void* scalar, ncclDataType_t type) noexcept {
 }
 
 }  // namespace
+
+// For calls that need the communicator whole: ends the function when its creation is not done.
+#define SLIMWIRE_AWAIT_CREATION(comm)                                                       \
+    if (const ncclResult_t creation = await_creation(*rt, comm); creation != ncclSuccess) { \
+        return creation;                                                                    \
+    }
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -86,7 +81,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
     SLIMWIRE_ENTER(CommInitRank, comm, nranks, commId, rank)
     const ncclResult_t result = forward(rt->nccl.CommInitRank, comm, nranks, commId, rank);
-    return rank_created(*rt, result, comm, nranks, rank, commId, non_blocking(nullptr));
+    return rank_created(*rt, result, comm, nranks, rank, commId);
 }
 
 ncclResult_t ncclCommInitRankConfig(
@@ -94,9 +89,10 @@ ncclResult_t ncclCommInitRankConfig(
     SLIMWIRE_ENTER(CommInitRankConfig, comm, nranks, commId, rank, config)
     const ncclResult_t result =
         forward(rt->nccl.CommInitRankConfig, comm, nranks, commId, rank, config);
-    return rank_created(*rt, result, comm, nranks, rank, commId, non_blocking(config));
+    return rank_created(*rt, result, comm, nranks, rank, commId);
 }
 
+// Every id may carry an address; the first one's is where all ranks meet.
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm,
                                       int nranks,
                                       int myrank,
@@ -106,7 +102,9 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm,
     SLIMWIRE_ENTER(CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config)
     const ncclResult_t result =
         forward(rt->nccl.CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
-    return native_created(*rt, result, newcomm, "made by ncclCommInitRankScalable");
+    return result == ncclSuccess || result == ncclInProgress
+               ? rank_created(*rt, result, newcomm, nranks, myrank, commIds[0])
+               : result;
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
@@ -118,8 +116,9 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
 ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
     SLIMWIRE_ENTER(CommSplit, comm, color, key, newcomm, config)
+    SLIMWIRE_AWAIT_CREATION(comm)
     const ncclResult_t result = forward(rt->nccl.CommSplit, comm, color, key, newcomm, config);
-    return split_created(*rt, result, comm, newcomm, non_blocking(config));
+    return color == NCCL_SPLIT_NOCOLOR ? result : part_created(*rt, result, comm, newcomm);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm,
@@ -130,13 +129,16 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
                             int shrinkFlags) {
     SLIMWIRE_ENTER(CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config,
                    shrinkFlags)
+    SLIMWIRE_AWAIT_CREATION(comm)
+    comm_shrinking(*rt, comm, shrinkFlags);
     const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList,
                                         excludeRanksCount, newcomm, config, shrinkFlags);
-    return native_created(*rt, result, newcomm, "made by ncclCommShrink");
+    return part_created(*rt, result, comm, newcomm);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     SLIMWIRE_ENTER(CommFinalize, comm)
+    SLIMWIRE_AWAIT_CREATION(comm)
     comm_finalizing(*rt, comm);
     return forward(rt->nccl.CommFinalize, comm);
 }
@@ -155,23 +157,21 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     SLIMWIRE_ENTER(CommRevoke, comm, revokeFlags)
-    if (const CommState* state = rt->comms.find(comm);
-        state != nullptr && state->exchange_comm != nullptr) {
-        (void)forward(rt->nccl.CommRevoke, state->exchange_comm, revokeFlags);
-    }
+    comm_revoking(*rt, comm, revokeFlags);
     return forward(rt->nccl.CommRevoke, comm, revokeFlags);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
     SLIMWIRE_ENTER(CommGetAsyncError, comm, asyncError)
-    const ncclResult_t result = forward(rt->nccl.CommGetAsyncError, comm, asyncError);
-    if (result != ncclSuccess || *asyncError != ncclSuccess) {
-        return result;
+    if (asyncError != nullptr) {
+        if (const auto state = creation_state(comm); state.has_value()) {
+            *asyncError = *state;
+            return ncclSuccess;
+        }
     }
-    // The program's communicator is well; the private one beside it may not be.
-    if (const CommState* state = rt->comms.find(comm);
-        state != nullptr && state->exchange_comm != nullptr) {
-        return forward(rt->nccl.CommGetAsyncError, state->exchange_comm, asyncError);
+    const ncclResult_t result = forward(rt->nccl.CommGetAsyncError, comm, asyncError);
+    if (result == ncclSuccess && *asyncError == ncclSuccess) {
+        *asyncError = exchange_state(*rt, comm);
     }
     return result;
 }
@@ -191,6 +191,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
                                       ncclScalarResidence_t residence,
                                       ncclComm_t comm) {
     SLIMWIRE_ENTER(RedOpCreatePreMulSum, op, scalar, datatype, residence, comm)
+    SLIMWIRE_AWAIT_CREATION(comm)
     const ncclResult_t result =
         forward(rt->nccl.RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
     CommState* state = result == ncclSuccess ? rt->comms.find(comm) : nullptr;

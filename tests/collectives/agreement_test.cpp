@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -207,7 +208,7 @@ TEST(Exchange, abort_during_agreement) {
         cancelled = true;
     });
     const auto begin = std::chrono::steady_clock::now();
-    EXPECT_FALSE(client.wait(60000000, &cancelled).ok());
+    EXPECT_FALSE(client.wait(60000000, [&] { return cancelled.load(); }).ok());
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
     aborter.join();
 }

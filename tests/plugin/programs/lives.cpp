@@ -1,0 +1,429 @@
+// One rank of a job in which communicators come and go while ranks die, stay away or give up. The
+// argument names the situation; each rank checks what it sees. Exit codes as in nccl_program.h; a
+// victim ends by SIGKILL.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kCount = 60'000;
+constexpr double kBoundSeconds = 6.0;  // of what takes a moment
+
+int g_rank = 0;
+int g_ranks = 1;
+cudaStream_t g_stream = nullptr;
+float* g_data = nullptr;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+float base(size_t i) {
+    return 1 + static_cast<float>(i % 997) / 997.0f;
+}
+
+ncclResult_t all_reduce(ncclComm_t comm) {
+    return ncclAllReduce(g_data, g_data, kCount, ncclFloat32, ncclSum, comm, g_stream);
+}
+
+// What the communicator says once it is not busy; ncclInProgress after 20 s.
+ncclResult_t settled(ncclComm_t comm) {
+    const auto start = Clock::now();
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress && seconds_since(start) < 20) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return state;
+}
+
+// Sums (rank + 1) * base over the ranks of `comm`, `calls` times.
+void reduce(ncclComm_t comm, bool compressed, int calls = 3) {
+    int rank = 0, ranks = 0;
+    CHECK_NCCL(ncclCommUserRank(comm, &rank));
+    CHECK_NCCL(ncclCommCount(comm, &ranks));
+    std::vector<float> values(kCount), sums(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        values[i] = static_cast<float>(rank + 1) * base(i);
+    }
+    for (int call = 0; call < calls; ++call) {
+        CHECK_CUDA(cudaMemcpyAsync(g_data, values.data(), kCount * sizeof(float),
+                                   cudaMemcpyHostToDevice, g_stream));
+        const ncclResult_t called = all_reduce(comm);
+        EXPECT_THAT(called == ncclSuccess || called == ncclInProgress, "call: %d: %s",
+                    static_cast<int>(called), ncclGetLastError(nullptr));
+        const ncclResult_t launched = settled(comm);
+        EXPECT_THAT(launched == ncclSuccess, "launch: %d", static_cast<int>(launched));
+        CHECK_CUDA(cudaMemcpyAsync(sums.data(), g_data, kCount * sizeof(float),
+                                   cudaMemcpyDeviceToHost, g_stream));
+        CHECK_CUDA(cudaStreamSynchronize(g_stream));
+        const float factor = static_cast<float>(ranks * (ranks + 1) / 2);
+        size_t inexact = 0;
+        for (size_t i = 0; i < kCount; ++i) {
+            const float error = std::fabs(sums[i] - factor * base(i));
+            EXPECT_THAT(error <= factor * 2 * 0.02f, "element %zu: %g", i,
+                        static_cast<double>(sums[i]));
+            inexact += error > 1e-4f * factor ? 1 : 0;
+        }
+        EXPECT_THAT(compressed == (inexact > kCount / 10), "%zu elements are inexact", inexact);
+    }
+}
+
+ncclComm_t join(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRank(&comm, g_ranks, id, g_rank));
+    return comm;
+}
+
+ncclComm_t start_non_blocking(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result = ncclCommInitRankConfig(&comm, g_ranks, id, g_rank, &config);
+    EXPECT_THAT(result == ncclInProgress, "%d", static_cast<int>(result));
+    return comm;
+}
+
+ncclComm_t join_non_blocking(const ncclUniqueId& id) {
+    ncclComm_t comm = start_non_blocking(id);
+    const ncclResult_t state = settled(comm);
+    EXPECT_THAT(state == ncclSuccess, "%d: %s", static_cast<int>(state), ncclGetLastError(nullptr));
+    return comm;
+}
+
+[[noreturn]] void die() {
+    kill(getpid(), SIGKILL);
+    std::abort();
+}
+
+void die_in(int milliseconds) {
+    std::thread([milliseconds] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+        die();
+    }).detach();
+}
+
+// Waits until the communicator reports an error, which must be soon.
+void expect_error(ncclComm_t comm, Clock::time_point since) {
+    ncclResult_t state = ncclSuccess;
+    while ((state == ncclSuccess || state == ncclInProgress) && seconds_since(since) < 20) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_THAT(state == ncclRemoteError, "%d", static_cast<int>(state));
+    EXPECT_THAT(seconds_since(since) < kBoundSeconds, "%.2f s", seconds_since(since));
+}
+
+// --- All goes well
+
+// Two communicators of the same ranks, polled in opposite orders; the second rank polls only when
+// the first one has told it, on another way, that its own is ready.
+int non_blocking_polled_late(const ncclUniqueId& id) {
+    const ncclUniqueId other = slimwire::test::exchange_id(g_rank, "other");
+    ncclComm_t first = start_non_blocking(id);
+    ncclComm_t second = start_non_blocking(other);
+    if (g_rank == 0) {
+        EXPECT_THAT(settled(first) == ncclSuccess, "%s", ncclGetLastError(nullptr));
+        slimwire::test::publish("ready", "");
+    } else {
+        (void)slimwire::test::await("ready");
+    }
+    EXPECT_THAT(settled(second) == ncclSuccess, "%s", ncclGetLastError(nullptr));
+    EXPECT_THAT(settled(first) == ncclSuccess, "%s", ncclGetLastError(nullptr));
+    reduce(first, true);
+    reduce(second, true);
+    CHECK_NCCL(ncclCommDestroy(first));
+    const ncclResult_t finalized = ncclCommFinalize(second);
+    EXPECT_THAT(finalized == ncclInProgress, "%d", static_cast<int>(finalized));
+    EXPECT_THAT(settled(second) == ncclSuccess, "finalize");
+    CHECK_NCCL(ncclCommDestroy(second));
+    return 0;
+}
+
+int parts_of_parts(const ncclUniqueId& id) {
+    for (const bool blocking : {true, false}) {
+        const ncclUniqueId again = blocking ? id : slimwire::test::exchange_id(g_rank, "again");
+        ncclComm_t world = blocking ? join(again) : join_non_blocking(again);
+        ncclComm_t half = nullptr, rest = nullptr;
+        const ncclResult_t expected = blocking ? ncclSuccess : ncclInProgress;
+        EXPECT_THAT(ncclCommSplit(world, g_rank % 2, -g_rank, &half, nullptr) == expected, "split");
+        EXPECT_THAT(settled(world) == ncclSuccess, "parent of the split");
+        EXPECT_THAT(settled(half) == ncclSuccess, "split");
+        reduce(half, true);
+        int excluded[] = {0};
+        if (g_rank != 0) {
+            EXPECT_THAT(
+                ncclCommShrink(world, excluded, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT) == expected,
+                "shrink");
+            EXPECT_THAT(settled(world) == ncclSuccess, "parent of the shrink");
+            EXPECT_THAT(settled(rest) == ncclSuccess, "shrink");
+            reduce(rest, true);
+            CHECK_NCCL(ncclCommDestroy(rest));
+        }
+        slimwire::test::barrier(blocking ? "blocking" : "non-blocking", g_rank, g_ranks);
+        reduce(world, true);
+        CHECK_NCCL(ncclCommDestroy(half));
+        CHECK_NCCL(ncclCommDestroy(world));
+    }
+    return 0;
+}
+
+int scalable(const ncclUniqueId& id) {
+    // Made by different ranks; only the first one's server is asked.
+    ncclUniqueId ids[2] = {id, {}};
+    if (g_rank == 1) {
+        CHECK_NCCL(ncclGetUniqueId(&ids[1]));
+        slimwire::test::publish("second", std::string(ids[1].internal, sizeof ids[1].internal));
+    } else {
+        std::memcpy(ids[1].internal, slimwire::test::await("second").data(),
+                    sizeof ids[1].internal);
+    }
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRankScalable(&comm, g_ranks, g_rank, 2, ids, nullptr));
+    reduce(comm, true);
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
+// --- Ranks that differ
+
+// One rank runs without slimwire: native for all, when the agreement's time is up.
+int non_blocking_with_a_stranger(const ncclUniqueId& id) {
+    ncclComm_t comm = join_non_blocking(id);
+    reduce(comm, false);
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
+// All hear the same error, and the communicator is theirs to abort.
+int non_blocking_with_different_policies(const ncclUniqueId& id) {
+    ncclComm_t comm = start_non_blocking(id);
+    const ncclResult_t state = settled(comm);
+    EXPECT_THAT(state == ncclInvalidArgument, "%d", static_cast<int>(state));
+    std::printf("%s\n", ncclGetLastError(nullptr));
+    EXPECT_THAT(all_reduce(comm) == ncclInvalidArgument, "a call after the error");
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
+// The stranger never says hello; the others give up long before the agreement's time is up.
+int abort_during_agreement(const ncclUniqueId& id) {
+    const bool stranger = g_rank == g_ranks - 1;
+    ncclComm_t comm = start_non_blocking(id);
+    if (stranger) {
+        EXPECT_THAT(settled(comm) == ncclSuccess, "native creation");
+        slimwire::test::publish("native", "");
+        (void)slimwire::test::await("aborted.0");
+        (void)slimwire::test::await("aborted.1");
+        CHECK_NCCL(ncclCommAbort(comm));
+        return 0;
+    }
+    (void)slimwire::test::await("native");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ncclResult_t state = ncclSuccess;
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+    EXPECT_THAT(state == ncclInProgress, "%d", static_cast<int>(state));
+    const auto start = Clock::now();
+    CHECK_NCCL(ncclCommAbort(comm));
+    EXPECT_THAT(seconds_since(start) < 1.5, "%.2f s", seconds_since(start));
+    slimwire::test::publish("aborted." + std::to_string(g_rank), "");
+    return 0;
+}
+
+// --- Ranks that die. The victim is the last one.
+
+bool victim() {
+    return g_rank == g_ranks - 1;
+}
+
+// Between NCCL's creation and slimwire's: the victim, who is without slimwire, says no hello.
+int killed_during_agreement(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    if (victim()) {
+        comm = join(id);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        die();
+    }
+    const auto start = Clock::now();
+    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclRemoteError, "%d", static_cast<int>(result));
+    EXPECT_THAT(comm == nullptr, "a communicator came back");
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    return 0;
+}
+
+int killed_during_agreement_non_blocking(const ncclUniqueId& id) {
+    if (victim()) {
+        (void)join(id);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        die();
+    }
+    const auto start = Clock::now();
+    ncclComm_t comm = start_non_blocking(id);
+    expect_error(comm, start);
+    EXPECT_THAT(all_reduce(comm) == ncclRemoteError, "a call after the error");
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
+// The victim is held up in its private split, or in what follows, and dies there.
+int killed_in_the_private_split(const ncclUniqueId& id) {
+    if (victim()) {
+        die_in(1000);
+        (void)join(id);
+        std::this_thread::sleep_for(std::chrono::seconds(60));
+    }
+    const auto start = Clock::now();
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    EXPECT_THAT(result == ncclRemoteError, "%d: %s", static_cast<int>(result),
+                ncclGetLastError(nullptr));
+    EXPECT_THAT(comm == nullptr, "a communicator came back");
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    return 0;
+}
+
+int killed_in_the_private_split_non_blocking(const ncclUniqueId& id) {
+    if (victim()) {
+        die_in(1000);
+        (void)start_non_blocking(id);
+        std::this_thread::sleep_for(std::chrono::seconds(60));
+    }
+    const auto start = Clock::now();
+    ncclComm_t comm = start_non_blocking(id);
+    expect_error(comm, start);
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
+int killed_in_a_split(const ncclUniqueId& id) {
+    ncclComm_t world = join(id);
+    reduce(world, true);
+    const auto start = Clock::now();
+    if (victim()) {
+        die_in(500);
+    }
+    ncclComm_t part = nullptr;
+    // The victim is late in the all-gather of identities (SLIMWIRE_EMU_FAULT).
+    const ncclResult_t result = ncclCommSplit(world, 0, g_rank, &part, nullptr);
+    EXPECT_THAT(!victim() && result == ncclRemoteError, "%d: %s", static_cast<int>(result),
+                ncclGetLastError(nullptr));
+    EXPECT_THAT(part == nullptr, "a communicator came back");
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    CHECK_NCCL(ncclCommAbort(world));
+    return 0;
+}
+
+// In the middle of compressed calls; the survivors shrink and go on compressing.
+int the_survivors_shrink(const ncclUniqueId& id) {
+    ncclComm_t world = join(id);
+    reduce(world, true);
+    if (victim()) {
+        die();
+    }
+    const auto start = Clock::now();
+    (void)all_reduce(world);
+    expect_error(world, start);
+    int dead[] = {g_ranks - 1};
+    ncclComm_t rest = nullptr;
+    CHECK_NCCL(ncclCommShrink(world, dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    CHECK_NCCL(ncclCommAbort(world));
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    reduce(rest, true);
+    CHECK_NCCL(ncclCommDestroy(rest));
+    return 0;
+}
+
+int the_survivors_shrink_non_blocking(const ncclUniqueId& id) {
+    ncclComm_t world = join_non_blocking(id);
+    reduce(world, true);
+    if (victim()) {
+        die();
+    }
+    const auto start = Clock::now();
+    (void)all_reduce(world);
+    expect_error(world, start);
+    int dead[] = {g_ranks - 1};
+    ncclComm_t rest = nullptr;
+    const ncclResult_t result = ncclCommShrink(world, dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT);
+    if (result == ncclInvalidArgument || result == ncclRemoteError) {
+        // NCCL does not shrink a non-blocking communicator that failed; the job begins anew.
+        CHECK_NCCL(ncclCommAbort(world));
+        return 0;
+    }
+    EXPECT_THAT(result == ncclInProgress, "%d", static_cast<int>(result));
+    EXPECT_THAT(settled(rest) == ncclSuccess, "%s", ncclGetLastError(nullptr));
+    CHECK_CUDA(cudaStreamSynchronize(g_stream));
+    CHECK_NCCL(ncclCommAbort(world));
+    reduce(rest, true);
+    CHECK_NCCL(ncclCommDestroy(rest));
+    return 0;
+}
+
+// A rank whose own part fails must not leave the others waiting.
+int one_rank_fails_its_part(const ncclUniqueId& id) {
+    ncclComm_t world = join(id);
+    reduce(world, true);
+    const auto start = Clock::now();
+    ncclComm_t part = nullptr;
+    const ncclResult_t result = ncclCommSplit(world, 0, g_rank, &part, nullptr);
+    EXPECT_THAT(result != ncclSuccess, "the split succeeded");
+    EXPECT_THAT(part == nullptr, "a communicator came back");
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    slimwire::test::barrier("failed", g_rank, g_ranks);
+    CHECK_NCCL(ncclCommAbort(world));
+    return 0;
+}
+
+struct Situation {
+    const char* name;
+    int (*run)(const ncclUniqueId&);
+};
+
+constexpr Situation kSituations[] = {
+    {"non_blocking_polled_late", non_blocking_polled_late},
+    {"parts_of_parts", parts_of_parts},
+    {"scalable", scalable},
+    {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
+    {"non_blocking_with_different_policies", non_blocking_with_different_policies},
+    {"abort_during_agreement", abort_during_agreement},
+    {"killed_during_agreement", killed_during_agreement},
+    {"killed_during_agreement_non_blocking", killed_during_agreement_non_blocking},
+    {"killed_in_the_private_split", killed_in_the_private_split},
+    {"killed_in_the_private_split_non_blocking", killed_in_the_private_split_non_blocking},
+    {"killed_in_a_split", killed_in_a_split},
+    {"the_survivors_shrink", the_survivors_shrink},
+    {"the_survivors_shrink_non_blocking", the_survivors_shrink_non_blocking},
+    {"one_rank_fails_its_part", one_rank_fails_its_part},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    g_rank = slimwire::test::launcher_rank();
+    g_ranks = slimwire::test::launcher_ranks();
+    CHECK_CUDA(cudaSetDevice(0));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&g_stream, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&g_data), kCount * sizeof(float)));
+    CHECK_CUDA(cudaMemset(g_data, 0, kCount * sizeof(float)));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    const ncclUniqueId id = slimwire::test::exchange_id(g_rank);
+    for (const Situation& situation : kSituations) {
+        if (argc == 2 && std::string(argv[1]) == situation.name) {
+            return situation.run(id);
+        }
+    }
+    std::fprintf(stderr, "usage: %s SITUATION\n", argv[0]);
+    return 2;
+}
