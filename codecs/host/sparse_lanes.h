@@ -14,8 +14,16 @@ SLIMWIRE_LANES int64_t bits_set(uint32_t mask) {
 SLIMWIRE_LANES uint32_t mask_at_least(Words x, uint32_t limit) {
     return word_of(_mm512_cmpge_epu32_mask(x.v, _mm512_set1_epi32(static_cast<int>(limit))));
 }
+// Zero for a compression to merge into. With zeroing instead of merging, Zen 5 waits for the old
+// content of the target register, which turns a loop into a chain; the compiler would turn a zero
+// that it knows of into zeroing.
+SLIMWIRE_LANES __m512i fresh_zero() {
+    __m512i zero;
+    asm("vpxor %x0, %x0, %x0" : "=x"(zero));
+    return zero;
+}
 SLIMWIRE_LANES void compress(Words x, uint32_t mask, void* to) {
-    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(mask_of(mask), x.v));
+    _mm512_storeu_si512(to, _mm512_mask_compress_epi32(fresh_zero(), mask_of(mask), x.v));
 }
 // Lane i: yes where bit i of mask is set, otherwise no.
 SLIMWIRE_LANES Words blend(uint32_t mask, Words yes, Words no) {

@@ -1,9 +1,22 @@
 // The fast way of topk and threshold through 16-bit elements that are encoded as they are (factor
 // 1, no residual): a span at a time, compared as integers to one bit an element. Only AVX-512 has
-// it; the other instruction sets take the general way, and the bytes are the same. Included by
-// host/sparse.cpp inside its anonymous namespace.
+// it; the other instruction sets take the general way, and the bytes are the same. Marking keeps
+// the memory busy and moving elements the core, so a span is moved while the next one is marked.
+// Included by host/sparse.cpp inside its anonymous namespace.
 
 #if defined(SLIMWIRE_ISA_AVX512)
+
+// The magnitude bits of a 16-bit magnitude's fp32 value.
+template <class Element>
+SLIMWIRE_LANES uint32_t raw_value(uint16_t magnitude) {
+    if constexpr (Element::kMaxBits == kMaxBfloat16Bits) {
+        return uint32_t{magnitude} << 16;
+    }
+    alignas(64) const uint16_t element[kLanes] = {magnitude};
+    alignas(64) uint32_t value[kLanes];
+    store_words(value, as_words(Element::load(element)));
+    return value[0];
+}
 
 // The least 16-bit magnitude whose fp32 value is at least the magnitude `least`, which is at most
 // that of infinity plus 1.
@@ -16,10 +29,7 @@ SLIMWIRE_LANES uint16_t raw_limit(uint32_t least) {
     }
     while (low < high) {
         const auto middle = static_cast<uint16_t>((low + high) / 2);
-        alignas(64) uint16_t element[kLanes] = {middle};
-        alignas(64) uint32_t value[kLanes];
-        store_words(value, as_words(Element::load(element)));
-        if (value[0] >= least) {
+        if (raw_value<Element>(middle) >= least) {
             high = middle;
         } else {
             low = middle + 1u;
@@ -30,61 +40,125 @@ SLIMWIRE_LANES uint16_t raw_limit(uint32_t least) {
 
 constexpr int64_t kRawElems = 32;  // of one mask
 constexpr int64_t kRawMasks = kSparseSpan / kRawElems;
+constexpr int64_t kRawPairs = kRawMasks / 2;
+constexpr int64_t kRawSpanBytes = kSparseSpan * 2;
 
-// What a whole span holds: a bit for every element, and the number of each segment.
+// What a whole span holds: a bit for every element; then, from list_span(), the masks that are not
+// zero with the first element of each, and the number of marked elements.
 struct RawSpan {
     alignas(64) uint32_t mask[kRawMasks];
-    uint16_t counts[kSpanSegments];
+    alignas(64) uint32_t word[kRawMasks + kLanes];
+    alignas(64) uint32_t first[kRawMasks + kLanes];
+    alignas(64) uint16_t counts[kSpanSegments];
+    int64_t lists;
     int64_t count;
 };
 
-SLIMWIRE_LANES __mmask32 raw_mask(const uint8_t* from, __m512i limit) {
-    const __m512i magnitude = _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi16(0x7FFF));
-    return _mm512_cmpge_epu16_mask(magnitude, limit);
+SLIMWIRE_LANES __m512i raw_magnitudes(const uint8_t* from) {
+    return _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi16(0x7FFF));
+}
+SLIMWIRE_LANES __m512i raw_broadcast(uint16_t limit) {
+    return _mm512_set1_epi16(static_cast<int16_t>(limit));
 }
 
-SLIMWIRE_LANES void mark_span(const uint8_t* input, uint16_t least, RawSpan& span) {
-    const __m512i limit = _mm512_set1_epi16(static_cast<int16_t>(least));
-    for (int64_t i = 0; i < kRawMasks; i += 2, input += 128) {
-        if (i >= kRawMasks / 2) {
-            _mm_prefetch(reinterpret_cast<const char*>(input) + 16384, _MM_HINT_T0);
-            _mm_prefetch(reinterpret_cast<const char*>(input) + 16448, _MM_HINT_T0);
+// Marks 64 elements.
+SLIMWIRE_LANES void mark_pair(const uint8_t* from, __m512i limit, uint32_t* mask) {
+    const __mmask32 low = _mm512_cmpge_epu16_mask(raw_magnitudes(from), limit);
+    const __mmask32 high = _mm512_cmpge_epu16_mask(raw_magnitudes(from + 64), limit);
+    const uint64_t both = _cvtmask64_u64(_mm512_kunpackd(high, low));
+    __builtin_memcpy(mask, &both, sizeof(both));
+}
+
+SLIMWIRE_LANES void mark_span(const uint8_t* input, __m512i limit, RawSpan& span) {
+    for (int64_t i = 0; i < kRawPairs; ++i) {
+        mark_pair(input + i * 128, limit, span.mask + i * 2);
+    }
+}
+
+SLIMWIRE_LANES void list_span(RawSpan& span) {
+    alignas(64) uint8_t bits[kRawMasks];  // of each mask
+    const Words firsts = shift_left<5>(lane_numbers());
+    int64_t lists = 0;
+    for (int64_t i = 0; i < kRawMasks; i += kLanes) {
+        const Words words = load_words(span.mask + i);
+        const uint32_t some = word_of(_mm512_test_epi32_mask(words.v, words.v));
+        compress(words, some, span.word + lists);
+        compress(add(firsts, broadcast_bits(static_cast<uint32_t>(i * kRawElems))), some,
+                 span.first + lists);
+        lists += bits_set(some);
+        _mm_store_si128(reinterpret_cast<__m128i*>(bits + i),
+                        _mm512_cvtepi32_epi8(_mm512_popcnt_epi32(words.v)));
+    }
+    span.lists = lists;
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t i = 0; i < kRawMasks; i += 64) {
+        const __m512i eight = _mm512_sad_epu8(_mm512_load_si512(bits + i), _mm512_setzero_si512());
+        sum = _mm512_add_epi64(sum, eight);
+        _mm_store_si128(reinterpret_cast<__m128i*>(span.counts + i / 8),
+                        _mm512_cvtepi64_epi16(eight));
+    }
+    span.count = _mm512_reduce_add_epi64(sum);
+}
+
+// Calls put(first element, mask) for the listed masks of a span in their order, and meanwhile marks
+// the span at `ahead`. Three pairs for every two calls: at one survivor in a hundred both end
+// together.
+template <class Put>
+SLIMWIRE_LANES void walk_span(
+    const RawSpan& span, const uint8_t* ahead, __m512i limit, RawSpan& next, Put put) {
+    const int64_t lists = span.lists;
+    const int64_t twos = lists / 2 < kRawPairs / 3 ? lists / 2 : kRawPairs / 3;
+    const uint32_t* word = span.word;
+    const uint32_t* first = span.first;
+    uint32_t* mask = next.mask;
+    for (const uint32_t* end = word + 2 * twos; word < end; word += 2, first += 2) {
+        mark_pair(ahead, limit, mask);
+        mark_pair(ahead + 128, limit, mask + 2);
+        mark_pair(ahead + 256, limit, mask + 4);
+        ahead += 384;
+        mask += 6;
+        put(first, word[0]);
+        put(first + 1, word[1]);
+    }
+    for (const uint32_t* end = span.word + lists; word < end; ++word, ++first) {
+        put(first, word[0]);
+    }
+    for (const uint32_t* end = next.mask + kRawMasks; mask < end; mask += 2, ahead += 128) {
+        mark_pair(ahead, limit, mask);
+    }
+}
+
+// Unmarks elements equal to the cut, whose magnitude is `least`, once its ties are used up; true if
+// there were any.
+SLIMWIRE_LANES bool settle_ties(const uint8_t* input,
+                                uint16_t least,
+                                int64_t& ties,
+                                RawSpan& span) {
+    const __m512i equal = raw_broadcast(least);
+    bool changed = false;
+    for (int64_t i = 0; i < span.lists; ++i) {
+        const int64_t at = span.first[i] / kRawElems;
+        uint32_t tied =
+            _cvtmask32_u32(_mm512_cmpeq_epi16_mask(raw_magnitudes(input + at * 64), equal));
+        const int64_t count = bits_set(tied);
+        if (count > ties) {
+            for (; ties > 0; --ties) {
+                tied &= tied - 1;
+            }
+            span.mask[at] &= ~tied;
+            changed = true;
+        } else {
+            ties -= count;
         }
-        const uint64_t both =
-            _cvtmask64_u64(_mm512_kunpackd(raw_mask(input + 64, limit), raw_mask(input, limit)));
-        __builtin_memcpy(span.mask + i, &both, 8);
     }
-    span.count = 0;
-    for (int64_t segment = 0; segment < kSpanSegments; ++segment) {
-        uint64_t word[4];
-        __builtin_memcpy(word, span.mask + segment * 8, sizeof(word));
-        const int64_t count = (__builtin_popcountll(word[0]) + __builtin_popcountll(word[1])) +
-                              (__builtin_popcountll(word[2]) + __builtin_popcountll(word[3]));
-        span.counts[segment] = static_cast<uint16_t>(count);
-        span.count += count;
-    }
+    return changed;
 }
 
-// Calls body(number of the mask) for those of [0, masks) that are not zero; masks is a multiple
-// of 16.
-template <class Body>
-SLIMWIRE_LANES void for_each_mask(const uint32_t* mask, int64_t masks, Body body) {
-    alignas(64) uint32_t numbers[kRawMasks + kLanes];
-    int64_t count = 0;
-    for (int64_t i = 0; i < masks; i += kLanes) {
-        const Words words = load_words(mask + i);
-        const uint32_t some = _mm512_test_epi32_mask(words.v, words.v);
-        compress(add(lane_numbers(), broadcast_bits(static_cast<uint32_t>(i))), some,
-                 numbers + count);
-        count += bits_set(some);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-        body(int64_t{numbers[i]});
-    }
+SLIMWIRE_LANES __m512i compress_halves(__m512i x, uint32_t mask) {
+    return _mm512_mask_compress_epi16(fresh_zero(), mask, x);
 }
-
-SLIMWIRE_LANES __m512i raw_picked(const uint8_t* input, int64_t i, uint32_t mask) {
-    return _mm512_maskz_compress_epi16(mask, _mm512_loadu_si512(input + i * 64));
+SLIMWIRE_LANES __m512i raw_picked(const uint8_t* input, int64_t first, uint32_t mask) {
+    return compress_halves(_mm512_loadu_si512(input + first * 2), mask);
 }
 
 // The marked elements of masks [first, first + kBatchElems / 32) as p and positions.
@@ -94,11 +168,14 @@ SLIMWIRE_LANES void pick_raw(const uint8_t* input,
                              int64_t first,
                              Picked& picked) {
     picked.count = 0;
-    for_each_mask(span.mask + first, kBatchElems / kRawElems, [&](int64_t i) {
-        const uint32_t mask = span.mask[first + i];
+    for (int64_t i = first; i < first + kBatchElems / kRawElems; ++i) {
+        const uint32_t mask = span.mask[i];
+        if (mask == 0) {
+            continue;
+        }
         alignas(64) uint8_t bytes[64];
-        _mm512_storeu_si512(bytes, raw_picked(input, first + i, mask));
-        const auto base = static_cast<uint32_t>(i * kRawElems);
+        _mm512_storeu_si512(bytes, raw_picked(input, i * kRawElems, mask));
+        const auto base = static_cast<uint32_t>((i - first) * kRawElems);
         const int64_t low = bits_set(mask & 0xFFFF);
         const int64_t count = bits_set(mask);
         store_float32(picked.p + picked.count, Element::load(bytes));
@@ -110,76 +187,21 @@ SLIMWIRE_LANES void pick_raw(const uint8_t* input,
         compress(add(lane_numbers(), broadcast_bits(base + kLanes)), mask >> 16,
                  picked.at + picked.count + low);
         picked.count += count;
-    });
+    }
 }
 
-// Positions and native values of a whole span straight to the encoding, from value `kept` on. Up to
-// 32 places behind them are overwritten.
+// A span when the capacity is used up: counts it, and says whether it holds a non-finite element.
 template <class Element>
-SLIMWIRE_LANES void put_raw(const SparsePlan& plan,
-                            uint8_t* output,
-                            const uint8_t* input,
-                            int64_t number,
-                            const RawSpan& span,
-                            int64_t kept) {
-    constexpr bool kBrain = Element::kMaxBits == kMaxBfloat16Bits;
-    const __m512i infinity = _mm512_set1_epi16(kBrain ? 0x7F80 : 0x7C00);
-    const __m512i nan = _mm512_set1_epi16(kBrain ? 0x7FC0 : 0x7E00);
-    uint8_t* values = output + plan.values + kept * 2;
-    uint8_t* indices = output + plan.indices;
-    const __m512i lanes16 =
-        _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13,
-                         12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const auto put_value = [&](const __m512i element, int64_t count) {
-        _mm512_storeu_si512(values, element);
-        values += count * 2;
-    };
-    if (plan.form == IndexForm::kLocal8) {
-        const __m256i lanes8 = _mm512_cvtepi16_epi8(lanes16);
-        uint8_t* to = indices + kept;
-        const char* ahead = reinterpret_cast<const char*>(input) + 16384;
-        for_each_mask(span.mask, kRawMasks, [&](int64_t i) {
-            _mm_prefetch(ahead, _MM_HINT_T0);
-            _mm_prefetch(ahead + 64, _MM_HINT_T0);
-            ahead += 128;
-            const uint32_t mask = span.mask[i];
-            const int64_t count = bits_set(mask);
-            put_value(raw_picked(input, i, mask), count);
-            const __m256i at = _mm256_maskz_compress_epi8(
-                mask, _mm256_add_epi8(lanes8, _mm256_set1_epi8(static_cast<char>(i * 32))));
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), at);
-            to += count;
-        });
-        uint8_t* entry = output + kSparseHeader + kLocal8Entry * number;
-        const __m512i counts = _mm512_loadu_si512(span.counts);
-        put_word(entry + 4, _mm512_cmpge_epu16_mask(counts, _mm512_set1_epi16(kSparseSegment)));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(entry + 8), _mm512_cvtepi16_epi8(counts));
-    } else if (plan.form == IndexForm::kBitmap) {
-        __builtin_memcpy(indices + number * (kSparseSpan / 8), span.mask, kSparseSpan / 8);
-        for_each_mask(span.mask, kRawMasks, [&](int64_t i) {
-            put_value(raw_picked(input, i, span.mask[i]), bits_set(span.mask[i]));
-        });
-    } else {
-        const int64_t inside = number * kSparseSpan % kSparseWide;
-        uint8_t* to = indices + kept * 2;
-        for_each_mask(span.mask, kRawMasks, [&](int64_t i) {
-            const uint32_t mask = span.mask[i];
-            put_value(raw_picked(input, i, mask), bits_set(mask));
-            const __m512i at =
-                _mm512_add_epi16(lanes16, _mm512_set1_epi16(static_cast<int16_t>(inside + i * 32)));
-            _mm512_storeu_si512(to, _mm512_maskz_compress_epi16(mask, at));
-            to += bits_set(mask) * 2;
-        });
+SLIMWIRE_LANES bool count_raw(const uint8_t* input, __m512i limit, int64_t& survivors) {
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t i = 0; i < kRawSpanBytes; i += 128) {
+        const __m512i low = raw_magnitudes(input + i);
+        const __m512i high = raw_magnitudes(input + i + 64);
+        most = _mm512_max_epu16(most, _mm512_max_epu16(low, high));
+        survivors += __builtin_popcountll(_cvtmask64_u64(_mm512_kunpackd(
+            _mm512_cmpge_epu16_mask(high, limit), _mm512_cmpge_epu16_mask(low, limit))));
     }
-    // NaN are rare; what lies behind the last value may be written as well.
-    for (uint8_t* at = output + plan.values + kept * 2; at < values; at += 64) {
-        const __m512i magnitude =
-            _mm512_and_si512(_mm512_loadu_si512(at), _mm512_set1_epi16(0x7FFF));
-        const __mmask32 bad = _mm512_cmpgt_epu16_mask(magnitude, infinity);
-        if (bad != 0) {
-            _mm512_mask_storeu_epi16(at, bad, nan);
-        }
-    }
+    return _mm512_cmpge_epu16_mask(most, raw_broadcast(raw_limit<Element>(kInfinityBits))) != 0;
 }
 
 #endif

@@ -285,6 +285,38 @@ TEST_F(Sparse, FormOfPositionsFollowsFromCountAndCapacity) {
     });
 }
 
+// Elements of few magnitudes over several spans of 8192, so that the cut of topk has more ties than
+// it keeps and the capacity of threshold ends inside a span, with something non-finite behind.
+TEST_F(Sparse, TiesAndCapacityEndInsideASpanOfHalfPrecisionElements) {
+    constexpr int64_t kCount = 5 * 8192 + 300;
+    for (const DType dtype : {DType::kBfloat16, DType::kFloat16}) {
+        for (const int levels : {1, 2, 8, 1000}) {
+            std::vector<float> p(kCount);
+            for (float& x : p) {
+                const auto level = static_cast<float>(random_() % static_cast<unsigned>(levels));
+                x = (random_() % 2 == 0 ? 1.0f : -1.0f) * (1.0f + level / 8.0f);
+            }
+            p[3 * 8192 + 77] = kNan;
+            p[kCount - 500] = -kInfinity;
+            for (const char* text : {"topk:fraction=", "threshold:threshold=1.125,fraction="}) {
+                for (const char* rest : {"0.01", "0.1", "0.3", "0.75", "0.001", "0.02,values=int8",
+                                         "0.6,values=int4"}) {
+                    const CodecSpec spec = spec_of(std::string(text) + rest);
+                    const Guarded input = buffer_of(p, dtype);
+                    const std::vector<float> exact = values_of(input, dtype, kCount);
+                    const auto expected = reference::encode(spec, exact, {}, dtype);
+                    on_every_isa([&] {
+                        SCOPED_TRACE(spec.to_string() + " " + dtype_name(dtype) + " levels " +
+                                     std::to_string(levels));
+                        const Encoded encoded = encode(spec, dtype, input, kCount);
+                        EXPECT_EQ(encoded.bytes.copy(encoded.size), *expected);
+                    });
+                }
+            }
+        }
+    }
+}
+
 TEST_F(Sparse, WholeSegmentsAndLongGapsKeepTheirPositions) {
     on_every_isa([&] {
         for (const auto& [fraction, form] : kForms) {
