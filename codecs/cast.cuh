@@ -113,8 +113,15 @@ __device__ __forceinline__ void encode_cast_unit(const Source& source,
     }
 }
 
+// The encoder that draws needs more than 80 registers on these.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 800 || __CUDA_ARCH__ >= 1200)
+constexpr int kDrawingBlocks = 2;
+#else
+constexpr int kDrawingBlocks = resident_blocks(true);
+#endif
+
 template <class Target, bool kStochastic, class Element>
-__global__ void __launch_bounds__(kThreads, resident_blocks(kStochastic))
+__global__ void __launch_bounds__(kThreads, kStochastic ? kDrawingBlocks : kResidentBlocks)
     cast_encode_kernel(EncodeArgs args, Work work) {
     const float factor = encode_factor<Element>(args);
     const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kEncode);

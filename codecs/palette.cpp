@@ -4,7 +4,6 @@
 // are copied. Every type is taken, integers byte by byte. Layout: FORMAT.md, "Palette".
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 
 #include "codecs/codec.h"
@@ -152,16 +151,6 @@ void decode(const DecodeArgs& args) {
 
 constexpr int64_t kOneLaunchBytes = 256 << 10;
 
-// A number that no other launch of this process has, nor memory by chance.
-uint64_t next_nonce() {
-    static constinit std::atomic<uint64_t> launches{0};
-    uint64_t mixed = (launches.fetch_add(1, std::memory_order_relaxed) + 1) * 0x9E3779B97F4A7C15u;
-    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
-    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
-    mixed &= ~uint64_t{0xFFFFFF};
-    return mixed != 0 ? mixed : uint64_t{1} << 24;
-}
-
 template <class Args>
 PaletteWork work_of(const Args& args) {
     const Kind kind = kind_of(args.dtype);
@@ -191,7 +180,7 @@ int64_t workspace_bytes(const CodecParams&, DType dtype, int64_t count, int64_t 
     }
     const int64_t chunk = std::min(chunk_elems, count);
     const int64_t states = (count + chunk - 1) / chunk * block_count(dtype, chunk);
-    return round_up(8 * kPaletteCounters + states * int64_t{sizeof(PaletteState)}, 16);
+    return round_up(8 * kLookBackCounters + states * int64_t{sizeof(LookBackState)}, 16);
 }
 
 // --- Checking an encoding

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "codecs/args.h"
+#include "codecs/look_back.h"
 
 namespace slimwire {
 
@@ -28,17 +29,7 @@ struct PaletteWork {
 PaletteWork palette_work(const EncodeArgs& args);
 PaletteWork palette_work(const DecodeArgs& args);
 
-// One block's word to the blocks behind it, for look-back: `tag` is nonce + 1 once `aggregate`, the
-// payload's size in units of 8 bytes, is valid, and nonce + 2 once `prefix`, with all before it,
-// is.
-struct PaletteState {
-    unsigned long long tag;
-    unsigned long long aggregate;
-    unsigned long long prefix;
-};
-
-// The encoder's workspace holds these counters and a PaletteState for every block of every chunk.
-// Any content will do: what is there from before has another nonce.
-inline constexpr int kPaletteCounters = 2;
+// The encoder's workspace: kLookBackCounters words, then a LookBackState for every block of every
+// chunk (codecs/look_back.h), whose values are payload sizes in units of 8 bytes.
 
 }  // namespace slimwire

@@ -1,66 +1,253 @@
-// Kernels of topk and threshold. A message of up to 256 KiB has a thread block for each chunk and
-// goes through all phases (sparse_chosen_phases.cuh) in one launch; larger ones take a launch for
-// each phase.
+// Kernels of topk and threshold. Any message is encoded by one launch: thread blocks take tickets,
+// round by round (codecs/cuda/look_back.cuh says why they may wait for lower ones).
+//
+//   threshold     tiles: read, look back, write                                      1 read
+//   topk          guess from a sample; count and list what reaches it; refine in     2 reads
+//                 the lists, digit by digit; tiles as above
+//
+// Rooms: sparse_chosen_space.cuh (what thread blocks share), _marks (reading), _cut (rounds of
+// topk), _send and _positions (tiles), _decode.
 #pragma once
 
+#include "codecs/sparse_chosen_cut.cuh"
 #include "codecs/sparse_chosen_decode.cuh"
-#include "codecs/sparse_chosen_phases.cuh"
+#include "codecs/sparse_chosen_send.cuh"
 
 namespace slimwire {
 namespace {
 
-// The chunk `chunk` as the kernel's warps see it.
-template <class Element>
-__device__ __forceinline__ Chosen<Element> chosen_of(const ChosenArgs& args,
-                                                     const SparsePlan& plan,
-                                                     int64_t chunk,
-                                                     float factor) {
-    const EncodeArgs& encode = args.encode;
-    const int64_t block_warps = blockDim.x / kWarpThreads;
-    const int64_t own = threadIdx.x / kWarpThreads;
-    const int64_t at = chunk * args.work.chunk_elems;
-    float* residual = encode.residual != nullptr ? encode.residual + at : nullptr;
-    return {plan,
-            ChosenSpace::of(plan),
-            {static_cast<const uint8_t*>(encode.input) + at * Element::kBytes, residual, plan.count,
-             factor},
-            static_cast<uint8_t*>(encode.output) + chunk * encode.slot_bytes,
-            residual,
-            static_cast<uint8_t*>(encode.workspace) + chunk * args.workspace_bytes,
-            encode.threshold_ptr,
-            args.block_for_chunk ? own : blockIdx.x * block_warps + own,
-            args.block_for_chunk ? block_warps : gridDim.x * block_warps,
-            args.block_for_chunk || blockIdx.x == chunk % gridDim.x};
+// The thread block's next ticket to shared.chunk, .round and .item. Tickets count round by round,
+// within a round chunk by chunk.
+__device__ __forceinline__ void take_ticket(const ChosenArgs& args,
+                                            Tickets& tickets,
+                                            ChosenShared& shared) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int64_t ticket = tickets.take();
+        int round = 0;
+        while (round < kChosenRounds && ticket >= args.work.chunks * args.tickets[round]) {
+            ticket -= args.work.chunks * args.tickets[round++];
+        }
+        shared.chunk = -1;
+        if (round < kChosenRounds) {
+            const int64_t of_chunk = args.tickets[round];
+            shared.chunk = args.work.chunks == 1 ? 0 : ticket / of_chunk;
+            shared.item = ticket - shared.chunk * of_chunk;
+        }
+        shared.round = round;
+    }
+    __syncthreads();
 }
 
+// The cut of a threshold, which nobody has to look for.
 template <class Element>
-__global__ void __launch_bounds__(kThreads, kBroadBlocks) chosen_encode_kernel(ChosenArgs args) {
-    const float factor = encode_factor<Element>(args.encode);
-    for (int64_t chunk = args.block_for_chunk ? blockIdx.x : 0; chunk < args.work.chunks;
-         chunk += args.block_for_chunk ? gridDim.x : 1) {
-        const SparsePlan& plan = args.work.plan(chunk);
-        const Chosen<Element> chosen = chosen_of<Element>(args, plan, chunk, factor);
-        for (int phase = static_cast<int>(args.first); phase < static_cast<int>(args.last);
-             ++phase) {
-            if (!chosen.top() && phase > static_cast<int>(ChosenPhase::kPrepare) &&
-                phase < static_cast<int>(ChosenPhase::kMark)) {
-                continue;
-            }
-            __syncthreads();
-            chosen.run(static_cast<ChosenPhase>(phase));
-            __syncthreads();
+__device__ __forceinline__ void take_threshold(const ChosenArgs& args,
+                                               const ChosenChunk<Element>& chunk,
+                                               ChosenShared& shared) {
+    if (threadIdx.x == 0) {
+        shared.low = chunk.plan.threshold;
+        if (args.encode.threshold_ptr != nullptr) {
+            const float t = *args.encode.threshold_ptr;
+            shared.low = t > 0 ? __float_as_uint(t) : 0;
+        }
+        shared.wanted = 0xFFFFFFFFu;  // no ties are turned away
+        shared.least16 = raw_limit<Element>(chunk.source, args.as_is, shared.low);
+    }
+    __syncthreads();
+}
+
+// By all threads of the block.
+template <class Element>
+__device__ __forceinline__ void enter_chunk(const ChosenArgs& args,
+                                            ChosenChunk<Element>& chunk,
+                                            int64_t number,
+                                            float factor) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        chunk.set(args, number, factor);
+    }
+    __syncthreads();
+}
+
+// The chunks whose ends this thread block has a part in: the blocks are dealt out to them.
+template <class Body>
+__device__ __forceinline__ void deal_chunks(int64_t chunks, Body body) {
+    const int64_t blocks = gridDim.x;
+    if (chunks > blocks) {
+        for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += blocks) {
+            body(chunk, 0, 1);
+        }
+        return;
+    }
+    const int64_t chunk = blockIdx.x % chunks;
+    body(chunk, blockIdx.x / chunks, (blocks - 1 - chunk) / chunks + 1);
+}
+
+// What only the last thread block may do: the words that all tiles have a say in, and a workspace
+// in which a replayed graph finds nothing.
+template <class Element, bool kTop>
+__device__ __forceinline__ void close_chunks(const ChosenArgs& args,
+                                             ChosenChunk<Element>& chunk,
+                                             float factor) {
+    for (int64_t number = 0; number < args.work.chunks; ++number) {
+        enter_chunk(args, chunk, number, factor);
+        ChosenState& state = chunk.state();
+        forget(chunk.states(), ChosenSpace::tiles(chunk.plan), threadIdx.x, kThreads);
+        if (threadIdx.x == 0) {
+            const bool lost = !kTop && __ldcg(&state.lost) == args.nonce + 1;
+            chunk.header()[3] =
+                static_cast<uint32_t>(chunk.plan.form) | (lost ? kFlagNonFinite : 0);
+            state.lost = 0;
+            state.round = 0;
+        }
+        if (threadIdx.x < kSend) {
+            state.done[threadIdx.x] = 0;
         }
     }
+    if (threadIdx.x < kLookBackCounters) {
+        static_cast<unsigned long long*>(args.encode.workspace)[threadIdx.x] = 0;
+    }
 }
 
-// One phase that streams, in fewer registers.
-template <class Element>
-__global__ void __launch_bounds__(kThreads, 2) chosen_stream_kernel(ChosenArgs args) {
+template <class Element, bool kTop>
+__global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(ChosenArgs args) {
+    __shared__ ChosenShared shared;
+    __shared__ ChosenChunk<Element> chunk;
+    auto* const counters = static_cast<unsigned long long*>(args.encode.workspace);
+    Tickets tickets(counters, args.nonce);
     const float factor = encode_factor<Element>(args.encode);
-    for (int64_t chunk = 0; chunk < args.work.chunks; ++chunk) {
-        const SparsePlan& plan = args.work.plan(chunk);
-        chosen_of<Element>(args, plan, chunk, factor).stream(args.first);
+    const CutSearch<Element> search(args, chunk, shared);
+    const TileSender<Element, kTop> sender(args, chunk, shared);
+    int64_t entered = -1;  // chunk
+    bool known = false;    // its cut
+    const auto enter = [&](int64_t number) {
+        if (number != entered) {
+            enter_chunk(args, chunk, number, factor);
+            entered = number;
+            known = false;
+        }
+    };
+    const auto know_cut = [&] {
+        if (!known) {
+            if constexpr (kTop) {
+                search.wait(kSend);
+            } else {
+                take_threshold(args, chunk, shared);
+            }
+            known = true;
+        }
+    };
+    if (kTop) {
+        search.begin();
     }
+    unsigned pending = 0;  // tickets of one chunk and round that were counted for
+    int pending_round = 0;
+    for (;;) {
+        take_ticket(args, tickets, shared);
+        const int64_t number = shared.chunk;
+        const int round = shared.round;
+        const int64_t item = shared.item;
+        if (kTop && pending > 0 &&
+            (number != entered || round != pending_round || pending >= args.most_pending)) {
+            search.hand_over(pending_round, pending);
+            pending = 0;
+        }
+        if (number < 0) {
+            break;
+        }
+        enter(number);
+        if (round == kSend) {
+            know_cut();
+            if (item < ChosenSpace::tiles(chunk.plan)) {
+                sender.send(item, tickets);
+            }
+            continue;
+        }
+        if constexpr (kTop) {
+            if (round == kPrepare) {
+                search.prepare();
+                continue;
+            }
+            if (pending == 0) {
+                search.wait(round);
+                if (shared.over > round) {  // the cut is final
+                    continue;
+                }
+            }
+            if (round == kFilter) {
+                search.filter(item);
+            } else {
+                search.refine(item);
+            }
+            ++pending;
+            pending_round = round;
+        }
+    }
+    deal_chunks(args.work.chunks, [&](int64_t number, int64_t worker, int64_t workers) {
+        enter(number);
+        know_cut();
+        sender.finish(worker, workers);
+    });
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        shared.last = count_up(counters + 1, args.nonce) + 1 == int64_t{gridDim.x};
+    }
+    __syncthreads();
+    if (shared.last) {
+        __threadfence();
+        close_chunks<Element, kTop>(args, chunk, factor);
+    }
+}
+
+// One launch. `nonce`: of next_nonce(), or that of a launch that has ended.
+template <SparseKind kKind>
+cudaError_t launch_chosen(const EncodeArgs& args, uint64_t nonce, cudaStream_t stream) {
+    constexpr bool kTop = kKind == SparseKind::kTopK;
+    ChosenArgs chosen = {};
+    chosen.encode = args;
+    chosen.work = SparseWork::of(kKind, args, args.chunk_elems);
+    const SparsePlan& plan = chosen.work.full;
+    chosen.space = ChosenSpace::of(plan);
+    chosen.last_space = ChosenSpace::of(chosen.work.last);
+    chosen.nonce = nonce;
+    chosen.as_is = dtype_bytes(args.dtype) == 2 && args.residual == nullptr && args.scale == 1.0f &&
+                   args.scale_ptr == nullptr;
+    if (kTop) {
+        const int64_t parts = ChosenSpace::parts(plan);
+        const int64_t sharers = parts < kMostSharers ? parts : kMostSharers;
+        chosen.tickets[kPrepare] = 1;
+        chosen.tickets[kFilter] = parts;
+        chosen.tickets[kRefine] = sharers;
+        chosen.tickets[kRefine + 1] = sharers;
+        chosen.tickets[kRefine + 2] = chosen.as_is ? 0 : sharers;
+        const int64_t elems = (parts + sharers - 1) / sharers * kPartElems;
+        chosen.most_pending =
+            static_cast<unsigned>(elems < kMostCounted ? kMostCounted / elems : 1);
+    }
+    chosen.tickets[kSend] = ChosenSpace::tiles(plan);
+    int64_t tickets = 0;
+    for (int round = 0; round < kChosenRounds; ++round) {
+        chosen.first_tile = tickets;
+        tickets += chosen.work.chunks * chosen.tickets[round];
+    }
+    int processors = 0;
+    const cudaError_t error = processor_count(&processors);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t most =
+        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kChosenBlocks;
+    const int64_t useful = chosen.work.chunks * chosen.tickets[kSend];
+    const int64_t blocks = useful < most ? useful : most;
+    // A block takes one ticket more than there are, and one ahead.
+    if (tickets + 2 * blocks > static_cast<int64_t>(kNonceCount)) {
+        return cudaErrorInvalidValue;
+    }
+    return visit(args.dtype, [&](auto element) {
+        return start_kernel(chosen_encode_kernel<decltype(element), kTop>,
+                            static_cast<unsigned>(blocks), kThreads, 0, stream, chosen);
+    });
 }
 
 }  // namespace
@@ -70,46 +257,8 @@ cudaError_t SparseCuda<kKind>::encode(const EncodeArgs& args, cudaStream_t strea
     if (args.count <= 0) {
         return cudaSuccess;
     }
-    if (args.workspace == nullptr) {
-        return cudaErrorInvalidValue;
-    }
-    const SparseWork work = SparseWork::of(kKind, args, args.chunk_elems);
-    ChosenArgs chosen{
-        args, work, ChosenSpace::of(work.full).bytes, ChosenPhase::kPrepare, ChosenPhase::kEnd,
-        true};
-    const int64_t spans = (work.chunk_elems + kSparseSpan - 1) / kSparseSpan;
-    const bool small =
-        work.chunk_elems * static_cast<int64_t>(dtype_bytes(args.dtype)) <= kOneLaunchBytes;
-    unsigned blocks = 0;
-    cudaError_t error = blocks_for(
-        args.max_blocks, small ? work.chunks * (kThreads / kWarpThreads) : spans, &blocks);
-    // 16-bit elements as they are have no bits below the second digit.
-    const bool two_digits = dtype_bytes(args.dtype) == 2 && args.residual == nullptr &&
-                            args.scale == 1.0f && args.scale_ptr == nullptr;
-    return visit(args.dtype, [&](auto element) {
-        const auto kernel = chosen_encode_kernel<decltype(element)>;
-        if (small) {
-            return error != cudaSuccess ? error
-                                        : start_kernel(kernel, blocks, kThreads, 0, stream, chosen);
-        }
-        chosen.block_for_chunk = false;
-        for (int phase = 0; phase < static_cast<int>(ChosenPhase::kEnd) && error == cudaSuccess;
-             ++phase) {
-            const auto now = static_cast<ChosenPhase>(phase);
-            const bool digit = now > ChosenPhase::kPrepare && now < ChosenPhase::kMark;
-            const bool last_digit = now == ChosenPhase::kCount0 || now == ChosenPhase::kDigit0;
-            if (digit && (kKind != SparseKind::kTopK || (last_digit && two_digits))) {
-                continue;
-            }
-            chosen.first = now;
-            chosen.last = static_cast<ChosenPhase>(phase + 1);
-            error = start_kernel(Chosen<decltype(element)>::streams(now)
-                                     ? chosen_stream_kernel<decltype(element)>
-                                     : kernel,
-                                 blocks, kThreads, 0, stream, chosen);
-        }
-        return error;
-    });
+    return args.workspace == nullptr ? cudaErrorInvalidValue
+                                     : launch_chosen<kKind>(args, next_nonce(), stream);
 }
 
 template <SparseKind kKind>
@@ -141,7 +290,8 @@ int64_t SparseCuda<kKind>::workspace_bytes(const CodecParams& params,
     }
     const int64_t elems = chunk_elems < count ? chunk_elems : count;
     const int64_t chunks = (count + elems - 1) / elems;
-    return chunks * ChosenSpace::of(sparse_plan(kKind, params, dtype, elems)).bytes;
+    return 8 * kLookBackCounters +
+           chunks * ChosenSpace::of(sparse_plan(kKind, params, dtype, elems)).bytes;
 }
 
 }  // namespace slimwire

@@ -36,8 +36,7 @@ struct PaletteCuda {
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
 };
 
-// Sparsifiers. The launches of a message of up to 256 KiB are one; larger ones take a few, each
-// reading what the one before wrote.
+// Sparsifiers. topk and threshold take one launch; the others one up to 256 KiB, above it some two.
 template <SparseKind kKind>
 struct SparseCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);

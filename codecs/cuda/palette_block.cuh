@@ -4,7 +4,7 @@
 #pragma once
 
 #include "codecs/cuda/elements.cuh"
-#include "codecs/cuda/work.cuh"
+#include "codecs/cuda/look_back.cuh"
 #include "codecs/palette_format.h"
 #include "codecs/palette_work.h"
 
@@ -35,30 +35,8 @@ struct PaletteShared {
     bool last;
 };
 
-// Exclusive sum of `value` over the threads of the block, and the sum of all.
 __device__ __forceinline__ int scan_block(PaletteShared& shared, int value, int* total) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-    const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-    int inclusive = value;
-#pragma unroll
-    for (int by = 1; by < kWarpThreads; by *= 2) {
-        const int other = __shfl_up_sync(0xFFFFFFFFu, inclusive, static_cast<unsigned>(by));
-        inclusive += lane >= by ? other : 0;
-    }
-    if (lane == kWarpThreads - 1) {
-        shared.sums[warp] = inclusive;
-    }
-    __syncthreads();
-    int before = 0;
-    int all = 0;
-#pragma unroll
-    for (int i = 0; i < kThreads / kWarpThreads; ++i) {
-        before += i < warp ? shared.sums[i] : 0;
-        all += shared.sums[i];
-    }
-    __syncthreads();
-    *total = all;
-    return before + inclusive - value;
+    return scan_block(shared.sums, value, total);
 }
 
 // --- Elements

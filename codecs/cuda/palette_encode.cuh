@@ -1,9 +1,10 @@
 // The encoder of the palette codec; byte for byte codecs/host/palette_encode.h. A payload is put
 // together in shared memory, escapes move together by a scan over the thread block. Where it goes a
-// block learns from those before it while they work (decoupled look-back, Merrill and Garland
-// 2016), so one launch reads the input once. Included by codecs/palette.cuh.
+// block learns from those before it while they work (decoupled look-back), so one launch reads the
+// input once. Included by codecs/palette.cuh.
 #pragma once
 
+#include "codecs/cuda/look_back.cuh"
 #include "codecs/cuda/palette_block.cuh"
 
 namespace slimwire {
@@ -251,65 +252,6 @@ __device__ __forceinline__ int encode_payload(PaletteShared& shared,
     return padded8(bytes) >= padded8(int64_t{len} * kBytes) ? -1 : bytes;
 }
 
-// Adds one to a counter that counts from 0 under `nonce`, whatever it held before; returns what it
-// was. The nonce has its upper 40 bits.
-__device__ __forceinline__ int64_t count_up(unsigned long long* counter, uint64_t nonce) {
-    constexpr uint64_t kCount = 0xFFFFFF;
-    unsigned long long seen = __ldcv(counter);
-    while ((seen & ~kCount) != nonce) {
-        const unsigned long long before = atomicCAS(counter, seen, nonce);
-        seen = before == seen ? nonce : before;
-    }
-    return static_cast<int64_t>(atomicAdd(counter, 1ull) & kCount);
-}
-
-// Publishes the size of this block's payload and returns where it starts, both in units of 8 bytes
-// from the first payload of the chunk. Called by the first warp.
-__device__ __forceinline__ int64_t look_back(PaletteState* states,
-                                             int64_t block,
-                                             int64_t size,
-                                             uint64_t nonce) {
-    const int lane = static_cast<int>(threadIdx.x);
-    if (lane == 0) {
-        __stcg(&states[block].aggregate, static_cast<unsigned long long>(size));
-        __threadfence();
-        __stcg(&states[block].tag, static_cast<unsigned long long>(nonce + 1));
-    }
-    int64_t sum = 0;
-    for (int64_t behind = block - 1 - lane;; behind -= kWarpThreads) {
-        bool whole = true;  // what this lane read is the sum of all blocks before
-        int64_t value = 0;
-        if (behind >= 0) {
-            unsigned long long tag;
-            do {
-                tag = __ldcv(&states[behind].tag);
-            } while (tag != nonce + 1 && tag != nonce + 2);
-            __threadfence();
-            whole = tag == nonce + 2;
-            value = static_cast<int64_t>(
-                __ldcv(whole ? &states[behind].prefix : &states[behind].aggregate));
-        }
-        const uint32_t wholes = __ballot_sync(0xFFFFFFFFu, whole);
-        if (wholes != 0 && lane >= __ffs(static_cast<int>(wholes))) {
-            value = 0;
-        }
-#pragma unroll
-        for (unsigned by = kWarpThreads / 2; by > 0; by /= 2) {
-            value += __shfl_xor_sync(0xFFFFFFFFu, value, static_cast<int>(by));
-        }
-        sum += value;
-        if (wholes != 0) {
-            break;
-        }
-    }
-    if (lane == 0) {
-        __stcg(&states[block].prefix, static_cast<unsigned long long>(sum + size));
-        __threadfence();
-        __stcg(&states[block].tag, static_cast<unsigned long long>(nonce + 2));
-    }
-    return sum;
-}
-
 // Copies a block that is stored raw; `to` is a multiple of 8, zeros follow up to the next.
 __device__ __forceinline__ void copy_raw(const uint8_t* from, int64_t bytes, uint8_t* to) {
     const bool aligned = (reinterpret_cast<uintptr_t>(from) & 7) == 0;
@@ -354,7 +296,7 @@ __global__ void __launch_bounds__(kThreads) palette_encode(EncodeArgs args, Pale
     uint8_t* const a = memory + payload_room<kBytes>() / 16 * 16 + 16;
     uint8_t* const b = a + kPaletteBlock + 16;
     auto* const workspace = static_cast<unsigned long long*>(args.workspace);
-    auto* const states = reinterpret_cast<PaletteState*>(workspace + 2);
+    auto* const states = reinterpret_cast<LookBackState*>(workspace + kLookBackCounters);
     const int64_t units = work.chunks * work.blocks;
     for (;;) {
         if (threadIdx.x == 0) {
@@ -383,10 +325,10 @@ __global__ void __launch_bounds__(kThreads) palette_encode(EncodeArgs args, Pale
         const int64_t raw = int64_t{len} * kBytes;
         const int64_t bytes = padded8(coded < 0 ? raw : coded);
         if (threadIdx.x < kWarpThreads) {
-            const int64_t before =
-                look_back(states + chunk * work.blocks, block, bytes / 8, work.nonce);
+            const uint64_t before = look_back(states + chunk * work.blocks, block,
+                                              static_cast<uint64_t>(bytes) / 8, work.nonce, Plus{});
             if (threadIdx.x == 0) {
-                shared.offset = first_payload(blocks) + 8 * before;
+                shared.offset = first_payload(blocks) + 8 * static_cast<int64_t>(before);
             }
         }
         __syncthreads();
@@ -425,7 +367,7 @@ __global__ void __launch_bounds__(kThreads) palette_encode(EncodeArgs args, Pale
         }
         __syncthreads();
     }
-    // The last thread block to come here leaves no tag behind, for the next launch of a graph.
+    // The last thread block to come here leaves nothing published, for the next launch of a graph.
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -434,10 +376,8 @@ __global__ void __launch_bounds__(kThreads) palette_encode(EncodeArgs args, Pale
     __syncthreads();
     if (shared.last) {
         __threadfence();
-        for (int64_t i = threadIdx.x; i < units; i += kThreads) {
-            states[i].tag = 0;
-        }
-        if (threadIdx.x < 2) {
+        forget(states, units, threadIdx.x, kThreads);
+        if (threadIdx.x < kLookBackCounters) {
             workspace[threadIdx.x] = 0;
         }
         if (work.fills) {

@@ -43,6 +43,7 @@ class Machine {
         processors_ = 1 + static_cast<int>(random_() % 4);
     }
     int processors() const { return processors_; }
+    int64_t launches() const { return launches_; }  // since the program began
 
     // Steps (collectives, atomics, fences, uncached loads) that may pass without a thread reaching
     // its end; more is a thread that waits for what never comes.
@@ -61,6 +62,7 @@ class Machine {
              size_t dynamic_shared_bytes,
              const std::function<void()>& body) {
         const Run run(*this, grid, block, dynamic_shared_bytes, body);
+        ++launches_;
         const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
         const uint64_t most = kExchangesShared ? 1 + random_() % 3 : 1;
         order_ = static_cast<Order>(random_() % 3);
@@ -365,6 +367,7 @@ class Machine {
     std::mt19937 random_;
     uint32_t seed_ = 0;
     int processors_ = 1;
+    int64_t launches_ = 0;
     Order order_ = Order::kAny;
     int64_t steps_ = 0;
     int64_t step_limit_ = kStepLimit;
