@@ -37,6 +37,22 @@ struct ByteOrders {
 };
 
 struct VectorGroups : PlainSteps {
+    using Word [[gnu::may_alias, gnu::aligned(1)]] = uint64_t;
+
+    // Encoding and decoding alternate between short runs of computing and of memory traffic; asking
+    // for the lines of the next block or two while working on this one keeps both busy.
+    static constexpr int kReadAhead = 6144;   // elements
+    static constexpr int kWriteAhead = 4096;  // elements
+    // Bytes beyond the planes of a block: about the middle of the next block's.
+    static constexpr int kPlanesAhead = 1408;
+
+    template <int lines, bool writes>
+    static void prefetch_lines(const uint8_t* at) {
+        for (int i = 0; i < lines; ++i) {
+            __builtin_prefetch(at + 64 * i, writes ? 1 : 0, 3);
+        }
+    }
+
     static __mmask64 first_lanes(int n) {
         return _bzhi_u64(~uint64_t{0}, static_cast<unsigned>(n));
     }
@@ -126,6 +142,39 @@ struct VectorGroups : PlainSteps {
         }
     }
 
+    // The same where only `left` elements may be left.
+    template <class S>
+    static void load_some(const uint8_t* input, int left, __m512i* part) {
+        if (left >= 64) {
+            load_group<S>(input, part);
+            return;
+        }
+        alignas(64) uint8_t group[64 * S::kBytes] = {};
+        __builtin_memcpy(group, input, static_cast<size_t>(left) * S::kBytes);
+        load_group<S>(group, part);
+    }
+    template <class S>
+    static void store_some(const __m512i* part, int left, uint8_t* output) {
+        if (left >= 64) {
+            store_group<S>(part, output);
+            return;
+        }
+        alignas(64) uint8_t group[64 * S::kBytes];
+        store_group<S>(part, group);
+        __builtin_memcpy(output, group, static_cast<size_t>(left) * S::kBytes);
+    }
+
+    // Top bytes without the bits that stay as they are.
+    template <int raw_bits>
+    static __m512i symbols_of(__m512i top) {
+        if constexpr (raw_bits == 0) {
+            return top;
+        } else {
+            return _mm512_and_si512(_mm512_srli_epi16(top, raw_bits),
+                                    set1(uint8_t(255 >> raw_bits)));
+        }
+    }
+
     // bytes / 2 registers of bytes / 2 parts each, transposed; its own inverse.
     template <int bytes>
     static void transpose(const __m512i* x, __m512i* y) {
@@ -165,9 +214,12 @@ struct VectorGroups : PlainSteps {
     }
 
     template <class S>
-    static bool choose_palette(const uint8_t* input, int n, uint8_t* palette) {
+    static PaletteChoice choose_palette(const uint8_t* input,
+                                        int n,
+                                        bool always,
+                                        uint8_t* palette) {
         if (n < kPaletteSamples) {
-            return PlainSteps::choose_palette<S>(input, n, palette);
+            return PlainSteps::choose_palette<S>(input, n, always, palette);
         }
         const int distance = palette_run_distance(n) * S::kBytes;
         __m512i x[4];
@@ -178,11 +230,7 @@ struct VectorGroups : PlainSteps {
                 elements[i] = load_sample<S>(input, distance, 64 * (v * S::kBytes + i));
             }
             split_group<S>(elements, part);
-            x[v] = part[S::kPlanes];
-            if constexpr (S::kRawBits != 0) {
-                x[v] = _mm512_and_si512(_mm512_srli_epi16(x[v], S::kRawBits),
-                                        set1(uint8_t(255 >> S::kRawBits)));
-            }
+            x[v] = symbols_of<S::kRawBits>(part[S::kPlanes]);
         }
         __m512i sums = _mm512_setzero_si512();
         int zeros = 0;
@@ -194,6 +242,11 @@ struct VectorGroups : PlainSteps {
         }
         const int sum = static_cast<int>(_mm512_reduce_add_epi64(sums));
         const int base = palette_base(kPaletteSamples - zeros, sum);
+        PaletteChoice choice = {zeros * kPaletteZeroPart > kPaletteSamples, false, base};
+        if (choice.try_zeros && !always) {
+            return choice;
+        }
+        int outside = 0;
         // Place 1..15 of each symbol, 0 for symbol 0; bit 7 set beyond. One-hot bits of the places,
         // transposed eight by eight, are counted by byte.
         const __m512i vbase = set1(static_cast<uint8_t>(base));
@@ -207,6 +260,7 @@ struct VectorGroups : PlainSteps {
         for (int v = 0; v < 4; ++v) {
             const __m512i place =
                 _mm512_maskz_adds_epu8(is_nonzero[v], _mm512_sub_epi8(x[v], vbase), set1(0x71));
+            outside += __builtin_popcountll(_mm512_movepi8_mask(place));
             const __m512i a =
                 _mm512_gf2p8affine_epi64_epi8(identity, _mm512_shuffle_epi8(low_hot, place), 0);
             const __m512i b =
@@ -259,8 +313,12 @@ struct VectorGroups : PlainSteps {
             __builtin_memcpy(palette + r, &four, r == 12 ? 1 : 4);
             wanted = _mm512_add_epi8(wanted, set1(4));
         }
-        return zeros * kPaletteZeroPart > kPaletteSamples;
+        choice.wide = outside * kWidePart > kPaletteSamples;
+        return choice;
     }
+
+    // What surely_raw() looks for takes 46 % of bf16.
+    static constexpr int kWidePart = 3;
 
     static __m128i load128(const uint8_t* from) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -269,6 +327,29 @@ struct VectorGroups : PlainSteps {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
     static void store64(uint8_t* to, uint64_t x) { __builtin_memcpy(to, &x, 8); }
+    // Straight from a mask register: of two such stores side by side the compiler makes one of a
+    // vector, by way of general registers.
+    static void store_mask(uint8_t* to, __mmask64 mask) {
+        asm("kmovq %1, %0" : "=m"(*reinterpret_cast<Word*>(to)) : "k"(mask));
+    }
+    // vpcompressb and vpexpandb wait for what their destination held (Zen 5, 5 cycles and more a
+    // step of a loop), masked to zero or not; a zeroed register is ready at once.
+    static __m512i compress(__mmask64 mask, __m512i x) {
+        __m512i y;
+        asm("vpxord %0, %0, %0\n\tvpcompressb %1, %0%{%2%}%{z%}" : "=&v"(y) : "v"(x), "Yk"(mask));
+        return y;
+    }
+    static __m512i expand(__mmask64 mask, __m512i x) {
+        __m512i y;
+        asm("vpxord %0, %0, %0\n\tvpexpandb %1, %0%{%2%}%{z%}" : "=&v"(y) : "v"(x), "Yk"(mask));
+        return y;
+    }
+    // A load that stays one: vpexpandb from memory is microcode, hundreds of cycles for some masks.
+    static __m512i load_apart(const uint8_t* from) {
+        __m512i x = _mm512_loadu_si512(from);
+        asm("" : "+v"(x));
+        return x;
+    }
     static uint64_t load64(const uint8_t* from) {
         uint64_t x;
         __builtin_memcpy(&x, from, 8);

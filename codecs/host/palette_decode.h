@@ -78,7 +78,7 @@ struct PaletteDecoder : ChunkShape<S> {
     static bool decode_payload(const uint8_t* from, int64_t bytes, int len, uint8_t* output) {
         const int64_t raw_bytes = int64_t{len} * S::kBytes;
         if (bytes == padded(raw_bytes)) {
-            __builtin_memcpy(output, from, static_cast<size_t>(raw_bytes));
+            Steps::copy_raw(output, from, raw_bytes);
             return true;
         }
         if (bytes == 0) {
@@ -96,10 +96,11 @@ struct PaletteDecoder : ChunkShape<S> {
         if (n > len || header.n1 > n || header.n2 > header.n1 || header.n3 > header.n2) {
             return false;
         }
-        uint64_t marks[kPaletteBlock / 64];
+        alignas(64) uint64_t marks[kPaletteBlock / 64];
+        uint64_t groups = 0;
         const uint8_t* planes = from + kPaletteHeader;
         if (header.zero_mode) {
-            planes = load_marks(planes, from + bytes, len, n, marks);
+            planes = load_marks(planes, from + bytes, len, n, &groups, marks);
         }
         if (planes == nullptr || (!header.zero_mode && n != len)) {
             return false;
@@ -128,51 +129,31 @@ struct PaletteDecoder : ChunkShape<S> {
             return false;
         }
         Steps::template merge_top<S::kRawBits>(raw_words, n, third);
-        spread(planes, third, n, len, marks, output);
+        Steps::template spread<S>(planes, n, third, groups, marks, len, from + bytes, output);
         return true;
     }
 
-    // Puts the elements that are not zero to their places.
-    [[gnu::noinline]] static void spread(const uint8_t* planes,
-                                         const uint8_t* top,
-                                         int n,
-                                         int len,
-                                         const uint64_t* marks,
-                                         uint8_t* output) {
-        alignas(64) uint8_t all[S::kBytes * kStride];
-        for (int j = 0; j < S::kPlanes; ++j) {
-            Steps::expand(planes + j * n, len, marks, all + j * kStride);
-        }
-        Steps::expand(top, len, marks, all + S::kPlanes * kStride);
-        Steps::template merge<S>(all, kStride, all + S::kPlanes * kStride, len, output);
-    }
-
     // Reads the marks of a block in zero mode; returns what follows them, null when malformed.
-    static const uint8_t* load_marks(
-        const uint8_t* from, const uint8_t* end, int len, int n, uint64_t* marks) {
-        uint64_t groups;
+    static const uint8_t* load_marks(const uint8_t* from,
+                                     const uint8_t* end,
+                                     int len,
+                                     int n,
+                                     uint64_t* groups,
+                                     uint64_t* marks) {
         if (end - from < 8) {
             return nullptr;
         }
-        __builtin_memcpy(&groups, from, 8);
+        __builtin_memcpy(groups, from, 8);
         from += 8;
-        if (end - from < 8 * __builtin_popcountll(groups)) {
+        const int words = __builtin_popcountll(*groups);
+        const int most = (len + 63) / 64;
+        if (end - from < 8 * words || (most < 64 && *groups >> most != 0)) {
             return nullptr;
         }
-        int ones = 0;
-        for (int group = 0; group < kPaletteBlock / 64; ++group) {
-            marks[group] = 0;
-            if ((groups >> group & 1) == 0) {
-                continue;
-            }
-            __builtin_memcpy(&marks[group], from, 8);
-            from += 8;
-            const int t = len - group * 64;
-            if (t <= 0 || (t < 64 && marks[group] >> t != 0)) {
-                return nullptr;
-            }
-            ones += __builtin_popcountll(marks[group]);
+        const int ones = Steps::unpack_marks(*groups, from, marks);
+        if (len % 64 != 0 && marks[most - 1] >> len % 64 != 0) {
+            return nullptr;
         }
-        return ones == n ? from : nullptr;
+        return ones == n ? from + 8 * words : nullptr;
     }
 };

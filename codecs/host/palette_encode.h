@@ -95,12 +95,21 @@ struct PaletteEncoder : ChunkShape<S> {
     static int64_t encode_block(
         const uint8_t* input, int len, uint8_t* staged, uint8_t* output, int64_t room) {
         BlockHeader header = {};
-        const bool try_zeros = Steps::template choose_palette<S>(input, len, header.palette);
+        const PaletteChoice choice =
+            Steps::template choose_palette<S>(input, len, false, header.palette);
         const int64_t raw_bytes = int64_t{len} * S::kBytes;
-        uint8_t* end = try_zeros ? encode_zeros(input, len, staged) : nullptr;
         int64_t done = 0;  // bytes after the header that are in their place
-        if (end == staged) {
-            return 0;
+        uint8_t* end = nullptr;
+        if (choice.try_zeros) {
+            end = encode_zeros(input, len, staged);
+            if (end == staged) {
+                return 0;
+            }
+            if (end == nullptr) {
+                Steps::template choose_palette<S>(input, len, true, header.palette);
+            }
+        } else if (choice.wide && Steps::template surely_raw<S>(input, len, choice.base)) {
+            return store_raw(input, raw_bytes, output, room);
         }
         if (end == nullptr) {
             alignas(64) uint8_t symbols[kStride];
@@ -120,13 +129,7 @@ struct PaletteEncoder : ChunkShape<S> {
         }
         const int64_t bytes = end - staged;
         if (padded(bytes) >= padded(raw_bytes)) {
-            if (padded(raw_bytes) > room) {
-                return -1;
-            }
-            __builtin_memcpy(output, input, static_cast<size_t>(raw_bytes));
-            __builtin_memset(output + raw_bytes, 0,
-                             static_cast<size_t>(padded(raw_bytes) - raw_bytes));
-            return padded(raw_bytes);
+            return store_raw(input, raw_bytes, output, room);
         }
         if (padded(bytes) > room) {
             return -1;
@@ -134,7 +137,18 @@ struct PaletteEncoder : ChunkShape<S> {
         __builtin_memset(end, 0, 8);
         __builtin_memcpy(output, staged, kPaletteHeader);
         const int64_t from = kPaletteHeader + done;
-        Steps::copy(output + from, staged + from, padded(bytes) - from);
+        Steps::copy(output + from, staged + from, padded(bytes) - from, padded(bytes));
+        return padded(bytes);
+    }
+
+    static int64_t store_raw(const uint8_t* input, int64_t bytes, uint8_t* output, int64_t room) {
+        if (padded(bytes) > room) {
+            return -1;
+        }
+        Steps::copy_raw(output, input, bytes);
+        for (int64_t i = bytes; i < padded(bytes); ++i) {
+            output[i] = 0;
+        }
         return padded(bytes);
     }
 
@@ -152,12 +166,10 @@ struct PaletteEncoder : ChunkShape<S> {
 
     // Zero mode; null when there are too few zeros for it, `to` for a block of zeros.
     [[gnu::noinline]] static uint8_t* encode_zeros(const uint8_t* input, int len, uint8_t* to) {
-        alignas(64) uint8_t planes[S::kBytes * kStride];
-        uint8_t* const top = planes + S::kPlanes * kStride;
-        uint64_t marks[kPaletteBlock / 64];
-        Steps::template split<S>(input, len, planes, kStride, top);
+        alignas(64) uint8_t top[kStride];
+        alignas(64) uint64_t marks[kPaletteBlock / 64];
         BlockHeader header = {};
-        header.n = Steps::mark_nonzero(planes, S::kBytes, kStride, len, marks);
+        header.n = Steps::template mark_nonzero<S>(input, len, marks);
         if (header.n == 0) {
             return to;
         }
@@ -165,37 +177,40 @@ struct PaletteEncoder : ChunkShape<S> {
             return nullptr;
         }
         header.zero_mode = true;
-        uint8_t* end = store_marks(marks, len, to + kPaletteHeader);
-        for (int j = 0; j < S::kBytes; ++j) {
-            Steps::compress(planes + j * kStride, len, marks);
-        }
-        for (int j = 0; j < S::kPlanes; ++j) {
-            __builtin_memcpy(end, planes + j * kStride, static_cast<size_t>(header.n));
-            end += header.n;
-        }
+        uint8_t* end = to + kPaletteHeader;
+        const uint64_t groups = Steps::pack_marks(marks, (len + 63) / 64, end + 8);
+        __builtin_memcpy(end, &groups, 8);
+        end += 8 + 8 * __builtin_popcountll(groups);
+        gather<S>(input, len, groups, marks, header.n, end, top);
+        end += S::kPlanes * header.n;
         Steps::template split_top<S::kRawBits>(top, header.n, end);
         end += S::kRawBits * plane_bytes(header.n);
         // The symbols are sampled as bytes are: there is nothing to rotate in them any more.
-        Steps::template choose_palette<Shape<1, 0, false>>(top, header.n, header.palette);
+        Steps::template choose_palette<Shape<1, 0, false>>(top, header.n, true, header.palette);
         header.n1 = Steps::template tier<2>(top, header.n, header.palette, end, top);
         end = encode_rest(&header, top, end + 2 * plane_bytes(header.n));
         header.store(to);
         return end;
     }
 
-    // Which groups of 64 hold an element that is not zero, and which elements of those; returns the
-    // end.
-    static uint8_t* store_marks(const uint64_t* marks, int len, uint8_t* to) {
-        uint8_t* end = to + 8;
-        uint64_t groups = 0;
-        for (int group = 0; group * 64 < len; ++group) {
-            if (marks[group] != 0) {
-                groups |= uint64_t{1} << group;
-                __builtin_memcpy(end, &marks[group], 8);
-                end += 8;
+    // The planes of the n marked elements, one after another, and their top bytes. Several planes
+    // come by a buffer: a step writes beyond the end of each.
+    template <class Elements>
+    static void gather(const uint8_t* input,
+                       int len,
+                       uint64_t groups,
+                       const uint64_t* marks,
+                       int n,
+                       uint8_t* planes,
+                       uint8_t* top) {
+        if constexpr (Elements::kPlanes <= 1) {
+            Steps::template gather<Elements>(input, len, groups, marks, planes, 0, top);
+        } else {
+            alignas(64) uint8_t apart[Elements::kPlanes * kStride];
+            Steps::template gather<Elements>(input, len, groups, marks, apart, kStride, top);
+            for (int j = 0; j < Elements::kPlanes; ++j) {
+                __builtin_memcpy(planes + j * n, apart + j * kStride, static_cast<size_t>(n));
             }
         }
-        __builtin_memcpy(to, &groups, 8);
-        return end;
     }
 };

@@ -33,6 +33,13 @@ struct Shape {
     }
 };
 
+// What a sample says of a block.
+struct PaletteChoice {
+    bool try_zeros;  // more than an eighth of it is symbol 0
+    bool wide;       // so much of it lies outside the places of the palette that raw is likely
+    int base;        // place 1
+};
+
 constexpr int plane_bytes(int n) {
     return (n + 7) / 8;
 }
@@ -116,10 +123,10 @@ struct PlainSteps {
         }
     }
 
-    // The palette of `n` elements, from a sample of them; true when more than an eighth of the
-    // sample has symbol 0.
+    // The palette of `n` elements, from a sample of them. Without `always` it may be left out where
+    // zero mode is to be tried.
     template <class S>
-    static bool choose_palette(const uint8_t* input, int n, uint8_t* palette) {
+    static PaletteChoice choose_palette(const uint8_t* input, int n, bool, uint8_t* palette) {
         const int samples = n < kPaletteSamples ? n : kPaletteSamples;
         const int distance = n < kPaletteSamples ? kPaletteRun : palette_run_distance(n);
         uint8_t sample[kPaletteSamples];
@@ -152,7 +159,14 @@ struct PlainSteps {
             palette[rank] = best == 0 ? 0 : static_cast<uint8_t>(base + best - 1);
             keys[best] = -1;
         }
-        return zeros * kPaletteZeroPart > samples;
+        return {zeros * kPaletteZeroPart > samples, false, base};
+    }
+
+    // True when more symbols lie outside the places that compete for a palette, which start at
+    // `base`, than a payload shorter than raw can hold. May miss that.
+    template <class S>
+    static bool surely_raw(const uint8_t*, int, int) {
+        return false;
     }
 
     // The smallest symbol of the 15 that may be in a palette besides 0.
@@ -252,20 +266,16 @@ struct PlainSteps {
         return taken;
     }
 
-    // Bit i of word i / 64: byte i of some plane or of `top` is not zero. Returns the number of
-    // ones.
-    static int mark_nonzero(
-        const uint8_t* planes, int count, int64_t stride, int n, uint64_t* marks) {
+    // Bit i of word i / 64: element i is not zero. Returns the number of ones.
+    template <class S>
+    static int mark_nonzero(const uint8_t* input, int n, uint64_t* marks) {
         int ones = 0;
         for (int begin = 0; begin < n; begin += 64) {
             const int t = n - begin < 64 ? n - begin : 64;
             uint64_t word = 0;
             for (int i = 0; i < t; ++i) {
-                uint8_t any = 0;
-                for (int j = 0; j < count; ++j) {
-                    any = static_cast<uint8_t>(any | planes[j * stride + begin + i]);
-                }
-                word |= static_cast<uint64_t>(any != 0) << i;
+                const bool some = S::load(input + (begin + i) * S::kBytes) != 0;
+                word |= static_cast<uint64_t>(some) << i;
             }
             marks[begin / 64] = word;
             ones += __builtin_popcountll(word);
@@ -273,26 +283,90 @@ struct PlainSteps {
         return ones;
     }
 
-    // Keeps the marked bytes of `plane`, in place.
-    static void compress(uint8_t* plane, int n, const uint64_t* marks) {
-        int kept = 0;
-        for (int i = 0; i < n; ++i) {
-            plane[kept] = plane[i];
-            kept += static_cast<int>(marks[i / 64] >> (i % 64) & 1);
+    // Writes the words that are not 0 to `to`, one after another; bit i of the result: marks[i] is
+    // one of them.
+    static uint64_t pack_marks(const uint64_t* marks, int words, uint8_t* to) {
+        uint64_t groups = 0;
+        for (int i = 0; i < words; ++i) {
+            if (marks[i] != 0) {
+                groups |= uint64_t{1} << i;
+                __builtin_memcpy(to, &marks[i], 8);
+                to += 8;
+            }
+        }
+        return groups;
+    }
+
+    // The inverse, all 64 words; returns the number of ones.
+    static int unpack_marks(uint64_t groups, const uint8_t* from, uint64_t* marks) {
+        int ones = 0;
+        for (int i = 0; i < 64; ++i) {
+            marks[i] = 0;
+            if ((groups >> i & 1) != 0) {
+                __builtin_memcpy(&marks[i], from, 8);
+                from += 8;
+            }
+            ones += __builtin_popcountll(marks[i]);
+        }
+        return ones;
+    }
+
+    // Those of n elements that are marked, as split() would give them if there were no others.
+    // `groups`: bit i says that marks[i] is not 0.
+    template <class S>
+    static void gather(const uint8_t* input,
+                       int,
+                       uint64_t groups,
+                       const uint64_t* marks,
+                       uint8_t* planes,
+                       int64_t stride,
+                       uint8_t* top) {
+        for (; groups != 0; groups &= groups - 1) {
+            const int group = __builtin_ctzll(groups);
+            for (uint64_t word = marks[group]; word != 0; word &= word - 1) {
+                const int i = 64 * group + __builtin_ctzll(word);
+                const uint64_t value = S::load(input + i * S::kBytes);
+                for (int j = 0; j < S::kPlanes; ++j) {
+                    planes[j * stride] = static_cast<uint8_t>(value >> (8 * j));
+                }
+                ++planes;
+                *top++ = static_cast<uint8_t>(value >> (8 * S::kPlanes));
+            }
         }
     }
 
-    // The inverse, into `plane`; unmarked bytes become 0.
-    static void expand(const uint8_t* kept, int n, const uint64_t* marks, uint8_t* plane) {
-        for (int i = 0; i < n; ++i) {
-            const bool marked = (marks[i / 64] >> (i % 64) & 1) != 0;
-            plane[i] = marked ? *kept : uint8_t{0};
-            kept += marked;
+    // The inverse, for n elements: those that are not marked become 0.
+    template <class S>
+    static void spread(const uint8_t* planes,
+                       int64_t stride,
+                       const uint8_t* top,
+                       uint64_t groups,
+                       const uint64_t* marks,
+                       int n,
+                       const uint8_t*,
+                       uint8_t* output) {
+        __builtin_memset(output, 0, static_cast<size_t>(n) * S::kBytes);
+        for (; groups != 0; groups &= groups - 1) {
+            const int group = __builtin_ctzll(groups);
+            for (uint64_t word = marks[group]; word != 0; word &= word - 1) {
+                const int i = 64 * group + __builtin_ctzll(word);
+                uint64_t value = static_cast<uint64_t>(*top++) << (8 * S::kPlanes);
+                for (int j = 0; j < S::kPlanes; ++j) {
+                    value |= static_cast<uint64_t>(planes[j * stride]) << (8 * j);
+                }
+                ++planes;
+                S::store(output + i * S::kBytes, value);
+            }
         }
     }
 
-    // Copies a finished block to the output, exactly.
-    static void copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
+    // Copies a finished block to the output, exactly. `ahead` is the way to what will be written
+    // next.
+    static void copy(uint8_t* to, const uint8_t* from, int64_t bytes, int64_t ahead) {
+        (void)ahead;
+        __builtin_memcpy(to, from, static_cast<size_t>(bytes));
+    }
+    static void copy_raw(uint8_t* to, const uint8_t* from, int64_t bytes) {
         __builtin_memcpy(to, from, static_cast<size_t>(bytes));
     }
 };
