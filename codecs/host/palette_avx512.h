@@ -73,7 +73,7 @@ struct VectorSteps : VectorZeros {
                                                     uint8_t* raw_words,
                                                     uint8_t* words,
                                                     uint8_t* rest) {
-        const TierCoder<2> coder(palette);
+        const TierEncoder<2> coder(palette);
         __m512i part[S::kBytes];
         for (const uint8_t* const end = words + 16 * groups; words != end; words += 16) {
             prefetch_lines<S::kBytes, false>(input + kReadAhead * S::kBytes);
@@ -119,7 +119,7 @@ struct VectorSteps : VectorZeros {
                 __builtin_memcpy(raw_words + 8 * S::kRawBits * groups + bit * word_bytes,
                                  bits + 8 * bit, static_cast<size_t>(word_bytes));
             }
-            const TierCoder<2> coder(palette);
+            const TierEncoder<2> coder(palette);
             next = put_escapes(s, coder.encode(s, live, words + 16 * groups, word_bytes), next);
         }
         return static_cast<int>(next - rest);
@@ -145,7 +145,7 @@ struct VectorSteps : VectorZeros {
                                                           const uint8_t* palette,
                                                           const uint8_t* rest,
                                                           uint8_t* output) {
-        const TierCoder<2> coder(palette);
+        const TierDecoder<2> coder(palette);
         __m512i part[S::kBytes];
         __mmask64 escaped;
         for (int i = 0; i < 64 * groups; i += 64) {
@@ -184,7 +184,7 @@ struct VectorSteps : VectorZeros {
             for (int j = 0; j < S::kPlanes; ++j) {
                 part[j] = _mm512_loadu_si512(planes + j * n + begin);
             }
-            const TierCoder<2> coder(palette);
+            const TierDecoder<2> coder(palette);
             __mmask64 escaped;
             __m512i s =
                 coder.decode(words + 16 * groups, first_lanes(n - begin), word_bytes, &escaped);

@@ -8,19 +8,22 @@
 // from reading it anew for every group.
 
 template <int bits>
-struct TierCoder;
+struct TierEncoder;
+template <int bits>
+struct TierDecoder;
 
-// Entries 0, 1, 2 have the codes 00, 01, 10.
+// Three entries with the codes 00, 01, 10.
 template <>
-struct TierCoder<2> : VectorGroups {
+struct TierEncoder<2> : VectorGroups {
     __m512i entry0;
     __m512i entry1;
     __m512i entry2;
 
-    [[gnu::always_inline]] explicit TierCoder(const uint8_t* palette)
+    [[gnu::always_inline]] explicit TierEncoder(const uint8_t* palette)
         : entry0(set1(palette[0])), entry1(set1(palette[1])), entry2(set1(palette[2])) {
         asm("" : "+v"(entry0), "+v"(entry1), "+v"(entry2));
     }
+    [[nodiscard]] static bool works() { return true; }
 
     // Stores the words of a group; returns which of its symbols escape.
     [[gnu::always_inline]] __mmask64 encode(__m512i s,
@@ -33,6 +36,60 @@ struct TierCoder<2> : VectorGroups {
         store_mask(words, bit0);
         store_mask(words + word_bytes, bit1);
         return _kand_mask64(bit0, bit1);
+    }
+};
+
+// Seven entries: a table by the low six bits of a symbol, in which the 15 symbols that compete for
+// a palette do not meet. Symbol 0 may meet one of them.
+template <>
+struct TierEncoder<3> : VectorGroups {
+    static constexpr int kEscape = 7;
+    __m512i symbol_at;
+    __m512i code_at;
+    __mmask64 taken = 0;
+    bool meets = false;
+
+    [[gnu::always_inline]] explicit TierEncoder(const uint8_t* palette) {
+        const __m512i places = order(kPlaces);
+        symbol_at = _mm512_xor_si512(places, set1(1));  // no symbol is met where no entry is
+        code_at = _mm512_setzero_si512();
+        for (int i = 0; i < kEscape; ++i) {
+            const __mmask64 at =
+                _mm512_cmpeq_epi8_mask(places, set1(static_cast<uint8_t>(palette[i] & 63)));
+            meets = meets || (taken & at) != 0;
+            taken |= at;
+            symbol_at = _mm512_mask_mov_epi8(symbol_at, at, set1(palette[i]));
+            code_at = _mm512_mask_mov_epi8(code_at, at, set1(static_cast<uint8_t>(i)));
+        }
+        asm("" : "+v"(symbol_at), "+v"(code_at));
+    }
+    [[nodiscard]] bool works() const { return !meets; }
+
+    [[gnu::always_inline]] __mmask64 encode(__m512i s,
+                                            __mmask64 live,
+                                            uint8_t* words,
+                                            int word_bytes) const {
+        const __mmask64 escaped =
+            _mm512_mask_cmpneq_epi8_mask(live, s, _mm512_permutexvar_epi8(s, symbol_at));
+        const __m512i code =
+            _mm512_mask_mov_epi8(_mm512_permutexvar_epi8(s, code_at), escaped, set1(kEscape));
+        for (int bit = 0; bit < 3; ++bit) {
+            store_mask(words + bit * word_bytes,
+                       _mm512_mask_test_epi8_mask(live, code, set1(uint8_t(1 << bit))));
+        }
+        return escaped;
+    }
+};
+
+template <>
+struct TierDecoder<2> : VectorGroups {
+    __m512i entry0;
+    __m512i entry1;
+    __m512i entry2;
+
+    [[gnu::always_inline]] explicit TierDecoder(const uint8_t* palette)
+        : entry0(set1(palette[0])), entry1(set1(palette[1])), entry2(set1(palette[2])) {
+        asm("" : "+v"(entry0), "+v"(entry1), "+v"(entry2));
     }
 
     // The symbols of a group; `escaped` of them are for the caller to fill.
@@ -47,9 +104,8 @@ struct TierCoder<2> : VectorGroups {
     }
 };
 
-// Seven entries with codes of three bits.
 template <>
-struct TierCoder<3> : VectorGroups {
+struct TierDecoder<3> : VectorGroups {
     __m512i entry0;
     __m512i entry1;
     __m512i entry2;
@@ -58,7 +114,7 @@ struct TierCoder<3> : VectorGroups {
     __m512i entry5;
     __m512i entry6;
 
-    [[gnu::always_inline]] explicit TierCoder(const uint8_t* palette)
+    [[gnu::always_inline]] explicit TierDecoder(const uint8_t* palette)
         : entry0(set1(palette[0])),
           entry1(set1(palette[1])),
           entry2(set1(palette[2])),
@@ -68,25 +124,6 @@ struct TierCoder<3> : VectorGroups {
           entry6(set1(palette[6])) {
         asm("" : "+v"(entry0), "+v"(entry1), "+v"(entry2), "+v"(entry3));
         asm("" : "+v"(entry4), "+v"(entry5), "+v"(entry6));
-    }
-
-    // A bit of the code is 0 where an entry is met whose number lacks that bit.
-    [[gnu::always_inline]] __mmask64 encode(__m512i s,
-                                            __mmask64 live,
-                                            uint8_t* words,
-                                            int word_bytes) const {
-        const auto beyond = [&](__mmask64 mask, __m512i entry) {
-            return _mm512_mask_cmpneq_epi8_mask(mask, s, entry);
-        };
-        const __mmask64 not0 = beyond(live, entry0);
-        const __mmask64 not04 = beyond(not0, entry4);
-        const __mmask64 bit0 = beyond(beyond(not04, entry2), entry6);
-        const __mmask64 bit1 = beyond(beyond(not04, entry1), entry5);
-        const __mmask64 bit2 = beyond(beyond(beyond(not0, entry1), entry2), entry3);
-        store_mask(words, bit0);
-        store_mask(words + word_bytes, bit1);
-        store_mask(words + 2 * word_bytes, bit2);
-        return _kand_mask64(_kand_mask64(bit0, bit1), bit2);
     }
 
     [[gnu::always_inline]] __m512i decode(const uint8_t* words,
@@ -123,7 +160,10 @@ struct VectorCodes : VectorGroups {
     template <int bits>
     [[gnu::noinline]] static int tier(
         const uint8_t* symbols, int n, const uint8_t* palette, uint8_t* words, uint8_t* rest) {
-        const TierCoder<bits> coder(palette);
+        const TierEncoder<bits> coder(palette);
+        if (!coder.works()) {
+            return PlainSteps::tier<bits>(symbols, n, palette, words, rest);
+        }
         uint8_t* next = rest;
         const uint8_t* const whole = symbols + n / 64 * 64;
         for (; symbols != whole; symbols += 64) {
@@ -145,7 +185,7 @@ struct VectorCodes : VectorGroups {
                                         const uint8_t* palette,
                                         const uint8_t* rest,
                                         uint8_t* symbols) {
-        const TierCoder<bits> coder(palette);
+        const TierDecoder<bits> coder(palette);
         const uint8_t* next = rest;
         uint8_t* const whole = symbols + n / 64 * 64;
         __mmask64 escaped;

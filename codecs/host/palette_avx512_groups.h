@@ -28,6 +28,8 @@ constexpr ByteOrder scatter_order(int bytes, int half) {
     return order;
 }
 
+constexpr ByteOrder kPlaces = gather_order(1, 0);  // 0, 1, 2, ...
+
 template <int bytes>
 struct ByteOrders {
     static constexpr ByteOrder kLow = gather_order(bytes, 0);
@@ -342,6 +344,16 @@ struct VectorGroups : PlainSteps {
     static __m512i expand(__mmask64 mask, __m512i x) {
         __m512i y;
         asm("vpxord %0, %0, %0\n\tvpexpandb %1, %0%{%2%}%{z%}" : "=&v"(y) : "v"(x), "Yk"(mask));
+        return y;
+    }
+    static __m512i compress_words(__mmask8 mask, __m512i x) {
+        __m512i y;
+        asm("vpxord %0, %0, %0\n\tvpcompressq %1, %0%{%2%}%{z%}" : "=&v"(y) : "v"(x), "Yk"(mask));
+        return y;
+    }
+    static __m512i expand_words(__mmask8 mask, __m512i x) {
+        __m512i y;
+        asm("vpxord %0, %0, %0\n\tvpexpandq %1, %0%{%2%}%{z%}" : "=&v"(y) : "v"(x), "Yk"(mask));
         return y;
     }
     // A load that stays one: vpexpandb from memory is microcode, hundreds of cycles for some masks.

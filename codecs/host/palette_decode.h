@@ -78,7 +78,7 @@ struct PaletteDecoder : ChunkShape<S> {
     static bool decode_payload(const uint8_t* from, int64_t bytes, int len, uint8_t* output) {
         const int64_t raw_bytes = int64_t{len} * S::kBytes;
         if (bytes == padded(raw_bytes)) {
-            Steps::copy_raw(output, from, raw_bytes);
+            __builtin_memcpy(output, from, static_cast<size_t>(raw_bytes));
             return true;
         }
         if (bytes == 0) {

@@ -145,7 +145,7 @@ struct PaletteEncoder : ChunkShape<S> {
         if (padded(bytes) > room) {
             return -1;
         }
-        Steps::copy_raw(output, input, bytes);
+        __builtin_memcpy(output, input, static_cast<size_t>(bytes));
         for (int64_t i = bytes; i < padded(bytes); ++i) {
             output[i] = 0;
         }
@@ -166,10 +166,11 @@ struct PaletteEncoder : ChunkShape<S> {
 
     // Zero mode; null when there are too few zeros for it, `to` for a block of zeros.
     [[gnu::noinline]] static uint8_t* encode_zeros(const uint8_t* input, int len, uint8_t* to) {
-        alignas(64) uint8_t top[kStride];
+        alignas(64) uint8_t planes[S::kBytes * kStride];
+        uint8_t* const top = planes + S::kPlanes * kStride;
         alignas(64) uint64_t marks[kPaletteBlock / 64];
         BlockHeader header = {};
-        header.n = Steps::template mark_nonzero<S>(input, len, marks);
+        header.n = Steps::template gather<S>(input, len, marks, planes, kStride, top);
         if (header.n == 0) {
             return to;
         }
@@ -181,8 +182,10 @@ struct PaletteEncoder : ChunkShape<S> {
         const uint64_t groups = Steps::pack_marks(marks, (len + 63) / 64, end + 8);
         __builtin_memcpy(end, &groups, 8);
         end += 8 + 8 * __builtin_popcountll(groups);
-        gather<S>(input, len, groups, marks, header.n, end, top);
-        end += S::kPlanes * header.n;
+        for (int j = 0; j < S::kPlanes; ++j) {
+            __builtin_memcpy(end, planes + j * kStride, static_cast<size_t>(header.n));
+            end += header.n;
+        }
         Steps::template split_top<S::kRawBits>(top, header.n, end);
         end += S::kRawBits * plane_bytes(header.n);
         // The symbols are sampled as bytes are: there is nothing to rotate in them any more.
@@ -191,26 +194,5 @@ struct PaletteEncoder : ChunkShape<S> {
         end = encode_rest(&header, top, end + 2 * plane_bytes(header.n));
         header.store(to);
         return end;
-    }
-
-    // The planes of the n marked elements, one after another, and their top bytes. Several planes
-    // come by a buffer: a step writes beyond the end of each.
-    template <class Elements>
-    static void gather(const uint8_t* input,
-                       int len,
-                       uint64_t groups,
-                       const uint64_t* marks,
-                       int n,
-                       uint8_t* planes,
-                       uint8_t* top) {
-        if constexpr (Elements::kPlanes <= 1) {
-            Steps::template gather<Elements>(input, len, groups, marks, planes, 0, top);
-        } else {
-            alignas(64) uint8_t apart[Elements::kPlanes * kStride];
-            Steps::template gather<Elements>(input, len, groups, marks, apart, kStride, top);
-            for (int j = 0; j < Elements::kPlanes; ++j) {
-                __builtin_memcpy(planes + j * n, apart + j * kStride, static_cast<size_t>(n));
-            }
-        }
     }
 };

@@ -266,23 +266,6 @@ struct PlainSteps {
         return taken;
     }
 
-    // Bit i of word i / 64: element i is not zero. Returns the number of ones.
-    template <class S>
-    static int mark_nonzero(const uint8_t* input, int n, uint64_t* marks) {
-        int ones = 0;
-        for (int begin = 0; begin < n; begin += 64) {
-            const int t = n - begin < 64 ? n - begin : 64;
-            uint64_t word = 0;
-            for (int i = 0; i < t; ++i) {
-                const bool some = S::load(input + (begin + i) * S::kBytes) != 0;
-                word |= static_cast<uint64_t>(some) << i;
-            }
-            marks[begin / 64] = word;
-            ones += __builtin_popcountll(word);
-        }
-        return ones;
-    }
-
     // Writes the words that are not 0 to `to`, one after another; bit i of the result: marks[i] is
     // one of them.
     static uint64_t pack_marks(const uint64_t* marks, int words, uint8_t* to) {
@@ -311,31 +294,30 @@ struct PlainSteps {
         return ones;
     }
 
-    // Those of n elements that are marked, as split() would give them if there were no others.
-    // `groups`: bit i says that marks[i] is not 0.
+    // Marks the elements that are not zero, bit i of word i / 64, and gives their byte planes and
+    // top bytes as split() would if there were no others. Returns how many there are.
     template <class S>
-    static void gather(const uint8_t* input,
-                       int,
-                       uint64_t groups,
-                       const uint64_t* marks,
-                       uint8_t* planes,
-                       int64_t stride,
-                       uint8_t* top) {
-        for (; groups != 0; groups &= groups - 1) {
-            const int group = __builtin_ctzll(groups);
-            for (uint64_t word = marks[group]; word != 0; word &= word - 1) {
-                const int i = 64 * group + __builtin_ctzll(word);
-                const uint64_t value = S::load(input + i * S::kBytes);
-                for (int j = 0; j < S::kPlanes; ++j) {
-                    planes[j * stride] = static_cast<uint8_t>(value >> (8 * j));
-                }
-                ++planes;
-                *top++ = static_cast<uint8_t>(value >> (8 * S::kPlanes));
+    static int gather(const uint8_t* input,
+                      int n,
+                      uint64_t* marks,
+                      uint8_t* planes,
+                      int64_t stride,
+                      uint8_t* top) {
+        int ones = 0;
+        for (int i = 0; i < n; ++i) {
+            const uint64_t value = S::load(input + i * S::kBytes);
+            const uint64_t some = value != 0 ? 1 : 0;
+            marks[i / 64] = (i % 64 == 0 ? 0 : marks[i / 64]) | some << (i % 64);
+            for (int j = 0; j < S::kPlanes; ++j) {
+                planes[j * stride + ones] = static_cast<uint8_t>(value >> (8 * j));
             }
+            top[ones] = static_cast<uint8_t>(value >> (8 * S::kPlanes));
+            ones += static_cast<int>(some);
         }
+        return ones;
     }
 
-    // The inverse, for n elements: those that are not marked become 0.
+    // The inverse: elements that are not marked become 0. Bit i of `groups`: marks[i] is not 0.
     template <class S>
     static void spread(const uint8_t* planes,
                        int64_t stride,
@@ -364,9 +346,6 @@ struct PlainSteps {
     // next.
     static void copy(uint8_t* to, const uint8_t* from, int64_t bytes, int64_t ahead) {
         (void)ahead;
-        __builtin_memcpy(to, from, static_cast<size_t>(bytes));
-    }
-    static void copy_raw(uint8_t* to, const uint8_t* from, int64_t bytes) {
         __builtin_memcpy(to, from, static_cast<size_t>(bytes));
     }
 };
