@@ -8,11 +8,13 @@ struct VectorZeros : VectorCodes {
                                         uint64_t* marks,
                                         uint8_t* planes,
                                         int64_t stride,
-                                        uint8_t* top) {
+                                        uint8_t* top,
+                                        const uint8_t* later) {
         const uint8_t* const begin = top;
         __m512i part[S::kBytes];
         for (int i = 0; i < n; i += 64) {
             prefetch_lines<S::kBytes, false>(input + kReadAhead * S::kBytes);
+            prefetch_lines<S::kPlanes, true>(later + i * S::kPlanes);
             load_some<S>(input, n - i, part);
             __m512i any = part[0];
             for (int j = 1; j < S::kBytes; ++j) {

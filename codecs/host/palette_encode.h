@@ -75,10 +75,16 @@ struct PaletteEncoder : ChunkShape<S> {
         const int64_t blocks = ChunkShape<S>::blocks(count);
         uint8_t* const ends = output + kPaletteChunkHeader;
         __builtin_memset(ends + 4 * blocks, 0, blocks % 2 != 0 ? 4 : 0);
+        Sampled next;
+        next.take(input, ChunkShape<S>::block_length(count, 0));
         for (int64_t block = 0; block < blocks; ++block) {
-            const int len = ChunkShape<S>::block_length(count, block);
+            const Sampled sampled = next;
+            if (block + 1 < blocks) {
+                next.input = input + (block + 1) * kRawBlock;
+                next.len = ChunkShape<S>::block_length(count, block + 1);
+            }
             const int64_t bytes =
-                encode_block(input + block * kRawBlock, len, staged, output + *at, capacity - *at);
+                encode_block(sampled, &next, staged, output + *at, capacity - *at);
             if (bytes < 0) {
                 return false;
             }
@@ -89,67 +95,105 @@ struct PaletteEncoder : ChunkShape<S> {
         return true;
     }
 
-    // Encodes `len` elements to `output`; returns the bytes of the payload, -1 where that would be
-    // more than `room`. The planes are a part of every payload but those of zero mode, so they
-    // go there at once where a raw block has room; the rest comes by `staged` (kBlockRoom bytes).
+    // A block and what its sample said.
+    struct Sampled {
+        const uint8_t* input;
+        int len;
+        PaletteChoice choice;
+        uint8_t palette[16];
+
+        void take() {
+            __builtin_memset(palette, 0, sizeof(palette));
+            choice = Steps::template choose_palette<S>(input, len, false, palette);
+        }
+        void take(const uint8_t* elements, int count) {
+            input = elements;
+            len = count;
+            take();
+        }
+    };
+
+    // Where the parts of a payload are put together: its first `done` bytes after the header are
+    // in their place, the others in `staged`, in the same distance from its start.
+    struct Parts {
+        int64_t done;
+        uint8_t* end;  // null: not to be coded so
+    };
+
+    // Encodes a block to `output`; returns the bytes of the payload, -1 where that would be more
+    // than `room`. Planes are a part of every payload, so they go there at once where a raw block
+    // has room; the rest comes by `staged` (kBlockRoom bytes). The sample of the next block is
+    // taken before the last copy: a long chain of short steps, beside which others run.
     static int64_t encode_block(
-        const uint8_t* input, int len, uint8_t* staged, uint8_t* output, int64_t room) {
-        BlockHeader header = {};
-        const PaletteChoice choice =
-            Steps::template choose_palette<S>(input, len, false, header.palette);
-        const int64_t raw_bytes = int64_t{len} * S::kBytes;
-        int64_t done = 0;  // bytes after the header that are in their place
-        uint8_t* end = nullptr;
-        if (choice.try_zeros) {
-            end = encode_zeros(input, len, staged);
-            if (end == staged) {
+        const Sampled& block, Sampled* next, uint8_t* staged, uint8_t* output, int64_t room) {
+        const int64_t raw_bytes = int64_t{block.len} * S::kBytes;
+        uint8_t* const direct = room >= padded(raw_bytes) ? output : nullptr;
+        Parts parts = {0, nullptr};
+        if (block.choice.try_zeros) {
+            parts = encode_zeros(block, staged, direct);
+            if (parts.end == staged) {
+                next->take();
                 return 0;
             }
-            if (end == nullptr) {
-                Steps::template choose_palette<S>(input, len, true, header.palette);
-            }
-        } else if (choice.wide && Steps::template surely_raw<S>(input, len, choice.base)) {
-            return store_raw(input, raw_bytes, output, room);
+        } else if (block.choice.wide &&
+                   Steps::template surely_raw<S>(block.input, block.len, block.choice.base)) {
+            return store_raw(block, next, output, room);
         }
-        if (end == nullptr) {
-            alignas(64) uint8_t symbols[kStride];
-            header.n = len;
-            const int planes_bytes = S::kPlanes * len;
-            // A short block may be smaller raw than a header with planes.
-            const bool direct =
-                room >= padded(raw_bytes) && padded(raw_bytes) >= kPaletteHeader + planes_bytes;
-            uint8_t* const raw_words = staged + kPaletteHeader + planes_bytes;
-            uint8_t* const words = raw_words + S::kRawBits * plane_bytes(len);
-            uint8_t* const planes = (direct ? output : staged) + kPaletteHeader;
-            header.n1 = Steps::template encode_first<S>(input, len, header.palette, planes,
-                                                        raw_words, words, symbols);
-            end = encode_rest(&header, symbols, words + 2 * plane_bytes(len));
-            header.store(staged);
-            done = direct ? planes_bytes : 0;
+        if (parts.end == nullptr) {
+            parts = encode_all(block, staged, direct);
         }
-        const int64_t bytes = end - staged;
+        const int64_t bytes = parts.end - staged;
         if (padded(bytes) >= padded(raw_bytes)) {
-            return store_raw(input, raw_bytes, output, room);
+            return store_raw(block, next, output, room);
         }
         if (padded(bytes) > room) {
             return -1;
         }
-        __builtin_memset(end, 0, 8);
+        __builtin_memset(parts.end, 0, 8);
         __builtin_memcpy(output, staged, kPaletteHeader);
-        const int64_t from = kPaletteHeader + done;
+        const int64_t from = kPaletteHeader + parts.done;
+        next->take();
         Steps::copy(output + from, staged + from, padded(bytes) - from, padded(bytes));
         return padded(bytes);
     }
 
-    static int64_t store_raw(const uint8_t* input, int64_t bytes, uint8_t* output, int64_t room) {
+    static int64_t store_raw(const Sampled& block, Sampled* next, uint8_t* output, int64_t room) {
+        const int64_t bytes = int64_t{block.len} * S::kBytes;
         if (padded(bytes) > room) {
             return -1;
         }
-        __builtin_memcpy(output, input, static_cast<size_t>(bytes));
+        next->take();
+        __builtin_memcpy(output, block.input, static_cast<size_t>(bytes));
         for (int64_t i = bytes; i < padded(bytes); ++i) {
             output[i] = 0;
         }
         return padded(bytes);
+    }
+
+    // A short block may be smaller raw than a header with what follows it.
+    static uint8_t* place(uint8_t* staged, uint8_t* direct, int len, int64_t bytes) {
+        const bool fits = kPaletteHeader + bytes <= padded(int64_t{len} * S::kBytes);
+        return (direct != nullptr && fits ? direct : staged) + kPaletteHeader;
+    }
+
+    // All elements are coded.
+    static Parts encode_all(const Sampled& block, uint8_t* staged, uint8_t* direct) {
+        alignas(64) uint8_t symbols[kStride];
+        BlockHeader header = {};
+        __builtin_memcpy(header.palette, block.palette, sizeof(header.palette));
+        if (block.choice.try_zeros) {
+            Steps::template choose_palette<S>(block.input, block.len, true, header.palette);
+        }
+        header.n = block.len;
+        const int planes_bytes = S::kPlanes * block.len;
+        uint8_t* const raw_words = staged + kPaletteHeader + planes_bytes;
+        uint8_t* const words = raw_words + S::kRawBits * plane_bytes(block.len);
+        uint8_t* const planes = place(staged, direct, block.len, planes_bytes);
+        header.n1 = Steps::template encode_first<S>(block.input, block.len, header.palette, planes,
+                                                    raw_words, words, symbols);
+        uint8_t* const end = encode_rest(&header, symbols, words + 2 * plane_bytes(block.len));
+        header.store(staged);
+        return {planes == staged + kPaletteHeader ? 0 : planes_bytes, end};
     }
 
     // The second and third tier, and the symbols left; returns the end.
@@ -164,35 +208,52 @@ struct PaletteEncoder : ChunkShape<S> {
         return to + header->n3;
     }
 
-    // Zero mode; null when there are too few zeros for it, `to` for a block of zeros.
-    [[gnu::noinline]] static uint8_t* encode_zeros(const uint8_t* input, int len, uint8_t* to) {
+    // Zero mode: an end of null when there are too few zeros for it, of `staged` for a block of
+    // zeros.
+    [[gnu::noinline]] static Parts encode_zeros(const Sampled& block,
+                                                uint8_t* staged,
+                                                uint8_t* direct) {
         alignas(64) uint8_t planes[S::kBytes * kStride];
         uint8_t* const top = planes + S::kPlanes * kStride;
         alignas(64) uint64_t marks[kPaletteBlock / 64];
         BlockHeader header = {};
-        header.n = Steps::template gather<S>(input, len, marks, planes, kStride, top);
-        if (header.n == 0) {
-            return to;
+        const int len = block.len;
+        const int n =
+            Steps::template gather<S>(block.input, len, marks, planes, kStride, top, direct);
+        if (n == 0) {
+            return {0, staged};
         }
-        if ((len - header.n) * kPaletteZeroPart <= len) {
-            return nullptr;
+        if ((len - n) * kPaletteZeroPart <= len) {
+            return {0, nullptr};
         }
+        header.n = n;
         header.zero_mode = true;
-        uint8_t* end = to + kPaletteHeader;
-        const uint64_t groups = Steps::pack_marks(marks, (len + 63) / 64, end + 8);
-        __builtin_memcpy(end, &groups, 8);
-        end += 8 + 8 * __builtin_popcountll(groups);
-        for (int j = 0; j < S::kPlanes; ++j) {
-            __builtin_memcpy(end, planes + j * kStride, static_cast<size_t>(header.n));
-            end += header.n;
-        }
-        Steps::template split_top<S::kRawBits>(top, header.n, end);
-        end += S::kRawBits * plane_bytes(header.n);
         // The symbols are sampled as bytes are: there is nothing to rotate in them any more.
-        Steps::template choose_palette<Shape<1, 0, false>>(top, header.n, true, header.palette);
-        header.n1 = Steps::template tier<2>(top, header.n, header.palette, end, top);
-        end = encode_rest(&header, top, end + 2 * plane_bytes(header.n));
-        header.store(to);
-        return end;
+        if constexpr (S::kRawBits == 0) {
+            Steps::template choose_palette<Shape<1, 0, false>>(top, n, true, header.palette);
+        }
+        alignas(64) uint8_t packed[kPaletteBlock / 8 + kSlack];
+        const uint64_t groups = Steps::pack_marks(marks, (len + 63) / 64, packed);
+        const int marks_bytes = 8 * __builtin_popcountll(groups);
+        const int64_t done = 8 + marks_bytes + int64_t{S::kPlanes} * n;
+        uint8_t* const first = place(staged, direct, len, done);
+        uint8_t* to = first;
+        __builtin_memcpy(to, &groups, 8);
+        __builtin_memcpy(to + 8, packed, static_cast<size_t>(marks_bytes));
+        to += 8 + marks_bytes;
+        for (int j = 0; j < S::kPlanes; ++j) {
+            __builtin_memcpy(to, planes + j * kStride, static_cast<size_t>(n));
+            to += n;
+        }
+        uint8_t* const raw_words = staged + kPaletteHeader + done;
+        uint8_t* const words = raw_words + S::kRawBits * plane_bytes(n);
+        if constexpr (S::kRawBits != 0) {
+            Steps::template split_top<S::kRawBits>(top, n, raw_words);
+            Steps::template choose_palette<Shape<1, 0, false>>(top, n, true, header.palette);
+        }
+        header.n1 = Steps::template tier<2>(top, n, header.palette, words, top);
+        uint8_t* const end = encode_rest(&header, top, words + 2 * plane_bytes(n));
+        header.store(staged);
+        return {first == staged + kPaletteHeader ? 0 : done, end};
     }
 };

@@ -302,7 +302,9 @@ struct PlainSteps {
                       uint64_t* marks,
                       uint8_t* planes,
                       int64_t stride,
-                      uint8_t* top) {
+                      uint8_t* top,
+                      const uint8_t* later) {
+        (void)later;
         int ones = 0;
         for (int i = 0; i < n; ++i) {
             const uint64_t value = S::load(input + i * S::kBytes);
