@@ -4,33 +4,89 @@
 
 namespace slimwire {
 
-Algorithm choose_algorithm(const CallFacts& facts,
-                           const PlanShape&,
-                           Algorithm wanted,
-                           const CodecSpec& codec,
-                           std::string* reason) {
-    const bool sums_everywhere = facts.op == Op::kAllReduce || facts.op == Op::kReduce;
-    const Algorithm usual = sums_everywhere ? Algorithm::kTwoShot : Algorithm::kDirect;
-    if (wanted != Algorithm::kAuto && wanted != usual) {
-        *reason = std::string(algorithm_name(wanted)) + " has no form of " + op_name(facts.op);
-        return Algorithm::kNative;
+namespace {
+
+bool has_form(Algorithm algorithm, Op op) noexcept {
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+            return op == Op::kAllReduce || op == Op::kReduce;
+        case Algorithm::kDirect:
+            return op != Op::kAllReduce && op != Op::kReduce;
+        case Algorithm::kHierarchical:
+            return op == Op::kAllReduce;
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
     }
-    const CodecTraits traits = codec.traits(facts.dtype);
-    if (traits.variable_size) {
-        *reason = codec.to_string() + " has no fixed size, which the counts of NCCL calls need";
-        return Algorithm::kNative;
+    return false;
+}
+
+std::string why_not_hierarchical(const CallFacts& facts,
+                                 const PlanShape& shape,
+                                 const Action& action) {
+    if (shape.nodes == nullptr || shape.nodes->nodes() == 1) {
+        return "all ranks are on one node, and hierarchical compresses between nodes";
     }
-    return usual;
+    if (!action.intra_codec) {
+        // Ranks may scale differently, and plain rows are added without looking at them.
+        return facts.redop == RedOp::kPreMulSum
+                   ? "hierarchical takes premulsum only with an intra_codec"
+                   : "";
+    }
+    if (!action.intra_codec->accepts(facts.dtype)) {
+        return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
+    }
+    return action.intra_codec->traits(facts.dtype).variable_size
+               ? action.intra_codec->to_string() + " has no fixed size"
+               : "";
+}
+
+}  // namespace
+
+std::vector<Algorithm> candidates(const CallFacts& facts,
+                                  const PlanShape& shape,
+                                  const Action& action) {
+    if (action.algorithm != Algorithm::kAuto) {
+        return {action.algorithm};
+    }
+    if (!has_form(Algorithm::kTwoShot, facts.op)) {
+        return {Algorithm::kDirect};
+    }
+    // Ranks of one node would each send to every rank of the others.
+    if (facts.op == Op::kAllReduce && shape.scope == Scope::kInterNode &&
+        shape.max_ranks_per_node > 1 && shape.nodes != nullptr) {
+        return {Algorithm::kHierarchical, Algorithm::kTwoShot};
+    }
+    return {Algorithm::kTwoShot};
+}
+
+std::string why_not(Algorithm algorithm,
+                    const CallFacts& facts,
+                    const PlanShape& shape,
+                    const Action& action) {
+    if (!has_form(algorithm, facts.op)) {
+        return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(facts.op);
+    }
+    if (action.codec->traits(facts.dtype).variable_size) {
+        return action.codec->to_string() +
+               " has no fixed size, which the counts of NCCL calls need";
+    }
+    return algorithm == Algorithm::kHierarchical ? why_not_hierarchical(facts, shape, action)
+                                                 : std::string();
 }
 
 Layout layout_of(Algorithm algorithm,
                  const CallFacts& facts,
                  const PlanShape& shape,
-                 const CodecSpec& codec,
+                 const Action& action,
                  uint64_t slice_bytes) {
-    const std::vector<Segment> segments = {Segment{0, facts.count, codec}};
+    const std::vector<Segment> segments = {Segment{0, facts.count, *action.codec}};
     if (algorithm == Algorithm::kTwoShot) {
         return make_layout(segments, facts.dtype, shape.ranks, slice_bytes);
+    }
+    if (algorithm == Algorithm::kHierarchical) {
+        return hierarchical_layout(segments, facts.dtype, *shape.nodes, action.intra_codec,
+                                   slice_bytes);
     }
     // Of one block: the message is several of them.
     const uint64_t blocks = message_bytes(facts, shape.ranks) /
@@ -49,6 +105,8 @@ ExchangeSizes sizes_of(Algorithm algorithm,
             return two_shot_sizes(layout, facts, shape);
         case Algorithm::kDirect:
             return direct_sizes(layout, facts, shape);
+        case Algorithm::kHierarchical:
+            return hierarchical_sizes(layout, facts, shape);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -56,12 +114,14 @@ ExchangeSizes sizes_of(Algorithm algorithm,
     return {};
 }
 
-uint64_t wire_bytes_of(const Plan& plan, int ranks, int rank) noexcept {
+uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept {
     switch (plan.algorithm) {
         case Algorithm::kTwoShot:
-            return two_shot_wire_bytes(plan.layout, plan.facts, ranks, rank);
+            return two_shot_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kDirect:
-            return direct_wire_bytes(plan.layout, plan.facts, ranks, rank);
+            return direct_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+        case Algorithm::kHierarchical:
+            return hierarchical_wire_bytes(plan.layout, plan.facts, *shape.nodes, rank);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -80,6 +140,8 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             return &room->emplace<TwoShot>(context);
         case Algorithm::kDirect:
             return &room->emplace<Direct>(context);
+        case Algorithm::kHierarchical:
+            return &room->emplace<Hierarchical>(context);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

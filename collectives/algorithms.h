@@ -4,25 +4,31 @@
 
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "collectives/direct.h"
+#include "collectives/hierarchical.h"
 #include "collectives/two_shot.h"
 
 namespace slimwire {
 
-// The algorithm for a call whose rule names `wanted` (or kAuto), with this codec. kNative with a
-// reason when that algorithm has no form of the operation or the codec cannot serve it. Pure.
-Algorithm choose_algorithm(const CallFacts& facts,
-                           const PlanShape& shape,
-                           Algorithm wanted,
-                           const CodecSpec& codec,
-                           std::string* reason);
+// The algorithms that a call may get, best first, when its rule says this: the one that it names,
+// or what `auto` means for the operation and the communicator. Pure.
+std::vector<Algorithm> candidates(const CallFacts& facts,
+                                  const PlanShape& shape,
+                                  const Action& action);
 
-// How the call's buffer is cut for the algorithm.
+// Why an algorithm cannot carry the call; empty when it can.
+std::string why_not(Algorithm algorithm,
+                    const CallFacts& facts,
+                    const PlanShape& shape,
+                    const Action& action);
+
+// How the call's buffer is cut for the algorithm, which can carry it.
 Layout layout_of(Algorithm algorithm,
                  const CallFacts& facts,
                  const PlanShape& shape,
-                 const CodecSpec& codec,
+                 const Action& action,
                  uint64_t slice_bytes);
 
 ExchangeSizes sizes_of(Algorithm algorithm,
@@ -31,12 +37,12 @@ ExchangeSizes sizes_of(Algorithm algorithm,
                        const PlanShape& shape);
 
 // Bytes that this rank gives to the transport for one call of a compressed plan.
-[[nodiscard]] uint64_t wire_bytes_of(const Plan& plan, int ranks, int rank) noexcept;
+[[nodiscard]] uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept;
 // Whether this rank keeps a residual for calls of a plan with error feedback.
 [[nodiscard]] bool keeps_residual(const Plan& plan, int rank) noexcept;
 
 // Room for an exchange of any algorithm, so that a call allocates nothing.
-using ExchangeRoom = std::variant<std::monostate, TwoShot, Direct>;
+using ExchangeRoom = std::variant<std::monostate, TwoShot, Direct, Hierarchical>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);
 

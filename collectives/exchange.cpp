@@ -28,6 +28,10 @@ uint64_t ScratchMap::add_bytes(uint64_t bytes) noexcept {
     return begin;
 }
 
+uint64_t ScratchMap::add_parts(int parts, uint64_t part_bytes) noexcept {
+    return add_bytes((layout_.slices.size() > 1 ? static_cast<uint64_t>(parts) : 1) * part_bytes);
+}
+
 uint64_t ScratchMap::half(uint64_t area, int slots, int slice) const noexcept {
     return area + static_cast<uint64_t>(slice) % halves(layout_) * static_cast<uint64_t>(slots) *
                       static_cast<uint64_t>(layout_.max_slot_bytes);
@@ -62,8 +66,13 @@ Status SlicedExchange::place_own(int) {
     return {};
 }
 
-Status SlicedExchange::between(int) {
+Status SlicedExchange::between(int, int) {
     return {};
+}
+
+int SlicedExchange::slice_of(int phase, int hop) const noexcept {
+    const int slice = phase - hop;
+    return slice >= 0 && slice < slices() ? slice : -1;
 }
 
 Status SlicedExchange::kernels(int phase) {
@@ -82,8 +91,10 @@ Status SlicedExchange::kernels(int phase) {
             api, api.stream_wait_event(context_.work, context_.state.done[(phase - 1) % 2], 0),
             "wait for exchange"));
     }
-    if (hops_ == 2 && phase >= 1 && phase <= slices()) {
-        SLIMWIRE_TRY(between(phase - 1));
+    for (int hop = 1; hop < hops_; ++hop) {
+        if (const int slice = slice_of(phase, hop); slice >= 0) {
+            SLIMWIRE_TRY(between(hop, slice));
+        }
     }
     if (!has_exchange(phase)) {
         return {};
@@ -103,10 +114,12 @@ Status SlicedExchange::exchange(int phase) {
         }
         return {};
     }
-    if (phase < slices()) {
-        SLIMWIRE_TRY(send(0, phase));
+    for (int hop = 0; hop < hops_; ++hop) {
+        if (const int slice = slice_of(phase, hop); slice >= 0) {
+            SLIMWIRE_TRY(send(hop, slice));
+        }
     }
-    return hops_ == 2 && phase >= 1 && phase <= slices() ? send(1, phase - 1) : Status();
+    return {};
 }
 
 Status SlicedExchange::finish(int phase) {
@@ -167,6 +180,31 @@ Status SlicedExchange::decode_run(
     args.accumulate = accumulate;
     args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
+}
+
+Status SlicedExchange::reduce_decoded(const Piece& piece,
+                                      const DecodeReduceEncodeArgs& args,
+                                      void* sum) {
+    for (int source = 0; source < args.inputs; ++source) {
+        SLIMWIRE_TRY(
+            decode_run(piece, static_cast<const char*>(args.input) + source * args.input_stride,
+                       sum, {args.count, piece.chunk_elems, args.input_stride}, source > 0));
+    }
+    EncodeArgs again{};
+    again.input = sum;
+    again.output = args.output;
+    again.residual = args.residual;
+    again.scale = args.scale;
+    again.count = args.count;
+    again.chunk_elems = piece.chunk_elems;
+    again.slot_bytes = args.input_stride;
+    again.params = args.params;
+    again.dtype = args.dtype;
+    again.random = args.random;
+    // Else it would draw what the worker's own encoding drew.
+    again.random.tensor ^= 0x5BD1E995u;
+    again.workspace = args.workspace;
+    return enqueue(context_.api, piece.codec, again, context_.work);
 }
 
 Status SlicedExchange::send_bytes(const void* from, size_t bytes, int to) {

@@ -47,10 +47,10 @@ struct ExchangeSizes {
     uint64_t residual_bytes = 0;  // of one tensor, with error feedback
 };
 
-// The usual course: every slice is encoded, crosses the wire once or twice (with between() in
-// the middle), and is decoded. Phase p encodes slice p, runs between() of slice p-1, exchanges both
-// in one NCCL group and decodes slice p-hops. With several slices the exchanges run on the
-// communicator's exchange stream, so the wire works while the codec does.
+// The usual course: every slice is encoded, crosses a wire in one or more hops (with between()
+// before each but the first), and is decoded. Phase p encodes slice p, runs between() of hop h of
+// slice p-h, exchanges all of them in one NCCL group and decodes slice p-hops. With several slices
+// the exchanges run on the communicator's exchange stream, so the wire works while the codec does.
 class SlicedExchange : public Exchange {
   public:
     [[nodiscard]] int phases() const noexcept final;
@@ -59,13 +59,14 @@ class SlicedExchange : public Exchange {
     Status finish(int phase) final;
 
   protected:
-    // `hops`: 1 or 2. `overlapped`: slices in phases; otherwise everything is one phase, one hop.
+    // `overlapped`: slices in phases; otherwise everything is one phase and there is one hop.
     SlicedExchange(const ExchangeContext& context, int hops, bool overlapped);
 
     virtual Status encode(int slice) = 0;
     // On the wire stream before the exchange: what reaches its place without crossing a wire.
     virtual Status place_own(int slice);
-    virtual Status between(int slice);
+    // On the codec stream before hop 1, 2, ...
+    virtual Status between(int hop, int slice);
     // Inside a NCCL group; on wire().
     virtual Status send(int hop, int slice) = 0;
     virtual Status decode(int slice) = 0;
@@ -93,6 +94,9 @@ class SlicedExchange : public Exchange {
                       float factor = 1.0f);
     Status decode_run(
         const Piece& piece, const void* input, void* output, const Run& run, bool accumulate);
+    // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in the call's
+    // type, in `sum` of args.count elements.
+    Status reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args, void* sum);
     // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator, and
     // so is every `lane` of one.
     [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept;
@@ -109,6 +113,8 @@ class SlicedExchange : public Exchange {
   private:
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
     [[nodiscard]] bool has_exchange(int phase) const noexcept { return phase < phases() - 1; }
+    // The slice whose hop `hop` belongs to this phase, or -1.
+    [[nodiscard]] int slice_of(int phase, int hop) const noexcept;
 
     int hops_;
     bool overlapped_;
@@ -123,9 +129,18 @@ class ScratchMap {
     // Offset of the area; `bytes()` grows by it.
     uint64_t add_slots(int slots) noexcept;
     uint64_t add_bytes(uint64_t bytes) noexcept;
+    // `parts` areas of `part_bytes`, used in turn where slices are several; one otherwise.
+    uint64_t add_parts(int parts, uint64_t part_bytes) noexcept;
     [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
     // Offset of slice `slice`'s half of an area of `slots` slots at `area`.
     [[nodiscard]] uint64_t half(uint64_t area, int slots, int slice) const noexcept;
+    // Offset of slice `slice`'s part of add_parts(parts, part_bytes) at `area`.
+    [[nodiscard]] static uint64_t part(uint64_t area,
+                                       int parts,
+                                       uint64_t part_bytes,
+                                       int slice) noexcept {
+        return area + static_cast<uint64_t>(slice % parts) * part_bytes;
+    }
 
   private:
     const Layout& layout_;

@@ -12,6 +12,9 @@ std::string codec_text(const Plan& plan) {
     for (const Piece& piece : plan.layout.slices.front().pieces) {
         text += (text.empty() ? "" : "+") + piece.codec.to_string();
     }
+    if (plan.layout.intra) {
+        text += ", " + plan.layout.intra->to_string() + " inside nodes";
+    }
     if (plan.error_feedback != ErrorFeedback::kNone) {
         text += std::string("+") + error_feedback_name(plan.error_feedback);
     }
@@ -28,8 +31,8 @@ KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::str
     key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
     key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
     key.native_bytes_per_call = native_wire_bytes(plan.facts, state->shape.ranks, state->rank);
-    key.wire_bytes_per_call = compressed ? wire_bytes_of(plan, state->shape.ranks, state->rank)
-                                         : key.native_bytes_per_call;
+    key.wire_bytes_per_call =
+        compressed ? wire_bytes_of(plan, state->shape, state->rank) : key.native_bytes_per_call;
     key.wire_is_estimate = !compressed;
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
@@ -118,7 +121,7 @@ void count_run(const CommState& state, const Plan& plan) noexcept {
     if (plan.stats->folded) {
         plan.stats->count_folded_call(input_bytes(plan.facts),
                                       native_wire_bytes(plan.facts, state.shape.ranks, state.rank),
-                                      wire_bytes_of(plan, state.shape.ranks, state.rank));
+                                      wire_bytes_of(plan, state.shape, state.rank));
     } else {
         plan.stats->count_call();
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "codecs/codec.h"
@@ -45,6 +46,9 @@ struct Layout {
     int64_t max_slot_bytes = 0;
     int64_t total_slot_bytes = 0;  // sum over slices
     int64_t workspace_bytes = 0;   // that the kernels of the neediest operation ask for
+    // Of the level inside nodes, where the algorithm has one; elements travel there as they are
+    // when empty.
+    std::optional<CodecSpec> intra;
 };
 
 // `slice_bytes` is the wanted size of a slice in bytes of `dtype`; 0 means one slice.

@@ -65,6 +65,7 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     SLIMWIRE_TRY_ASSIGN(const CommShape shape, make_comm_shape(places));
     state->shape.scope = shape.scope;
     state->shape.max_ranks_per_node = shape.max_ranks_per_node;
+    state->shape.nodes = std::make_shared<const NodeTable>(shape);
     state->stats->nodes = shape.nodes;
     // Ranks of one process count their communicators of these members apart.
     const uint64_t ordinal =

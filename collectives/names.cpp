@@ -172,6 +172,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "two_shot";
         case Algorithm::kDirect:
             return "direct";
+        case Algorithm::kHierarchical:
+            return "hierarchical";
     }
     return "unknown";
 }

@@ -84,6 +84,58 @@ uint64_t native_wire_bytes(const CallFacts& facts, int ranks, int rank) noexcept
     return bytes;
 }
 
+namespace {
+
+// Completes the plan with this algorithm, or says why not.
+std::string try_algorithm(Algorithm algorithm,
+                          const Action& action,
+                          const PlanShape& shape,
+                          const Config& config,
+                          Plan* plan) {
+    const CallFacts& facts = plan->facts;
+    if (std::string reason = why_not(algorithm, facts, shape, action); !reason.empty()) {
+        return reason;
+    }
+    Layout layout = layout_of(algorithm, facts, shape, action, config.settings.slice_bytes);
+    const ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
+    // A receiver decides as its sender does.
+    CallFacts sender = facts;
+    sender.op = facts.op == Op::kRecv ? Op::kSend : facts.op;
+    const uint64_t native = native_wire_bytes(sender, shape.ranks);
+    if (sizes.wire_bytes >= native) {
+        return std::string(algorithm_name(algorithm)) + " would send " +
+               std::to_string(sizes.wire_bytes) + " bytes, native " + std::to_string(native);
+    }
+    // Pairwise exchanges between nodes of several ranks can send more over the slow link than
+    // NCCL's ring, which leaves a node once.
+    if (action.algorithm == Algorithm::kAuto && shape.scope == Scope::kInterNode &&
+        shape.max_ranks_per_node > 1 && sizes.node_wire_bytes >= native) {
+        return (algorithm == Algorithm::kHierarchical ? "" : "flat ") +
+               std::string(algorithm_name(algorithm)) + " would send " +
+               std::to_string(sizes.node_wire_bytes) + " bytes out of a node, a native ring " +
+               std::to_string(native);
+    }
+    const uint64_t residual_bytes =
+        action.error_feedback == ErrorFeedback::kNone ? 0 : sizes.residual_bytes;
+    const uint64_t needed = shape.committed_bytes + sizes.scratch_bytes + residual_bytes;
+    if (config.settings.max_memory_bytes != 0 && needed > config.settings.max_memory_bytes) {
+        return std::to_string(needed) + " bytes of residuals and scratch exceed " +
+               "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
+    }
+    plan->compressed = true;
+    plan->algorithm = algorithm;
+    plan->error_feedback = action.error_feedback;
+    plan->start_call = action.start_step;
+    plan->scratch_bytes = sizes.scratch_bytes;
+    plan->residual_bytes = residual_bytes;
+    plan->layout = std::move(layout);
+    plan->random.seed = config.settings.seed;
+    plan->random.tensor = static_cast<uint32_t>(hash_facts(facts) >> 32);
+    return {};
+}
+
+}  // namespace
+
 Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config) {
     Plan plan;
     plan.facts = facts;
@@ -112,49 +164,15 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
         plan.reason = action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
         return plan;
     }
-    const Algorithm algorithm =
-        choose_algorithm(facts, shape, action.algorithm, *action.codec, &plan.reason);
-    if (algorithm == Algorithm::kNative) {
-        return plan;
+    plan.reason.clear();
+    for (const Algorithm algorithm : candidates(facts, shape, action)) {
+        std::string reason = try_algorithm(algorithm, action, shape, config, &plan);
+        if (plan.compressed) {
+            plan.reason = by_rule;
+            return plan;
+        }
+        plan.reason += (plan.reason.empty() ? "" : "; ") + reason;
     }
-    Layout layout = layout_of(algorithm, facts, shape, *action.codec, config.settings.slice_bytes);
-    const ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
-    // A receiver decides as its sender does.
-    CallFacts sender = facts;
-    sender.op = facts.op == Op::kRecv ? Op::kSend : facts.op;
-    const uint64_t native = native_wire_bytes(sender, shape.ranks);
-    if (sizes.wire_bytes >= native) {
-        plan.reason = std::string(algorithm_name(algorithm)) + " would send " +
-                      std::to_string(sizes.wire_bytes) + " bytes, native " + std::to_string(native);
-        return plan;
-    }
-    // Pairwise exchanges between nodes of several ranks can send more over the slow link than
-    // NCCL's ring, which leaves a node once.
-    if (action.algorithm == Algorithm::kAuto && shape.scope == Scope::kInterNode &&
-        shape.max_ranks_per_node > 1 && sizes.node_wire_bytes >= native) {
-        plan.reason = "flat " + std::string(algorithm_name(algorithm)) + " would send " +
-                      std::to_string(sizes.node_wire_bytes) +
-                      " bytes out of a node, a native ring " + std::to_string(native);
-        return plan;
-    }
-    const uint64_t residual_bytes =
-        action.error_feedback == ErrorFeedback::kNone ? 0 : sizes.residual_bytes;
-    const uint64_t needed = shape.committed_bytes + sizes.scratch_bytes + residual_bytes;
-    if (config.settings.max_memory_bytes != 0 && needed > config.settings.max_memory_bytes) {
-        plan.reason = std::to_string(needed) + " bytes of residuals and scratch exceed " +
-                      "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
-        return plan;
-    }
-    plan.compressed = true;
-    plan.algorithm = algorithm;
-    plan.error_feedback = action.error_feedback;
-    plan.start_call = action.start_step;
-    plan.scratch_bytes = sizes.scratch_bytes;
-    plan.residual_bytes = residual_bytes;
-    plan.layout = std::move(layout);
-    plan.random.seed = config.settings.seed;
-    plan.random.tensor = static_cast<uint32_t>(hash_facts(facts) >> 32);
-    plan.reason = by_rule;
     return plan;
 }
 

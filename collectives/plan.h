@@ -12,6 +12,7 @@
 #include "collectives/call.h"
 #include "collectives/config.h"
 #include "collectives/layout.h"
+#include "collectives/nodes.h"
 #include "collectives/policy.h"
 #include "collectives/stats.h"
 
@@ -51,9 +52,10 @@ struct PlanShape {
     int ranks = 0;
     Scope scope = Scope::kInterNode;
     int max_ranks_per_node = 1;
-    bool go = false;               // the ranks agreed
-    std::string native_reason;     // when not
-    uint64_t committed_bytes = 0;  // residuals of the plans made before this one
+    std::shared_ptr<const NodeTable> nodes;  // null while unknown
+    bool go = false;                         // the ranks agreed
+    std::string native_reason;               // when not
+    uint64_t committed_bytes = 0;            // residuals of the plans made before this one
 };
 
 // Pure: no clock, no address, no local state.

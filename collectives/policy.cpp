@@ -201,6 +201,8 @@ std::string Policy::canonical() const {
         out += " ranks=" + std::to_string(m.min_ranks) + ".." + std::to_string(m.max_ranks);
         out += std::string(" scope=") + (m.scope ? scope_name(*m.scope) : "any");
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
+        // Only where it is set, so that policies without it keep their text.
+        out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";
         out += std::string(" algorithm=") + algorithm_name(a.algorithm);
         out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
         out += " start_step=" + std::to_string(a.start_step);

@@ -15,8 +15,8 @@
 
 namespace slimwire {
 
-enum class Algorithm : uint8_t { kAuto, kNative, kTwoShot, kDirect };
-inline constexpr int kAlgorithmCount = 4;
+enum class Algorithm : uint8_t { kAuto, kNative, kTwoShot, kDirect, kHierarchical };
+inline constexpr int kAlgorithmCount = 5;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 enum class ErrorFeedback : uint8_t { kNone, kEf14 };
@@ -63,6 +63,7 @@ struct Match {
 
 struct Action {
     std::optional<CodecSpec> codec;  // empty: native
+    std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     uint64_t start_step = 0;  // occurrences of a tensor key that stay native first

@@ -25,13 +25,14 @@ const Names& top_keys() {
     return keys;
 }
 const Names& rule_keys() {
-    static const Names keys = {"name",           "match",      "codec",     "algorithm",
-                               "error_feedback", "start_step", "min_bytes", "ef"};
+    static const Names keys = {"name",      "match",          "codec",
+                               "algorithm", "error_feedback", "start_step",
+                               "min_bytes", "intra_codec",    "ef"};
     return keys;
 }
 const Names& default_keys() {
-    static const Names keys = {"codec",      "algorithm", "error_feedback",
-                               "start_step", "min_bytes", "ef"};
+    static const Names keys = {
+        "codec", "algorithm", "error_feedback", "start_step", "min_bytes", "intra_codec", "ef"};
     return keys;
 }
 const Names& match_keys() {
@@ -205,19 +206,26 @@ class Parser : PolicyReader {
         }
     }
 
-    void read_action(const toml::table& table, Action* action) {
-        if (const toml::node* node = table.get("codec")) {
-            if (!node->is_string()) {
-                wrong_type(*node, "codec", kCodecAccepted);
-            } else if (Result<std::optional<CodecSpec>> codec =
-                           parse_codec_or_native(node->as_string()->get());
-                       codec.ok()) {
-                action->codec = codec.value();
-            } else {
-                report(node->source(), "bad value " + quoted(node->as_string()->get()) +
-                                           " of 'codec': " + codec.status().message());
-            }
+    void read_codec(const toml::table& table, const char* key, std::optional<CodecSpec>* out) {
+        const toml::node* node = table.get(key);
+        if (node == nullptr) {
+            return;
         }
+        if (!node->is_string()) {
+            wrong_type(*node, key, kCodecAccepted);
+        } else if (Result<std::optional<CodecSpec>> codec =
+                       parse_codec_or_native(node->as_string()->get());
+                   codec.ok()) {
+            *out = codec.value();
+        } else {
+            report(node->source(), "bad value " + quoted(node->as_string()->get()) + " of '" + key +
+                                       "': " + codec.status().message());
+        }
+    }
+
+    void read_action(const toml::table& table, Action* action) {
+        read_codec(table, "codec", &action->codec);
+        read_codec(table, "intra_codec", &action->intra_codec);
         if (const auto value = read_one(table, "algorithm", parse_algorithm, algorithm_names())) {
             action->algorithm = *value;
         }
@@ -270,8 +278,20 @@ class Parser : PolicyReader {
                 codec != nullptr && action.codec && table.contains("algorithm")) {
                 report(codec->source(), "codec with algorithm = \"native\"; accepted: one of them");
             }
+            if (const toml::node* intra = table.get("intra_codec");
+                intra != nullptr && action.intra_codec) {
+                report(intra->source(),
+                       "intra_codec without a codec; accepted: a codec, or none of both");
+            }
             action = {};
             return;
+        }
+        if (const toml::node* intra = table.get("intra_codec");
+            intra != nullptr && action.intra_codec && action.algorithm != Algorithm::kAuto &&
+            action.algorithm != Algorithm::kHierarchical) {
+            report(intra->source(), "intra_codec with algorithm " +
+                                        quoted(algorithm_name(action.algorithm)) +
+                                        "; accepted: auto, hierarchical");
         }
         const toml::table* match = table.get("match") ? table.get("match")->as_table() : nullptr;
         if ((match == nullptr || !match->contains("op")) &&

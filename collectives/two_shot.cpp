@@ -96,7 +96,7 @@ Status TwoShot::place_own(int slice) {
         "own slot");
 }
 
-Status TwoShot::between(int slice) {
+Status TwoShot::between(int, int slice) {
     // Server residuals follow the worker's, chunk after chunk in slice and piece order.
     float* server =
         context_.residual == nullptr ? nullptr : context_.residual + context_.plan.facts.count;
@@ -123,35 +123,11 @@ Status TwoShot::between(int slice) {
         if (args.count > 0) {
             SLIMWIRE_TRY(piece.codec.reduces()
                              ? enqueue(context_.api, piece.codec, args, context_.work)
-                             : reduce_decoded(piece, args));
+                             : reduce_decoded(piece, args, context_.scratch + map_.sum));
         }
         server = server == nullptr ? nullptr : server + piece.chunk_elems;
     }
     return {};
-}
-
-Status TwoShot::reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args) {
-    char* sum = context_.scratch + map_.sum;
-    for (int source = 0; source < args.inputs; ++source) {
-        SLIMWIRE_TRY(
-            decode_run(piece, static_cast<const char*>(args.input) + source * args.input_stride,
-                       sum, {args.count, piece.chunk_elems, args.input_stride}, source > 0));
-    }
-    EncodeArgs again{};
-    again.input = sum;
-    again.output = args.output;
-    again.residual = args.residual;
-    again.scale = args.scale;
-    again.count = args.count;
-    again.chunk_elems = piece.chunk_elems;
-    again.slot_bytes = args.input_stride;
-    again.params = args.params;
-    again.dtype = args.dtype;
-    again.random = args.random;
-    // Else it would draw what the worker's own encoding drew.
-    again.random.tensor ^= 0x5BD1E995u;
-    again.workspace = args.workspace;
-    return enqueue(context_.api, piece.codec, again, context_.work);
 }
 
 Status TwoShot::send(int hop, int slice) {

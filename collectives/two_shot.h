@@ -39,11 +39,9 @@ class TwoShot final : public SlicedExchange {
     [[nodiscard]] bool delivers() const noexcept;  // whether this rank gets the result
     Status encode(int slice) override;
     Status place_own(int slice) override;
-    Status between(int slice) override;
+    Status between(int hop, int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;
-    // decode_reduce_encode of one piece, for a codec that lacks it.
-    Status reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args);
 
     TwoShotMap map_;
 };

@@ -44,7 +44,7 @@ TEST(Plan, CompressesWhatARuleNames) {
     EXPECT_EQ(plan.algorithm, Algorithm::kTwoShot);
     EXPECT_EQ(plan.rule, "all");
     // Two times three slots of a quarter of the elements at 4.25 bits.
-    EXPECT_EQ(wire_bytes_of(plan, 4, 0), 2u * 3u * (1u << 18) * 34u / 64u);
+    EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 0), 2u * 3u * (1u << 18) * 34u / 64u);
     EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
 }
 
@@ -90,7 +90,7 @@ TEST(Plan, NeverSendsMoreThanNative) {
     for (uint64_t count = 2; count < 300; ++count) {
         const Plan small = make_plan(sum_of(count), shape_of(8), config);
         if (small.compressed) {
-            EXPECT_LT(wire_bytes_of(small, 8, 0), native_wire_bytes(small.facts, 8));
+            EXPECT_LT(wire_bytes_of(small, shape_of(8), 0), native_wire_bytes(small.facts, 8));
         }
     }
 }

@@ -55,7 +55,7 @@ TEST(WireBytes, ReportedEqualsWhatTheTransportCounted) {
         const char* nodes;
     };
     for (const Case& of : {Case{"int4:block=64", 3, "0", ""}, Case{"int8", 4, "0", "1x4"},
-                           Case{"int2", 2, "262144", ""}}) {
+                           Case{"int2", 2, "262144", ""}, Case{"int4", 4, "65536", "2x2"}}) {
         SCOPED_TRACE(of.codec);
         for (const Sent& rank : run_wire_job(of.ranks, of.codec, of.slices, of.nodes)) {
             EXPECT_EQ(rank.compressed_calls, 8u);

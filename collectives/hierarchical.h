@@ -1,0 +1,87 @@
+// Hierarchical all-reduce, for nodes of several ranks: elements are added inside a node as they are
+// (or with a codec of that level), and one compressed message a node crosses the slow link instead
+// of one a rank.
+//
+// With K nodes, a message has as many columns as the largest node has ranks, each cut into K
+// chunks. Column c belongs on every node to one rank, its owner (nodes.h). Four hops:
+//   0  inside a node: every rank sends column c to its node's owner, who adds in rank order
+//   1  between owners of a column: the node's sum, encoded, chunk k to node k, as in two_shot
+//   2  between owners: the chunk's sum over nodes, encoded again, to all of them
+//   3  inside a node: the owner hands the encoded column to the other ranks
+// Every rank decodes the same bytes, the owners too, so results are bit-identical.
+//
+// Bytes a rank gives to the transport, S = total slot bytes of a chunk, for each column it owns:
+// 2 (K-1) S to other nodes and (L-1) K S inside its node of L ranks, and for each column it does
+// not own the column itself. Out of a node, whatever its size: 2 (K-1) S a column.
+#pragma once
+
+#include "collectives/exchange.h"
+#include "collectives/nodes.h"
+
+namespace slimwire {
+
+struct HierarchicalMap {
+    HierarchicalMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes);
+    ScratchMap scratch;
+    uint64_t staging_part, row_part, slot_part, gather_part;  // bytes of one part of an area
+    uint64_t staging;  // own columns, encoded; with a codec inside nodes
+    uint64_t rows;     // columns of this node's ranks
+    uint64_t sum;      // one column or chunk in the call's type
+    uint64_t send, receive, gather, workspace;
+};
+
+// make_layout() with a chunk for each column and node; `intra` is the codec inside nodes.
+[[nodiscard]] Layout hierarchical_layout(const std::vector<Segment>& segments,
+                                         DType dtype,
+                                         const NodeTable& nodes,
+                                         const std::optional<CodecSpec>& intra,
+                                         uint64_t slice_bytes);
+[[nodiscard]] ExchangeSizes hierarchical_sizes(const Layout& layout,
+                                               const CallFacts& facts,
+                                               const PlanShape& shape);
+[[nodiscard]] uint64_t hierarchical_wire_bytes(const Layout& layout,
+                                               const CallFacts& facts,
+                                               const NodeTable& nodes,
+                                               int rank) noexcept;
+
+class Hierarchical final : public SlicedExchange {
+  public:
+    explicit Hierarchical(const ExchangeContext& context);
+
+  private:
+    [[nodiscard]] const NodeTable& nodes() const noexcept { return *context_.state.shape.nodes; }
+    [[nodiscard]] size_t row_stride(int slice) const noexcept;
+    // Slots of owned columns in `send` and `receive`, of all columns in `gather`.
+    [[nodiscard]] char* slot(uint64_t area, int slice, int owned, int node) const noexcept;
+    [[nodiscard]] char* gathered(int slice, int column, int node) const noexcept;
+    [[nodiscard]] char* staged_row(int slice, int column) const noexcept;
+    // Contribution of local rank `local` to the owned column number `owned`.
+    [[nodiscard]] char* row(int slice, int owned, int local) const noexcept;
+    [[nodiscard]] float* residual_of(int slice, size_t piece, int owned) const noexcept;
+    // Where a column of a piece lies in the program's buffer.
+    [[nodiscard]] const char* column_of(const Piece& piece, int column) const noexcept;
+    [[nodiscard]] float factor() const noexcept;
+    template <class Body>
+    Status for_owned(const Body& body) const;  // body(owned, column)
+
+    Status encode(int slice) override;
+    Status place_own(int slice) override;
+    Status between(int hop, int slice) override;
+    Status send(int hop, int slice) override;
+    Status decode(int slice) override;
+
+    // What between() does before hops 1 and 2.
+    Status encode_node_sum(int slice);
+    Status sum_rows(const Piece& piece, const char* rows, int64_t stride, int64_t count);
+    Status reduce_nodes(int slice);
+    // The four hops.
+    Status gather_rows(int slice);
+    Status exchange_sums(int slice);
+    Status exchange_results(int slice);
+    Status hand_out(int slice);
+
+    HierarchicalMap map_;
+    int node_, local_, local_ranks_;
+};
+
+}  // namespace slimwire
