@@ -32,7 +32,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codek = \"int4\"",
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
-         "name, match, codec, algorithm, error_feedback, start_step, min_bytes, ef"},
+         "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -86,7 +86,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:9: rule 'grads': 'codec' is an integer; accepted: 'native' or a codec"},
         {"codec = \"int8\"\nalgorithm = \"ring\"",
          "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
-         "two_shot, direct"},
+         "two_shot, direct, hierarchical"},
         {"codec = \"int8\"\nerror_feedback = true",
          "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14"},
         {"codec = \"int8\"\nef = \"ef21\"",
@@ -160,7 +160,7 @@ TEST(PolicyErrors, the_file_around_the_rules) {
          "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, ef"},
+         "error_feedback, start_step, min_bytes, intra_codec, ef"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},

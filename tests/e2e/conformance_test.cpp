@@ -89,8 +89,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"int8_rotated", 400, 3, 0, "int8:block=64,rotate=64", "int8_rotated", 64},
                     Case{"fp8e4m3", 400, 2, 0, "fp8e4m3:block=64", "fp8e4m3", 64},
                     Case{"bf16", 1500, 2, 0, "bf16", "bf16", 1},
-                    Case{"nodes", 500, 4, 0, "int8:block=64", "int8", 64, 0, "2x2"},
-                    Case{"nodes_sliced", 400, 4, 0, "int4:block=64", "int4", 64, 16384, "2x2"},
                     Case{"threads", 1200, 1, 3, "int4:block=64", "int4", 64},
                     Case{"threads_native", 600, 1, 4}),
     [](const auto& info) { return std::string(info.param.name); });

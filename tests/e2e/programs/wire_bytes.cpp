@@ -1,5 +1,5 @@
-// Makes all-reduces and prints what the emulator's transport sent for them: "sent N" for this rank.
-// Arguments: the counts, each once in fp32 and once in fp16.
+// Makes all-reduces and prints what the emulator's transport sent for them: "sent N inter M" for
+// this rank, M of it between nodes. Arguments: the counts, each once in fp32 and once in fp16.
 #include <dlfcn.h>
 
 #include <cinttypes>
@@ -32,7 +32,9 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaStreamSynchronize(nullptr));
     slimwire::test::barrier("reduced", rank, ranks);
     count_bytes(&after);
-    std::printf("sent %" PRIu64 "\n", after.payload_bytes_sent - before.payload_bytes_sent);
+    std::printf("sent %" PRIu64 " inter %" PRIu64 "\n",
+                after.payload_bytes_sent - before.payload_bytes_sent,
+                after.inter_node_bytes_sent - before.inter_node_bytes_sent);
     CHECK_NCCL(ncclCommDestroy(comm));
     return 0;
 }

@@ -1,0 +1,164 @@
+// Every algorithm by its name: random all-reduces of the conformance program on the emulator, with
+// the algorithm that the policy asks for, and what crosses the slow link.
+#include <gtest/gtest.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+struct Case {
+    const char* name;
+    const char* algorithm;
+    const char* codec;  // and other keys of the rule's action
+    const char* codec_name;
+    int block;
+    int ranks;
+    const char* nodes;
+    int slice_bytes;
+    int calls = 200;
+};
+
+// A job whose all-reduces of at least 2048 bytes go by this action.
+void set_policy(Job* job, const TemporaryFolder& folder, const std::string& action) {
+    std::ofstream(folder.file("policy.toml"))
+        << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n"
+        << "min_bytes = 2048\n"
+        << action << "\n";
+    job->environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+}
+
+class Algorithms : public testing::TestWithParam<Case> {};
+
+TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
+    const Case& of = GetParam();
+    const TemporaryFolder reports, policy;
+    Job job = slimwire_job(
+        {SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls", std::to_string(of.calls), "--codec",
+         of.codec_name, "--block", std::to_string(of.block), "--min-bytes", "2048"},
+        of.ranks, reports.path());
+    set_policy(&job, policy,
+               "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"");
+    job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
+    if (of.nodes[0] != 0) {
+        job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
+    }
+    job.limit_s = 200;
+    const std::vector<Ended> ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_GT(sum_keys(read_reports(reports.path()), "calls",
+                       [&](const auto& key) { return key.at("algorithm") == of.algorithm; }),
+              static_cast<uint64_t>(of.calls) / 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Words,
+                         Algorithms,
+                         testing::Values(Case{"hierarchical", "hierarchical", "\"int8:block=64\"",
+                                              "int8", 64, 4, "2x2", 0},
+                                         Case{"hierarchical_sliced", "hierarchical",
+                                              "\"int4:block=64\"", "int4", 64, 4, "2x2", 16384},
+                                         Case{"hierarchical_uneven", "hierarchical",
+                                              "\"int4:block=32\"", "int4", 32, 5, "2x3", 32768},
+                                         Case{"hierarchical_three_nodes", "hierarchical",
+                                              "\"int8:block=64\"", "int8", 64, 5, "3x2", 0}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// "sent N inter M" of every rank of e2e_wire_bytes.
+struct Sent {
+    uint64_t counted = 0, between_nodes = 0, reported = 0;
+};
+
+std::vector<Sent> run_wire_job(int ranks, const std::string& nodes, const std::string& action) {
+    const TemporaryFolder reports, policy;
+    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "65537", "1048576"}, ranks, reports.path());
+    set_policy(&job, policy, action);
+    job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    const auto records = read_reports(reports.path());
+    std::vector<Sent> sent(static_cast<size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+        Sent& of = sent[static_cast<size_t>(rank)];
+        EXPECT_EQ(std::sscanf(ended[static_cast<size_t>(rank)].out.c_str(),
+                              "sent %" SCNu64 " inter %" SCNu64, &of.counted, &of.between_nodes),
+                  2);
+        of.reported = sum_keys(records, "wire_bytes",
+                               [&](const auto& key) { return key.at("rank") == rank; });
+    }
+    return sent;
+}
+
+uint64_t out_of_first_node(const std::vector<Sent>& sent, size_t ranks) {
+    uint64_t bytes = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        bytes += sent[rank].between_nodes;
+    }
+    return bytes;
+}
+
+TEST(SlowLink, TwoNodesOfFourSendNativeByTheRatio) {
+    const auto native = run_wire_job(8, "2x4", "codec = \"native\"");
+    const auto compressed = run_wire_job(8, "2x4", "codec = \"int8:block=64\"");
+    for (const Sent& rank : compressed) {
+        EXPECT_EQ(rank.counted, rank.reported);
+    }
+    // fp32 and fp16 in turn: 6 bytes of two elements become 2 * 66 / 64.
+    const double ratio = 6.0 / (2.0 * 66 / 64);
+    EXPECT_LE(static_cast<double>(out_of_first_node(compressed, 4)),
+              1.05 * static_cast<double>(out_of_first_node(native, 4)) / ratio);
+}
+
+TEST(SlowLink, UnevenNodesSendWhatIsReported) {
+    for (const char* action : {"codec = \"int4:block=64\"\nalgorithm = \"hierarchical\"",
+                               "codec = \"int4:block=64\"\nintra_codec = \"int8:block=64\"\n"
+                               "algorithm = \"hierarchical\""}) {
+        for (const Sent& rank : run_wire_job(5, "2x3", action)) {
+            EXPECT_EQ(rank.counted, rank.reported);
+            EXPECT_GT(rank.counted, 0u);
+        }
+    }
+}
+
+// Errors of the running sum after 16, 32 and 64 equal gradients, in units of their largest sum.
+std::vector<double> running_errors(const std::string& nodes, int ranks, const std::string& action) {
+    const TemporaryFolder policy;
+    Job job = slimwire_job({SLIMWIRE_TEST_RUNNING_SUM, "64"}, ranks);
+    set_policy(&job, policy, action);
+    if (!nodes.empty()) {
+        job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+    }
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    EXPECT_EQ(ended[1].out, ended[0].out);
+    std::vector<double> errors(3);
+    EXPECT_EQ(
+        std::sscanf(ended[0].out.c_str(), "error %lf %lf %lf", &errors[0], &errors[1], &errors[2]),
+        3)
+        << ended[0].out;
+    return errors;
+}
+
+// As ErrorFeedback in accounts_test.cpp: a node's sum is at most its ranks' largest gradients, so
+// the debt is the same in units of all ranks.
+TEST(ErrorFeedback, OfNodesOwesABoundedAmountForEver) {
+    const double e = 0.5 * (1 + 0x1p-7);
+    const double bound = e / (1 - e) + e / (1 - e) * (1 + e) / (1 - e);
+    const std::string action = "codec = \"int2:block=64\"\nalgorithm = \"hierarchical\"\n";
+    const auto with = running_errors("2x2", 3, action + "error_feedback = \"ef14\"");
+    for (const double error : with) {
+        EXPECT_LT(error, bound);
+        EXPECT_GT(error, 0);
+    }
+    EXPECT_GT(running_errors("2x2", 3, action)[2], with[2] * 4);
+    // A codec inside nodes owes its own part on top.
+    const auto twice = running_errors(
+        "2x2", 3, action + "intra_codec = \"int4:block=64\"\nerror_feedback = \"ef14\"");
+    EXPECT_LT(twice[2], 1.5 * bound);
+}
+
+}  // namespace
+}  // namespace slimwire::test
