@@ -62,7 +62,7 @@ struct Match {
 };
 
 struct Action {
-    std::optional<CodecSpec> codec;  // empty: native
+    std::optional<CodecSpec> codec;        // empty: native
     std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
