@@ -43,7 +43,7 @@ Job make_job(const Case& of, const std::string& seed, const std::string& reports
                                : slimwire_job(command, of.ranks, reports);
     if (of.codec[0] != 0) {
         job.environment["SLIMWIRE_CODEC"] = of.codec;
-        job.environment["SLIMWIRE_OPS"] = "allreduce";
+        job.environment["SLIMWIRE_OPS"] = "all";
         job.environment["SLIMWIRE_MIN_BYTES"] = kMinBytes;
         job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
     }
@@ -73,6 +73,14 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
         EXPECT_GT(sum_keys(records, "calls", compressed), static_cast<uint64_t>(of.calls) / 20);
         EXPECT_GT(sum_keys(records, "calls", [](const auto& key) { return !compressed(key); }),
                   static_cast<uint64_t>(of.calls) / 20);
+        for (const char* op : {"allreduce", "reducescatter", "reduce", "allgather", "broadcast",
+                               "alltoall", "gather", "scatter", "send", "recv"}) {
+            EXPECT_GT(
+                sum_keys(records, "calls",
+                         [&](const auto& key) { return compressed(key) && key.at("op") == op; }),
+                3u)
+                << op;
+        }
     }
 }
 

@@ -8,22 +8,26 @@ namespace {
 
 Call draw_call(Chance& chance, const Weights& weights, int world_ranks, size_t max_elems) {
     Call call;
-    if (chance.below(100) < weights.all_reduce_percent) {
+    if (chance.below(100) < weights.compressible_percent) {
         constexpr ncclDataType_t kCompressible[] = {ncclFloat32, ncclFloat16, ncclBfloat16};
         constexpr Operator kSums[] = {Operator::kSum, Operator::kAvg, Operator::kPreMulHost,
                                       Operator::kPreMulDevice};
+        if (chance.below(100) >= weights.all_reduce_percent) {
+            call.kind = static_cast<Kind>(chance.below(kKinds));
+        }
         call.type = kCompressible[chance.below(3)];
         call.op = kSums[chance.below(4)];
     } else {
-        call.kind = static_cast<Kind>(chance.below(8));
+        call.kind = static_cast<Kind>(chance.below(kKinds));
         call.type = static_cast<ncclDataType_t>(chance.below(ncclNumTypes));
         call.op = static_cast<Operator>(chance.below(7));
     }
     call.in_place =
         chance.below(2) == 0 && call.kind != Kind::kAllToAll && call.kind != Kind::kSendRecv;
     call.in_place |= call.kind == Kind::kBcast;
-    const size_t most =
-        call.per_rank_buffers() ? max_elems / static_cast<size_t>(world_ranks) : max_elems;
+    const size_t most = call.parts_input() || call.collects_output()
+                            ? max_elems / static_cast<size_t>(world_ranks)
+                            : max_elems;
     call.count =
         static_cast<size_t>(std::exp(chance.unit() * std::log(static_cast<double>(most) + 1))) -
         (chance.below(2) == 0 ? 1 : 0);
@@ -42,14 +46,15 @@ Call draw_call(Chance& chance, const Weights& weights, int world_ranks, size_t m
             call.shape = chance.below(3) == 0 ? Shape::kSparse : Shape::kSpread;
             break;
     }
-    if (call.kind == Kind::kAllReduce && facts_of(call.type).floating &&
-        call.op != Operator::kProd && call.op != Operator::kMax && call.op != Operator::kMin &&
-        call.count > 0 && chance.below(25) == 0) {
+    const bool sums =
+        call.op != Operator::kProd && call.op != Operator::kMax && call.op != Operator::kMin;
+    if (facts_of(call.type).floating && (sums || !call.reduces()) && call.count > 0 &&
+        chance.below(25) == 0) {
         call.special = true;
         // Conversions to 8-bit floats saturate infinities.
         call.infinity = chance.below(2) == 0 && facts_of(call.type).bytes > 1;
         call.special_rank = chance.below(world_ranks);
-        call.special_index = chance.next() % call.count;
+        call.special_index = chance.next();
     }
     return call;
 }
@@ -82,7 +87,8 @@ Batch draw_batch(Chance& chance, const Weights& weights, int world_ranks) {
 
 std::string Call::text() const {
     constexpr const char* kKinds[] = {"AllReduce", "ReduceScatter", "Reduce",   "AllGather",
-                                      "Broadcast", "Bcast",         "AlltoAll", "Send/Recv"};
+                                      "Broadcast", "Bcast",         "AlltoAll", "Send/Recv",
+                                      "Gather",    "Scatter"};
     constexpr const char* kOperators[] = {"sum",           "prod",           "max", "min", "avg",
                                           "premul (host)", "premul (device)"};
     constexpr const char* kStreams[] = {"null", "blocking", "non-blocking", "other", "per-thread"};
@@ -98,7 +104,7 @@ std::string Call::text() const {
             kStreams[static_cast<int>(stream)] + ", data " + kTables[static_cast<int>(shape)];
     if (special) {
         text += std::string(infinity ? ", infinity" : ", NaN") + " of rank " +
-                std::to_string(special_rank) + " at " + std::to_string(special_index);
+                std::to_string(special_rank) + " at " + std::to_string(special_index) + " (modulo)";
     }
     return text;
 }

@@ -18,7 +18,10 @@ enum class Kind : int {
     kBcast,
     kAllToAll,
     kSendRecv,  // each rank sends to rank + shift, receives from rank - shift; a group of its own
+    kGather,
+    kScatter,
 };
+inline constexpr int kKinds = 10;
 enum class Operator : int { kSum, kProd, kMax, kMin, kAvg, kPreMulHost, kPreMulDevice };
 enum class Communicator : int { kWorld, kSplit };
 enum class StreamChoice : int { kNull, kBlocking, kNonBlocking, kOther, kPerThread };
@@ -39,26 +42,38 @@ struct Call {
     int misalignment = 0;  // elements
     size_t scalar = 0;     // pre-multiplied sums: element of the table of kFactors
     uint64_t data = 0;     // seed of the ranks' offsets into the table
-    // All-reduce of floats: one element of one rank is NaN or infinite.
+    // Floats, reductions only where they sum: one element of one rank's input is NaN or infinite.
     bool special = false, infinity = false;
-    int special_rank = 0;
-    size_t special_index = 0;
+    int special_rank = 0;      // modulo the communicator's ranks
+    size_t special_index = 0;  // modulo the elements of an input
 
     [[nodiscard]] bool reduces() const {
         return kind == Kind::kAllReduce || kind == Kind::kReduceScatter || kind == Kind::kReduce;
     }
-    [[nodiscard]] bool per_rank_buffers() const {  // a buffer of count x ranks on one side
-        return kind == Kind::kReduceScatter || kind == Kind::kAllGather || kind == Kind::kAllToAll;
+    [[nodiscard]] bool parts_input() const {  // an input of count x ranks
+        return kind == Kind::kReduceScatter || kind == Kind::kAllToAll || kind == Kind::kScatter;
+    }
+    [[nodiscard]] bool collects_output() const {  // an output of count x ranks
+        return kind == Kind::kAllGather || kind == Kind::kAllToAll || kind == Kind::kGather;
     }
     [[nodiscard]] size_t input_elems(int ranks) const {
-        return kind == Kind::kReduceScatter || kind == Kind::kAllToAll
-                   ? count * static_cast<size_t>(ranks)
-                   : count;
+        return parts_input() ? count * static_cast<size_t>(ranks) : count;
     }
     [[nodiscard]] size_t output_elems(int ranks) const {
-        return kind == Kind::kAllGather || kind == Kind::kAllToAll
-                   ? count * static_cast<size_t>(ranks)
-                   : count;
+        return collects_output() ? count * static_cast<size_t>(ranks) : count;
+    }
+    // Whether every rank's result must be the same bits.
+    [[nodiscard]] bool equal_on_all_ranks() const {
+        return kind == Kind::kAllReduce || kind == Kind::kAllGather || kind == Kind::kBroadcast ||
+               kind == Kind::kBcast;
+    }
+    // Whether a rank reads its input, and gets a result.
+    [[nodiscard]] bool has_input(int ranks, int rank) const {
+        return (kind != Kind::kBroadcast && kind != Kind::kBcast && kind != Kind::kScatter) ||
+               root % ranks == rank;
+    }
+    [[nodiscard]] bool has_output(int ranks, int rank) const {
+        return (kind != Kind::kReduce && kind != Kind::kGather) || root % ranks == rank;
     }
     [[nodiscard]] std::string text() const;
 };
@@ -71,8 +86,10 @@ struct Batch {
 
 struct Weights {
     size_t max_count = 1000000;
-    // Share of calls, in percent, that are all-reduces a codec may take.
-    int all_reduce_percent = 40;
+    // Shares of calls, in percent: sums and moves of the types that codecs take, and among them
+    // all-reduces.
+    int compressible_percent = 60;
+    int all_reduce_percent = 25;
 };
 
 Batch draw_batch(Chance& chance, const Weights& weights, int world_ranks);

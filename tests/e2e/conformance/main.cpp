@@ -1,9 +1,9 @@
 // An ordinary NCCL program: random calls from a printed seed, every result compared with float64
 // and between ranks. It knows nothing of slimwire; told about a codec (--codec NAME --block N
-// --min-bytes N) it grants all-reduces that codec's error and nothing else. One rank a process (the
-// launcher's RANK, WORLD_SIZE, TEST_FOLDER), or --threads N: N devices of one process, a thread
-// each. Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is
-// "digest HEX calls N": equal for equal arguments.
+// --min-bytes N) it grants the calls that codec may take its error and nothing else. One rank a
+// process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or --threads N: N devices of one process,
+// a thread each. Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0
+// is "digest HEX calls N": equal for equal arguments.
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +72,8 @@ Options parse(int argc, char** argv) {
             options.codec.min_bytes = value;
         } else if (name == "--max-count") {
             options.weights.max_count = value;
+        } else if (name == "--compressible") {
+            options.weights.compressible_percent = static_cast<int>(value);
         } else if (name == "--all-reduces") {
             options.weights.all_reduce_percent = static_cast<int>(value);
         } else {

@@ -49,8 +49,12 @@ void Oracle::write_input(char* input) const {
         from = 0;
     }
     if (call_.special && call_.special_rank % ranks_ == rank_) {
-        write_special(call_.type, call_.infinity, input + call_.special_index * facts_.bytes);
+        write_special(call_.type, call_.infinity, input + special_at() * facts_.bytes);
     }
+}
+
+size_t Oracle::special_at() const {
+    return call_.special_index % call_.input_elems(ranks_);
 }
 
 const char* Oracle::scalar() const {
@@ -63,32 +67,73 @@ bool Oracle::compressible() const {
         (!codec_.float32_only && (call_.type == ncclFloat16 || call_.type == ncclBfloat16));
     const bool sum =
         call_.op != Operator::kProd && call_.op != Operator::kMax && call_.op != Operator::kMin;
-    return codec_.any && call_.kind == Kind::kAllReduce && type && sum && ranks_ > 1 &&
-           call_.count > 1 && call_.count * facts_.bytes >= codec_.min_bytes;
+    const size_t elems = std::max(call_.input_elems(ranks_), call_.output_elems(ranks_));
+    return codec_.any && type && (sum || !call_.reduces()) && ranks_ > 1 && call_.count > 1 &&
+           elems * facts_.bytes >= codec_.min_bytes;
 }
 
 std::string Oracle::check_copy(const char* output,
                                int source,
                                size_t source_begin,
                                size_t output_begin) const {
-    size_t from = (table_offset(call_, source) + source_begin) % Table::kElems;
-    for (size_t done = 0; done < call_.count;) {
-        const size_t run = std::min(call_.count - done, Table::kElems - from);
-        const char* expected = table_.bytes.data() + from * facts_.bytes;
-        const char* actual = output + (output_begin + done) * facts_.bytes;
-        if (std::memcmp(expected, actual, run * facts_.bytes) != 0) {
-            size_t wrong = 0;
-            while (std::memcmp(expected + wrong * facts_.bytes, actual + wrong * facts_.bytes,
-                               facts_.bytes) == 0) {
-                ++wrong;
-            }
-            return "element " + std::to_string(output_begin + done + wrong) + ": " +
-                   number(to_double(call_.type, actual + wrong * facts_.bytes)) + " is not rank " +
-                   std::to_string(source) + "'s " +
-                   number(to_double(call_.type, expected + wrong * facts_.bytes));
+    if (compressible() && source != rank_) {
+        return check_lossy_copy(output, source, source_begin, output_begin);
+    }
+    const bool broadcast = call_.kind == Kind::kBroadcast || call_.kind == Kind::kBcast;
+    if (compressible() && (broadcast || call_.kind == Kind::kAllGather)) {
+        return check_lossy_copy(output, source, source_begin, output_begin);  // as the others get
+    }
+    std::vector<char> special(facts_.bytes);
+    write_special(call_.type, call_.infinity, special.data());
+    Walk walk(table_offset(call_, source), source_begin);
+    for (size_t i = 0; i < call_.count; ++i, walk.step()) {
+        const bool here = call_.special && call_.special_rank % ranks_ == source &&
+                          source_begin + i == special_at();
+        const char* expected =
+            here ? special.data() : table_.bytes.data() + walk.at() * facts_.bytes;
+        const char* actual = output + (output_begin + i) * facts_.bytes;
+        if (std::memcmp(expected, actual, facts_.bytes) != 0) {
+            return "element " + std::to_string(output_begin + i) + ": " +
+                   number(to_double(call_.type, actual)) + " is not rank " +
+                   std::to_string(source) + "'s " + number(to_double(call_.type, expected));
         }
-        done += run;
-        from = 0;
+    }
+    return {};
+}
+
+std::string Oracle::check_lossy_copy(const char* output,
+                                     int source,
+                                     size_t source_begin,
+                                     size_t output_begin) const {
+    const double relative = codec_.error + (1 + codec_.error) * (facts_.roundoff + 0x1p-22);
+    const double absolute = 4 * facts_.tiny + 0x1p-120;
+    for (size_t block = 0; block < call_.count; block += codec_.block) {
+        const size_t until = std::min(block + codec_.block, call_.count);
+        double largest = 0;
+        Walk of_block(table_offset(call_, source), source_begin + block);
+        for (size_t i = block; i < until; ++i, of_block.step()) {
+            largest = std::max(largest, std::fabs(table_.values[of_block.at()]));
+        }
+        const bool poisoned = call_.special && call_.special_rank % ranks_ == source &&
+                              special_at() >= source_begin + block &&
+                              special_at() < source_begin + until;
+        Walk walk(table_offset(call_, source), source_begin + block);
+        for (size_t i = block; i < until; ++i, walk.step()) {
+            const double expected = table_.values[walk.at()];
+            const double actual = to_double(call_.type, output + (output_begin + i) * facts_.bytes);
+            const std::string element = "element " + std::to_string(output_begin + i) + ": ";
+            if (poisoned && !std::isfinite(actual)) {
+                continue;
+            }
+            if (poisoned && source_begin + i == special_at()) {
+                return element + "the non-finite input became " + number(actual);
+            }
+            if (!(std::fabs(actual - expected) <= largest * relative + absolute)) {
+                return element + number(actual) + " for rank " + std::to_string(source) + "'s " +
+                       number(expected) + ", largest of its block " + number(largest) +
+                       " (compressible)";
+            }
+        }
     }
     return {};
 }
@@ -154,7 +199,9 @@ std::string Oracle::check_floats(const char* output, size_t base, size_t begin, 
     const double u = facts_.roundoff;
     // |error| <= magnitude * relative + absolute, magnitude being sum|s x|, or M when compressed.
     const double native = (n + 3) * (u + 0x1p-53);
-    const double lossy = e + e * (1 + e) + (1 + e) * (1 + e) * ((n + 2) * 0x1p-23 + u);
+    const double lossy = call_.kind == Kind::kReduceScatter
+                             ? e + (1 + e) * ((n + 2) * 0x1p-23 + n * u)
+                             : e + e * (1 + e) + (1 + e) * (1 + e) * ((n + 2) * 0x1p-23 + u);
     const double absolute = 8 * n * facts_.tiny + (compressed ? 0x1p-120 : 0);
     const bool blocks = compressed && codec_.block > 1;
     const size_t step = blocks ? codec_.block : Table::kElems;
@@ -172,7 +219,7 @@ std::string Oracle::check_floats(const char* output, size_t base, size_t begin, 
             }
         }
         const bool poisoned =
-            call_.special && call_.special_index >= block && call_.special_index < until;
+            call_.special && special_at() >= base + block && special_at() < base + until;
         std::vector<Walk> walks;
         for (int r = 0; r < ranks_; ++r) {
             walks.emplace_back(table_offset(call_, r), base + block);
@@ -202,7 +249,7 @@ std::string Oracle::check_floats(const char* output, size_t base, size_t begin, 
                         (compressed ? std::max(magnitude, largest) * lossy : magnitude * native);
             }
             const double actual = to_double(call_.type, output + i * facts_.bytes);
-            if (call_.special && i == call_.special_index) {
+            if (call_.special && base + i == special_at()) {
                 if (std::isfinite(actual)) {
                     return "element " + std::to_string(i) + ": the non-finite input became " +
                            number(actual);
@@ -228,7 +275,7 @@ std::string Oracle::check(const char* output) const {
         case Kind::kAllReduce:
         case Kind::kReduce:
         case Kind::kReduceScatter: {
-            if (call_.kind == Kind::kReduce && call_.root % ranks_ != rank_) {
+            if (!call_.has_output(ranks_, rank_)) {
                 return {};
             }
             const size_t base = call_.kind == Kind::kReduceScatter ? mine * call_.count : 0;
@@ -246,6 +293,10 @@ std::string Oracle::check(const char* output) const {
         }
         case Kind::kAllGather:
         case Kind::kAllToAll:
+        case Kind::kGather:
+            if (!call_.has_output(ranks_, rank_)) {
+                return {};
+            }
             for (int source = 0; source < ranks_; ++source) {
                 std::string wrong = check_copy(
                     output, source, call_.kind == Kind::kAllToAll ? mine * call_.count : 0,
@@ -258,6 +309,8 @@ std::string Oracle::check(const char* output) const {
         case Kind::kBroadcast:
         case Kind::kBcast:
             return check_copy(output, call_.root % ranks_, 0, 0);
+        case Kind::kScatter:
+            return check_copy(output, call_.root % ranks_, mine * call_.count, 0);
         case Kind::kSendRecv:
             return check_copy(output, (rank_ - call_.root % ranks_ + ranks_) % ranks_, 0, 0);
     }

@@ -5,13 +5,18 @@
 // sum round the factor and each product once more: |error| <= (n + 3) u sum|s x|, plus n
 // subnormals. The float64 sum itself adds n 2^-53. A product: (n + 1) u |product|.
 //
-// Compressed all-reduce with a block codec of relative error e (of the block's largest magnitude).
-// Blocks lie at multiples of the block size in the message, because chunks begin at multiples of
-// it. With M_r the largest |s x| of rank r in the block and M = sum of M_r: each rank's code is off
-// by at most e M_r, so the sum of the decoded ones is off by e M and no larger than (1 + e) M;
-// encoding the sum adds e (1 + e) M. Sums in fp32 add (n + 2) 2^-23 (1 + e)^2 M and the last
-// rounding to the type u (1 + e)^2 M. With avg the factor 1 / n stands before everything. A cast is
-// a block of one element.
+// Compressed all-reduce and reduce with a block codec of relative error e (of the block's largest
+// magnitude). Blocks lie at multiples of the block size in the message, because chunks begin at
+// multiples of it. With M_r the largest |s x| of rank r in the block and M = sum of M_r: each
+// rank's code is off by at most e M_r, so the sum of the decoded ones is off by e M and no larger
+// than (1 + e) M; encoding the sum adds e (1 + e) M. Sums in fp32 add (n + 2) 2^-23 (1 + e)^2 M and
+// the last rounding to the type u (1 + e)^2 M. With avg the factor 1 / n stands before everything.
+// A cast is a block of one element. A reduce_scatter encodes only the contributions, blocks counted
+// from the start of each rank's part; sums may be rounded to the type at every step: e M + n (1 +
+// e) u M.
+//
+// A compressed move is off by at most e of the largest magnitude in the block, and the last
+// rounding; what a rank sends to itself is exact.
 #pragma once
 
 #include <string>
@@ -49,10 +54,17 @@ class Oracle {
     [[nodiscard]] bool compressible() const;
 
   private:
+    // `count` elements of `source`'s input from `source_begin` on, in the output at `output_begin`.
     [[nodiscard]] std::string check_copy(const char* output,
                                          int source,
                                          size_t source_begin,
                                          size_t output_begin) const;
+    [[nodiscard]] std::string check_lossy_copy(const char* output,
+                                               int source,
+                                               size_t source_begin,
+                                               size_t output_begin) const;
+    // Element of the input of `special_rank` that is not finite.
+    [[nodiscard]] size_t special_at() const;
     [[nodiscard]] std::string check_integers(const char* output, size_t base) const;
     [[nodiscard]] std::string check_floats(const char* output,
                                            size_t base,

@@ -91,9 +91,9 @@ void Player::place(const Batch& batch) {
         size_t content = placed.output_bytes;
         placed.output = placed.input = first;
         if (call.in_place) {
-            if (call.kind == Kind::kAllGather) {
+            if (call.collects_output()) {
                 placed.input = first + rank * placed.input_bytes;
-            } else if (call.kind == Kind::kReduceScatter) {
+            } else if (call.parts_input()) {
                 placed.output = first + rank * placed.output_bytes;
             }
             content = std::max(placed.input_bytes, placed.output_bytes);
@@ -101,7 +101,7 @@ void Player::place(const Batch& batch) {
             placed.input = input_end + shift;
             input_end = (placed.input + placed.input_bytes + 15) / 16 * 16;
         }
-        placed.result_here = call.kind != Kind::kReduce || call.root % member.ranks == member.rank;
+        placed.result_here = call.has_output(member.ranks, member.rank);
         result_end = (first + content + kMargin + 15) / 16 * 16;
         placed.region_bytes = result_end - placed.region;
         placed_.push_back(placed);
@@ -115,8 +115,7 @@ void Player::upload(const Call& call, const Placed& placed, cudaStream_t stream)
     const Member& member = member_of(call);
     const Oracle oracle(call, codec_, member.ranks, member.rank);
     CHECK_CUDA(cudaMemsetAsync(results_ + placed.region, kPoison, placed.region_bytes, stream));
-    const bool root = call.root % member.ranks == member.rank;
-    if ((call.kind == Kind::kBroadcast || call.kind == Kind::kBcast) && !root) {
+    if (!call.has_input(member.ranks, member.rank)) {
         return;
     }
     char* staging = call.in_place ? host_results_.data() : host_inputs_.data();
@@ -167,6 +166,13 @@ void Player::enqueue(const Call& call, const Placed& placed, ncclRedOp_t op, cud
                                 (member.rank - root + member.ranks) % member.ranks, member.comm,
                                 stream));
             CHECK_NCCL(ncclGroupEnd());
+            return;
+        case Kind::kGather:
+            CHECK_NCCL(ncclGather(send, receive, call.count, call.type, root, member.comm, stream));
+            return;
+        case Kind::kScatter:
+            CHECK_NCCL(
+                ncclScatter(send, receive, call.count, call.type, root, member.comm, stream));
             return;
     }
 }
@@ -262,8 +268,17 @@ void Player::check(const Batch& batch, uint64_t number) {
             fail(batch, i, number, "memory beside the result was written");
         }
         if (!placed.result_here) {
-            if (!call.in_place && !poisoned(output, placed.output_bytes)) {
-                fail(batch, i, number, "the result of another rank's reduce was written here");
+            // In place, the input stands inside the unused output.
+            const char* input = host_results_.data() + placed.input;
+            const bool clean =
+                call.in_place
+                    ? poisoned(output, static_cast<size_t>(input - output)) &&
+                          poisoned(input + placed.input_bytes,
+                                   static_cast<size_t>(output + placed.output_bytes - input) -
+                                       placed.input_bytes)
+                    : poisoned(output, placed.output_bytes);
+            if (!clean) {
+                fail(batch, i, number, "a result of another rank was written here");
             }
             continue;
         }
@@ -272,8 +287,7 @@ void Player::check(const Batch& batch, uint64_t number) {
             fail(batch, i, number, wrong);
         }
         own_digest_ = digest_bytes(own_digest_, output, placed.output_bytes);
-        if (call.kind == Kind::kAllReduce || call.kind == Kind::kAllGather ||
-            call.kind == Kind::kBroadcast || call.kind == Kind::kBcast) {
+        if (call.equal_on_all_ranks()) {
             Member& counted = members_[static_cast<int>(call.communicator)];
             counted.digest = digest_bytes(counted.digest, output, placed.output_bytes);
         }
