@@ -204,6 +204,7 @@ struct VectorSteps : PlainSteps {
                             const uint8_t* palette,
                             const uint8_t* rest,
                             uint8_t* scratch,
+                            bool,
                             uint8_t* output) {
         const int taken = untier<2>(words, n, palette, rest, scratch);
         merge_top<S::kRawBits>(raw_words, n, scratch);

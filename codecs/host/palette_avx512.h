@@ -136,7 +136,7 @@ struct VectorSteps : VectorZeros {
     }
 
     // Whole groups; returns the end of what it took of `rest`.
-    template <class S>
+    template <class S, bool streams>
     [[gnu::noinline]] static const uint8_t* decode_groups(const uint8_t* planes,
                                                           int groups,
                                                           int64_t stride,
@@ -150,14 +150,14 @@ struct VectorSteps : VectorZeros {
         __mmask64 escaped;
         for (int i = 0; i < 64 * groups; i += 64) {
             prefetch_coded<S>(planes, i);
-            prefetch_lines<S::kBytes, true>(output + kWriteAhead * S::kBytes);
+            prefetch_lines<streams ? 0 : S::kBytes, true>(output + kWriteAhead * S::kBytes);
             for (int j = 0; j < S::kPlanes; ++j) {
                 part[j] = _mm512_loadu_si512(planes + j * stride + i);
             }
             __m512i s = coder.decode(words, ~__mmask64{0}, 8, &escaped);
             s = take_escapes(s, escaped, &rest);
             part[S::kPlanes] = merge_bits<S::kRawBits>(s, raw_words, 8);
-            store_group<S>(part, output);
+            store_group<S, streams>(part, output);
             words += 16;
             raw_words += 8 * S::kRawBits;
             output += 64 * S::kBytes;
@@ -173,10 +173,13 @@ struct VectorSteps : VectorZeros {
                             const uint8_t* palette,
                             const uint8_t* rest,
                             uint8_t*,
+                            bool streams,
                             uint8_t* output) {
         const int groups = n / 64;
-        const uint8_t* next =
-            decode_groups<S>(planes, groups, n, raw_words, words, palette, rest, output);
+        const uint8_t* next = streams ? decode_groups<S, true>(planes, groups, n, raw_words, words,
+                                                               palette, rest, output)
+                                      : decode_groups<S, false>(planes, groups, n, raw_words, words,
+                                                                palette, rest, output);
         if (n % 64 != 0) {
             const int begin = 64 * groups;
             const int word_bytes = plane_bytes(n - begin);

@@ -124,10 +124,20 @@ struct VectorGroups : PlainSteps {
         }
     }
 
-    template <class S>
+    // `streams`: past the caches; the output is then aligned to 64 bytes.
+    template <bool streams>
+    static void store(uint8_t* to, __m512i x) {
+        if constexpr (streams) {
+            _mm512_stream_si512(reinterpret_cast<__m512i*>(to), x);
+        } else {
+            _mm512_storeu_si512(to, x);
+        }
+    }
+
+    template <class S, bool streams = false>
     static void store_group(const __m512i* part, uint8_t* output) {
         if constexpr (S::kBytes == 1) {
-            _mm512_storeu_si512(output, rotate_back<S>(part[0]));
+            store<streams>(output, rotate_back<S>(part[0]));
         } else {
             const __m512i first = order(ByteOrders<S::kBytes>::kFirst);
             const __m512i second = order(ByteOrders<S::kBytes>::kSecond);
@@ -138,8 +148,8 @@ struct VectorGroups : PlainSteps {
             for (int i = 0; i < S::kBytes / 2; ++i) {
                 const __m512i x = _mm512_permutex2var_epi8(a[i], first, b[i]);
                 const __m512i y = _mm512_permutex2var_epi8(a[i], second, b[i]);
-                _mm512_storeu_si512(output + 128 * i, rotate_back<S>(x));
-                _mm512_storeu_si512(output + 128 * i + 64, rotate_back<S>(y));
+                store<streams>(output + 128 * i, rotate_back<S>(x));
+                store<streams>(output + 128 * i + 64, rotate_back<S>(y));
             }
         }
     }
@@ -155,10 +165,10 @@ struct VectorGroups : PlainSteps {
         __builtin_memcpy(group, input, static_cast<size_t>(left) * S::kBytes);
         load_group<S>(group, part);
     }
-    template <class S>
+    template <class S, bool streams = false>
     static void store_some(const __m512i* part, int left, uint8_t* output) {
         if (left >= 64) {
-            store_group<S>(part, output);
+            store_group<S, streams>(part, output);
             return;
         }
         alignas(64) uint8_t group[64 * S::kBytes];

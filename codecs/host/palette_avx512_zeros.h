@@ -62,35 +62,55 @@ struct VectorZeros : VectorCodes {
     // `next`: the payload of the next block. Where few groups are empty, all are written; otherwise
     // zeros and those that are not.
     template <class S>
-    [[gnu::noinline]] static void spread(const uint8_t* planes,
-                                         int64_t stride,
-                                         const uint8_t* top,
-                                         uint64_t groups,
-                                         const uint64_t* marks,
-                                         int n,
-                                         const uint8_t* next,
-                                         uint8_t* output) {
+    static void spread(const uint8_t* planes,
+                       int64_t stride,
+                       const uint8_t* top,
+                       uint64_t groups,
+                       const uint64_t* marks,
+                       int n,
+                       const uint8_t* next,
+                       bool streams,
+                       uint8_t* output) {
         constexpr int kMany = 40;
-        if (__builtin_popcountll(groups) >= kMany) {
-            groups = first_lanes((n + 63) / 64);
-        } else {
+        if (__builtin_popcountll(groups) < kMany) {
             __builtin_memset(output, 0, static_cast<size_t>(n) * S::kBytes);
+            spread_groups<S, false>(planes, stride, top, groups, marks, n, next, output);
+        } else if (streams) {
+            groups = first_lanes((n + 63) / 64);
+            spread_groups<S, true>(planes, stride, top, groups, marks, n, next, output);
+        } else {
+            groups = first_lanes((n + 63) / 64);
+            spread_groups<S, false>(planes, stride, top, groups, marks, n, next, output);
         }
+    }
+
+    template <class S, bool streams>
+    [[gnu::noinline]] static void spread_groups(const uint8_t* planes,
+                                                int64_t stride,
+                                                const uint8_t* top,
+                                                uint64_t groups,
+                                                const uint64_t* marks,
+                                                int n,
+                                                const uint8_t* next,
+                                                uint8_t* output) {
         __m512i part[S::kBytes];
         for (; groups != 0; groups &= groups - 1) {
             const int i = 64 * __builtin_ctzll(groups);
             const uint64_t word = marks[i / 64];
-            prefetch_lines<S::kBytes, true>(output + (i + kWriteAhead) * S::kBytes);
+            prefetch_lines<streams ? 0 : S::kBytes, true>(output + (i + kWriteAhead) * S::kBytes);
             prefetch_lines<S::kBytes, false>(next + i * S::kBytes);
             for (int j = 0; j < S::kPlanes; ++j) {
                 part[j] = expand(word, _mm512_loadu_si512(planes + j * stride));
             }
             part[S::kPlanes] = expand(word, _mm512_loadu_si512(top));
-            store_some<S>(part, n - i, output + i * S::kBytes);
+            store_some<S, streams>(part, n - i, output + i * S::kBytes);
             planes += __builtin_popcountll(word);
             top += __builtin_popcountll(word);
         }
     }
+
+    // What was streamed is seen before what is stored from now on.
+    static void fence() { _mm_sfence(); }
 
     // Symbols outside the places are a lower bound of all three tiers' escapes.
     template <class S>

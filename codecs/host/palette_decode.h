@@ -8,6 +8,10 @@ struct PaletteDecoder : ChunkShape<S> {
     using ChunkShape<S>::kRawBlock;
     using ChunkShape<S>::kStride;
 
+    // From this size on an output would push out of the caches what is read beside it, and each of
+    // its lines would be fetched for nothing.
+    static constexpr int64_t kStreamedBytes = int64_t{8} << 20;
+
     // `count` elements of S; `size` bytes may be read. Returns what is to be reported.
     static uint32_t decode(const DecodeChunk& chunk, int64_t count, int64_t size) {
         alignas(64) uint8_t staged[kRawBlock + kSlack];
@@ -15,6 +19,8 @@ struct PaletteDecoder : ChunkShape<S> {
         const int64_t blocks = ChunkShape<S>::blocks(count);
         const int64_t first = ChunkShape<S>::first_payload(blocks);
         uint32_t flags = 0;
+        const bool streams = !chunk.accumulate && count * S::kBytes >= kStreamedBytes &&
+                             reinterpret_cast<uintptr_t>(chunk.output) % kLine == 0;
         const int64_t total = load_total(chunk.input, first, size, &flags);
         bool all_good = total >= 0;
         int64_t at = first;
@@ -33,7 +39,7 @@ struct PaletteDecoder : ChunkShape<S> {
                         __builtin_memcpy(staged, from, static_cast<size_t>(end - at));
                         from = staged;
                     }
-                    good = decode_payload(from, end - at, len, to);
+                    good = decode_payload(from, end - at, len, streams, to);
                 }
                 at = end;
             }
@@ -44,6 +50,9 @@ struct PaletteDecoder : ChunkShape<S> {
             if (chunk.accumulate) {
                 accumulate(chunk.dtype, decoded, int64_t{len} * S::kBytes, output);
             }
+        }
+        if (streams) {
+            Steps::fence();
         }
         if (total < 0 && flags == kPaletteOverflow) {
             return kStatusOverflow;
@@ -75,7 +84,8 @@ struct PaletteDecoder : ChunkShape<S> {
     }
 
     // `from` has kSlack readable bytes beyond, unless the payload is longer than any may be.
-    static bool decode_payload(const uint8_t* from, int64_t bytes, int len, uint8_t* output) {
+    static bool decode_payload(
+        const uint8_t* from, int64_t bytes, int len, bool streams, uint8_t* output) {
         const int64_t raw_bytes = int64_t{len} * S::kBytes;
         if (bytes == padded(raw_bytes)) {
             __builtin_memcpy(output, from, static_cast<size_t>(raw_bytes));
@@ -86,10 +96,11 @@ struct PaletteDecoder : ChunkShape<S> {
             return true;
         }
         return bytes >= kPaletteHeader && bytes < padded(raw_bytes) &&
-               decode_block(from, bytes, len, output);
+               decode_block(from, bytes, len, streams, output);
     }
 
-    static bool decode_block(const uint8_t* from, int64_t bytes, int len, uint8_t* output) {
+    static bool decode_block(
+        const uint8_t* from, int64_t bytes, int len, bool streams, uint8_t* output) {
         BlockHeader header;
         header.load(from);
         const int n = header.n;
@@ -123,13 +134,14 @@ struct PaletteDecoder : ChunkShape<S> {
         }
         if (!header.zero_mode) {
             return Steps::template decode_first<S>(planes, raw_words, words1, n, palette, second,
-                                                   third, output) == header.n1;
+                                                   third, streams, output) == header.n1;
         }
         if (Steps::template untier<2>(words1, n, palette, second, third) != header.n1) {
             return false;
         }
         Steps::template merge_top<S::kRawBits>(raw_words, n, third);
-        Steps::template spread<S>(planes, n, third, groups, marks, len, from + bytes, output);
+        Steps::template spread<S>(planes, n, third, groups, marks, len, from + bytes, streams,
+                                  output);
         return true;
     }
 

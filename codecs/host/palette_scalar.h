@@ -250,7 +250,8 @@ struct PlainSteps {
         return tier<2>(rest, n, palette, words, rest);
     }
 
-    // Its inverse; `scratch` is a symbol buffer apart from `rest`. Returns the symbols taken.
+    // Its inverse; `scratch` is a symbol buffer apart from `rest`. Returns the symbols taken. The
+    // unnamed argument: whether the output may go past the caches, until fence().
     template <class S>
     static int decode_first(const uint8_t* planes,
                             const uint8_t* raw_words,
@@ -259,6 +260,7 @@ struct PlainSteps {
                             const uint8_t* palette,
                             const uint8_t* rest,
                             uint8_t* scratch,
+                            bool,
                             uint8_t* output) {
         const int taken = untier<2>(words, n, palette, rest, scratch);
         merge_top<S::kRawBits>(raw_words, n, scratch);
@@ -328,6 +330,7 @@ struct PlainSteps {
                        const uint64_t* marks,
                        int n,
                        const uint8_t*,
+                       bool,
                        uint8_t* output) {
         __builtin_memset(output, 0, static_cast<size_t>(n) * S::kBytes);
         for (; groups != 0; groups &= groups - 1) {
@@ -343,6 +346,8 @@ struct PlainSteps {
             }
         }
     }
+
+    static void fence() {}
 
     // Copies a finished block to the output, exactly. `ahead` is the way to what will be written
     // next.

@@ -82,6 +82,35 @@ TEST_F(Palette, EveryAlignmentGivesTheSameBytes) {
     });
 }
 
+// From 8 MiB on an output may go past the caches, line by line, where it is aligned to lines.
+TEST_F(Palette, LargeOutputsAtEveryAlignment) {
+    constexpr int64_t kBytes = (int64_t{8} << 20) + 9000;
+    for (const DType dtype : {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64,
+                              DType::kFloat8e5m2, DType::kUint8}) {
+        const int64_t width = bytes_of(dtype);
+        const int64_t count = kBytes / width;
+        Guarded input(count * width);
+        for (int64_t done = 0, part = 0; done < count; ++part) {
+            const int64_t some = std::min<int64_t>(count - done, 2 * 4096 + 1000);
+            if (part < std::ssize(kAllData)) {
+                fill(input.data() + done * width, dtype, some, kAllData[part]);
+            } else {
+                std::memcpy(input.data() + done * width, input.data() + done * width / 2,
+                            static_cast<size_t>(some * width));
+            }
+            done += some;
+        }
+        const Encoded encoded = encode(spec_, dtype, input, count);
+        for (const int64_t shift : {int64_t{0}, width}) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) + " shift " + std::to_string(shift) +
+                         " seed " + std::to_string(seed_));
+            Guarded output(input.size(), shift);
+            decode(spec_, dtype, encoded.bytes.data(), count, output);
+            ASSERT_EQ(output.copy(output.size()), input.copy(input.size()));
+        }
+    }
+}
+
 TEST_F(Palette, ChunksAreIndependentAndNothingElseOfASlotIsWritten) {
     for_all([&](DType dtype) {
         const int64_t chunk = 4096;
