@@ -15,6 +15,8 @@ namespace {
 
 #include "codecs/host/block_int_spikes.h"
 
+#include "codecs/host/block_int_rotated.h"
+
 #include "codecs/host/block_int_kernels.h"
 
 }  // namespace

@@ -166,13 +166,38 @@ SLIMWIRE_LANES int64_t encode_bfloat16_tiles(Tile (&tiles)[2],
     return end;
 }
 
-// Decodes the whole blocks of a chunk to bf16; returns how many elements that were.
+// Decodes one block whose scale its dequantiser takes.
 template <int kBits>
+SLIMWIRE_LANES void decode_bfloat16_block(const PairDequantiser<kBits>& dequantise,
+                                          const uint8_t* from,
+                                          int64_t block,
+                                          uint8_t* output) {
+    constexpr int64_t kStep = kPairLanes * kBits / 8;
+    if (block == kPairLanes) {
+        __builtin_prefetch(output + kAheadBytes, 1);
+        __builtin_prefetch(from + kAheadBytes / 2);
+        dequantise(from, output);
+        return;
+    }
+    for (int64_t i = 0; i < block; i += 2 * kPairLanes) {
+        __builtin_prefetch(output + kAheadBytes, 1);
+        __builtin_prefetch(output + kAheadBytes + 64, 1);
+        __builtin_prefetch(from + kAheadBytes / 2);
+        dequantise(from, output);
+        dequantise(from + kStep, output + 2 * kPairLanes);
+        from += 2 * kStep;
+        output += 4 * kPairLanes;
+    }
+}
+
+// Decodes the whole blocks of a chunk to bf16; returns how many elements that were. kBlock is the
+// block, or 0 where it is not known when this is compiled.
+template <int kBits, int kBlock>
 SLIMWIRE_LANES int64_t decode_bfloat16_blocks(const Planes<const uint8_t>& planes,
                                               int64_t count,
                                               const BlockIntShape& shape,
                                               uint8_t* output) {
-    const int64_t block = shape.block;
+    const int64_t block = kBlock != 0 ? kBlock : shape.block;
     if (block < kPairLanes) {
         return 0;
     }
@@ -185,20 +210,14 @@ SLIMWIRE_LANES int64_t decode_bfloat16_blocks(const Planes<const uint8_t>& plane
             const Dequantiser<kBits> dequantise(__builtin_bit_cast(float, bits));
             const Floats nan = as_floats(broadcast_bits(kNanFloat32));
             for (int64_t i = 0; i < block; i += kLanes) {
-                store_bfloat16(output, poison ? nan : dequantise(from));
-                output += 2 * kLanes;
-                from += kLanes * kBits / 8;
+                store_bfloat16(output + 2 * i, poison ? nan : dequantise(from + i * kBits / 8));
             }
-            continue;
+        } else {
+            decode_bfloat16_block<kBits>(PairDequantiser<kBits>(__builtin_bit_cast(float, bits)),
+                                         from, block, output);
         }
-        const PairDequantiser<kBits> dequantise(__builtin_bit_cast(float, bits));
-        for (int64_t i = 0; i < block; i += kPairLanes) {
-            __builtin_prefetch(output + kAheadBytes, 1);
-            __builtin_prefetch(from + kAheadBytes / 2);
-            dequantise(from, output);
-            output += 2 * kPairLanes;
-            from += kPairLanes * kBits / 8;
-        }
+        output += 2 * block;
+        from += block * kBits / 8;
     }
     return blocks * block;
 }

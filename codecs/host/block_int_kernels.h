@@ -2,20 +2,6 @@
 // that everything between two memory accesses stays in the first-level cache. Layout and rules:
 // codecs/FORMAT.md. Included by block_int.cpp inside its anonymous namespace.
 
-// What the tiles of one operation share.
-struct Workshop {
-    Tile tile;
-    alignas(64) float kept[kTileElems];  // p, where the rotation took its place in the tile
-    Spikes spikes;
-    Signs signs;
-
-    explicit Workshop(const BlockIntShape& shape) {
-        if (shape.rotate != 0) {
-            draw_signs(signs, shape.rotate, shape.seed);
-        }
-    }
-};
-
 // The residual after a rotation: p less what the tile's values decode to, unless that is not
 // finite.
 SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, int64_t count) {
@@ -39,35 +25,6 @@ SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, 
 // `kept`.
 enum class TileHolds { kElements, kRotated };
 
-// The two ends of a rotated encoding whose rotation fits a run: a whole tile is filled with y (and
-// `kept` with p), and the residual is made of what its values decode to where no block is poisoned.
-template <int kVectors, bool kKeep, class Source>
-SLIMWIRE_LANES void fill_rotated(Workshop& work, const Source& source) {
-    for (int64_t begin = 0; begin < kTileElems; begin += 16 * kVectors) {
-        const auto element = [&](int i) {
-            source.ahead(begin + i);
-            const Floats p = source.sixteen(begin + i);
-            if constexpr (kKeep) {
-                store_float32(work.kept + begin + i, p);
-            }
-            return p;
-        };
-        rotate_run<kVectors, true, false>(element, StoreTo{work.tile.values + begin},
-                                          work.signs.bits);
-    }
-}
-template <int kVectors>
-SLIMWIRE_LANES void put_finite_residual(const Workshop& work, float* residual) {
-    for (int64_t begin = 0; begin < kTileElems; begin += 16 * kVectors) {
-        const auto lost = [&](int i, Floats decoded) {
-            store_float32(residual + begin + i,
-                          subtract(load_float32(work.kept + begin + i), decoded));
-        };
-        rotate_run<kVectors, false, true>(LoadFrom{work.tile.values + begin}, lost,
-                                          work.signs.bits);
-    }
-}
-
 SLIMWIRE_LANES bool any_poison(const Tile& tile, int64_t blocks) {
     uint32_t most = 0;
     for (int64_t b = 0; b < blocks; ++b) {
@@ -76,34 +33,12 @@ SLIMWIRE_LANES bool any_poison(const Tile& tile, int64_t blocks) {
     return most >= kInfinityBits;
 }
 
-// Calls run(vectors) with the number of registers of a rotation, as a type; false above 256
-// elements, which take more than a run.
-template <int kVectors>
-struct RunOf {};
-template <class Run>
-SLIMWIRE_LANES bool with_run(int rotate, Run run) {
-    if (rotate == 32) {
-        run(RunOf<2>{});
-    } else if (rotate == 64) {
-        run(RunOf<4>{});
-    } else if (rotate == 128) {
-        run(RunOf<8>{});
-    } else if (rotate == 256) {
-        run(RunOf<16>{});
-    } else {
-        return false;
-    }
-    return true;
-}
-
-// The user's elements, with memory asked for ahead.
+// The user's elements, with those of the next tile asked for. The next tile's residual is asked for
+// where this one's is written, so that memory is busy in both passes over a tile.
 template <class Element, bool kResidual>
 struct AheadSource : Source<Element, kResidual> {
     [[gnu::always_inline]] void ahead(int64_t i) const {
-        __builtin_prefetch(this->input + i * Element::kBytes + kAheadBytes);
-        if constexpr (kResidual) {
-            __builtin_prefetch(bytes_of(this->residual + i) + kAheadBytes);
-        }
+        __builtin_prefetch(this->input + (i + kTileElems) * Element::kBytes);
     }
 };
 
@@ -155,6 +90,18 @@ struct BlockInt {
         put_scales(tile, blocks, shape.scale_bytes, planes.scales);
         if (shape.stochastic) {
             draw_bytes(random, done, padded, tile.random);
+        }
+        if (residual != nullptr && holds == TileHolds::kRotated && shape.spike_bytes == 0 &&
+            !any_poison(tile, blocks)) {
+            const bool done_so =
+                shape.stochastic
+                    ? encode_rotated<kBits, true>(work, shape, planes.codes, residual)
+                    : encode_rotated<kBits, false>(work, shape, planes.codes, residual);
+            if (done_so) {
+                return;
+            }
+        }
+        if (shape.stochastic) {
             encode_after<true>(tile, blocks, shape, planes.codes, residual, count);
         } else {
             encode_after<false>(tile, blocks, shape, planes.codes, residual, count);
@@ -170,14 +117,8 @@ struct BlockInt {
                 restore_spikes({planes.codes, planes.scales, planes.spikes, planes.indices}, blocks,
                                shape, shape.unrotate, tile.values);
             }
-            const bool whole = count == kTileElems && !any_poison(tile, blocks);
-            const auto put = [&]<int kVectors>(RunOf<kVectors>) {
-                put_finite_residual<kVectors>(work, residual);
-            };
-            if (!whole || !with_run(shape.rotate, put)) {
-                rotate_groups<false>(tile.values, padded, shape.rotate, work.signs);
-                put_rotated_residual(work, residual, count);
-            }
+            rotate_groups<false>(tile.values, padded, shape.rotate, work.signs);
+            put_rotated_residual(work, residual, count);
         } else if (shape.spike_bytes != 0) {
             put_spike_residuals(tile, work.spikes, blocks, shape.block, residual, count);
         }
@@ -194,8 +135,7 @@ struct BlockInt {
             const AheadSource<Element, kResidual> source{
                 {chunk.input + done * Element::kBytes, residual, broadcast(chunk.factor)}};
             const auto fill = [&]<int kVectors>(RunOf<kVectors>) {
-                fill_rotated<kVectors, kResidual>(work, source);
-                measure_tile(work.tile, padded, shape.block);
+                fill_rotated<kVectors, kResidual>(work, source, shape.block);
             };
             TileHolds holds = TileHolds::kRotated;
             if (count != kTileElems || !with_run(shape.rotate, fill)) {
@@ -262,7 +202,10 @@ struct BlockInt {
             const auto planes = Planes<const uint8_t>::of(chunk.input, shape, layout, 0);
             int64_t done = 0;
             if constexpr (kIsBfloat16<Element> && !kAccumulate) {
-                done = decode_bfloat16_blocks<kBits>(planes, chunk.count, shape, chunk.output);
+                done = shape.block == 64 ? decode_bfloat16_blocks<kBits, 64>(planes, chunk.count,
+                                                                             shape, chunk.output)
+                                         : decode_bfloat16_blocks<kBits, 0>(planes, chunk.count,
+                                                                            shape, chunk.output);
             }
             decode_blocks<kBits>(Planes<const uint8_t>::of(chunk.input, shape, layout, done),
                                  chunk.count - done, shape, 1.0f,

@@ -148,7 +148,46 @@ enum class After {
     kDecoded,   // the decoded values take the place of the tile's, times `unrotate`
 };
 
-// Codes of block b of the tile, and what follows; `count` elements of the tile have a residual.
+// Codes of 16 * kRegisters elements of a finite block, and what follows; `count` elements of the
+// tile have a residual.
+template <int kBits, bool kStochastic, After kAfter, int kRegisters>
+SLIMWIRE_LANES void encode_elements(Tile& tile,
+                                    int64_t first,
+                                    Floats inverse,
+                                    const CodeValues<kBits>& value_of,
+                                    uint8_t* codes,
+                                    float* residual,
+                                    int64_t count) {
+    Words quantised[kRegisters];
+#pragma GCC unroll 4
+    for (int k = 0; k < kRegisters; ++k) {
+        const int64_t i = first + kLanes * k;
+        const Floats p = load_float32(tile.values + i);
+        if constexpr (kStochastic) {
+            quantised[k] = quantise_stochastic<kBits>(p, inverse, load_bytes(tile.random + i));
+        } else {
+            quantised[k] = quantise(p, inverse);
+        }
+        if constexpr (kAfter == After::kDecoded) {
+            store_float32(tile.values + i, value_of(quantised[k]));
+        } else if constexpr (kAfter == After::kResidual) {
+            const Floats lost = subtract(p, value_of(quantised[k]));
+            __builtin_prefetch(residual + i + kTileElems, 1);
+            if (i + kLanes <= count) {
+                store_float32(residual + i, lost);
+            } else if (i < count) {
+                store_some<Float32>(bytes_of(residual + i), lost, count - i);
+            }
+        }
+    }
+    if constexpr (kRegisters == 4) {
+        pack_64<kBits>(quantised, codes);
+    } else {
+        pack<kBits>(quantised[0], codes);
+    }
+}
+
+// Codes of block b of the tile, and what follows.
 template <int kBits, bool kStochastic, After kAfter>
 SLIMWIRE_LANES void encode_block(Tile& tile,
                                  int64_t b,
@@ -156,7 +195,6 @@ SLIMWIRE_LANES void encode_block(Tile& tile,
                                  uint8_t* codes,
                                  float* residual,
                                  int64_t count) {
-    constexpr int64_t kStep = kLanes * kBits / 8;
     const int64_t begin = b << shape.log2_block;
     const int64_t end = begin + shape.block;
     if (tile.magnitude[b] >= kInfinityBits) {  // poison: the scale says it all
@@ -169,30 +207,18 @@ SLIMWIRE_LANES void encode_block(Tile& tile,
         return;
     }
     const Floats inverse = broadcast(tile.inverse[b]);
-    Floats scale = broadcast(__builtin_bit_cast(float, tile.scale[b]));
-    if constexpr (kAfter == After::kDecoded) {
-        scale = multiply(scale, broadcast(shape.unrotate));
+    const float scale = __builtin_bit_cast(float, tile.scale[b]);
+    const CodeValues<kBits> value_of(kAfter == After::kDecoded ? scale * shape.unrotate : scale);
+    if (shape.block < 4 * kLanes) {
+        for (int64_t i = begin; i < end; i += kLanes, codes += 2 * kBits) {
+            encode_elements<kBits, kStochastic, kAfter, 1>(tile, i, inverse, value_of, codes,
+                                                           residual, count);
+        }
+        return;
     }
-    for (int64_t i = begin; i < end; i += kLanes, codes += kStep) {
-        const Floats p = load_float32(tile.values + i);
-        Words quantised;
-        if constexpr (kStochastic) {
-            quantised = quantise_stochastic<kBits>(p, inverse, load_bytes(tile.random + i));
-        } else {
-            quantised = quantise(p, inverse);
-        }
-        pack<kBits>(quantised, codes);
-        if constexpr (kAfter != After::kNothing) {
-            const Floats code = subtract(as_floats(quantised), broadcast(kRoundingMagic));
-            const Floats decoded = multiply(code, scale);
-            if constexpr (kAfter == After::kDecoded) {
-                store_float32(tile.values + i, decoded);
-            } else if (i + kLanes <= count) {
-                store_float32(residual + i, subtract(p, decoded));
-            } else if (i < count) {
-                store_some<Float32>(bytes_of(residual + i), subtract(p, decoded), count - i);
-            }
-        }
+    for (int64_t i = begin; i < end; i += 4 * kLanes, codes += 8 * kBits) {
+        encode_elements<kBits, kStochastic, kAfter, 4>(tile, i, inverse, value_of, codes, residual,
+                                                       count);
     }
 }
 

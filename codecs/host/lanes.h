@@ -4,10 +4,16 @@
 
 #if defined(SLIMWIRE_ISA_AVX512)
 #include "codecs/host/lanes_avx512.h"
+
+#include "codecs/host/lanes_avx512_codes.h"
 #elif defined(SLIMWIRE_ISA_AVX2)
 #include "codecs/host/lanes_avx2.h"
+
+#include "codecs/host/lanes_avx2_codes.h"
 #else
 #include "codecs/host/lanes_scalar.h"
+
+#include "codecs/host/lanes_scalar_codes.h"
 #endif
 
 #include "codecs/host/random_lanes.h"

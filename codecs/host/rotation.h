@@ -21,15 +21,30 @@ SLIMWIRE_LANES void draw_signs(Signs& signs, int rotate, uint32_t seed) {
     }
 }
 
-// All stages of 16 * kVectors elements, in registers.
-template <int kVectors>
-SLIMWIRE_LANES void hadamard(Floats (&x)[kVectors]) {
+template <int kStride, int kVectors>
+SLIMWIRE_LANES void butterflies(Floats (&x)[kVectors]) {
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
-        x[i] = butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(x[i]))));
+        x[i] = butterfly<kStride>(x[i]);
+    }
+}
+
+// All stages of groups of kGroup registers.
+template <int kGroup, int kVectors>
+SLIMWIRE_LANES void hadamard(Floats (&x)[kVectors]) {
+    if constexpr (kManyRegisters) {  // neighbouring instructions do not wait for each other
+        butterflies<1>(x);
+        butterflies<2>(x);
+        butterflies<4>(x);
+        butterflies<8>(x);
+    } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < kVectors; ++i) {
+            x[i] = butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(x[i]))));
+        }
     }
 #pragma GCC unroll 4
-    for (int half = 1; half < kVectors; half *= 2) {
+    for (int half = 1; half < kGroup; half *= 2) {
 #pragma GCC unroll 16
         for (int i = 0; i < kVectors; ++i) {
             if ((i & half) == 0) {
@@ -46,22 +61,23 @@ SLIMWIRE_LANES Floats flip(Floats x, const uint32_t* signs) {
     return as_floats(bit_xor(as_words(x), load_words(signs)));
 }
 
-// Rotates 16 * kVectors elements from `from` to `to`, which may be one place.
-template <int kVectors, bool kSignsBefore, bool kSignsAfter, class From, class To>
+// Rotates the groups in 16 * kVectors elements from `from` to `to`, which may be one place. All of
+// them are read first.
+template <int kGroup, int kVectors, bool kSignsBefore, bool kSignsAfter, class From, class To>
 SLIMWIRE_LANES void rotate_run(const From& from, const To& to, const uint32_t* signs) {
     Floats x[kVectors];
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
         x[i] = from(16 * i);
         if constexpr (kSignsBefore) {
-            x[i] = flip(x[i], signs + 16 * i);
+            x[i] = flip(x[i], signs + 16 * (i % kGroup));
         }
     }
-    hadamard(x);
+    hadamard<kGroup>(x);
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
         if constexpr (kSignsAfter) {
-            x[i] = flip(x[i], signs + 16 * i);
+            x[i] = flip(x[i], signs + 16 * (i % kGroup));
         }
         to(16 * i, x[i]);
     }
@@ -79,7 +95,8 @@ struct StoreTo {
 template <int kVectors, bool kForward>
 [[gnu::noinline]] static void rotate_runs(float* values, int64_t count, const uint32_t* signs) {
     for (int64_t i = 0; i < count; i += 16 * kVectors) {
-        rotate_run<kVectors, kForward, !kForward>(LoadFrom{values + i}, StoreTo{values + i}, signs);
+        rotate_run<kVectors, kVectors, kForward, !kForward>(LoadFrom{values + i},
+                                                            StoreTo{values + i}, signs);
     }
 }
 
@@ -87,7 +104,7 @@ template <int kVectors, bool kForward>
 template <bool kForward>
 [[gnu::noinline]] static void rotate_long(float* values, int rotate, const uint32_t* signs) {
     for (int i = 0; i < rotate; i += 256) {
-        rotate_run<16, kForward, false>(LoadFrom{values + i}, StoreTo{values + i}, signs + i);
+        rotate_run<16, 16, kForward, false>(LoadFrom{values + i}, StoreTo{values + i}, signs + i);
     }
     for (int half = 256; half < rotate; half *= 2) {
         const bool last = !kForward && 2 * half == rotate;
