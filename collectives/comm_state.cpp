@@ -38,8 +38,9 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
                                      api.stream_create_with_flags(stream, cudaStreamNonBlocking),
                                      "internal stream"));
         }
-        for (cudaEvent_t* event : {&state->ready[0], &state->ready[1], &state->done[0],
-                                   &state->done[1], &state->chain, &state->fork}) {
+        for (cudaEvent_t* event :
+             {&state->ready[0], &state->ready[1], &state->done[0], &state->done[1], &state->chain,
+              &state->capture_chain, &state->fork}) {
             SLIMWIRE_TRY(cuda_status(
                 api, api.event_create_with_flags(event, cudaEventDisableTiming), "internal event"));
         }
@@ -81,17 +82,21 @@ bool release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
         idle = api.event_synchronize(state->chain) == cudaSuccess;
     }
     (void)api.get_last_error();
-    if (idle && state->scratch != nullptr) {
-        (void)api.free(state->scratch);
+    if (idle) {
+        for (void* memory : {state->scratch, static_cast<void*>(state->device_steps)}) {
+            (void)(memory == nullptr ? cudaSuccess : api.free(memory));
+        }
     }
-    for (cudaEvent_t event : {state->ready[0], state->ready[1], state->done[0], state->done[1],
-                              state->chain, state->fork, state->timing[0], state->timing[1]}) {
+    for (cudaEvent_t event :
+         {state->ready[0], state->ready[1], state->done[0], state->done[1], state->chain,
+          state->capture_chain, state->fork, state->timing[0], state->timing[1]}) {
         (void)api.event_destroy(event);
     }
     (void)api.stream_destroy(state->exchange_stream);
     (void)api.stream_destroy(state->work_stream);
     state->exchange_stream = nullptr;
     state->scratch = nullptr;
+    state->device_steps = nullptr;
     return idle;
 }
 

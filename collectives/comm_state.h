@@ -64,9 +64,14 @@ struct CommState {
     bool timing_started = false;       // the first timing event is recorded, the second not yet
     bool chained = false;
     uint64_t claimed_bytes = 0;  // of scratch, by the calls of the round that is being begun
-    // Compressed calls so far; what stochastic rounding draws by. Collectives are counted alike on
-    // all ranks.
-    uint32_t collective_runs = 0, pairwise_runs = 0;
+    // Calls so far that drew random numbers: collectives, which all ranks count alike, and
+    // messages. The two words are in device memory from the first captured call on, so that replays
+    // count.
+    uint32_t steps[2] = {};
+    uint32_t* device_steps = nullptr;
+    // The last capture that a call of this communicator took part in, and the end of that call.
+    unsigned long long capture_id = 0;
+    cudaEvent_t capture_chain = nullptr;
 };
 
 // Sets the current device of the thread, and lets it allocate and query although another thread may

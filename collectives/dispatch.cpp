@@ -80,7 +80,7 @@ std::optional<Detour> detour_of(const DeviceApi& api,
     if (plan->calls++ < plan->start_call) {
         return Detour::kBeforeStart;
     }
-    if (capturing(api, call.stream)) {
+    if (!plan->capturable && capturing(api, call.stream)) {
         return Detour::kCapture;
     }
     const auto [sends, receives] = used_buffers(call.facts, rank);

@@ -86,6 +86,11 @@ uint64_t native_wire_bytes(const CallFacts& facts, int ranks, int rank) noexcept
 
 namespace {
 
+bool draws(const CodecSpec& codec, DType dtype) {
+    return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) ||
+           codec.traits(dtype).linear;
+}
+
 // Completes the plan with this algorithm, or says why not.
 std::string try_algorithm(Algorithm algorithm,
                           const Action& action,
@@ -129,6 +134,8 @@ std::string try_algorithm(Algorithm algorithm,
     plan->scratch_bytes = sizes.scratch_bytes;
     plan->residual_bytes = residual_bytes;
     plan->layout = std::move(layout);
+    plan->draws = draws(*action.codec, facts.dtype) ||
+                  (action.intra_codec.has_value() && draws(*action.intra_codec, facts.dtype));
     plan->random.seed = config.settings.seed;
     plan->random.tensor = static_cast<uint32_t>(hash_facts(facts) >> 32);
     return {};

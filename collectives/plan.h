@@ -31,7 +31,9 @@ inline constexpr size_t kDetourCount = 5;
 struct Plan {
     CallFacts facts;
     bool compressed = false;
-    bool passing = false;  // may be dropped when no call of it is queued (keys.h)
+    bool capturable = true;  // false: native under capture
+    bool draws = false;      // its codecs draw random numbers
+    bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     uint64_t start_call = 0;  // calls of this plan that stay native first

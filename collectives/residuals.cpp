@@ -1,13 +1,33 @@
 #include "collectives/residuals.h"
 
 namespace slimwire {
+namespace {
+
+// Zeroes memory on a stream that no capture knows, and waits.
+Status reset_now(const DeviceApi& api, void* buffer, uint64_t bytes) {
+    cudaStream_t stream = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
+                             "residual reset"));
+    Status status = cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+    if (status.ok()) {
+        status = cuda_status(api, api.stream_synchronize(stream), "residual reset");
+    }
+    (void)api.stream_destroy(stream);
+    return status;
+}
+
+}  // namespace
 
 TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept {
     return {comm_key, call.facts, call.recv != nullptr ? call.recv : call.send};
 }
 
-Result<float*> ResidualStore::get(
-    const DeviceApi& api, const TensorKey& key, uint64_t bytes, cudaStream_t stream, bool* made) {
+Result<float*> ResidualStore::get(const DeviceApi& api,
+                                  const TensorKey& key,
+                                  uint64_t bytes,
+                                  cudaStream_t stream,
+                                  bool captured,
+                                  bool* made) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(key);
     *made = found == entries_.end();
@@ -16,8 +36,9 @@ Result<float*> ResidualStore::get(
     }
     void* buffer = nullptr;
     SLIMWIRE_TRY(cuda_status(api, api.malloc(&buffer, bytes), "residual allocation"));
-    if (Status zeroed =
-            cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+    if (Status zeroed = captured ? reset_now(api, buffer, bytes)
+                                 : cuda_status(api, api.memset_async(buffer, 0, bytes, stream),
+                                               "residual reset");
         !zeroed.ok()) {
         (void)api.free(buffer);
         return zeroed;

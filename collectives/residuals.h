@@ -32,12 +32,13 @@ TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept;
 
 class ResidualStore {
   public:
-    // The buffer of `key`, made and zeroed on `stream` at first use, which `made` tells. Not under
-    // stream capture.
+    // The buffer of `key`, made and zeroed at first use, which `made` tells: on `stream`, or
+    // waited for when that stream is captured.
     Result<float*> get(const DeviceApi& api,
                        const TensorKey& key,
                        uint64_t bytes,
                        cudaStream_t stream,
+                       bool captured,
                        bool* made);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "codecs/advance.h"
 #include "collectives/algorithms.h"
 #include "collectives/keys.h"
 
@@ -24,7 +25,8 @@ struct Running {
     }
 
     Queued item;
-    uint64_t scratch_offset = 0;
+    StreamCapture capture;  // of the program's stream
+    char* scratch = nullptr;
     ExchangeRoom room;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
@@ -57,38 +59,63 @@ Status start_timing(const DeviceApi& api, CommState& state, KeyStats* stats, Run
     return cuda_status(api, api.event_record(state.timing[0], run->work), "timing event");
 }
 
+// Calls of one communicator run one after the other, whatever their streams are. On an equal handle
+// too: a per-thread default stream, or a new stream at an old address, is another stream. In a
+// graph the first call waits for what was last enqueued when the graph is launched, as NCCL's own
+// do.
+Status wait_for_call_before(const DeviceApi& api, CommState* state, const Running& run) {
+    if (!run.capture.active) {
+        return state->chained ? cuda_status(api, api.stream_wait_event(run.work, state->chain, 0),
+                                            "wait for the call before")
+                              : Status();
+    }
+    if (state->capture_id == run.capture.id) {
+        return cuda_status(api, api.stream_wait_event(run.work, state->capture_chain, 0),
+                           "wait for the captured call before");
+    }
+    return cuda_status(api, api.stream_wait_event(run.work, state->chain, cudaEventWaitExternal),
+                       "wait for the call before the graph");
+}
+
 Status begin(Runtime& runtime, Running* run, Company company) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
     Plan& plan = *run->item.plan;
     const CollectiveCall& call = run->item.call;
     run->work = company == Company::kBesideNative ? state.work_stream : call.stream;
-    // On an equal handle too: a per-thread default stream, or a new stream at an old address, is
-    // another stream.
-    if (state.chained) {
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, state.chain, 0),
-                                 "wait for the call before"));
+    SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
+    if (!run->capture.active) {
+        SLIMWIRE_TRY(start_timing(api, state, plan.stats, run));
     }
-    SLIMWIRE_TRY(start_timing(api, state, plan.stats, run));
     float* residual = nullptr;
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
         bool made = false;
         SLIMWIRE_TRY_ASSIGN(residual, runtime.residuals.get(api, identify(state.state_key, call),
-                                                            plan.residual_bytes, run->work, &made));
+                                                            plan.residual_bytes, run->work,
+                                                            run->capture.active, &made));
         if (made) {
             state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
         }
     }
-    const bool pairwise = is_point_to_point(plan.facts.op);
     ExchangeContext context{api, runtime.nccl, state, plan, call};
     context.work = run->work;
-    context.scratch = static_cast<char*>(state.scratch) + run->scratch_offset;
+    context.scratch = run->scratch;
     context.residual = residual;
     context.scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     context.alone = company == Company::kAlone;
     context.random = plan.random;
     context.random.rank = static_cast<uint32_t>(state.rank);
-    context.random.step = pairwise ? state.pairwise_runs++ : state.collective_runs++;
+    if (plan.draws) {
+        const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
+        if (run->capture.active && state.device_steps == nullptr) {
+            SLIMWIRE_TRY(move_steps_to_device(api, &state));
+        }
+        if (state.device_steps != nullptr) {
+            context.random.step_ptr = state.device_steps + counter;
+        } else {
+            context.random.step = state.steps[counter]++;
+        }
+    }
     run->exchange = make_exchange(context, &run->room);
     return run->exchange != nullptr ? Status()
                                     : Status(Code::kInternalError, "a plan without an algorithm");
@@ -103,38 +130,64 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
         state.timing_key = run->item.plan->stats;
         state.timing_started = false;
     }
+    if (run->item.plan->draws && state.device_steps != nullptr) {
+        const int counter = is_point_to_point(run->item.plan->facts.op) ? 1 : 0;
+        SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.device_steps + counter, 1}, run->work));
+    }
+    const bool captured = run->capture.active;
+    const cudaEvent_t chain = captured ? state.capture_chain : state.chain;
     // Several calls of one communicator in a round may run on several streams; the chain is after
     // all of them.
     if (after_another) {
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, state.chain, 0),
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, chain, 0),
                                  "wait for the call beside"));
     }
-    SLIMWIRE_TRY(cuda_status(api, api.event_record(state.chain, run->work), "chain event"));
+    SLIMWIRE_TRY(cuda_status(api, api.event_record(chain, run->work), "chain event"));
+    if (captured) {
+        SLIMWIRE_TRY(cuda_status(
+            api, api.event_record_with_flags(state.chain, run->work, cudaEventRecordExternal),
+            "chain event of a graph"));
+        state.capture_id = run->capture.id;
+    }
     state.chained = true;
     if (company == Company::kBesideNative) {
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, state.chain, 0),
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),
                                  "join the stream"));
     }
     count_run(state, *run->item.plan);
     return {};
 }
 
-// Gives every call its part of its communicator's scratch.
-Status claim_scratch(const DeviceApi& api, std::span<Running> running) {
-    for (const Running& run : running) {
+// Gives every call its part of its communicator's scratch, or a graph's.
+Status claim_scratch(Runtime& runtime, std::span<Running> running) {
+    const DeviceApi& api = runtime.api();
+    const auto aligned = [](uint64_t bytes) {
+        return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    };
+    for (Running& run : running) {
         run.item.state->claimed_bytes = 0;
     }
     for (Running& run : running) {
-        uint64_t& claimed = run.item.state->claimed_bytes;
-        run.scratch_offset = claimed;
-        claimed += (run.item.plan->scratch_bytes + kScratchAlignment - 1) / kScratchAlignment *
-                   kScratchAlignment;
+        if (!run.capture.active) {
+            run.item.state->claimed_bytes += aligned(run.item.plan->scratch_bytes);
+        }
     }
     for (Running& run : running) {
+        SLIMWIRE_TRY(prepare_device_objects(api, run.item.state, run.item.state->claimed_bytes));
+    }
+    runtime.graph_memory.collect(api);
+    for (Running& run : running) {
         CommState& state = *run.item.state;
-        if (state.claimed_bytes > 0) {
-            SLIMWIRE_TRY(prepare_device_objects(api, &state, state.claimed_bytes));
-            state.claimed_bytes = 0;
+        const uint64_t bytes = aligned(run.item.plan->scratch_bytes);
+        if (run.capture.active) {
+            const DeviceScope device(api, state.device);
+            SLIMWIRE_TRY_ASSIGN(void* memory, runtime.graph_memory.allocate(api, run.capture.graph,
+                                                                            state.device, bytes));
+            run.scratch = static_cast<char*>(memory);
+        } else {
+            // From the end: what is left is the next one's.
+            state.claimed_bytes -= bytes;
+            run.scratch = static_cast<char*>(state.scratch) + state.claimed_bytes;
         }
     }
     return {};
@@ -196,8 +249,9 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
         if (round[i].state->ended) {
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
+        SLIMWIRE_TRY_ASSIGN(running[i].capture, capture_of(api, round[i].call.stream));
     }
-    SLIMWIRE_TRY(claim_scratch(api, running));
+    SLIMWIRE_TRY(claim_scratch(runtime, running));
     for (Running& run : running) {
         const DeviceScope device(api, run.item.state->device);
         SLIMWIRE_TRY(begin(runtime, &run, company));

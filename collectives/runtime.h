@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "collectives/capture.h"
 #include "collectives/comm_state.h"
 #include "collectives/config.h"
 #include "collectives/real_nccl.h"
@@ -33,6 +34,7 @@ class Runtime {
     Status config_status;
     CommRegistry comms;
     ResidualStore residuals;
+    GraphMemory graph_memory;
 
     // Whether this process takes part in agreements: a rule compresses, or the configuration is
     // wrong.

@@ -37,6 +37,11 @@ namespace slimwire {
     X(stream_query, cudaStreamQuery)                             \
     X(stream_wait_event, cudaStreamWaitEvent)                    \
     X(stream_is_capturing, cudaStreamIsCapturing)                \
+    X(stream_get_capture_info, cudaStreamGetCaptureInfo)         \
+    X(event_record_with_flags, cudaEventRecordWithFlags)         \
+    X(user_object_create, cudaUserObjectCreate)                  \
+    X(user_object_release, cudaUserObjectRelease)                \
+    X(graph_retain_user_object, cudaGraphRetainUserObject)       \
     X(event_create_with_flags, cudaEventCreateWithFlags)         \
     X(event_record, cudaEventRecord)                             \
     X(event_query, cudaEventQuery)                               \

@@ -18,11 +18,7 @@ int main() {
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t ready = nullptr;
-    const cudaError_t begun = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
-    if (begun == cudaErrorNotSupported) {
-        return 77;  // this runtime captures nothing yet
-    }
-    CHECK_CUDA(begun);
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     CHECK_NCCL(ncclAllReduce(buffer, buffer, kCount, ncclFloat32, ncclSum, comm, stream));
     CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
     CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
@@ -40,7 +36,9 @@ int main() {
         for (size_t i = 0; i < kCount; ++i) {
             const float expected = static_cast<float>(ranks * (ranks - 1) / 2 + ranks * replay) +
                                    static_cast<float>(ranks) * static_cast<float>(i % 13);
-            EXPECT_THAT(sums[i] == expected, "replay %d, element %zu: %g, expected %g", replay, i,
+            // Twice half a step of the coarsest codec used, of the sum of the ranks' largest.
+            EXPECT_THAT(std::fabs(sums[i] - expected) <= 0.15f * static_cast<float>(ranks) * 17.0f,
+                        "replay %d, element %zu: %g, expected %g", replay, i,
                         static_cast<double>(sums[i]), static_cast<double>(expected));
         }
     }

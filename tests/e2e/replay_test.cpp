@@ -1,0 +1,58 @@
+// Captured graphs: every fixed-size codec inside a graph that is replayed gives the bits that plain
+// calls give, with error feedback and stochastic rounding moving on at each replay.
+#include <gtest/gtest.h>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+struct Case {
+    const char* name;
+    const char* codec;
+    bool feedback;
+    int steps;
+    const char* slices = "0";
+};
+
+class Replay : public testing::TestWithParam<Case> {};
+
+TEST_P(Replay, EqualsPlainCallsBitForBit) {
+    const Case& of = GetParam();
+    const TemporaryFolder reports;
+    Job job =
+        slimwire_job({SLIMWIRE_TEST_REPLAY, std::to_string(of.steps), "4097"}, 2, reports.path());
+    job.environment["SLIMWIRE_CODEC"] = of.codec;
+    job.environment["SLIMWIRE_OPS"] = "all";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;
+    if (of.feedback) {
+        job.environment["SLIMWIRE_EF"] = "ef14";
+    }
+    job.limit_s = 120;
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    const auto records = read_reports(reports.path());
+    // Nothing went native: five operations, and each was captured once.
+    EXPECT_EQ(sum_keys(records, "calls", [](const auto& key) { return !compressed(key); }), 0u);
+    EXPECT_GT(sum_keys(records, "calls", compressed), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codecs,
+    Replay,
+    testing::Values(Case{"int8", "int8", false, 40},
+                    Case{"int4_stochastic_feedback", "int4:rounding=stochastic", true, 1000},
+                    Case{"int4_sliced", "int4:block=64,rounding=stochastic", true, 60, "4096"},
+                    Case{"int2_rotated", "int2:rotate=64", true, 40},
+                    Case{"bf16_stochastic", "bf16:rounding=stochastic", false, 40},
+                    Case{"fp8", "fp8e4m3", true, 40},
+                    Case{"topk", "topk:fraction=0.05", true, 40},
+                    Case{"threshold", "threshold:threshold=4,fraction=0.2", true, 40},
+                    Case{"blocktopk", "blocktopk", true, 40},
+                    Case{"rowtopk", "rowtopk", true, 40},
+                    Case{"randomk", "randomk:fraction=0.1", true, 40}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace slimwire::test
