@@ -9,10 +9,14 @@ namespace {
 bool has_form(Algorithm algorithm, Op op) noexcept {
     switch (algorithm) {
         case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
             return op == Op::kAllReduce || op == Op::kReduce;
+        case Algorithm::kSummable:
+            return reduces(op);
         case Algorithm::kDirect:
             return op != Op::kAllReduce && op != Op::kReduce;
         case Algorithm::kHierarchical:
+        case Algorithm::kGather:
             return op == Op::kAllReduce;
         case Algorithm::kAuto:
         case Algorithm::kNative:
@@ -52,12 +56,13 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
     if (!has_form(Algorithm::kTwoShot, facts.op)) {
         return {Algorithm::kDirect};
     }
+    const Algorithm flat = action.codec->reduces() ? Algorithm::kTwoShot : Algorithm::kSparse;
     // Ranks of one node would each send to every rank of the others.
     if (facts.op == Op::kAllReduce && shape.scope == Scope::kInterNode &&
         shape.max_ranks_per_node > 1 && shape.nodes != nullptr) {
-        return {Algorithm::kHierarchical, Algorithm::kTwoShot};
+        return {Algorithm::kHierarchical, flat};
     }
-    return {Algorithm::kTwoShot};
+    return {flat};
 }
 
 std::string why_not(Algorithm algorithm,
@@ -71,8 +76,28 @@ std::string why_not(Algorithm algorithm,
         return action.codec->to_string() +
                " has no fixed size, which the counts of NCCL calls need";
     }
-    return algorithm == Algorithm::kHierarchical ? why_not_hierarchical(facts, shape, action)
-                                                 : std::string();
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+            return action.codec->reduces()
+                       ? ""
+                       : action.codec->to_string() + " does not reduce in one pass; write sparse";
+        case Algorithm::kSparse:
+            return action.codec->reduces()
+                       ? action.codec->to_string() + " reduces in one pass; write two_shot"
+                       : "";
+        case Algorithm::kHierarchical:
+            return why_not_hierarchical(facts, shape, action);
+        case Algorithm::kSummable:
+            return action.codec->traits(facts.dtype).linear
+                       ? ""
+                       : "encodings of " + action.codec->to_string() + " do not add up";
+        case Algorithm::kDirect:
+        case Algorithm::kGather:
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return {};
 }
 
 Layout layout_of(Algorithm algorithm,
@@ -81,7 +106,7 @@ Layout layout_of(Algorithm algorithm,
                  const Action& action,
                  uint64_t slice_bytes) {
     const std::vector<Segment> segments = {Segment{0, facts.count, *action.codec}};
-    if (algorithm == Algorithm::kTwoShot) {
+    if (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kSparse) {
         return make_layout(segments, facts.dtype, shape.ranks, slice_bytes);
     }
     if (algorithm == Algorithm::kHierarchical) {
@@ -102,11 +127,16 @@ ExchangeSizes sizes_of(Algorithm algorithm,
                        const PlanShape& shape) {
     switch (algorithm) {
         case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
             return two_shot_sizes(layout, facts, shape);
         case Algorithm::kDirect:
             return direct_sizes(layout, facts, shape);
         case Algorithm::kHierarchical:
             return hierarchical_sizes(layout, facts, shape);
+        case Algorithm::kGather:
+            return gather_sizes(layout, facts, shape);
+        case Algorithm::kSummable:
+            return summable_sizes(layout, facts, shape);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -117,11 +147,16 @@ ExchangeSizes sizes_of(Algorithm algorithm,
 uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept {
     switch (plan.algorithm) {
         case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
             return two_shot_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kDirect:
             return direct_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kHierarchical:
             return hierarchical_wire_bytes(plan.layout, plan.facts, *shape.nodes, rank);
+        case Algorithm::kGather:
+            return gather_wire_bytes(plan.layout, shape.ranks);
+        case Algorithm::kSummable:
+            return summable_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -137,11 +172,16 @@ bool keeps_residual(const Plan& plan, int rank) noexcept {
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
     switch (context.plan.algorithm) {
         case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
             return &room->emplace<TwoShot>(context);
         case Algorithm::kDirect:
             return &room->emplace<Direct>(context);
         case Algorithm::kHierarchical:
             return &room->emplace<Hierarchical>(context);
+        case Algorithm::kGather:
+            return &room->emplace<Gather>(context);
+        case Algorithm::kSummable:
+            return &room->emplace<Summable>(context);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

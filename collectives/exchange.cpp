@@ -182,14 +182,24 @@ Status SlicedExchange::decode_run(
     return enqueue(context_.api, piece.codec, args, context_.work);
 }
 
+Status SlicedExchange::sum_slots(const Piece& piece,
+                                 const char* input,
+                                 int64_t stride,
+                                 int inputs,
+                                 int64_t count,
+                                 void* output) {
+    for (int source = 0; source < inputs; ++source) {
+        SLIMWIRE_TRY(decode_run(piece, input + source * stride, output,
+                                {count, piece.chunk_elems, stride}, source > 0));
+    }
+    return {};
+}
+
 Status SlicedExchange::reduce_decoded(const Piece& piece,
                                       const DecodeReduceEncodeArgs& args,
                                       void* sum) {
-    for (int source = 0; source < args.inputs; ++source) {
-        SLIMWIRE_TRY(
-            decode_run(piece, static_cast<const char*>(args.input) + source * args.input_stride,
-                       sum, {args.count, piece.chunk_elems, args.input_stride}, source > 0));
-    }
+    SLIMWIRE_TRY(sum_slots(piece, static_cast<const char*>(args.input), args.input_stride,
+                           args.inputs, args.count, sum));
     EncodeArgs again{};
     again.input = sum;
     again.output = args.output;

@@ -94,6 +94,14 @@ class SlicedExchange : public Exchange {
                       float factor = 1.0f);
     Status decode_run(
         const Piece& piece, const void* input, void* output, const Run& run, bool accumulate);
+    // The sum of `inputs` encodings of one piece, in their order, into the call's type. Nothing is
+    // cut: the piece is one chunk.
+    Status sum_slots(const Piece& piece,
+                     const char* input,
+                     int64_t stride,
+                     int inputs,
+                     int64_t count,
+                     void* output);
     // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in the call's
     // type, in `sum` of args.count elements.
     Status reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args, void* sum);

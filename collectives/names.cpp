@@ -174,6 +174,12 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "direct";
         case Algorithm::kHierarchical:
             return "hierarchical";
+        case Algorithm::kGather:
+            return "gather";
+        case Algorithm::kSummable:
+            return "summable";
+        case Algorithm::kSparse:
+            return "sparse";
     }
     return "unknown";
 }

@@ -15,8 +15,17 @@
 
 namespace slimwire {
 
-enum class Algorithm : uint8_t { kAuto, kNative, kTwoShot, kDirect, kHierarchical };
-inline constexpr int kAlgorithmCount = 5;
+enum class Algorithm : uint8_t {
+    kAuto,
+    kNative,
+    kTwoShot,
+    kDirect,
+    kHierarchical,
+    kGather,
+    kSummable,
+    kSparse,
+};
+inline constexpr int kAlgorithmCount = 8;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 enum class ErrorFeedback : uint8_t { kNone, kEf14 };

@@ -24,9 +24,12 @@ struct Case {
 };
 
 // A job whose all-reduces of at least 2048 bytes go by this action.
-void set_policy(Job* job, const TemporaryFolder& folder, const std::string& action) {
+void set_policy(Job* job,
+                const TemporaryFolder& folder,
+                const std::string& action,
+                const std::string& operation = "allreduce") {
     std::ofstream(folder.file("policy.toml"))
-        << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n"
+        << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" << operation << "\" }\n"
         << "min_bytes = 2048\n"
         << action << "\n";
     job->environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
@@ -55,17 +58,20 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
               static_cast<uint64_t>(of.calls) / 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Words,
-                         Algorithms,
-                         testing::Values(Case{"hierarchical", "hierarchical", "\"int8:block=64\"",
-                                              "int8", 64, 4, "2x2", 0},
-                                         Case{"hierarchical_sliced", "hierarchical",
-                                              "\"int4:block=64\"", "int4", 64, 4, "2x2", 16384},
-                                         Case{"hierarchical_uneven", "hierarchical",
-                                              "\"int4:block=32\"", "int4", 32, 5, "2x3", 32768},
-                                         Case{"hierarchical_three_nodes", "hierarchical",
-                                              "\"int8:block=64\"", "int8", 64, 5, "3x2", 0}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Words,
+    Algorithms,
+    testing::Values(Case{"hierarchical", "hierarchical", "\"int8:block=64\"", "int8", 64, 4, "2x2",
+                         0},
+                    Case{"hierarchical_sliced", "hierarchical", "\"int4:block=64\"", "int4", 64, 4,
+                         "2x2", 16384},
+                    Case{"hierarchical_uneven", "hierarchical", "\"int4:block=32\"", "int4", 32, 5,
+                         "2x3", 32768},
+                    Case{"gather", "gather", "\"int8:block=64\"", "int8", 64, 3, "", 0},
+                    Case{"gather_sliced", "gather", "\"int4:block=64\"", "int4", 64, 2, "", 16384},
+                    Case{"hierarchical_three_nodes", "hierarchical", "\"int8:block=64\"", "int8",
+                         64, 5, "3x2", 0}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // "sent N inter M" of every rank of e2e_wire_bytes.
 struct Sent {
@@ -110,6 +116,23 @@ TEST(SlowLink, TwoNodesOfFourSendNativeByTheRatio) {
     const double ratio = 6.0 / (2.0 * 66 / 64);
     EXPECT_LE(static_cast<double>(out_of_first_node(compressed, 4)),
               1.05 * static_cast<double>(out_of_first_node(native, 4)) / ratio);
+}
+
+TEST(WireBytes, OfEveryAlgorithmAreWhatTheTransportCounted) {
+    for (const char* action : {"codec = \"int4:block=64\"\nalgorithm = \"gather\"",
+                               "codec = \"topk:fraction=0.05\"\nalgorithm = \"sparse\"",
+                               "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""}) {
+        SCOPED_TRACE(action);
+        for (const Sent& rank : run_wire_job(3, "3x1", action)) {
+            // NCCL's own sums of values are a ring's up to its rounding.
+            EXPECT_NEAR(static_cast<double>(rank.counted), static_cast<double>(rank.reported),
+                        std::string(action).find("summable") == std::string::npos
+                            ? 0
+                            : 1e-3 * static_cast<double>(rank.reported));
+            EXPECT_GT(rank.counted, 0u);
+            EXPECT_LT(rank.counted, uint64_t{2} << 20);
+        }
+    }
 }
 
 TEST(SlowLink, UnevenNodesSendWhatIsReported) {
@@ -158,6 +181,84 @@ TEST(ErrorFeedback, OfNodesOwesABoundedAmountForEver) {
     const auto twice = running_errors(
         "2x2", 3, action + "intra_codec = \"int4:block=64\"\nerror_feedback = \"ef14\"");
     EXPECT_LT(twice[2], 1.5 * bound);
+}
+
+// What e2e_sparse_sum prints.
+struct Sums {
+    double halfway = 0, after = 0;
+    uint64_t partial = 0, changing = 0;
+};
+
+Sums run_sums(const char* type,
+              const char* operation,
+              const std::string& action,
+              const std::string& algorithm,
+              const char* slice_bytes = "0") {
+    constexpr int kRanks = 3;
+    const TemporaryFolder reports, policy;
+    Job job =
+        slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "64", type, operation}, kRanks, reports.path());
+    set_policy(&job, policy, action + "\nalgorithm = \"" + algorithm + "\"", operation);
+    job.environment["SLIMWIRE_SLICE_BYTES"] = slice_bytes;
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    if (std::string(operation) == "allreduce") {
+        EXPECT_EQ(ended[1].out, ended[0].out);
+    }
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls",
+                       [&](const auto& key) { return key.at("algorithm") == algorithm; }),
+              64u * kRanks);
+    Sums sums;
+    EXPECT_EQ(
+        std::sscanf(ended[0].out.c_str(), "error %lf %lf partial %" SCNu64 " changing %" SCNu64,
+                    &sums.halfway, &sums.after, &sums.partial, &sums.changing),
+        4)
+        << ended[0].out;
+    return sums;
+}
+
+// Elements are sent by all ranks or by none, and by others in other steps.
+TEST(Summable, EveryRankSendsTheSameElementsAtEveryCall) {
+    for (const char* operation : {"allreduce", "reducescatter", "reduce"}) {
+        for (const char* type : {"f32", "bf16"}) {
+            SCOPED_TRACE(std::string(operation) + " " + type);
+            const Sums sums =
+                run_sums(type, operation, "codec = \"randomk:fraction=0.3\"", "summable");
+            EXPECT_EQ(sums.partial, 0u);
+            EXPECT_GT(sums.changing, 10000u);
+        }
+    }
+    EXPECT_EQ(run_sums("f32", "allreduce", "codec = \"randomk:fraction=0.3\"", "summable", "16384")
+                  .partial,
+              0u);
+}
+
+// What is not sent stays in the residuals, of the workers and of the sums' owners, and comes later:
+// after 64 steps the debt is that of 32. Without them it grows with the steps.
+TEST(ErrorFeedback, WhatASparsifierKeepsBackComesLater) {
+    struct Case {
+        const char* codec;
+        const char* algorithm;
+        const char* type;
+        double bound;
+    };
+    // In units of the largest gradient. A worker owes an element at most as many steps as it takes
+    // to send all others first, 1 / fraction and some; the owner of a sum as much again. A
+    // threshold t owes less than t + 1 on each side of a message that has room for all.
+    for (const Case& of : {Case{"topk:fraction=0.25", "sparse", "f32", 16},
+                           Case{"topk:fraction=0.25", "sparse", "bf16", 16},
+                           Case{"topk:fraction=0.25", "gather", "f32", 8},
+                           Case{"threshold:threshold=2,fraction=0.4", "sparse", "f32", 12},
+                           Case{"blocktopk:block=64,kept=16", "two_shot", "bf16", 16}}) {
+        SCOPED_TRACE(std::string(of.codec) + " " + of.algorithm + " " + of.type);
+        const std::string action = "codec = \"" + std::string(of.codec) + "\"\n";
+        const Sums with =
+            run_sums(of.type, "allreduce", action + "error_feedback = \"ef14\"", of.algorithm);
+        EXPECT_LT(with.halfway, of.bound);
+        EXPECT_LT(with.after, of.bound);
+        const Sums without = run_sums(of.type, "allreduce", action, of.algorithm);
+        EXPECT_GT(without.after, 2 * of.bound);
+    }
 }
 
 }  // namespace

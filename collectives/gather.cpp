@@ -1,0 +1,68 @@
+#include "collectives/gather.h"
+
+#include "collectives/plan.h"
+
+namespace slimwire {
+
+GatherMap::GatherMap(const Layout& layout, int ranks)
+    : scratch(layout),
+      slots(scratch.add_slots(ranks)),
+      workspace(scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes))) {}
+
+uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept {
+    return static_cast<uint64_t>(ranks - 1) * static_cast<uint64_t>(layout.total_slot_bytes);
+}
+
+ExchangeSizes gather_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+    ExchangeSizes sizes;
+    sizes.wire_bytes = gather_wire_bytes(layout, shape.ranks);
+    sizes.node_wire_bytes = sizes.wire_bytes;  // NCCL's ring leaves a node once
+    sizes.scratch_bytes = GatherMap(layout, shape.ranks).scratch.bytes();
+    sizes.residual_bytes = facts.count * sizeof(float);
+    return sizes;
+}
+
+Gather::Gather(const ExchangeContext& context)
+    : SlicedExchange(context, 1, true), map_(context.plan.layout, context.state.shape.ranks) {
+    workspace_ = context.scratch + map_.workspace;
+}
+
+char* Gather::slot(int slice, int source) const noexcept {
+    return context_.scratch + map_.scratch.half(map_.slots, ranks(), slice) +
+           static_cast<size_t>(source) * slot_bytes(slice);
+}
+
+Status Gather::encode(int slice) {
+    const float factor =
+        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    for (const Piece& piece : slice_at(slice).pieces) {
+        const auto offset = static_cast<int64_t>(piece.offset_elems);
+        SLIMWIRE_TRY(
+            encode_run(piece, random_of(slice, piece, 0),
+                       static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+                       context_.residual == nullptr ? nullptr : context_.residual + offset,
+                       slot(slice, rank()) + piece.slot_offset,
+                       {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
+    }
+    return {};
+}
+
+Status Gather::send(int, int slice) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.AllGather(slot(slice, rank()), slot(slice, 0), slot_bytes(slice), ncclUint8,
+                                context_.state.exchange_comm, wire()),
+        "ncclAllGather of contributions");
+}
+
+Status Gather::decode(int slice) {
+    for (const Piece& piece : slice_at(slice).pieces) {
+        SLIMWIRE_TRY(sum_slots(piece, slot(slice, 0) + piece.slot_offset,
+                               slice_at(slice).slot_bytes, ranks(), piece.count,
+                               static_cast<char*>(context_.call.recv) +
+                                   static_cast<int64_t>(piece.offset_elems) * element_bytes()));
+    }
+    return {};
+}
+
+}  // namespace slimwire

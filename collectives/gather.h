@@ -1,0 +1,40 @@
+// One-shot all-reduce: every rank encodes its whole contribution once, the encodings are
+// all-gathered, and every rank decodes and adds all of them in rank order. Values are quantised
+// once instead of twice, and there is one exchange instead of two; but a rank receives N - 1 whole
+// messages, so it pays for few ranks and strong codecs. Every rank adds the same bytes in the same
+// order, so results are bit-identical.
+//
+// Bytes a rank gives to the transport, S = total slot bytes of the whole message: (N-1) S.
+#pragma once
+
+#include "collectives/exchange.h"
+
+namespace slimwire {
+
+struct GatherMap {
+    GatherMap(const Layout& layout, int ranks);
+    ScratchMap scratch;
+    uint64_t slots;  // area of a slot for each rank
+    uint64_t workspace;
+};
+
+// `layout` is make_layout() for one rank.
+[[nodiscard]] ExchangeSizes gather_sizes(const Layout& layout,
+                                         const CallFacts& facts,
+                                         const PlanShape& shape);
+[[nodiscard]] uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept;
+
+class Gather final : public SlicedExchange {
+  public:
+    explicit Gather(const ExchangeContext& context);
+
+  private:
+    [[nodiscard]] char* slot(int slice, int source) const noexcept;
+    Status encode(int slice) override;
+    Status send(int hop, int slice) override;
+    Status decode(int slice) override;
+
+    GatherMap map_;
+};
+
+}  // namespace slimwire
