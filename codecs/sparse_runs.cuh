@@ -313,10 +313,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_reduce_kernel(R
             if (reduce.residual != nullptr) {
                 p[k] = __fadd_rn(p[k], reduce.residual[at[k]]);
             }
-            p[k] = alike ? p[k] : __uint_as_float(kNanFloat32);
-            if (reduce.residual != nullptr && is_finite(p[k])) {
+            if (alike && reduce.residual != nullptr && is_finite(p[k])) {
                 reduce.residual[at[k]] = p[k];
             }
+        }
+        if (!alike) {
+            p[0] = p[1] = __uint_as_float(kNanFloat32);
         }
         put_runs<Native>(plan, output, reduce.residual, block, at, p, false);
     }

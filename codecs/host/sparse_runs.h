@@ -182,11 +182,11 @@ void reduce_runs(const ReduceChunk& chunk, const SparsePlan& plan) {
                 const Source<Float32, kResidual> source{bytes_of(sum + i), residual,
                                                         broadcast(chunk.factor)};
                 p = load_p(source, 0, plan.count - at);
-                p = alike ? p : broadcast(__builtin_bit_cast(float, kNanFloat32));
-                if constexpr (kResidual) {
+                if (kResidual && alike) {
                     leave(residual, p, plan.count - at);
                 }
             }
+            p = alike ? p : broadcast(__builtin_bit_cast(float, kNanFloat32));
             store_float32(writer.run.p + i, p);
         }
         writer.put(stratum.chosen);

@@ -230,6 +230,8 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                     }
                     if (inputs == 1) {  // damaged
                         sources.data()[random_() % 16] ^= 1;
+                    } else if (random_() % 3 == 0) {  // of randomk: another choice
+                        sources.data()[slot + static_cast<int64_t>(random_() % 12)] ^= 1;
                     }
                     Guarded expected(slot);
                     Guarded output(slot);
@@ -283,6 +285,44 @@ TEST_F(SparseKernels, AMissingWorkspaceIsRefused) {
                               .dtype = DType::kFloat32};
         EXPECT_EQ(kernels_of(spec).ops.encode(args, nullptr), cudaErrorInvalidValue) << text;
         EXPECT_TRUE(output.untouched_from(0));
+    }
+}
+
+// Also those that complete a run, which no element has.
+TEST_F(SparseKernels, SourcesOfAnotherChoiceMakeEveryValueNaN) {
+    const CodecSpec spec = spec_of("randomk:fraction=0.5");
+    for (const int64_t count : {int64_t{1}, int64_t{40}, int64_t{5003}}) {
+        const Guarded input = input_of(DType::kFloat16, count, false);
+        const Encoded encoded = encode(spec, DType::kFloat16, input, count);
+        const int64_t slot = slot_for(encoded.size);
+        Guarded sources(2 * slot);
+        for (int64_t i = 0; i < 2; ++i) {
+            std::memcpy(sources.data() + i * slot, encoded.bytes.data(),
+                        static_cast<size_t>(encoded.size));
+        }
+        sources.data()[slot] ^= 1;  // the step
+        for (const bool kernel : {false, true}) {
+            Guarded output(slot);
+            const DecodeReduceEncodeArgs args{.input = sources.data(),
+                                              .output = output.data(),
+                                              .residual = nullptr,
+                                              .input_stride = slot,
+                                              .count = count,
+                                              .inputs = 2,
+                                              .scale = 1.0f,
+                                              .params = spec.params,
+                                              .dtype = DType::kFloat16};
+            if (kernel) {
+                ASSERT_EQ(kernels_of(spec).ops.decode_reduce_encode(args, nullptr), cudaSuccess);
+            } else {
+                spec.codec->host.decode_reduce_encode(args);
+            }
+            for (int64_t i = 16; i < encoded.size; i += 2) {
+                uint16_t value = 0;
+                std::memcpy(&value, output.data() + i, 2);
+                ASSERT_GT(value & 0x7FFF, 0x7C00) << "count " << count << " byte " << i;
+            }
+        }
     }
 }
 

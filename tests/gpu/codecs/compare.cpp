@@ -223,8 +223,10 @@ class Comparison {
           device_user_(input_.size()),
           device_encoded_(encoded_.size()),
           device_residual_(residual_.size() * sizeof(float)),
-          device_workspace_(static_cast<size_t>(std::max<int64_t>(
-              spec.workspace_bytes(situation.dtype, situation.count, situation.chunk_elems), 1))),
+          device_workspace_(static_cast<size_t>(std::max(
+              {int64_t{1},
+               spec.workspace_bytes(situation.dtype, situation.count, situation.chunk_elems),
+               spec.workspace_bytes(situation.dtype, reduced_elems(), reduced_elems())}))),
           device_words_(64) {}
 
     void encode() {
@@ -301,7 +303,7 @@ class Comparison {
 
     // The sources are the first chunk, several times; with hostile data one has random bytes.
     int64_t reduce() {
-        const int64_t elems = std::min(situation_.count, situation_.chunk_elems);
+        const int64_t elems = reduced_elems();
         Bytes sources;
         for (int32_t i = 0; i < situation_.inputs; ++i) {
             sources.insert(sources.end(), encoded_.begin(), encoded_.begin() + slot_);
@@ -345,6 +347,9 @@ class Comparison {
     }
 
   private:
+    [[nodiscard]] int64_t reduced_elems() const {
+        return std::min(situation_.count, situation_.chunk_elems);
+    }
     [[nodiscard]] float* device_residual() const {
         return situation_.residual ? reinterpret_cast<float*>(device_residual_.data()) : nullptr;
     }
@@ -363,8 +368,9 @@ class Comparison {
     template <class Args>
     void enqueue(Args& args, cudaError_t (*kernel)(const Args&, cudaStream_t), const char* what) {
         Bytes garbage(device_workspace_.size());
-        for (uint8_t& byte : garbage) {
-            byte = static_cast<uint8_t>(random_());
+        for (size_t i = 0; i + 8 <= garbage.size(); i += 8) {
+            const uint64_t word = random_();
+            std::memcpy(garbage.data() + i, &word, 8);
         }
         to_device(device_workspace_, garbage.data(), garbage.size());
         args.workspace = device_workspace_.data();

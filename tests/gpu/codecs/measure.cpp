@@ -1,77 +1,11 @@
 #include "tests/gpu/codecs/measure.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "tests/gpu/codecs/compare.h"
+#include "tests/gpu/codecs/timing.h"
 
 namespace slimwire::gpu {
-namespace {
-
-// Median seconds of one enqueue, of batches timed by events.
-template <class Enqueue>
-double seconds_of(Enqueue enqueue) {
-    cudaStream_t stream = nullptr;
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    check(cudaEventCreateWithFlags(&begin, cudaEventDefault), "event");
-    check(cudaEventCreateWithFlags(&end, cudaEventDefault), "event");
-    std::vector<double> times;
-    constexpr int kBatch = 10;
-    for (int round = 0; round < 12; ++round) {
-        check(cudaEventRecord(begin, stream), "record");
-        for (int i = 0; i < kBatch; ++i) {
-            check(enqueue(stream), "enqueue");
-        }
-        check(cudaEventRecord(end, stream), "record");
-        check(cudaStreamSynchronize(stream), "synchronize");
-        float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, begin, end), "elapsed");
-        if (round >= 2) {
-            times.push_back(milliseconds / 1e3 / kBatch);
-        }
-    }
-    check(cudaEventDestroy(begin), "destroy");
-    check(cudaEventDestroy(end), "destroy");
-    check(cudaStreamDestroy(stream), "destroy");
-    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2),
-                     times.end());
-    return times[times.size() / 2];
-}
-
-// One line: `moved` bytes are read and written by the operation, as by the copy it is compared
-// with.
-template <class Enqueue>
-void report(const CodecSpec& spec,
-            DType dtype,
-            const char* op,
-            int64_t bytes,
-            int64_t moved,
-            int64_t encoded,
-            int32_t max_blocks,
-            const DeviceBuffer& scratch,
-            Enqueue enqueue) {
-    const auto half = static_cast<size_t>(std::min<int64_t>(moved / 2, scratch.size() / 2));
-    const double copy = seconds_of([&](cudaStream_t stream) {
-        return cudaMemcpyAsync(scratch.data(), scratch.data() + scratch.size() / 2, half,
-                               cudaMemcpyDeviceToDevice, stream);
-    });
-    const double time = seconds_of(enqueue);
-    const double baseline = 2.0 * static_cast<double>(half) / copy / 1e9;
-    const double rate = static_cast<double>(moved) / time / 1e9;
-    std::printf(
-        "{\"codec\":\"%s\",\"op\":\"%s\",\"dtype\":\"%s\",\"device\":\"cuda\","
-        "\"data\":\"gaussian\",\"bytes\":%lld,\"gbps\":%.1f,\"moved_gbps\":%.1f,"
-        "\"baseline\":\"device_copy\",\"baseline_gbps\":%.1f,\"fraction\":%.3f,"
-        "\"max_blocks\":%d,\"ratio\":%.3f}\n",
-        spec.to_string().c_str(), op, dtype_name(dtype), static_cast<long long>(bytes),
-        static_cast<double>(bytes) / time / 1e9, rate, baseline, rate / baseline, max_blocks,
-        static_cast<double>(bytes) / static_cast<double>(encoded));
-    std::fflush(stdout);
-}
-
-}  // namespace
 
 void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_blocks) {
     const int64_t count = bytes / static_cast<int64_t>(dtype_bytes(dtype));
@@ -116,8 +50,9 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
                          cudaMemcpyDeviceToDevice),
               "copy");
     }
-    const auto line = [&](const char* op, int64_t moved, auto enqueue) {
-        report(spec, dtype, op, bytes, moved, length, max_blocks, scratch, enqueue);
+    check(cudaStreamSynchronize(nullptr), "copy");  // a copy within the device may return before
+    const auto line = [&](const char* op, int64_t moved, const Enqueue& enqueue) {
+        report({spec.to_string(), op, dtype, bytes, moved, length, max_blocks}, scratch, enqueue);
     };
     line("encode", bytes + length, run_encode);
     if (plain && !spec.traits(dtype).lossless) {
@@ -125,6 +60,7 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
         line("encode_residual", bytes + length + 8 * count, run_encode);
         encode.residual = nullptr;
         check(run_encode(nullptr), "encode");
+        check(cudaStreamSynchronize(nullptr), "encode");
     }
     DecodeArgs decode{.input = encoded.data(),
                       .output = user.data(),
