@@ -1,5 +1,8 @@
 #include "collectives/comm_state.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "collectives/underway.h"
 
 namespace slimwire {
@@ -98,6 +101,43 @@ bool release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
     state->scratch = nullptr;
     state->device_steps = nullptr;
     return idle;
+}
+
+uint64_t free_device_bytes(const DeviceApi& api) {
+    size_t free_bytes = 0, total_bytes = 0;
+    if (api.mem_get_info(&free_bytes, &total_bytes) != cudaSuccess) {
+        (void)api.get_last_error();
+        return 0;
+    }
+    return free_bytes;
+}
+
+uint64_t steady_us() {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+}
+
+FirstCall first_call_begins(const DeviceApi& api, const CommState& state) {
+    FirstCall call;
+    if (state.stats->first_call_us.load(std::memory_order_relaxed) == 0) {
+        const DeviceScope device(api, state.device);
+        call.began_us = steady_us();
+        call.free_bytes = free_device_bytes(api);
+        call.own_bytes = state.stats->scratch_bytes + state.stats->residual_bytes;
+    }
+    return call;
+}
+
+void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& call) {
+    CommStats& stats = *state->stats;
+    if (call.began_us == 0 || stats.first_call_us != 0) {
+        return;  // several calls of one group may begin as the first
+    }
+    const uint64_t went = call.free_bytes - std::min(call.free_bytes, free_device_bytes(api));
+    const uint64_t own = stats.scratch_bytes + stats.residual_bytes - call.own_bytes;
+    stats.private_bytes += went - std::min(went, own);
+    stats.first_call_us = std::max<uint64_t>(1, steady_us() - call.began_us);
 }
 
 Status settle_exchange(const RealNccl& nccl, CommState* state) {

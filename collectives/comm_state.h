@@ -100,6 +100,19 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
 // Returns whether nothing was in use.
 bool release_device_objects(const DeviceApi& api, CommState* state, bool wait);
 
+// What a communicator's first compressed call costs: NCCL connects the ranks in it.
+struct FirstCall {
+    uint64_t began_us = 0;  // 0: not the first
+    uint64_t free_bytes = 0;
+    uint64_t own_bytes = 0;  // scratch and residuals before the call
+};
+FirstCall first_call_begins(const DeviceApi& api, const CommState& state);
+void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& call);
+// Free memory of the current device; 0 when CUDA does not say.
+uint64_t free_device_bytes(const DeviceApi& api);
+// Of a steady clock.
+uint64_t steady_us();
+
 // Waits until NCCL has launched what it was given for the private communicator of a non-blocking
 // one (ncclInProgress); an error when that failed or the communicator was aborted meanwhile.
 Status settle_exchange(const RealNccl& nccl, CommState* state);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "collectives/log.h"
@@ -149,6 +150,13 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, W
     if (states.empty()) {
         return {};
     }
+    const DeviceApi& api = runtime.api();
+    const uint64_t began_us = steady_us();
+    std::vector<uint64_t> free_bytes;
+    for (const CommState* state : states) {
+        const DeviceScope device(api, state->device);
+        free_bytes.push_back(free_device_bytes(api));
+    }
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status split;
     for (CommState* state : states) {
@@ -161,7 +169,15 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, W
     Status ended = nccl_status(nccl, nccl.GroupEnd(), "ncclCommSplit for the private communicator");
     SLIMWIRE_TRY(std::move(split));
     SLIMWIRE_TRY(std::move(ended));
-    return watch->settle();
+    SLIMWIRE_TRY(watch->settle());
+    for (size_t i = 0; i < states.size(); ++i) {
+        const DeviceScope device(api, states[i]->device);
+        CommStats& stats = *states[i]->stats;
+        stats.private_setup_us = steady_us() - began_us;
+        stats.private_connections = 2 * static_cast<uint32_t>(states[i]->shape.ranks - 1);
+        stats.private_bytes = free_bytes[i] - std::min(free_bytes[i], free_device_bytes(api));
+    }
+    return {};
 }
 
 // The ranks of one ncclCommInitAll are the creations whose handles lie in one array.
@@ -175,6 +191,7 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 }
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
+    const uint64_t began_us = steady_us();
     Watch watch(runtime.nccl);
     std::vector<CommState*> splits;
     for (Creation& creation : creations) {
@@ -207,6 +224,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
     for (Creation& creation : creations) {
         const CommState& state = *creation.state;
+        state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
             log_line(LogLevel::kInfo,
                      "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + ": " +

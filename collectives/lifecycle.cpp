@@ -223,7 +223,6 @@ void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
         return;
     }
     const ReentryGuard guard;
-    const std::lock_guard lock(state->exchange_mutex);
     state->revoked = true;
     if (state->exchange_comm != nullptr && runtime.nccl.CommRevoke != nullptr) {
         (void)runtime.nccl.CommRevoke(state->exchange_comm, flags);

@@ -51,6 +51,11 @@ Json comm_json(const CommRecord& c) {
             {"agreement", c.agreement},
             {"scratch_bytes", c.scratch_bytes},
             {"residual_bytes", c.residual_bytes},
+            {"setup_us", c.setup_us},
+            {"private_setup_us", c.private_setup_us},
+            {"private_connections", c.private_connections},
+            {"private_bytes", c.private_bytes},
+            {"first_call_us", c.first_call_us},
             {"retired", c.retired},
             {"communicators", c.communicators}};
 }

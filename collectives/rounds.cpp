@@ -26,6 +26,7 @@ struct Running {
 
     Queued item;
     StreamCapture capture;  // of the program's stream
+    FirstCall first;
     char* scratch = nullptr;
     ExchangeRoom room;
     Exchange* exchange = nullptr;
@@ -250,6 +251,7 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
         SLIMWIRE_TRY_ASSIGN(running[i].capture, capture_of(api, round[i].call.stream));
+        running[i].first = first_call_begins(api, *round[i].state);
     }
     SLIMWIRE_TRY(claim_scratch(runtime, running));
     for (Running& run : running) {
@@ -263,6 +265,7 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
             return before.item.state == run.item.state;
         });
         SLIMWIRE_TRY(end(runtime, &run, company, after_another));
+        first_call_ends(api, run.item.state, run.first);
     }
     return {};
 }

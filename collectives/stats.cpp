@@ -68,6 +68,11 @@ CommRecord CommStats::snapshot() const {
     record.agreement = agreement;
     record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
+    record.setup_us = setup_us;
+    record.private_setup_us = private_setup_us;
+    record.private_connections = private_connections;
+    record.private_bytes = private_bytes.load(std::memory_order_relaxed);
+    record.first_call_us = first_call_us.load(std::memory_order_relaxed);
     record.keys.reserve(published_.size());
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
@@ -93,7 +98,9 @@ uint64_t CommStats::mark() const {
     // Every term only grows (memory figures aside, which come with an odd factor), so a change of
     // any counter changes the sum.
     uint64_t mark = version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
-                    5 * residual_bytes.load(std::memory_order_relaxed);
+                    5 * residual_bytes.load(std::memory_order_relaxed) +
+                    private_bytes.load(std::memory_order_relaxed) +
+                    first_call_us.load(std::memory_order_relaxed);
     for (const KeyStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
@@ -122,6 +129,9 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->agreement = is_first || total->agreement == comm.agreement ? comm.agreement : "mixed";
     total->communicators =
         is_first ? comm.communicators : total->communicators + comm.communicators;
+    total->setup_us += comm.setup_us;
+    total->private_setup_us += comm.private_setup_us;
+    total->first_call_us += comm.first_call_us;
     total->keys.insert(total->keys.end(), comm.keys.begin(), comm.keys.end());
     total->keys = folded(total->keys);
 }

@@ -66,6 +66,11 @@ struct CommStats {
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0};
+    // What the private communicator costs; 0 without one.
+    uint64_t setup_us = 0;             // slimwire's part of the creation, in all
+    uint64_t private_setup_us = 0;     // of that, making the private communicator
+    uint32_t private_connections = 0;  // it may open so many, besides NCCL's own ring
+    std::atomic<uint64_t> private_bytes{0}, first_call_us{0};
 
     // Runs change(*this) where the reporter does not look, then shows the communicator.
     template <class Change>

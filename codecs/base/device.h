@@ -25,6 +25,7 @@ namespace slimwire {
     X(free, cudaFree)                                            \
     X(malloc_async, cudaMallocAsync)                             \
     X(free_async, cudaFreeAsync)                                 \
+    X(mem_get_info, cudaMemGetInfo)                              \
     X(host_alloc, cudaHostAlloc)                                 \
     X(free_host, cudaFreeHost)                                   \
     X(memcpy_async, cudaMemcpyAsync)                             \

@@ -198,6 +198,26 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     const uint64_t settled = stats.mark();
     stats.scratch_bytes += 10;
     EXPECT_NE(stats.mark(), settled);
+    const uint64_t without_cost = stats.mark();
+    stats.private_bytes = 4096;
+    stats.first_call_us = 17;
+    EXPECT_NE(stats.mark(), without_cost);
+    stats.setup_us = 300;
+    stats.private_setup_us = 200;
+    stats.private_connections = 6;
+    CommRecord cost = stats.snapshot();
+    CommRecord total;
+    fold_comm(cost, &total);
+    fold_comm(cost, &total);
+    EXPECT_EQ(total.setup_us, 600u);
+    EXPECT_EQ(total.private_setup_us, 400u);
+    EXPECT_EQ(total.first_call_us, 34u);
+    const Json shown_cost = parsed(report_lines(process(), {cost})).at(1);
+    EXPECT_EQ(shown_cost.at("setup_us"), 300);
+    EXPECT_EQ(shown_cost.at("private_setup_us"), 200);
+    EXPECT_EQ(shown_cost.at("private_connections"), 6);
+    EXPECT_EQ(shown_cost.at("private_bytes"), 4096);
+    EXPECT_EQ(shown_cost.at("first_call_us"), 17);
     stats.update([](CommStats& s) { s.agreement = "error: x"; });
     EXPECT_EQ(stats.snapshot().agreement, "error: x");
 }

@@ -3,6 +3,8 @@
 // programs/lives.cpp, which make the checks; nobody may hang.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -49,6 +51,41 @@ TEST(Lives, parts_of_parts) {
 
 TEST(Lives, scalable) {
     expect_ends(lives_job(3));
+}
+
+// What slimwire adds to a communicator is in the report: its time, its connections; nothing where
+// no rule can match.
+TEST(Lives, parts_of_parts_and_their_cost) {
+    for (const bool matching : {true, false}) {
+        const TemporaryFolder reports, folder;
+        Job job = lives_job(4, reports.path());
+        job.command.back() = matching ? "parts_of_parts" : "parts_of_parts_natively";
+        if (!matching) {
+            std::ofstream(folder.file("policy.toml"))
+                << "version = 1\n[[rule]]\nname = \"large\"\nmatch = { op = \"allreduce\", "
+                   "ranks = \"100..\" }\ncodec = \"int8\"\n";
+            job.environment.erase("SLIMWIRE_CODEC");
+            job.environment.erase("SLIMWIRE_MIN_BYTES");
+            job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+        }
+        expect_ends(job);
+        int communicators = 0;
+        for (const auto& record : read_reports(reports.path())) {
+            if (record.at("record") != "comm") {
+                continue;
+            }
+            ++communicators;
+            EXPECT_GT(record.at("setup_us").get<uint64_t>(), 0u) << record;
+            EXPECT_LT(record.at("setup_us").get<uint64_t>(), 10000000u) << record;
+            EXPECT_GE(record.at("setup_us"), record.at("private_setup_us")) << record;
+            EXPECT_EQ(record.at("private_setup_us") > 0, matching) << record;
+            EXPECT_EQ(record.at("private_connections"),
+                      matching ? 2 * (record.at("ranks").get<int>() - 1) : 0)
+                << record;
+            EXPECT_EQ(record.at("first_call_us") > 0, matching) << record;
+        }
+        EXPECT_EQ(communicators, 2 * (4 + 4 + 3));
+    }
 }
 
 TEST(Lives, non_blocking_with_a_stranger) {

@@ -150,7 +150,7 @@ int non_blocking_polled_late(const ncclUniqueId& id) {
     return 0;
 }
 
-int parts_of_parts(const ncclUniqueId& id) {
+int make_parts(const ncclUniqueId& id, bool compressed) {
     for (const bool blocking : {true, false}) {
         const ncclUniqueId again = blocking ? id : slimwire::test::exchange_id(g_rank, "again");
         ncclComm_t world = blocking ? join(again) : join_non_blocking(again);
@@ -159,7 +159,7 @@ int parts_of_parts(const ncclUniqueId& id) {
         EXPECT_THAT(ncclCommSplit(world, g_rank % 2, -g_rank, &half, nullptr) == expected, "split");
         EXPECT_THAT(settled(world) == ncclSuccess, "parent of the split");
         EXPECT_THAT(settled(half) == ncclSuccess, "split");
-        reduce(half, true);
+        reduce(half, compressed);
         int excluded[] = {0};
         if (g_rank != 0) {
             EXPECT_THAT(
@@ -167,15 +167,23 @@ int parts_of_parts(const ncclUniqueId& id) {
                 "shrink");
             EXPECT_THAT(settled(world) == ncclSuccess, "parent of the shrink");
             EXPECT_THAT(settled(rest) == ncclSuccess, "shrink");
-            reduce(rest, true);
+            reduce(rest, compressed);
             CHECK_NCCL(ncclCommDestroy(rest));
         }
         slimwire::test::barrier(blocking ? "blocking" : "non-blocking", g_rank, g_ranks);
-        reduce(world, true);
+        reduce(world, compressed);
         CHECK_NCCL(ncclCommDestroy(half));
         CHECK_NCCL(ncclCommDestroy(world));
     }
     return 0;
+}
+
+int parts_of_parts(const ncclUniqueId& id) {
+    return make_parts(id, true);
+}
+
+int parts_of_parts_natively(const ncclUniqueId& id) {
+    return make_parts(id, false);
 }
 
 int scalable(const ncclUniqueId& id) {
@@ -394,6 +402,7 @@ struct Situation {
 constexpr Situation kSituations[] = {
     {"non_blocking_polled_late", non_blocking_polled_late},
     {"parts_of_parts", parts_of_parts},
+    {"parts_of_parts_natively", parts_of_parts_natively},
     {"scalable", scalable},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
     {"non_blocking_with_different_policies", non_blocking_with_different_policies},
