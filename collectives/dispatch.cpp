@@ -14,7 +14,17 @@ struct Group {
     int depth = 0;
     bool has_native = false;
     std::vector<Queued> queued;
+    // Whose ordinal a call of this group has raised.
+    std::vector<std::pair<const CommState*, Plan*>> counted;
 };
+
+// The calls of a group that did not run never were, on any rank.
+void uncount(Group* group) noexcept {
+    for (const auto& [state, plan] : group->counted) {
+        --plan->calls;
+    }
+    group->counted.clear();
+}
 
 Group& thread_group() noexcept {
     static thread_local Group group;
@@ -67,27 +77,38 @@ bool bad_buffer(const DeviceApi& api, const void* buffer) noexcept {
            attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
 }
 
-// Why a call of a compressed plan goes native all the same; equal on all ranks that take part: the
-// ordinal of the call, being captured, being malformed.
+// Why a call of a compressed plan goes native all the same. Malformed calls do, which NCCL then
+// refuses; they do not count, because the other ranks know nothing of them. The rest is equal on
+// all ranks that take part: the ordinal of the call, being captured.
 std::optional<Detour> detour_of(const DeviceApi& api,
                                 const CollectiveCall& call,
-                                int rank,
+                                const CommState& state,
                                 Plan* plan,
-                                bool unknown_operator) noexcept {
-    if (is_point_to_point(call.facts.op) && call.facts.root_or_peer == rank) {
-        return Detour::kToItself;
+                                bool unknown_operator) {
+    const int root = call.facts.root_or_peer;
+    if (root < 0 || root >= state.shape.ranks) {
+        return Detour::kBadRoot;
     }
-    if (plan->calls++ < plan->start_call) {
-        return Detour::kBeforeStart;
-    }
-    if (!plan->capturable && capturing(api, call.stream)) {
-        return Detour::kCapture;
-    }
-    const auto [sends, receives] = used_buffers(call.facts, rank);
+    const auto [sends, receives] = used_buffers(call.facts, state.rank);
     if ((sends && bad_buffer(api, call.send)) || (receives && bad_buffer(api, call.recv))) {
         return Detour::kBadBuffer;
     }
-    return unknown_operator ? std::optional(Detour::kUnknownOperator) : std::nullopt;
+    if (unknown_operator) {
+        return Detour::kUnknownOperator;
+    }
+    if (is_point_to_point(call.facts.op) && root == state.rank) {
+        return Detour::kToItself;
+    }
+    if (plan->start_call > 0) {
+        if (t_depth > 0) {
+            thread_group().counted.emplace_back(&state, plan);
+        }
+        if (plan->calls++ < plan->start_call) {
+            return Detour::kBeforeStart;
+        }
+    }
+    return !plan->capturable && capturing(api, call.stream) ? std::optional(Detour::kCapture)
+                                                            : std::nullopt;
 }
 
 std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall& call) {
@@ -116,7 +137,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     const bool scaled = call.facts.redop == RedOp::kPreMulSum;
     const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
     if (const std::optional<Detour> detour =
-            detour_of(api, call, state->rank, plan, scaled && scalar == nullptr);
+            detour_of(api, call, *state, plan, scaled && scalar == nullptr);
         detour.has_value()) {
         count_detour(state, plan, *detour);
         if (t_depth > 0) {
@@ -146,17 +167,21 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     group.queued.clear();
     group.has_native = false;
     const ReentryGuard guard;
-    if (beside_native) {
-        if (Status forked = fork_work_streams(runtime, queue); !forked.ok()) {
-            (void)runtime.nccl.GroupEnd();
-            return runtime.fail(forked);
-        }
+    Status ready = prepare_queue(runtime, queue);
+    if (ready.ok() && beside_native) {
+        ready = fork_work_streams(runtime, queue);
+    }
+    if (!ready.ok()) {
+        (void)runtime.nccl.GroupEnd();
+        return runtime.fail(ready);
     }
     const ncclResult_t result = runtime.nccl.GroupEnd();
     const ncclResult_t created = finish_group_creations(runtime, result);
     if (result != ncclSuccess && result != ncclInProgress) {
+        uncount(&group);
         return result;
     }
+    group.counted.clear();
     if (created != ncclSuccess) {
         return created;
     }
@@ -187,6 +212,8 @@ void forget_queued(const CommState& state) noexcept {
     if (t_depth > 0) {
         std::erase_if(thread_group().queued,
                       [&](const Queued& item) { return item.state == &state; });
+        std::erase_if(thread_group().counted,
+                      [&](const auto& counted) { return counted.first == &state; });
     }
 }
 
@@ -215,6 +242,7 @@ void group_dropped() noexcept {
     if (t_depth == 0) {
         group.queued.clear();
         group.has_native = false;
+        uncount(&group);
         drop_group_creations();
     }
 }

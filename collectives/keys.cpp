@@ -82,6 +82,8 @@ const char* detour_reason(Detour detour) noexcept {
             return "the operator was not made on this communicator";
         case Detour::kToItself:
             return "a message of a rank to itself";
+        case Detour::kBadRoot:
+            return "the root or peer is no rank of the communicator";
     }
     return "";
 }

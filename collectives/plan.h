@@ -25,8 +25,9 @@ enum class Detour : uint8_t {
     kBadBuffer,
     kUnknownOperator,
     kToItself,
+    kBadRoot,
 };
-inline constexpr size_t kDetourCount = 5;
+inline constexpr size_t kDetourCount = 6;
 
 struct Plan {
     CallFacts facts;
@@ -46,7 +47,7 @@ struct Plan {
     KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
     std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
     RandomKey random;    // of the codecs' rounding; rank and step are set for each call
-    uint64_t calls = 0;  // made so far on this communicator, native ones included
+    uint64_t calls = 0;  // made so far on this communicator, if there is a start call
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.

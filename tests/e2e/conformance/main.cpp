@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/e2e/conformance/player.h"
+#include "tests/e2e/conformance/messages.h"
 #include "tests/support/nccl_program.h"
 
 namespace conformance {
@@ -87,9 +87,15 @@ Options parse(int argc, char** argv) {
 void play_rank(const Options& options, int device, int rank, int ranks, ncclComm_t world) {
     constexpr uint64_t kCompareEvery = 50;
     Player player(device, world, options.codec, options.weights.max_count);
+    Messenger messenger(player.members(), options.codec, options.weights);
     Chance chance(options.seed);
     uint64_t calls = 0, batches = 0;
     while (calls < options.calls) {
+        if (chance.below(3) == 0) {
+            const Traffic traffic = draw_traffic(chance, options.weights, ranks);
+            messenger.play(traffic, batches);
+            calls += traffic.messages.size();
+        }
         const Batch batch = draw_batch(chance, options.weights, ranks);
         player.play(batch, batches);
         calls += batch.calls.size() * (batch.repeat ? 2 : 1);

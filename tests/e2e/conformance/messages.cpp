@@ -1,0 +1,271 @@
+#include "tests/e2e/conformance/messages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tests/support/nccl_program.h"
+
+namespace conformance {
+namespace {
+
+constexpr size_t kMaxMessages = 12;
+constexpr size_t kMargin = 64;
+constexpr int kPoison = 0x5a;
+constexpr int kWrongCalls = 6;
+
+size_t message_elems(const Weights& weights) {
+    return std::min<size_t>(weights.max_count / kMaxMessages, 60000);
+}
+
+bool poisoned(const char* begin, const char* end) {
+    return std::all_of(begin, end, [](char byte) { return byte == kPoison; });
+}
+
+}  // namespace
+
+Traffic draw_traffic(Chance& chance, const Weights& weights, int world_ranks) {
+    constexpr ncclDataType_t kCompressible[] = {ncclFloat32, ncclFloat16, ncclBfloat16};
+    const auto most = static_cast<double>(message_elems(weights));
+    Traffic traffic;
+    traffic.grouping = chance.next();
+    traffic.repeat = chance.below(6) == 0;
+    const auto messages = 1 + static_cast<size_t>(chance.below(kMaxMessages));
+    for (size_t i = 0; i < messages; ++i) {
+        Message message;
+        Call& call = message.call;
+        call.kind = Kind::kSendRecv;
+        call.type = chance.below(100) < weights.compressible_percent
+                        ? kCompressible[chance.below(3)]
+                        : static_cast<ncclDataType_t>(chance.below(ncclNumTypes));
+        call.communicator = chance.below(4) == 0 ? Communicator::kSplit : Communicator::kWorld;
+        call.count = static_cast<size_t>(std::exp(chance.unit() * std::log(most + 1))) -
+                     static_cast<size_t>(chance.below(2));
+        call.root = chance.below(world_ranks);
+        message.from = chance.below(world_ranks);
+        if (i > 0 && chance.below(2) == 0) {
+            // The way of the one before, or back.
+            const Message& before = traffic.messages.back();
+            call.communicator = before.call.communicator;
+            call.root = before.call.root;
+            message.from = before.from;
+            if (chance.below(2) == 0) {
+                message.from = before.from + before.call.root;
+                call.root = world_ranks - call.root % world_ranks;
+            }
+        }
+        call.misalignment = chance.below(4);
+        call.shape = chance.below(3) == 0 ? Shape::kSparse : Shape::kSpread;
+        call.data = chance.next();
+        if (facts_of(call.type).floating && call.count > 0 && chance.below(25) == 0) {
+            call.special = true;
+            call.infinity = chance.below(2) == 0 && facts_of(call.type).bytes > 1;
+            call.special_rank = message.from;
+            call.special_index = chance.next();
+        }
+        traffic.messages.push_back(message);
+    }
+    return traffic;
+}
+
+Messenger::Messenger(const Member* members, const Codec& codec, const Weights& weights)
+    : members_(members),
+      codec_(codec),
+      arena_bytes_(kMaxMessages * (message_elems(weights) * 8 + 2 * kMargin + 64)),
+      host_inputs_(arena_bytes_),
+      host_results_(arena_bytes_) {
+    for (cudaStream_t& stream : streams_) {
+        CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&inputs_), arena_bytes_));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&results_), arena_bytes_));
+}
+
+Messenger::~Messenger() {
+    for (cudaStream_t stream : streams_) {
+        CHECK_CUDA(cudaStreamDestroy(stream));
+    }
+    CHECK_CUDA(cudaFree(inputs_));
+    CHECK_CUDA(cudaFree(results_));
+}
+
+const Member& Messenger::member_of(const Message& message) const {
+    return members_[static_cast<int>(message.call.communicator)];
+}
+
+// This rank's ends, in the common order, with the data of what it sends on its way to the device.
+void Messenger::place(const Traffic& traffic) {
+    ends_.clear();
+    size_t input_end = 0, result_end = 0;
+    for (size_t i = 0; i < traffic.messages.size(); ++i) {
+        const Message& message = traffic.messages[i];
+        const Member& member = member_of(message);
+        const size_t elem = facts_of(message.call.type).bytes;
+        const int from = message.from % member.ranks;
+        const int to = (from + message.call.root) % member.ranks;
+        End end;
+        end.message = i;
+        end.bytes = message.call.count * elem;
+        // NCCL launches the parts of a group on their communicators one after the other, so on one
+        // stream the second would wait for the first.
+        end.stream = streams_[static_cast<int>(message.call.communicator)];
+        const size_t shift = static_cast<size_t>(message.call.misalignment) * elem;
+        if (member.rank == from) {
+            end.sends = true;
+            end.offset = input_end + shift;
+            input_end = (end.offset + end.bytes + 15) / 16 * 16;
+            Oracle(message.call, codec_, member.ranks, from)
+                .write_input(host_inputs_.data() + end.offset);
+            CHECK_CUDA(cudaMemcpyAsync(inputs_ + end.offset, host_inputs_.data() + end.offset,
+                                       end.bytes, cudaMemcpyHostToDevice, end.stream));
+            ends_.push_back(end);
+        }
+        if (member.rank == to) {
+            end.sends = false;
+            end.offset = result_end + kMargin + shift;
+            result_end = (end.offset + end.bytes + kMargin + 15) / 16 * 16;
+            ends_.push_back(end);
+        }
+    }
+    EXPECT_THAT(input_end <= arena_bytes_ && result_end <= arena_bytes_,
+                "the arenas are too small");
+    CHECK_CUDA(cudaMemset(results_, kPoison, arena_bytes_));
+    CHECK_CUDA(cudaDeviceSynchronize());
+}
+
+void Messenger::make(const Traffic& traffic, const End& end) {
+    const Message& message = traffic.messages[end.message];
+    const Member& member = member_of(message);
+    const int from = message.from % member.ranks;
+    const int to = (from + message.call.root) % member.ranks;
+    if (end.sends) {
+        CHECK_NCCL(ncclSend(inputs_ + end.offset, message.call.count, message.call.type, to,
+                            member.comm, end.stream));
+    } else {
+        CHECK_NCCL(ncclRecv(results_ + end.offset, message.call.count, message.call.type, from,
+                            member.comm, end.stream));
+    }
+}
+
+// Cuts the list of ends into groups, some of them nested, some single calls without a group. Both
+// ends of a message to oneself stay in one group.
+void Messenger::issue(const Traffic& traffic, Chance& own) {
+    const int style = own.below(4);  // single calls; one group; runs; runs with inner groups
+    for (size_t begin = 0; begin < ends_.size();) {
+        const auto left = static_cast<int>(ends_.size() - begin);
+        size_t end = begin + static_cast<size_t>(style == 0   ? 1
+                                                 : style == 1 ? left
+                                                              : 1 + own.below(std::min(left, 5)));
+        const bool parts_message =
+            end < ends_.size() && ends_[end].message == ends_[end - 1].message;
+        end += parts_message ? 1 : 0;
+        const bool group = end - begin > 1 || own.below(3) == 0;
+        const size_t inner = begin + static_cast<size_t>(own.below(static_cast<int>(end - begin)));
+        if (group) {
+            CHECK_NCCL(ncclGroupStart());
+        }
+        for (size_t i = begin; i < end; ++i) {
+            if (group && style == 3 && i == inner) {
+                CHECK_NCCL(ncclGroupStart());
+            }
+            make(traffic, ends_[i]);
+        }
+        if (group && style == 3) {
+            CHECK_NCCL(ncclGroupEnd());
+        }
+        if (group) {
+            CHECK_NCCL(ncclGroupEnd());
+        }
+        begin = end;
+    }
+}
+
+ncclResult_t Messenger::make_wrong(const Traffic& traffic, int kind) {
+    const Member& member = member_of(traffic.messages.front());
+    const size_t count = 4000;  // codecs take it
+    void* host = host_results_.data();
+    switch (kind) {
+        case 0:
+            return ncclSend(inputs_, count, ncclFloat32, member.ranks, member.comm, streams_[0]);
+        case 1:
+            return ncclRecv(results_, count, ncclFloat32, -1, member.comm, streams_[0]);
+        case 2:
+            return ncclSend(nullptr, count, ncclFloat32, 0, member.comm, streams_[0]);
+        case 3:
+            return ncclBroadcast(results_, results_, count, ncclFloat32, member.ranks, member.comm,
+                                 streams_[0]);
+        case 4:
+            return ncclAllReduce(host, host, count, ncclFloat32, ncclSum, member.comm, streams_[0]);
+        default:
+            return ncclAllReduce(results_, results_, count, ncclFloat32,
+                                 static_cast<ncclRedOp_t>(ncclNumOps + 1000), member.comm,
+                                 streams_[0]);
+    }
+}
+
+void Messenger::try_in_vain(const Traffic& traffic, Chance& own) {
+    const int way = own.below(24);
+    if (way == 0) {
+        EXPECT_THAT(make_wrong(traffic, own.below(kWrongCalls)) != ncclSuccess,
+                    "NCCL took a wrong call");
+    } else if (way == 1 || way == 2) {
+        const int wrong = own.below(kWrongCalls);
+        CHECK_NCCL(ncclGroupStart());
+        for (const End& end : ends_) {
+            make(traffic, end);
+        }
+        if (way == 1) {
+            ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+            CHECK_NCCL(ncclGroupSimulateEnd(&info));
+            return;
+        }
+        EXPECT_THAT(make_wrong(traffic, wrong) != ncclSuccess, "NCCL took wrong call %d", wrong);
+        EXPECT_THAT(ncclGroupEnd() != ncclSuccess, "a group with wrong call %d ended well", wrong);
+    }
+}
+
+void Messenger::check(const Traffic& traffic, uint64_t number) {
+    CHECK_CUDA(cudaMemcpy(host_results_.data(), results_, arena_bytes_, cudaMemcpyDeviceToHost));
+    size_t clean_until = 0;
+    for (const End& end : ends_) {
+        if (end.sends) {
+            continue;
+        }
+        const Message& message = traffic.messages[end.message];
+        const Member& member = member_of(message);
+        std::string wrong = Oracle(message.call, codec_, member.ranks, member.rank)
+                                .check(host_results_.data() + end.offset);
+        if (wrong.empty() &&
+            !poisoned(host_results_.data() + clean_until, host_results_.data() + end.offset)) {
+            wrong = "memory before the message was written";
+        }
+        clean_until = end.offset + end.bytes;
+        EXPECT_THAT(wrong.empty(), "rank %d, traffic %llu, message %zu of %zu from %d: %s\n  %s",
+                    members_[0].rank, static_cast<unsigned long long>(number), end.message,
+                    traffic.messages.size(), message.from % member.ranks,
+                    message.call.text().c_str(), wrong.c_str());
+    }
+    EXPECT_THAT(poisoned(host_results_.data() + clean_until, host_results_.data() + arena_bytes_),
+                "traffic %llu: memory behind the messages was written",
+                static_cast<unsigned long long>(number));
+}
+
+void Messenger::play(const Traffic& traffic, uint64_t number) {
+    Chance own(traffic.grouping + 0x9e37 * static_cast<uint64_t>(members_[0].rank));
+    std::vector<char> before;
+    for (int round = 0; round < (traffic.repeat ? 2 : 1); ++round) {
+        place(traffic);
+        try_in_vain(traffic, own);
+        issue(traffic, own);
+        for (cudaStream_t stream : streams_) {
+            CHECK_CUDA(cudaStreamSynchronize(stream));
+        }
+        check(traffic, number);
+        EXPECT_THAT(round == 0 || codec_.stochastic || before == host_results_,
+                    "traffic %llu: grouped in another way, the same messages gave other bits",
+                    static_cast<unsigned long long>(number));
+        before = host_results_;
+    }
+}
+
+}  // namespace conformance
