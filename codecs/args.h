@@ -125,6 +125,24 @@ struct DecodeReduceEncodeArgs {
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
 };
 
+// Encodings of one chunk of `count` elements from `inputs` ranks, summed into elements:
+//   output = scale * (sum over i = 0, 1, ... of decode(source i), in fp32, in that order)
+// rounded once to `dtype` (nearest even; NaN canonical). The sum is that of
+// DecodeReduceEncodeArgs with a residual. Reads no byte outside the encodings.
+struct DecodeReduceArgs {
+    const void* input;     // source i at input + i * input_stride
+    void* output;          // count elements of `dtype`, aligned to the element size; not in `input`
+    int64_t input_stride;  // bytes, multiple of 16
+    int64_t count;
+    int32_t inputs;
+    float scale;
+    CodecParams params;
+    DType dtype;
+    void* workspace = nullptr;
+    uint32_t* status = nullptr;
+    int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
+};
+
 static_assert(sizeof(EncodeArgs) <= 4096 && sizeof(DecodeReduceEncodeArgs) <= 4096);
 
 }  // namespace slimwire

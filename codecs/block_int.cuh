@@ -83,6 +83,27 @@ struct ElementLoad {
     }
 };
 
+// The sum of eight decoded values over the sources.
+template <int kBits, Extras kExtras, class Args>
+__device__ __forceinline__ void sum_eight(const Args& args,
+                                          const BlockIntShape& shape,
+                                          const BlockIntLayout& layout,
+                                          int64_t i,
+                                          Eight& sum) {
+    const auto* from = static_cast<const uint8_t*>(args.input);
+    decode_eight<kBits, kExtras>(from, shape, layout, i, 1.0f, sum);
+#pragma unroll 1
+    for (int32_t s = 1; s < args.inputs; ++s) {
+        from += args.input_stride;
+        Eight x;
+        decode_eight<kBits, kExtras>(from, shape, layout, i, 1.0f, x);
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
+        }
+    }
+}
+
 // The sum of encodings.
 template <class Variant>
 struct SumLoad {
@@ -98,20 +119,8 @@ struct SumLoad {
         const BlockIntLayout layout = block_int_layout(shape, args.count);
 #pragma unroll
         for (int g = 0; g < kRounds; ++g) {
-            const auto* from = static_cast<const uint8_t*>(args.input);
-            decode_eight<Variant::kBits, Variant::kExtras>(from, shape, layout, i + g * kWarpElems,
-                                                           1.0f, p[g]);
-#pragma unroll 1
-            for (int32_t s = 1; s < args.inputs; ++s) {
-                from += args.input_stride;
-                Eight x;
-                decode_eight<Variant::kBits, Variant::kExtras>(from, shape, layout,
-                                                               i + g * kWarpElems, 1.0f, x);
-#pragma unroll
-                for (int k = 0; k < kPerThread; ++k) {
-                    p[g].v[k] = __fadd_rn(p[g].v[k], x.v[k]);
-                }
-            }
+            sum_eight<Variant::kBits, Variant::kExtras>(args, shape, layout, i + g * kWarpElems,
+                                                        p[g]);
         }
         if constexpr (Variant::kExtras != Extras::kNone) {
             if (shape.rotate != 0) {
@@ -239,6 +248,56 @@ __global__ void __launch_bounds__(kThreads, kRounds == 4 ? 1 : 2)
               });
 }
 
+template <int kBits>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    block_int_sum_kernel(DecodeReduceArgs args, Work work) {
+    const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+    const BlockIntLayout layout = block_int_layout(shape, args.count);
+    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
+        const int64_t i = unit * kPerThread;
+        Eight x;
+        sum_eight<kBits, Extras::kNone>(args, shape, layout, i, x);
+        scale_and_add(args.scale, nullptr, i, args.count, x);
+        deliver(args.dtype, static_cast<uint8_t*>(args.output), i, args.count, false, x);
+    });
+}
+
+// With rotation or spikes.
+template <int kBits, int kRounds>
+__global__ void __launch_bounds__(kThreads, kRounds == 4 ? 1 : 2)
+    block_int_sum_extras_kernel(DecodeReduceArgs args, Work work) {
+    const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+    const BlockIntLayout layout = block_int_layout(shape, args.count);
+    const auto rotation = Rotation<kRounds>::of(shape);
+    constexpr int64_t kUnitElems = kRounds * kWarpElems;
+    work.walk(
+        thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
+        [&](int64_t, int64_t unit, int64_t count) {
+            const int64_t i = unit * kUnitElems + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+            Eight x[kRounds];
+#pragma unroll
+            for (int g = 0; g < kRounds; ++g) {
+                sum_eight<kBits, Extras::kAll>(args, shape, layout, i + g * kWarpElems, x[g]);
+            }
+            if (shape.rotate != 0) {
+#pragma unroll
+                for (int g = 0; g < kRounds; ++g) {
+#pragma unroll
+                    for (int k = 0; k < kPerThread; ++k) {
+                        x[g].v[k] = __fmul_rn(x[g].v[k], shape.unrotate);
+                    }
+                }
+                rotation.backward(x);
+            }
+#pragma unroll
+            for (int g = 0; g < kRounds; ++g) {
+                const int64_t at = i + g * kWarpElems;
+                scale_and_add(args.scale, nullptr, at, count, x[g]);
+                deliver(args.dtype, static_cast<uint8_t*>(args.output), at, count, false, x[g]);
+            }
+        });
+}
+
 bool has_extras(const CodecParams& params) {
     return params.rotate != 0 || params.spike != 0;
 }
@@ -295,6 +354,22 @@ cudaError_t BlockIntCuda<kBits>::reduce(const DecodeReduceEncodeArgs& args, cuda
         return launch(block_int_reduce_kernel<Variant>, args, work, threads_for(work, kWarpThreads),
                       stream);
     });
+}
+
+template <int kBits>
+cudaError_t BlockIntCuda<kBits>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    if (!has_extras(args.params)) {
+        const Work work = Work::of(args.count, args.count, kPerThread);
+        return launch(block_int_sum_kernel<kBits>, args, work, threads_for(work, 1), stream);
+    }
+    const int rounds = rounds_of(args.params);
+    const Work work = Work::of(args.count, args.count, rounds * kWarpElems);
+    return launch(
+        rounds == 4 ? block_int_sum_extras_kernel<kBits, 4> : block_int_sum_extras_kernel<kBits, 2>,
+        args, work, threads_for(work, kWarpThreads), stream);
 }
 
 }  // namespace slimwire

@@ -75,6 +75,11 @@ struct BlockInt {
         const BlockIntShape shape = block_int_shape(args.params, args.dtype);
         for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape); });
     }
+    static void sum(const DecodeReduceArgs& args) {
+        const auto kernel = (host_table<BlockIntTable>().*kKernels).sum;
+        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+        for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape); });
+    }
 
     static constexpr CodecDescriptor descriptor(const char* grammar) {
         return {.name = *kName,
@@ -88,10 +93,10 @@ struct BlockInt {
                 .block_error_bound = block_int_error_bound,
                 .workspace_bytes = nullptr,
                 .check = nullptr,
-                .host = {encode, decode, reduce},
+                .host = {encode, decode, reduce, sum},
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
                 .cuda = {BlockIntCuda<kBits>::encode, BlockIntCuda<kBits>::decode,
-                         BlockIntCuda<kBits>::reduce}
+                         BlockIntCuda<kBits>::reduce, BlockIntCuda<kBits>::sum}
 #else
                 .cuda = {nullptr, nullptr, nullptr}
 #endif

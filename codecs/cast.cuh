@@ -200,6 +200,23 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kStochastic))
               });
 }
 
+template <class Target>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    cast_sum_kernel(DecodeReduceArgs args, Work work) {
+    const CastSum<Target> source{static_cast<const uint8_t*>(args.input),
+                                 nullptr,
+                                 args.input_stride,
+                                 args.count,
+                                 args.inputs,
+                                 args.scale};
+    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
+        Eight x;
+        source.eight(unit * kPerThread, x);
+        deliver(args.dtype, static_cast<uint8_t*>(args.output), unit * kPerThread, args.count,
+                false, x);
+    });
+}
+
 }  // namespace
 
 template <DType kTarget>
@@ -240,6 +257,15 @@ cudaError_t CastCuda<kTarget>::reduce(const DecodeReduceEncodeArgs& args, cudaSt
     return launch(drawing ? cast_reduce_kernel<TargetOf<kTarget>, true>
                           : cast_reduce_kernel<TargetOf<kTarget>, false>,
                   args, work, threads_for(work, unit_threads(drawing)), stream);
+}
+
+template <DType kTarget>
+cudaError_t CastCuda<kTarget>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(args.count, args.count, kPerThread);
+    return launch(cast_sum_kernel<TargetOf<kTarget>>, args, work, threads_for(work, 1), stream);
 }
 
 }  // namespace slimwire

@@ -57,6 +57,9 @@ struct Cast {
         for_each_chunk(args,
                        [&](const ReduceChunk& chunk) { kernel(chunk, stochastic(args.params)); });
     }
+    static void sum(const DecodeReduceArgs& args) {
+        for_each_chunk(args, (host_table<CastTable>().*kKernels).sum);
+    }
 
     static constexpr CodecDescriptor descriptor(const char* grammar) {
         return {.name = *kName,
@@ -70,10 +73,10 @@ struct Cast {
                 .block_error_bound = block_error_bound,
                 .workspace_bytes = nullptr,
                 .check = nullptr,
-                .host = {encode, decode, reduce},
+                .host = {encode, decode, reduce, sum},
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
                 .cuda = {CastCuda<kTarget>::encode, CastCuda<kTarget>::decode,
-                         CastCuda<kTarget>::reduce}
+                         CastCuda<kTarget>::reduce, CastCuda<kTarget>::sum}
 #else
                 .cuda = {nullptr, nullptr, nullptr}
 #endif

@@ -28,6 +28,7 @@ struct HostOps {
     void (*encode)(const EncodeArgs&);
     void (*decode)(const DecodeArgs&);
     void (*decode_reduce_encode)(const DecodeReduceEncodeArgs&);
+    void (*decode_reduce)(const DecodeReduceArgs&) = nullptr;
 };
 
 // Launchers of the kernels; null members in a build without CUDA and where HostOps has null. They
@@ -37,6 +38,7 @@ struct CudaOps {
     cudaError_t (*encode)(const EncodeArgs&, cudaStream_t stream);
     cudaError_t (*decode)(const DecodeArgs&, cudaStream_t stream);
     cudaError_t (*decode_reduce_encode)(const DecodeReduceEncodeArgs&, cudaStream_t stream);
+    cudaError_t (*decode_reduce)(const DecodeReduceArgs&, cudaStream_t stream) = nullptr;
 };
 
 // What a plan must know of a codec with its parameters.
@@ -102,6 +104,8 @@ struct CodecSpec {
                    : codec->workspace_bytes(params, dtype, count, chunk_elems);
     }
     [[nodiscard]] bool reduces() const { return codec->host.decode_reduce_encode != nullptr; }
+    // Whether encodings sum up into elements in one operation.
+    [[nodiscard]] bool sums() const { return codec->host.decode_reduce != nullptr; }
 };
 
 // Parses "name" or "name:key=value,key=value" ("int4:block=64"). Errors name the unknown codec or
@@ -135,6 +139,10 @@ Status enqueue(const DeviceApi& api,
 Status enqueue(const DeviceApi& api,
                const CodecSpec& spec,
                const DecodeReduceEncodeArgs& args,
+               cudaStream_t stream);
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const DecodeReduceArgs& args,
                cudaStream_t stream);
 
 }  // namespace slimwire

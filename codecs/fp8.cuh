@@ -374,6 +374,26 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kStochastic))
               });
 }
 
+template <class Format>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    fp8_sum_kernel(DecodeReduceArgs args, Work work) {
+    const Fp8Shape shape = Fp8Shape::of(args.params);
+    const Fp8Sum<Format> source{static_cast<const uint8_t*>(args.input),
+                                nullptr,
+                                args.input_stride,
+                                args.count,
+                                shape.padded(args.count),
+                                args.inputs,
+                                args.scale,
+                                shape};
+    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
+        Eight x;
+        source.eight(unit * kPerThread, x);
+        deliver(args.dtype, static_cast<uint8_t*>(args.output), unit * kPerThread, args.count,
+                false, x);
+    });
+}
+
 }  // namespace
 
 template <DType kTarget>
@@ -413,6 +433,15 @@ cudaError_t Fp8Cuda<kTarget>::reduce(const DecodeReduceEncodeArgs& args, cudaStr
     return launch(
         draws(args.params) ? fp8_reduce_kernel<Format, true> : fp8_reduce_kernel<Format, false>,
         args, work, threads_for(work, kWarpThreads), stream);
+}
+
+template <DType kTarget>
+cudaError_t Fp8Cuda<kTarget>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(args.count, args.count, kPerThread);
+    return launch(fp8_sum_kernel<Fp8FormatOf<kTarget>>, args, work, threads_for(work, 1), stream);
 }
 
 }  // namespace slimwire

@@ -71,25 +71,29 @@ struct BlockFloat {
         const auto kernel = (host_table<Fp8Table>().*kKernels).reduce;
         for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape(args.params)); });
     }
+    static void sum(const DecodeReduceArgs& args) {
+        const auto kernel = (host_table<Fp8Table>().*kKernels).sum;
+        for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape(args.params)); });
+    }
 
     static constexpr CodecDescriptor descriptor(const char* grammar) {
-        return {
-            .name = *kName,
-            .grammar = grammar,
-            .parse = parse,
-            .print = print,
-            .accepts = accepts,
-            .traits = traits,
-            .encoded_bytes = encoded_bytes,
-            .granule = granule,
-            .block_error_bound = block_error_bound,
-            .workspace_bytes = nullptr,
-            .check = nullptr,
-            .host = {encode, decode, reduce},
+        return {.name = *kName,
+                .grammar = grammar,
+                .parse = parse,
+                .print = print,
+                .accepts = accepts,
+                .traits = traits,
+                .encoded_bytes = encoded_bytes,
+                .granule = granule,
+                .block_error_bound = block_error_bound,
+                .workspace_bytes = nullptr,
+                .check = nullptr,
+                .host = {encode, decode, reduce, sum},
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-            .cuda = {Fp8Cuda<kTarget>::encode, Fp8Cuda<kTarget>::decode, Fp8Cuda<kTarget>::reduce}
+                .cuda = {Fp8Cuda<kTarget>::encode, Fp8Cuda<kTarget>::decode,
+                         Fp8Cuda<kTarget>::reduce, Fp8Cuda<kTarget>::sum}
 #else
-            .cuda = {nullptr, nullptr, nullptr}
+                .cuda = {nullptr, nullptr, nullptr}
 #endif
         };
     }

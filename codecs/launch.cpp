@@ -68,4 +68,12 @@ Status enqueue(const DeviceApi& api,
                spec.codec->cuda.decode_reduce_encode, args, stream, "decode_reduce_encode");
 }
 
+Status enqueue(const DeviceApi& api,
+               const CodecSpec& spec,
+               const DecodeReduceArgs& args,
+               cudaStream_t stream) {
+    return put(api, spec, spec.codec->host.decode_reduce, spec.codec->cuda.decode_reduce, args,
+               stream, "decode_reduce");
+}
+
 }  // namespace slimwire

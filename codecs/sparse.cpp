@@ -219,4 +219,10 @@ void sparse_reduce(SparseKind kind, const DecodeReduceEncodeArgs& args) {
     for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
 }
 
+void sparse_sum(SparseKind kind, const DecodeReduceArgs& args) {
+    const auto kernel = host_table<SparseTable>().sum;
+    Plans plans(kind, args.params, args.dtype, args.count);
+    for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
+}
+
 }  // namespace slimwire

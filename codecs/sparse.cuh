@@ -172,26 +172,33 @@ __device__ __forceinline__ void place(uint8_t* output, int64_t i, bool accumulat
     Element::put(to, canonical(accumulate ? __fadd_rn(Element::get(to), x) : x));
 }
 
-// Zeros to elements [first, first + count) by `workers` threads. The buffer of the whole operation
-// is aligned to its element only.
+// `value` to elements [first, first + count) by `workers` threads. The buffer of the whole
+// operation is aligned to its element only.
 template <class Element>
-__device__ __forceinline__ void zero_elements(
-    uint8_t* output, int64_t first, int64_t count, int worker, int workers) {
+__device__ __forceinline__ void fill_elements(
+    uint8_t* output, int64_t first, int64_t count, float value, int worker, int workers) {
     uint8_t* begin = output + first * Element::kBytes;
     const int64_t bytes = count * Element::kBytes;
     const auto ragged = static_cast<int64_t>((0 - reinterpret_cast<uintptr_t>(begin)) & 15);
     const int64_t head = ragged < bytes ? ragged : bytes;
-    const int64_t words = (bytes - head) / 16;
+    constexpr int64_t kEightBytes = kPerThread * Element::kBytes;
+    const int64_t eights = (bytes - head) / kEightBytes;
+    const float x = canonical(value);
     for (int64_t i = worker; i < head / Element::kBytes; i += workers) {
-        Element::put(begin + i * Element::kBytes, 0.0f);
+        Element::put(begin + i * Element::kBytes, x);
     }
-    for (int64_t i = worker; i < words; i += workers) {
-        reinterpret_cast<uint4*>(begin + head)[i] = make_uint4(0, 0, 0, 0);
+    for (int64_t i = worker; i < eights; i += workers) {
+        Element::put_eight(begin + head + i * kEightBytes, {{x, x, x, x, x, x, x, x}});
     }
-    const int64_t done = (head + words * 16) / Element::kBytes;
+    const int64_t done = (head + eights * kEightBytes) / Element::kBytes;
     for (int64_t i = done + worker; i < count; i += workers) {
-        Element::put(begin + i * Element::kBytes, 0.0f);
+        Element::put(begin + i * Element::kBytes, x);
     }
+}
+template <class Element>
+__device__ __forceinline__ void zero_elements(
+    uint8_t* output, int64_t first, int64_t count, int worker, int workers) {
+    fill_elements<Element>(output, first, count, 0.0f, worker, workers);
 }
 
 __device__ __forceinline__ void report(uint32_t* status, bool good) {

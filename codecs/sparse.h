@@ -23,6 +23,7 @@ extern const SpecKey spec_key_values;
 void sparse_encode(SparseKind kind, const EncodeArgs& args);
 void sparse_decode(SparseKind kind, const DecodeArgs& args);
 void sparse_reduce(SparseKind kind, const DecodeReduceEncodeArgs& args);
+void sparse_sum(SparseKind kind, const DecodeReduceArgs& args);
 Result<int64_t> sparse_check(SparseKind kind,
                              const CodecParams& params,
                              DType dtype,
@@ -72,6 +73,7 @@ struct Sparse {
     static void encode(const EncodeArgs& args) { sparse_encode(kKind, args); }
     static void decode(const DecodeArgs& args) { sparse_decode(kKind, args); }
     static void reduce(const DecodeReduceEncodeArgs& args) { sparse_reduce(kKind, args); }
+    static void sum(const DecodeReduceArgs& args) { sparse_sum(kKind, args); }
     static Result<int64_t> check(
         const CodecParams& params, DType dtype, int64_t count, const uint8_t* bytes, int64_t size) {
         return sparse_check(kKind, params, dtype, count, bytes, size);
@@ -80,8 +82,8 @@ struct Sparse {
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
     static constexpr CudaOps cuda() {
         if constexpr (kReduces) {
-            return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode,
-                    SparseCuda<kKind>::reduce};
+            return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, SparseCuda<kKind>::reduce,
+                    SparseCuda<kKind>::sum};
         } else {
             return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, nullptr};
         }
@@ -106,7 +108,7 @@ struct Sparse {
                 .block_error_bound = block_error_bound,
                 .workspace_bytes = kWorkspaceBytes,
                 .check = check,
-                .host = {encode, decode, kReduces ? reduce : nullptr},
+                .host = {encode, decode, kReduces ? reduce : nullptr, kReduces ? sum : nullptr},
                 .cuda = cuda()};
     }
 };

@@ -44,6 +44,44 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     }
 }
 
+struct GroupSumArgs {
+    DecodeReduceArgs reduce;
+    SparsePlan plan;
+    int64_t tile_elems;  // of shared memory for each warp's sums; 0: they stand in the workspace
+};
+
+// Groups up to so many elements are summed in shared memory: 32 KiB a thread block.
+constexpr int64_t kMostSharedGroup = 1024;
+
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) group_sum_kernel(GroupSumArgs args) {
+    SLIMWIRE_DYNAMIC_SHARED(float, tiles);
+    const DecodeReduceArgs& reduce = args.reduce;
+    const SparsePlan& plan = args.plan;
+    const int64_t element_bytes = reduce.dtype == DType::kFloat32 ? 4 : 2;
+    const int64_t warps = thread_total() / kWarpThreads;
+    bool good = true;
+    for (int64_t g = thread_index() / kWarpThreads; g < plan.groups; g += warps) {
+        float* const sum = args.tile_elems > 0
+                               ? tiles + threadIdx.x / kWarpThreads * args.tile_elems
+                               : static_cast<float*>(reduce.workspace) + g * plan.group;
+        good = sum_group(static_cast<const uint8_t*>(reduce.input), reduce.input_stride,
+                         reduce.inputs, plan, g, sum) &&
+               good;
+        const int64_t begin = g * plan.group;
+        const int64_t rest = plan.count - begin;
+        const int64_t elems = rest < plan.group ? rest : plan.group;
+        for (int64_t i = lane_number() * kPerThread; i < elems; i += kRoundElems) {
+            Eight x;
+            load_eight<Float32>(reinterpret_cast<const uint8_t*>(sum), i, elems, x);
+            scale_and_add(reduce.scale, nullptr, i, elems, x);
+            deliver(reduce.dtype, static_cast<uint8_t*>(reduce.output) + begin * element_bytes, i,
+                    elems, false, x);
+        }
+        __syncwarp();
+    }
+    report(reduce.status, good);
+}
+
 // Selects and, for integers, quantises: one launch where `small`.
 template <class Native>
 cudaError_t launch_groups(GroupArgs args, int64_t chunk_bytes, bool sums, cudaStream_t stream) {
@@ -135,6 +173,30 @@ cudaError_t SparseCuda<SparseKind::kGroups>::reduce(const DecodeReduceEncodeArgs
         return launch_groups<decltype(element)>(groups, args.count * decltype(element)::kBytes,
                                                 true, stream);
     });
+}
+
+template <>
+cudaError_t SparseCuda<SparseKind::kGroups>::sum(const DecodeReduceArgs& args,
+                                                 cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    GroupSumArgs sums{args, sparse_plan(SparseKind::kGroups, args.params, args.dtype, args.count),
+                      0};
+    if (sums.plan.group <= kMostSharedGroup) {
+        sums.tile_elems = (sums.plan.group + kPerThread - 1) / kPerThread * kPerThread;
+    } else if (args.workspace == nullptr) {
+        return cudaErrorInvalidValue;
+    }
+    unsigned blocks = 0;
+    const cudaError_t error = blocks_for(args.max_blocks, sums.plan.groups, &blocks);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t shared_bytes =
+        kThreads / kWarpThreads * sums.tile_elems * static_cast<int64_t>(sizeof(float));
+    return start_kernel(group_sum_kernel, blocks, kThreads, static_cast<size_t>(shared_bytes),
+                        stream, sums);
 }
 
 template <>

@@ -228,22 +228,26 @@ struct GroupEncoder {
     }
 };
 
-// Sums the sources' group g into `sum`, by the warp that then encodes it.
-__device__ __forceinline__ bool sum_group(const GroupArgs& args,
+// Sums group g of `inputs` sources into the plan.group floats at `sum`, by one warp.
+__device__ __forceinline__ bool sum_group(const uint8_t* sources,
+                                          int64_t input_stride,
+                                          int32_t inputs,
                                           const SparsePlan& plan,
                                           int64_t g,
                                           float* sum) {
     for (int64_t i = lane_number(); i < plan.group; i += kWarpThreads) {
-        sum[g * plan.group + i] = 0;
+        sum[i] = 0;
     }
+    const int64_t begin = g * plan.group;
     bool good = true;
-    for (int32_t s = 0; s < args.inputs; ++s) {
+    for (int32_t s = 0; s < inputs; ++s) {
         __syncwarp();
-        const uint8_t* input = args.sources + s * args.input_stride;
+        const uint8_t* input = sources + s * input_stride;
         good = read_group(plan, input, g,
                           [&](int64_t at, int64_t number) {
                               const float x = get_value_of(plan, input, number);
-                              sum[at] = s == 0 ? x : __fadd_rn(sum[at], x);
+                              float& here = sum[at - begin];
+                              here = s == 0 ? x : __fadd_rn(here, x);
                           }) &&
                good;
     }
@@ -284,8 +288,9 @@ __global__ void __launch_bounds__(kThreads, kBroadBlocks) group_kernel(GroupArgs
             bool good = true;
             for (int64_t g = warp; g < plan.groups; g += warps) {
                 if (args.inputs > 0) {
-                    good = sum_group(args, plan, g,
-                                     static_cast<float*>(const_cast<void*>(encode.input))) &&
+                    float* sums = static_cast<float*>(const_cast<void*>(encode.input));
+                    good = sum_group(args.sources, args.input_stride, args.inputs, plan, g,
+                                     sums + g * plan.group) &&
                            good;
                 }
                 encoder.group(g);

@@ -265,6 +265,40 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_decode_kernel(R
     }
 }
 
+// Whether all sources have the choice of source 0, and a header that an encoder writes.
+struct Agreement {
+    bool alike;
+    bool good;
+
+    __device__ static __forceinline__ Agreement of(const uint8_t* input,
+                                                   int64_t input_stride,
+                                                   int32_t inputs,
+                                                   const Choice& choice) {
+        Agreement sources{true, true};
+        for (int32_t s = 0; s < inputs; ++s) {
+            const auto* words = reinterpret_cast<const uint32_t*>(input + s * input_stride);
+            sources.alike = sources.alike && words[0] == choice.step && words[1] == choice.tensor &&
+                            words[2] == choice.chunk;
+            sources.good = sources.good && words[3] == 0;
+        }
+        return sources;
+    }
+};
+
+// Value `number` summed over the sources.
+template <class Native>
+__device__ __forceinline__ float sum_value(const SparsePlan& plan,
+                                           const uint8_t* input,
+                                           int64_t input_stride,
+                                           int32_t inputs,
+                                           int64_t number) {
+    float sum = get_value<Native>(plan, input, number);
+    for (int32_t s = 1; s < inputs; ++s) {
+        sum = __fadd_rn(sum, get_value<Native>(plan, input + s * input_stride, number));
+    }
+    return sum;
+}
+
 struct RunReduceArgs {
     DecodeReduceEncodeArgs reduce;
     SparsePlan plan;
@@ -277,21 +311,14 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_reduce_kernel(R
     const auto* input = static_cast<const uint8_t*>(reduce.input);
     auto* output = static_cast<uint8_t*>(reduce.output);
     const Choice choice = choice_of(input);
-    bool alike = true;
-    bool good = true;
-    for (int32_t s = 0; s < reduce.inputs; ++s) {
-        const auto* words = reinterpret_cast<const uint32_t*>(input + s * reduce.input_stride);
-        alike = alike && words[0] == choice.step && words[1] == choice.tensor &&
-                words[2] == choice.chunk;
-        good = good && words[3] == 0;
-    }
+    const Agreement sources = Agreement::of(input, reduce.input_stride, reduce.inputs, choice);
     if (thread_index() < 4) {
         const auto word = static_cast<int>(thread_index());
         reinterpret_cast<uint32_t*>(output)[word] = word == 0   ? choice.step
                                                     : word == 1 ? choice.tensor
                                                     : word == 2 ? choice.chunk
                                                                 : 0;
-        report(reduce.status, alike && good);
+        report(reduce.status, sources.alike && sources.good);
     }
     const int64_t warps = thread_total() / kWarpThreads;
     for (int64_t block = thread_index() / kWarpThreads; block < (plan.groups + 1) / 2;
@@ -305,22 +332,53 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_reduce_kernel(R
             if (at[k] < 0) {
                 continue;
             }
-            for (int32_t s = 0; s < reduce.inputs; ++s) {
-                const float x = get_value<Native>(plan, input + s * reduce.input_stride, number);
-                p[k] = s == 0 ? x : __fadd_rn(p[k], x);
-            }
-            p[k] = __fmul_rn(reduce.scale, p[k]);
+            p[k] = __fmul_rn(reduce.scale, sum_value<Native>(plan, input, reduce.input_stride,
+                                                             reduce.inputs, number));
             if (reduce.residual != nullptr) {
                 p[k] = __fadd_rn(p[k], reduce.residual[at[k]]);
             }
-            if (alike && reduce.residual != nullptr && is_finite(p[k])) {
+            if (sources.alike && reduce.residual != nullptr && is_finite(p[k])) {
                 reduce.residual[at[k]] = p[k];
             }
         }
-        if (!alike) {
+        if (!sources.alike) {
             p[0] = p[1] = __uint_as_float(kNanFloat32);
         }
         put_runs<Native>(plan, output, reduce.residual, block, at, p, false);
+    }
+}
+
+struct RunSumArgs {
+    DecodeReduceArgs reduce;
+    SparsePlan plan;
+};
+
+// A warp takes a stratum.
+template <class Element>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) run_sum_kernel(RunSumArgs args) {
+    const DecodeReduceArgs& reduce = args.reduce;
+    const SparsePlan& plan = args.plan;
+    const auto* input = static_cast<const uint8_t*>(reduce.input);
+    auto* output = static_cast<uint8_t*>(reduce.output);
+    const Choice choice = choice_of(input);
+    const Agreement sources = Agreement::of(input, reduce.input_stride, reduce.inputs, choice);
+    if (thread_index() == 0) {
+        report(reduce.status, sources.alike && sources.good);
+    }
+    const float unsent = __fmul_rn(reduce.scale, 0.0f);
+    const int64_t warps = thread_total() / kWarpThreads;
+    for (int64_t j = thread_index() / kWarpThreads; j < plan.groups; j += warps) {
+        const Stratum stratum = stratum_of(plan, choice, j);
+        fill_elements<Element>(output, stratum.first, stratum.end - stratum.first, unsent,
+                               lane_number(), kWarpThreads);
+        __syncwarp();
+        const int64_t i = stratum.chosen + lane_number();
+        if (i < plan.count) {
+            float x = sum_value<Element>(plan, input, reduce.input_stride, reduce.inputs,
+                                         j * kSparseRun + lane_number());
+            x = sources.alike ? x : __uint_as_float(kNanFloat32);
+            place<Element>(output, i, false, __fmul_rn(reduce.scale, x));
+        }
     }
 }
 
@@ -394,6 +452,23 @@ cudaError_t SparseCuda<SparseKind::kRuns>::reduce(const DecodeReduceEncodeArgs& 
     return visit(args.dtype, [&](auto element) {
         return start_kernel(run_reduce_kernel<decltype(element)>, blocks, kThreads, 0, stream,
                             RunReduceArgs{args, plan});
+    });
+}
+
+template <>
+cudaError_t SparseCuda<SparseKind::kRuns>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    const SparsePlan plan = sparse_plan(SparseKind::kRuns, args.params, args.dtype, args.count);
+    unsigned blocks = 0;
+    const cudaError_t error = blocks_for(args.max_blocks, plan.groups, &blocks);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    return visit(args.dtype, [&](auto element) {
+        return start_kernel(run_sum_kernel<decltype(element)>, blocks, kThreads, 0, stream,
+                            RunSumArgs{args, plan});
     });
 }
 

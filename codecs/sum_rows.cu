@@ -7,18 +7,6 @@
 namespace slimwire {
 namespace {
 
-// The type of the output is asked at run time, once for eight elements: three kernels, not nine.
-__device__ __forceinline__ void store_sum(const SumRowsArgs& args, int64_t i, Eight& sum) {
-    auto* const output = static_cast<uint8_t*>(args.output);
-    if (args.output_dtype == DType::kFloat32) {
-        deliver<Float32>(output, i, args.count, false, sum);
-    } else if (args.output_dtype == DType::kFloat16) {
-        deliver<Float16>(output, i, args.count, false, sum);
-    } else {
-        deliver<Bfloat16>(output, i, args.count, false, sum);
-    }
-}
-
 template <class Input>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     sum_rows_kernel(SumRowsArgs args, Work work) {
@@ -37,11 +25,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                 sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
             }
         }
-#pragma unroll
-        for (int k = 0; k < kPerThread; ++k) {
-            sum.v[k] = __fmul_rn(args.scale, sum.v[k]);
-        }
-        store_sum(args, i, sum);
+        scale_and_add(args.scale, nullptr, i, args.count, sum);
+        deliver(args.output_dtype, static_cast<uint8_t*>(args.output), i, args.count, false, sum);
     });
 }
 

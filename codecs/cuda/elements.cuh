@@ -204,5 +204,17 @@ __device__ __forceinline__ void deliver(
     store_eight<Element>(output, i, count, x);
 }
 
+// The same with a type that is known when the kernel runs: one kernel for all of them.
+__device__ __forceinline__ void deliver(
+    DType dtype, uint8_t* output, int64_t i, int64_t count, bool accumulate, Eight& x) {
+    if (dtype == DType::kFloat32) {
+        deliver<Float32>(output, i, count, accumulate, x);
+    } else if (dtype == DType::kFloat16) {
+        deliver<Float16>(output, i, count, accumulate, x);
+    } else {
+        deliver<Bfloat16>(output, i, count, accumulate, x);
+    }
+}
+
 }  // namespace
 }  // namespace slimwire

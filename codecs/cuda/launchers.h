@@ -15,6 +15,7 @@ struct BlockIntCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
 };
 
 template <DType kTarget>
@@ -22,6 +23,7 @@ struct CastCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
 };
 
 template <DType kTarget>
@@ -29,6 +31,7 @@ struct Fp8Cuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
 };
 
 struct PaletteCuda {
@@ -42,6 +45,7 @@ struct SparseCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
     static int64_t workspace_bytes(const CodecParams& params,
                                    DType dtype,
                                    int64_t count,

@@ -19,9 +19,13 @@ namespace {
 
 #include "codecs/host/block_int_kernels.h"
 
+#include "codecs/host/put_scaled.h"
+
+#include "codecs/host/block_int_sum.h"
+
 }  // namespace
 
 const BlockIntTable SLIMWIRE_HOST_TABLE(host_block_int) = {
-    BlockInt<8>::kKernels, BlockInt<6>::kKernels, BlockInt<4>::kKernels, BlockInt<2>::kKernels};
+    block_int_kernels<8>(), block_int_kernels<6>(), block_int_kernels<4>(), block_int_kernels<2>()};
 
 }  // namespace slimwire

@@ -309,5 +309,5 @@ struct BlockInt {
 
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-    static constexpr BlockIntKernels kKernels = {encode, decode, reduce};
+    static constexpr BlockIntKernels kKernels = {encode, decode, reduce, nullptr};
 };

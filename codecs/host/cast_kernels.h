@@ -1,4 +1,4 @@
-// Casts to 16-bit floats on the host: encode, decode, decode-reduce-encode of one chunk. Layout and
+// Casts to 16-bit floats on the host: the operations on one chunk. Layout and
 // rules: codecs/FORMAT.md. Included by cast.cpp inside its anonymous namespace.
 
 // Rounds sixteen finite p, none above the target's largest, to values of the target: to a neighbour
@@ -219,5 +219,21 @@ struct Cast {
         }
     }
 
-    static constexpr CastKernels kKernels = {encode, decode, reduce};
+    template <class Element>
+    static void sum_as(const ReduceChunk& chunk) {
+        const Sum<false> source{chunk};
+        const Sink<Element, false> sink{chunk.output};
+        int64_t i = 0;
+        for (; i + kLanes <= chunk.count; i += kLanes) {
+            sink.sixteen(i, source.sixteen(i));
+        }
+        if (i < chunk.count) {
+            sink.some(i, source.some(i, chunk.count - i), chunk.count - i);
+        }
+    }
+    static void sum(const ReduceChunk& chunk) {
+        visit(chunk.dtype, [&](auto element) { sum_as<decltype(element)>(chunk); });
+    }
+
+    static constexpr CastKernels kKernels = {encode, decode, reduce, sum};
 };

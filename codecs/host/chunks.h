@@ -77,7 +77,25 @@ void for_each_chunk(const DecodeReduceEncodeArgs& args, Run run) {
                     .inputs = args.inputs,
                     .factor = args.scale,
                     .random = chunk_random(args.random, RandomPurpose::kReduce),
-                    .status = device_view_as<uint32_t>(args.status)});
+                    .status = device_view_as<uint32_t>(args.status),
+                    .dtype = args.dtype});
+}
+template <class Run>
+void for_each_chunk(const DecodeReduceArgs& args, Run run) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return;
+    }
+    const FloatEnvironment environment;
+    run(ReduceChunk{.input = device_view_as<const uint8_t>(args.input),
+                    .output = device_view_as<uint8_t>(args.output),
+                    .residual = nullptr,
+                    .input_stride = args.input_stride,
+                    .count = args.count,
+                    .inputs = args.inputs,
+                    .factor = args.scale,
+                    .random = {},
+                    .status = device_view_as<uint32_t>(args.status),
+                    .dtype = args.dtype});
 }
 
 }  // namespace slimwire

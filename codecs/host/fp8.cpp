@@ -9,6 +9,8 @@ namespace {
 
 #include "codecs/host/fp8_lanes.h"
 
+#include "codecs/host/put_scaled.h"
+
 #include "codecs/host/fp8_kernels.h"
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Block floats on the host: encode, decode, decode-reduce-encode of one chunk, tile by tile so that
+// Block floats on the host: the operations on one chunk, tile by tile so that
 // everything between two memory accesses stays in the first-level cache. Layout and rules:
 // codecs/FORMAT.md. Included by fp8.cpp inside its anonymous namespace.
 
@@ -342,6 +342,24 @@ struct Fp8 {
         });
     }
 
+    // The sum over the sources of `count` elements from element `done` on, whose scales stand at
+    // `scales_offset`.
+    static void sum_tile(const ReduceChunk& chunk,
+                         const BlockFloatShape& shape,
+                         int64_t done,
+                         int64_t scales_offset,
+                         int64_t count,
+                         float* sum) {
+        const uint8_t* from = chunk.input;
+        decode_blocks<false>(from + done, from + scales_offset, count, shape,
+                             Sink<Float32, false>{bytes_of(sum)});
+        for (int32_t i = 1; i < chunk.inputs; ++i) {
+            from += chunk.input_stride;
+            decode_blocks<false>(from + done, from + scales_offset, count, shape,
+                                 Sink<Float32, true>{bytes_of(sum)});
+        }
+    }
+
     template <bool kResidual, bool kStochastic>
     static void reduce_as(const ReduceChunk& chunk, const BlockFloatShape& shape) {
         alignas(64) float sum[kTileElems];
@@ -351,14 +369,7 @@ struct Fp8 {
             const int64_t left = chunk.count - done;
             const int64_t count = left < kTileElems ? left : kTileElems;
             const int64_t scales_offset = scales_at + t * tile_scale_bytes(shape);
-            const uint8_t* from = chunk.input;
-            decode_blocks<false>(from + done, from + scales_offset, count, shape,
-                                 Sink<Float32, false>{bytes_of(sum)});
-            for (int32_t i = 1; i < chunk.inputs; ++i) {
-                from += chunk.input_stride;
-                decode_blocks<false>(from + done, from + scales_offset, count, shape,
-                                     Sink<Float32, true>{bytes_of(sum)});
-            }
+            sum_tile(chunk, shape, done, scales_offset, count, sum);
             float* residual = kResidual ? chunk.residual + done : nullptr;
             encode_tile<kResidual, kStochastic>(
                 tile, Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor)},
@@ -377,5 +388,21 @@ struct Fp8 {
         }
     }
 
-    static constexpr Fp8Kernels kKernels = {encode, decode, reduce};
+    template <class Element>
+    static void sum_as(const ReduceChunk& chunk, const BlockFloatShape& shape) {
+        alignas(64) float sum[kTileElems];
+        const int64_t scales_at = code_bytes(chunk.count, shape);
+        for (int64_t done = 0, t = 0; done < chunk.count; done += kTileElems, ++t) {
+            const int64_t left = chunk.count - done;
+            const int64_t count = left < kTileElems ? left : kTileElems;
+            sum_tile(chunk, shape, done, scales_at + t * tile_scale_bytes(shape), count, sum);
+            put_scaled<Element>(sum, broadcast(chunk.factor), chunk.output + done * Element::kBytes,
+                                count);
+        }
+    }
+    static void sum(const ReduceChunk& chunk, const BlockFloatShape& shape) {
+        visit(chunk.dtype, [&](auto element) { sum_as<decltype(element)>(chunk, shape); });
+    }
+
+    static constexpr Fp8Kernels kKernels = {encode, decode, reduce, sum};
 };

@@ -31,6 +31,10 @@ namespace {
 
 #include "codecs/host/sparse_runs.h"
 
+#include "codecs/host/put_scaled.h"
+
+#include "codecs/host/sparse_sum.h"
+
 template <class Element, bool kResidual>
 void encode_as(const EncodeChunk& chunk, const SparsePlan& plan) {
     switch (plan.kind) {
@@ -98,6 +102,6 @@ void reduce(const ReduceChunk& chunk, const SparsePlan& plan) {
 
 }  // namespace
 
-const SparseTable SLIMWIRE_HOST_TABLE(host_sparse) = {encode, decode, reduce};
+const SparseTable SLIMWIRE_HOST_TABLE(host_sparse) = {encode, decode, reduce, sum};
 
 }  // namespace slimwire

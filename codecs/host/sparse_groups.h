@@ -164,25 +164,32 @@ void decode_groups(const DecodeChunk& chunk, const SparsePlan& plan) {
     set_status(chunk.status, good);
 }
 
+// The sum over the sources of `elems` elements, whole groups from group `group` on but for the end
+// of the chunk; false where a list of positions is corrupt.
+SLIMWIRE_LANES bool sum_groups(
+    const ReduceChunk& chunk, const SparsePlan& plan, int64_t group, int64_t elems, float* sum) {
+    const int64_t groups = (elems + plan.group - 1) / plan.group;
+    __builtin_memset(sum, 0, sizeof(float) * static_cast<size_t>(elems));
+    Scatter<Float32, false> first(plan, chunk.input);
+    first.output = bytes_of(sum);
+    bool good = read_groups(plan, chunk.input, group, groups, first);
+    first.flush();
+    for (int32_t i = 1; i < chunk.inputs; ++i) {
+        const uint8_t* input = chunk.input + i * chunk.input_stride;
+        Scatter<Float32, true> more(plan, input);
+        more.output = bytes_of(sum);
+        good &= read_groups(plan, input, group, groups, more);
+        more.flush();
+    }
+    return good;
+}
+
 template <bool kResidual>
 void reduce_groups(const ReduceChunk& chunk, const SparsePlan& plan) {
     bool good = true;
     encode_batches(plan, chunk.output, chunk.residual,
                    [&](GroupTile& tile, int64_t begin, int64_t elems) {
-                       const int64_t group = begin / plan.group;
-                       const int64_t groups = (elems + plan.group - 1) / plan.group;
-                       __builtin_memset(tile.p, 0, sizeof(float) * static_cast<size_t>(elems));
-                       Scatter<Float32, false> first(plan, chunk.input);
-                       first.output = bytes_of(tile.p);
-                       good &= read_groups(plan, chunk.input, group, groups, first);
-                       first.flush();
-                       for (int32_t i = 1; i < chunk.inputs; ++i) {
-                           const uint8_t* input = chunk.input + i * chunk.input_stride;
-                           Scatter<Float32, true> more(plan, input);
-                           more.output = bytes_of(tile.p);
-                           good &= read_groups(plan, input, group, groups, more);
-                           more.flush();
-                       }
+                       good &= sum_groups(chunk, plan, begin / plan.group, elems, tile.p);
                        float* residual = kResidual ? chunk.residual + begin : nullptr;
                        const Source<Float32, kResidual> source{bytes_of(tile.p), residual,
                                                                broadcast(chunk.factor)};

@@ -150,30 +150,46 @@ void decode_runs(const DecodeChunk& chunk, const SparsePlan& plan) {
     set_status(chunk.status, get_word(chunk.input + 12) == 0);
 }
 
-// Sources whose choice is not that of source 0 cannot be added: they make all values NaN.
+// Whether all sources have the choice of source 0, and a header that an encoder writes.
+struct Agreement {
+    bool alike = true;
+    bool good = true;
+
+    Agreement(const ReduceChunk& chunk, const RunChoice& choice) {
+        for (int32_t i = 0; i < chunk.inputs; ++i) {
+            const uint8_t* input = chunk.input + i * chunk.input_stride;
+            alike &= read_choice(input) == choice;
+            good &= get_word(input + 12) == 0;
+        }
+    }
+};
+
+// The sum of value number `number` and the 31 after it. Sources whose choice is not that of source
+// 0 cannot be added: all of it becomes NaN.
+SLIMWIRE_LANES void sum_run(
+    const ReduceChunk& chunk, const SparsePlan& plan, int64_t number, bool alike, float* sum) {
+    alignas(64) float value[kSparseRun + kLanes];
+    read_values(plan, chunk.input, number, kSparseRun, sum);
+    for (int32_t s = 1; s < chunk.inputs; ++s) {
+        read_values(plan, chunk.input + s * chunk.input_stride, number, kSparseRun, value);
+        for (int64_t i = 0; i < kSparseRun; i += kLanes) {
+            store_float32(sum + i, add(load_float32(sum + i), load_float32(value + i)));
+        }
+    }
+    for (int64_t i = 0; i < kSparseRun && !alike; i += kLanes) {
+        store_float32(sum + i, broadcast(__builtin_bit_cast(float, kNanFloat32)));
+    }
+}
+
 template <bool kResidual>
 void reduce_runs(const ReduceChunk& chunk, const SparsePlan& plan) {
     const RunChoice choice = read_choice(chunk.input);
-    bool alike = true;
-    bool good = true;
-    for (int32_t i = 0; i < chunk.inputs; ++i) {
-        const uint8_t* input = chunk.input + i * chunk.input_stride;
-        alike &= read_choice(input) == choice;
-        good &= get_word(input + 12) == 0;
-    }
+    const Agreement sources(chunk, choice);
     write_choice(chunk.output, choice);
     RunWriter writer(plan, chunk.output, chunk.residual);
     for_each_stratum(plan, choice, [&](int64_t j, const Stratum& stratum) {
         alignas(64) float sum[kSparseRun + kLanes];
-        alignas(64) float value[kSparseRun + kLanes];
-        read_values(plan, chunk.input, j * kSparseRun, kSparseRun, sum);
-        for (int32_t s = 1; s < chunk.inputs; ++s) {
-            read_values(plan, chunk.input + s * chunk.input_stride, j * kSparseRun, kSparseRun,
-                        value);
-            for (int64_t i = 0; i < kSparseRun; i += kLanes) {
-                store_float32(sum + i, add(load_float32(sum + i), load_float32(value + i)));
-            }
-        }
+        sum_run(chunk, plan, j * kSparseRun, sources.alike, sum);
         for (int64_t i = 0; i < kSparseRun; i += kLanes) {
             const int64_t at = stratum.chosen + i;
             Floats p = broadcast(0.0f);
@@ -182,15 +198,15 @@ void reduce_runs(const ReduceChunk& chunk, const SparsePlan& plan) {
                 const Source<Float32, kResidual> source{bytes_of(sum + i), residual,
                                                         broadcast(chunk.factor)};
                 p = load_p(source, 0, plan.count - at);
-                if (kResidual && alike) {
+                if (kResidual && sources.alike) {
                     leave(residual, p, plan.count - at);
                 }
             }
-            p = alike ? p : broadcast(__builtin_bit_cast(float, kNanFloat32));
+            p = sources.alike ? p : broadcast(__builtin_bit_cast(float, kNanFloat32));
             store_float32(writer.run.p + i, p);
         }
         writer.put(stratum.chosen);
     });
     writer.finish(false);
-    set_status(chunk.status, alike && good);
+    set_status(chunk.status, sources.alike && sources.good);
 }

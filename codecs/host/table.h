@@ -48,7 +48,8 @@ struct DecodeChunk {
     uint32_t* status;
 };
 
-// p = factor * (sum of the decoded sources) (+ residual), in fp32, is encoded.
+// p = factor * (sum of the decoded sources) (+ residual), in fp32, is encoded, or without a
+// residual written as elements.
 struct ReduceChunk {
     const uint8_t* input;  // source i at input + i * input_stride
     uint8_t* output;
@@ -59,12 +60,14 @@ struct ReduceChunk {
     float factor;
     ChunkRandom random;
     uint32_t* status;
+    DType dtype;  // of the user's elements
 };
 
 struct BlockIntKernels {
     void (*encode)(const EncodeChunk&, const BlockIntShape&);
     void (*decode)(const DecodeChunk&, const BlockIntShape&);
     void (*reduce)(const ReduceChunk&, const BlockIntShape&);
+    void (*sum)(const ReduceChunk&, const BlockIntShape&);  // to elements
 };
 
 struct BlockFloatShape {
@@ -77,12 +80,14 @@ struct Fp8Kernels {
     void (*encode)(const EncodeChunk&, const BlockFloatShape&);
     void (*decode)(const DecodeChunk&, const BlockFloatShape&);
     void (*reduce)(const ReduceChunk&, const BlockFloatShape&);
+    void (*sum)(const ReduceChunk&, const BlockFloatShape&);  // to elements
 };
 
 struct CastKernels {
     void (*encode)(const EncodeChunk&, bool stochastic);
     void (*decode)(const DecodeChunk&);
     void (*reduce)(const ReduceChunk&, bool stochastic);
+    void (*sum)(const ReduceChunk&);  // to elements
 };
 
 struct PaletteKernels {
@@ -123,6 +128,7 @@ struct SparseTable {
     void (*encode)(const EncodeChunk&, const SparsePlan&);
     void (*decode)(const DecodeChunk&, const SparsePlan&);
     void (*reduce)(const ReduceChunk&, const SparsePlan&);
+    void (*sum)(const ReduceChunk&, const SparsePlan&);  // to elements
 };
 struct PaletteTable {
     PaletteKernels palette;

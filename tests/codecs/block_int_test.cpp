@@ -68,7 +68,7 @@ TEST(BlockInt, GoldenBytesOfTheExtensions) {
 }
 
 // Over the sum that stands in the rotated domain, which no sequence of other operations gives.
-TEST(BlockInt, DecodeReduceEncodeEqualsTheReference) {
+TEST(BlockInt, ReductionsEqualTheReference) {
     const uint32_t seed = fresh_seed();
     std::mt19937 random(seed);
     for (const CodecSpec& spec : all_specs()) {
@@ -119,6 +119,18 @@ TEST(BlockInt, DecodeReduceEncodeEqualsTheReference) {
                         ASSERT_EQ(residual, expected_residual) << spec.to_string();
                         ASSERT_TRUE(output.margins_intact() && output.untouched_from(size));
                     }
+                    Guarded summed(count * static_cast<int64_t>(dtype_bytes(dtype)));
+                    Guarded expected(summed.size());
+                    const std::vector<float> sum =
+                        reference::sum_block_int(spec, sources, count, dtype);
+                    for (int64_t k = 0; k < count; ++k) {
+                        reference::set_element(expected.data(), dtype, k,
+                                               0.75f * sum[static_cast<size_t>(k)]);
+                    }
+                    (void)decode_reduce(spec, dtype, bytes.data(), inputs, count, 0.75f, summed);
+                    ASSERT_EQ(summed.copy(summed.size()), expected.copy(expected.size()))
+                        << spec.to_string() << " " << isa_name(isa) << " " << dtype_name(dtype)
+                        << " x " << inputs << " of " << count << " seed " << seed;
                 }
             }
         }

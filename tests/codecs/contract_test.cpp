@@ -251,5 +251,50 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
     });
 }
 
+TEST_F(Contract, DecodeReduceIsTheSumOfTheDecodedSourcesRoundedOnce) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        EXPECT_EQ(spec.sums(), spec.reduces());
+        // A rotation is undone after the sum: block_int_test.cpp has those.
+        if (!spec.sums() || spec.params.rotate != 0) {
+            return;
+        }
+        const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+        for (const int32_t inputs : {1, 2, 5}) {
+            for (const int64_t count :
+                 {int64_t{0}, int64_t{1}, spec.granule(dtype) + 5, int64_t{5000}}) {
+                const int64_t stride = slot_for(spec.encoded_bytes(dtype, count));
+                const float scale = inputs == 2 ? -0.3f : 0.75f;
+                Guarded sources(stride * inputs);
+                std::vector<float> sum(static_cast<size_t>(count));
+                for (int32_t i = 0; i < inputs; ++i) {
+                    Guarded input = random_input(dtype, count, 1.0 + i, random_);
+                    if (i == 3) {
+                        reference::set_element(input.data(), dtype, count / 2, kInfinity);
+                    }
+                    const Encoded encoded = encode(spec, dtype, input, count);
+                    uint8_t* to = sources.data() + i * stride;
+                    std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(encoded.size));
+                    const std::vector<float> decoded = reference::decode(spec, to, count, dtype);
+                    for (size_t k = 0; k < sum.size(); ++k) {
+                        sum[k] = i == 0 ? decoded[k] : sum[k] + decoded[k];
+                    }
+                }
+                Guarded expected(count * element_bytes);
+                for (int64_t k = 0; k < count; ++k) {
+                    reference::set_element(expected.data(), dtype, k,
+                                           scale * sum[static_cast<size_t>(k)]);
+                }
+                const std::vector<uint8_t> before = sources.copy(sources.size());
+                Guarded output(count * element_bytes, element_bytes * (random_() % 9));
+                ASSERT_EQ(decode_reduce(spec, dtype, sources.data(), inputs, count, scale, output),
+                          0u);
+                ASSERT_EQ(output.copy(output.size()), expected.copy(expected.size()))
+                    << inputs << " inputs of " << count;
+                ASSERT_EQ(sources.copy(sources.size()), before) << "a source was written";
+            }
+        }
+    });
+}
+
 }  // namespace
 }  // namespace slimwire::testing

@@ -111,7 +111,7 @@ TEST_F(Contract, NonFiniteAtEveryPositionPoisonsItsBlockOnly) {
     });
 }
 
-TEST_F(Contract, NonFiniteSurvivesDecodeReduceEncode) {
+TEST_F(Contract, NonFiniteSurvivesReductions) {
     for_all([&](const CodecSpec& spec, DType dtype) {
         if (!spec.reduces()) {
             return;
@@ -144,12 +144,16 @@ TEST_F(Contract, NonFiniteSurvivesDecodeReduceEncode) {
                                                        .dtype = dtype,
                                                        .random = reference::kKey});
                 Guarded decoded(count * static_cast<int64_t>(dtype_bytes(dtype)));
+                Guarded summed(decoded.size());
                 decode(spec, dtype, output.data(), count, decoded);
-                if (spec.traits(dtype).poison_elems == 0) {
-                    EXPECT_FALSE(all_finite(values_of(decoded, dtype, count)));
-                } else {
-                    EXPECT_FALSE(
-                        std::isfinite(reference::element(decoded.data(), dtype, count - 2)));
+                (void)decode_reduce(spec, dtype, sources.data(), 3, count, 1.0f / 3, summed);
+                for (const Guarded* result : {&decoded, &summed}) {
+                    if (spec.traits(dtype).poison_elems == 0) {
+                        EXPECT_FALSE(all_finite(values_of(*result, dtype, count)));
+                    } else {
+                        EXPECT_FALSE(
+                            std::isfinite(reference::element(result->data(), dtype, count - 2)));
+                    }
                 }
                 EXPECT_EQ(residual[static_cast<size_t>(count - 2)], 0.5f);
                 EXPECT_TRUE(std::all_of(residual.begin(), residual.end(),

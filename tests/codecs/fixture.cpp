@@ -180,6 +180,27 @@ void decode(const CodecSpec& spec,
     EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
 }
 
+uint32_t decode_reduce(const CodecSpec& spec,
+                       DType dtype,
+                       const uint8_t* sources,
+                       int32_t inputs,
+                       int64_t count,
+                       float scale,
+                       Guarded& output) {
+    uint32_t status = 0;
+    spec.codec->host.decode_reduce({.input = sources,
+                                    .output = output.data(),
+                                    .input_stride = slot_for(spec.encoded_bytes(dtype, count)),
+                                    .count = count,
+                                    .inputs = inputs,
+                                    .scale = scale,
+                                    .params = spec.params,
+                                    .dtype = dtype,
+                                    .status = &status});
+    EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
+    return status;
+}
+
 bool same_bits(float a, float b) {
     return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }

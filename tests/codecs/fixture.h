@@ -82,6 +82,16 @@ void decode(const CodecSpec& spec,
             Guarded& output,
             bool accumulate = false);
 
+// Sums `inputs` encodings of `count` elements, slot_for(their size) apart, into `output`, checks
+// its margins; the status comes back.
+uint32_t decode_reduce(const CodecSpec& spec,
+                       DType dtype,
+                       const uint8_t* sources,
+                       int32_t inputs,
+                       int64_t count,
+                       float scale,
+                       Guarded& output);
+
 bool same_bits(float a, float b);
 
 }  // namespace slimwire::testing

@@ -23,7 +23,7 @@ namespace {
 
 template <class Family>
 constexpr CudaOps ops_of() {
-    return {Family::encode, Family::decode, Family::reduce};
+    return {Family::encode, Family::decode, Family::reduce, Family::sum};
 }
 
 const std::map<std::string, CudaOps> kKernels = {
@@ -199,6 +199,44 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
                     ASSERT_EQ(residual, expected_residual);
                 }
             }
+        }
+    });
+}
+
+TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
+    for_all([&](const CodecSpec& spec, const CudaOps& cuda, DType dtype) {
+        const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+        for (const int64_t count : {int64_t{3}, int64_t{256}, int64_t{5003}}) {
+            const int32_t inputs = 1 + static_cast<int32_t>(random_() % 3);
+            const int64_t slot = slot_for(spec.encoded_bytes(dtype, count));
+            Guarded sources(slot * inputs);
+            for (int32_t i = 0; i < inputs; ++i) {
+                const Guarded input = input_of(dtype, count, i == 1, 0);
+                const Encoded encoded = encode(spec, dtype, input, count);
+                std::memcpy(sources.data() + i * slot, encoded.bytes.data(),
+                            static_cast<size_t>(encoded.size));
+            }
+            for (int64_t i = 0; inputs == 1 && i < slot; ++i) {  // bytes that no encoder wrote
+                sources.data()[i] = static_cast<uint8_t>(random_());
+            }
+            const int64_t shift = element_bytes * (random_() % 2 * (random_() % 8));
+            Guarded expected(count * element_bytes, shift);
+            Guarded output(count * element_bytes, shift);
+            (void)decode_reduce(spec, dtype, sources.data(), inputs, count, 0.3f, expected);
+            ASSERT_EQ(cuda.decode_reduce({.input = sources.data(),
+                                          .output = output.data(),
+                                          .input_stride = slot,
+                                          .count = count,
+                                          .inputs = inputs,
+                                          .scale = 0.3f,
+                                          .params = spec.params,
+                                          .dtype = dtype,
+                                          .max_blocks = static_cast<int32_t>(random_() % 3)},
+                                         nullptr),
+                      cudaSuccess);
+            ASSERT_EQ(output.copy(output.size()), expected.copy(expected.size()))
+                << count << " x " << inputs << " shifted " << shift;
+            ASSERT_TRUE(output.margins_intact());
         }
     });
 }

@@ -116,6 +116,27 @@ TEST_F(Launch, ArgumentsAreCopiedAndPointersResolvedWhenTheBodyRuns) {
     ASSERT_TRUE(enqueue(api_, spec, reduce, stream_).ok());
     launched.body(launched.args.data());
     EXPECT_NE(reduced, std::vector<uint8_t>(256));
+
+    const DecodeReduceArgs add{.input = on_device(output.data()),
+                               .output = on_device(sum.data()),
+                               .input_stride = 128,
+                               .count = 36,
+                               .inputs = 2,
+                               .scale = 0.5f,
+                               .params = spec.params,
+                               .dtype = DType::kFloat32};
+    ASSERT_TRUE(enqueue(api_, spec, add, stream_).ok());
+    launched.body(launched.args.data());
+    for (size_t i = 0; i < sum.size(); ++i) {
+        ASSERT_NEAR(sum[i], i < 36 ? 3.5f : 0.0f, 0.3f) << i;
+    }
+}
+
+TEST_F(Launch, OperationsThatACodecLacksAreUnsupported) {
+    const Status status = enqueue(api_, spec_of("palette"), DecodeReduceArgs{}, stream_);
+    EXPECT_EQ(status.code(), Code::kUnsupported);
+    EXPECT_NE(status.message().find("decode_reduce"), std::string::npos);
+    EXPECT_EQ(launched.body, nullptr);
 }
 
 TEST_F(Launch, RuntimeErrorsComeBackWithTheirText) {

@@ -212,6 +212,17 @@ std::vector<float> unrotate(const CodecSpec& spec, std::vector<float> z) {
     return z;
 }
 
+std::vector<float> sum_quantised(const Form& form, const std::vector<const uint8_t*>& sources) {
+    std::vector<float> sum = dequantise(form, sources[0], 1.0f);
+    for (size_t s = 1; s < sources.size(); ++s) {
+        const std::vector<float> values = dequantise(form, sources[s], 1.0f);
+        for (size_t i = 0; i < sum.size(); ++i) {
+            sum[i] += values[i];
+        }
+    }
+    return sum;
+}
+
 }  // namespace
 
 std::vector<uint8_t> encode_block_int(const CodecSpec& spec,
@@ -243,6 +254,22 @@ std::vector<float> decode_block_int(const CodecSpec& spec,
     return values;
 }
 
+std::vector<float> sum_block_int(const CodecSpec& spec,
+                                 const std::vector<const uint8_t*>& sources,
+                                 int64_t count,
+                                 DType dtype) {
+    const Form form(spec, dtype, count);
+    std::vector<float> sum = sum_quantised(form, sources);
+    if (form.rotate != 0) {
+        for (float& y : sum) {
+            y /= static_cast<float>(form.rotate);
+        }
+        sum = unrotate(spec, sum);
+    }
+    sum.resize(static_cast<size_t>(count));
+    return sum;
+}
+
 std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       const std::vector<const uint8_t*>& sources,
                                       int64_t count,
@@ -251,25 +278,15 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       const Draw& draw,
                                       DType dtype) {
     const Form form(spec, dtype, count);
-    std::vector<float> sum = dequantise(form, sources[0], 1.0f);
-    for (size_t s = 1; s < sources.size(); ++s) {
-        const std::vector<float> values = dequantise(form, sources[s], 1.0f);
-        for (size_t i = 0; i < sum.size(); ++i) {
-            sum[i] += values[i];
-        }
-    }
+    std::vector<float> sum;
     if (form.rotate != 0 && residual == nullptr) {
+        sum = sum_quantised(form, sources);
         for (float& y : sum) {
             y *= factor;
         }
         return quantise(spec, form, sum, draw);
     }
-    if (form.rotate != 0) {
-        for (float& y : sum) {
-            y /= static_cast<float>(form.rotate);
-        }
-        sum = unrotate(spec, sum);
-    }
+    sum = sum_block_int(spec, sources, count, dtype);
     std::vector<float> p(static_cast<size_t>(count));
     for (size_t i = 0; i < p.size(); ++i) {
         p[i] = factor * sum[i];

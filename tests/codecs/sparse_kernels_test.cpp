@@ -35,10 +35,10 @@ Kernels kernels_of(const CodecSpec& spec) {
     }
     if (name == "randomk") {
         using Family = SparseCuda<SparseKind::kRuns>;
-        return {{Family::encode, Family::decode, Family::reduce}, nullptr};
+        return {{Family::encode, Family::decode, Family::reduce, Family::sum}, nullptr};
     }
     using Family = SparseCuda<SparseKind::kGroups>;
-    return {{Family::encode, Family::decode, Family::reduce}, Family::workspace_bytes};
+    return {{Family::encode, Family::decode, Family::reduce, Family::sum}, Family::workspace_bytes};
 }
 
 // Elements of one launch and of several, and a count for each.
@@ -206,9 +206,10 @@ TEST_F(SparseKernels, LargeMessagesEqualTheHostBodies) {
 }
 
 TEST_F(SparseKernels, SumsEqualTheHostBodies) {
-    for (const char* text : {"blocktopk", "blocktopk:block=32,kept=5,values=int8",
-                             "rowtopk:row=300,kept=100", "rowtopk:row=77,kept=3,values=int4",
-                             "randomk:fraction=0.1", "randomk:fraction=0.2,values=int8"}) {
+    for (const char* text :
+         {"blocktopk", "blocktopk:block=32,kept=5,values=int8", "rowtopk:row=300,kept=100",
+          "rowtopk:row=77,kept=3,values=int4", "rowtopk:row=1501,kept=90", "randomk:fraction=0.1",
+          "randomk:fraction=0.2,values=int8"}) {
         const CodecSpec spec = spec_of(text);
         const Kernels kernels = kernels_of(spec);
         for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
@@ -261,6 +262,32 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                     ASSERT_TRUE(output.copy(slot) == expected.copy(slot));
                     ASSERT_TRUE(output.margins_intact());
                     ASSERT_EQ(residual, expected_residual);
+                    ASSERT_EQ(status, host_status);
+
+                    const auto element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+                    Guarded summed(count * element_bytes, element_bytes * (random_() % 2));
+                    Guarded elements = summed;
+                    // Unsent elements are scale * 0, also where that is not +0.
+                    const float scale = inputs == 2 ? -2.5f : inputs == 3 ? 0.3f : INFINITY;
+                    host_status =
+                        decode_reduce(spec, dtype, sources.data(), inputs, count, scale, summed);
+                    status = 0;
+                    ASSERT_EQ(kernels.ops.decode_reduce(
+                                  {.input = sources.data(),
+                                   .output = elements.data(),
+                                   .input_stride = slot,
+                                   .count = count,
+                                   .inputs = inputs,
+                                   .scale = scale,
+                                   .params = spec.params,
+                                   .dtype = dtype,
+                                   .workspace = args.workspace,
+                                   .status = &status,
+                                   .max_blocks = static_cast<int32_t>(random_() % 3)},
+                                  nullptr),
+                              cudaSuccess);
+                    ASSERT_TRUE(elements.copy(elements.size()) == summed.copy(summed.size()));
+                    ASSERT_TRUE(elements.margins_intact());
                     ASSERT_EQ(status, host_status);
                 }
             }

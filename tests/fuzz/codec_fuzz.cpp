@@ -207,6 +207,9 @@ void reduce_any(const Subject& subject, Reader& reader, int32_t inputs, bool fee
             finding(subject.to_string() + ": a residual became non-finite");
         }
     }
+    if (subject.spec.sums() && sum(subject, sources.data(), inputs).status != result.status) {
+        finding(subject.to_string() + ": the two reductions report differently of one input");
+    }
 }
 
 // What comes back: the bits, or values within the bound with the residual that belongs to them.

@@ -125,6 +125,27 @@ Encoding reduce(const Subject& subject,
     return on_all_isas(subject, "decode_reduce_encode", run, same_encoding);
 }
 
+Decoding sum(const Subject& subject, const uint8_t* sources, int32_t inputs) {
+    const int64_t bytes = subject.elems(0) * int64_t(dtype_bytes(subject.dtype));
+    const auto run = [&] {
+        const Exact source(sources, inputs * subject.slot());
+        Decoding result{Exact(kPattern, bytes, subject.misalignment), 0};
+        subject.spec.codec->host.decode_reduce({.input = source.data(),
+                                                .output = result.output.data(),
+                                                .input_stride = subject.slot(),
+                                                .count = subject.elems(0),
+                                                .inputs = inputs,
+                                                .scale = 1.0f / static_cast<float>(inputs),
+                                                .params = subject.spec.params,
+                                                .dtype = subject.dtype,
+                                                .status = &result.status});
+        return result;
+    };
+    return on_all_isas(subject, "decode_reduce", run, [](const Decoding& a, const Decoding& b) {
+        return a.output == b.output && a.status == b.status;
+    });
+}
+
 Result<int64_t> check(const Subject& subject, int64_t elems, const uint8_t* bytes, int64_t size) {
     const Exact copy(bytes, size);
     return check_encoding(subject.spec, subject.dtype, elems, copy.data(), copy.size());

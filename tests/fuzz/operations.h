@@ -82,6 +82,9 @@ Encoding reduce(const Subject& subject,
                 int32_t inputs,
                 const std::vector<float>& residual);
 
+// The same as elements in the user's buffer.
+Decoding sum(const Subject& subject, const uint8_t* sources, int32_t inputs);
+
 // check_encoding() on a copy of exactly `size` bytes.
 Result<int64_t> check(const Subject& subject, int64_t elems, const uint8_t* bytes, int64_t size);
 

@@ -20,8 +20,9 @@
 namespace slimwire::cli {
 namespace {
 
-const char* const kOps[] = {"encode", "encode_residual", "decode", "decode_accumulate",
-                            "decode_reduce_encode"};
+const char* const kOps[] = {
+    "encode",       "encode_residual", "decode", "decode_accumulate", "decode_reduce_encode",
+    "decode_reduce"};
 
 Status invalid(std::string text) {
     return {Code::kInvalidArgument, std::move(text)};
@@ -52,7 +53,7 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
         if (!contains(all_ops, op)) {
             return invalid(
                 fmt::format("--op: unknown '{}'; accepted: encode, encode_residual, "
-                            "decode, decode_accumulate, decode_reduce_encode",
+                            "decode, decode_accumulate, decode_reduce_encode, decode_reduce",
                             op));
         }
     }
@@ -122,7 +123,9 @@ Status measure_host(const CodecBenchPlan& plan,
                     const Input& input) {
     const bool lossless = spec.traits(input.dtype).lossless;
     const bool reduces = contains(plan.ops, "decode_reduce_encode") && spec.reduces();
-    CodecTrial trial(spec, input.dtype, input.count, input.elements, reduces ? plan.inputs : 0);
+    const bool sums = contains(plan.ops, "decode_reduce") && spec.sums();
+    CodecTrial trial(spec, input.dtype, input.count, input.elements,
+                     reduces || sums ? plan.inputs : 0);
     trial.encode();
     SLIMWIRE_TRY_ASSIGN(const int64_t size, trial.encoded_size());
     trial.decode(false);
@@ -150,6 +153,8 @@ Status measure_host(const CodecBenchPlan& plan,
             body = [&] { trial.decode(true); };
         } else if (op == "decode_reduce_encode" && reduces) {
             body = [&] { trial.decode_reduce_encode(); };
+        } else if (op == "decode_reduce" && sums) {
+            body = [&] { trial.decode_reduce(); };
         } else {
             continue;  // the codec has no such operation
         }
@@ -166,6 +171,9 @@ Status measure_host(const CodecBenchPlan& plan,
         if (op == "decode_reduce_encode") {
             line.inputs = plan.inputs;
             line.rel_error = trial.reduced_error();
+        } else if (op == "decode_reduce") {
+            line.inputs = plan.inputs;
+            line.rel_error = trial.summed_error();
         }
         print_line(options, line);
     }

@@ -21,7 +21,7 @@ struct CodecBenchOptions {
     std::string isa;           // empty: the best
     std::string data_folder;   // of bucket and weights; empty: bench-data in the build folder
     bool compressors = false;  // general-purpose ones too
-    int inputs = 8;            // of decode_reduce_encode
+    int inputs = 8;            // of the two reductions
     int rounds = 11;
     bool json = false;
 };

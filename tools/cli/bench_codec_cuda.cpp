@@ -133,17 +133,22 @@ class CudaTrial {
             const auto reduce = [this, blocks](cudaStream_t stream) {
                 return spec_.codec->cuda.decode_reduce_encode(reduce_args(blocks), stream);
             };
+            const auto sum = [this, blocks](cudaStream_t stream) {
+                return spec_.codec->cuda.decode_reduce(sum_args(blocks), stream);
+            };
             const struct {
                 const char* op;
                 bool offered;
                 int64_t moved;
                 Enqueue enqueue;
+                int inputs = 0;
             } rows[] = {
                 {"encode", true, bytes_ + size_, encode},
                 {"encode_residual", !lossless, bytes_ + size_ + residual_bytes, encode_residual},
                 {"decode", true, bytes_ + size_, decode},
                 {"decode_accumulate", !lossless, 2 * bytes_ + size_, decode_accumulate},
-                {"decode_reduce_encode", inputs_ > 0, (inputs_ + 1) * size_, reduce},
+                {"decode_reduce_encode", spec_.reduces(), (inputs_ + 1) * size_, reduce, inputs_},
+                {"decode_reduce", spec_.sums(), inputs_ * size_ + bytes_, sum, inputs_},
             };
             for (const auto& row : rows) {
                 if (!row.offered ||
@@ -159,7 +164,7 @@ class CudaTrial {
                 line.bytes = bytes_;
                 line.ratio = static_cast<double>(bytes_) / static_cast<double>(size_);
                 line.rel_error = error_;
-                line.inputs = row.moved == (inputs_ + 1) * size_ ? inputs_ : 0;
+                line.inputs = row.inputs;
                 line.max_blocks = blocks;
                 SLIMWIRE_TRY(time(row.moved, row.enqueue, &line));
                 print_line(options_, line);
@@ -269,6 +274,19 @@ class CudaTrial {
                 .params = spec_.params,
                 .dtype = dtype_,
                 .random = {.seed = 1},
+                .workspace = workspace_.as(),
+                .max_blocks = blocks};
+    }
+
+    DecodeReduceArgs sum_args(int blocks) const {
+        return {.input = sources_.as(),
+                .output = output_.as(),
+                .input_stride = slot_,
+                .count = count_,
+                .inputs = inputs_,
+                .scale = 1.0f / static_cast<float>(inputs_),
+                .params = spec_.params,
+                .dtype = dtype_,
                 .workspace = workspace_.as(),
                 .max_blocks = blocks};
     }

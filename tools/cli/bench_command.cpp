@@ -76,7 +76,7 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         "a specification, as int4:rotate=64; may be repeated. Default: all codecs");
     codec_app->add_option("--op", codec->ops,
                           "comma list of encode, encode_residual, decode, decode_accumulate, "
-                          "decode_reduce_encode; default: all");
+                          "decode_reduce_encode, decode_reduce; default: all");
     codec_app
         ->add_option("--data", codec->data,
                      "comma list of gaussian, synth, bucket, weights, zeros90, random; or all")
@@ -86,7 +86,7 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     codec_app->add_option("--bytes", codec->bytes, "size of the user's buffer")
         ->capture_default_str();
     codec_app->add_option("--isa", codec->isa, "scalar, avx2 or avx512; default: the best");
-    codec_app->add_option("--inputs", codec->inputs, "encodings that decode_reduce_encode sums")
+    codec_app->add_option("--inputs", codec->inputs, "encodings that the reductions sum")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     codec_app->add_option("--rounds", codec->rounds, "measured rounds; the median counts")

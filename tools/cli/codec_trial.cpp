@@ -167,6 +167,18 @@ void CodecTrial::decode_reduce_encode() {
                                             .status = &status_});
 }
 
+void CodecTrial::decode_reduce() {
+    spec_.codec->host.decode_reduce({.input = sources_.data(),
+                                     .output = output_.data(),
+                                     .input_stride = slot_,
+                                     .count = count_,
+                                     .inputs = inputs_,
+                                     .scale = 1.0f / static_cast<float>(inputs_),
+                                     .params = spec_.params,
+                                     .dtype = dtype_,
+                                     .status = &status_});
+}
+
 Result<int64_t> CodecTrial::encoded_size() const {
     return check_encoding(spec_, dtype_, count_, encoded_.data(),
                           spec_.encoded_bytes(dtype_, count_));
@@ -190,6 +202,10 @@ double CodecTrial::reduced_error() {
                               .dtype = dtype_,
                               .accumulate = false,
                               .status = &status_});
+    return summed_error();
+}
+
+double CodecTrial::summed_error() const {
     double difference = 0;
     double norm = 0;
     for (int64_t i = 0; i < count_; ++i) {

@@ -26,7 +26,7 @@ class Buffer {
 
 class CodecTrial {
   public:
-    // `input`: count elements that outlive this. `inputs`: of decode_reduce_encode; source k is the
+    // `input`: count elements that outlive this. `inputs`: of the reductions; source k is the
     // encoding of the input rotated by k parts of `inputs`. 0: no reduction.
     CodecTrial(
         const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* input, int32_t inputs);
@@ -35,12 +35,15 @@ class CodecTrial {
     void encode_residual();
     void decode(bool accumulate);
     void decode_reduce_encode();
+    void decode_reduce();
 
     // Bytes that the encoding of the last encode() takes, or what is wrong with it.
     [[nodiscard]] Result<int64_t> encoded_size() const;
-    // Relative L2 error of the last decode(false) and of the last decode_reduce_encode().
+    // Relative L2 error of the last decode(false), of the last decode_reduce_encode(), and of the
+    // last decode_reduce().
     [[nodiscard]] double error() const;
     [[nodiscard]] double reduced_error();
+    [[nodiscard]] double summed_error() const;
     // Whether the last decode(false) gave the input's bits.
     [[nodiscard]] bool exact() const;
     // OperationStatus bits of all operations so far.

@@ -301,6 +301,34 @@ class Comparison {
         expect_status(status, what);
     }
 
+    // The sources of reduce() as elements.
+    int64_t sum(const Bytes& sources, const DeviceBuffer& device_sources, int64_t elems) {
+        Bytes expected = input_;
+        uint32_t status = 0;
+        DecodeReduceArgs args{.input = sources.data(),
+                              .output = expected.data() + offset_,
+                              .input_stride = slot_,
+                              .count = elems,
+                              .inputs = situation_.inputs,
+                              .scale = 1.0f / static_cast<float>(situation_.inputs),
+                              .params = spec_.params,
+                              .dtype = situation_.dtype,
+                              .workspace = nullptr,
+                              .status = &status,
+                              .max_blocks = 0};
+        spec_.codec->host.decode_reduce(args);
+        to_device(device_user_, input_.data(), input_.size());
+        put_words(0, 0, {});
+        args.input = device_sources.data();
+        args.output = device_user_.data() + offset_;
+        enqueue(args, spec_.codec->cuda.decode_reduce, "decode_reduce");
+        expected.resize(device_user_.size(), kPattern);
+        expect_equal(expected, from_device(device_user_), spec_, situation_, "summed elements",
+                     failures_);
+        expect_status(status, "decode_reduce");
+        return elems * situation_.inputs;
+    }
+
     // The sources are the first chunk, several times; with hostile data one has random bytes.
     int64_t reduce() {
         const int64_t elems = reduced_elems();
@@ -343,7 +371,7 @@ class Comparison {
                      failures_);
         expect_residual("reduced residual");
         expect_status(status, "decode_reduce_encode");
-        return elems * situation_.inputs;
+        return elems * situation_.inputs + sum(sources, device_sources, elems);
     }
 
   private:

@@ -55,9 +55,9 @@ std::vector<uint8_t> gaussian_bytes(DType dtype, int64_t count, uint64_t seed);
 
 Situation random_situation(const CodecSpec& spec, int64_t most_elems, std::mt19937_64& random);
 
-// Runs encode, decode, decode of damaged bytes, decode with accumulation and decode_reduce_encode
-// both ways, where the codec has them; workspaces start with random bytes. Returns the number of
-// elements compared; adds a line to `failures` for every difference. Thread-safe.
+// Runs encode, decode, decode of damaged bytes, decode with accumulation and both reductions on the
+// host and the device, where the codec has them; workspaces start with random bytes. Returns the
+// number of elements compared; adds a line to `failures` for every difference. Thread-safe.
 int64_t compare(const CodecSpec& spec,
                 const Situation& situation,
                 std::mt19937_64& random,

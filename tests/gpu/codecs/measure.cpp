@@ -95,6 +95,19 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
                                         .max_blocks = max_blocks};
     line("decode_reduce_encode", (kInputs + 1) * length,
          [&](cudaStream_t s) { return spec.codec->cuda.decode_reduce_encode(reduce, s); });
+    const DecodeReduceArgs sum{.input = encoded.data(),
+                               .output = user.data(),
+                               .input_stride = slot,
+                               .count = count,
+                               .inputs = kInputs,
+                               .scale = 1.0f / kInputs,
+                               .params = spec.params,
+                               .dtype = dtype,
+                               .workspace = workspace.data(),
+                               .status = nullptr,
+                               .max_blocks = max_blocks};
+    line("decode_reduce", kInputs * length + bytes,
+         [&](cudaStream_t s) { return spec.codec->cuda.decode_reduce(sum, s); });
 }
 
 }  // namespace slimwire::gpu
