@@ -430,6 +430,46 @@ TEST_F(Lives, threads_split_each_for_itself) {
     destroy(&parents);
 }
 
+// A thread a rank, each with its own way of making and ending its communicators.
+TEST_F(Lives, threads_make_and_end_communicators) {
+    constexpr int kRounds = 4;
+    std::vector<ncclUniqueId> ids(kRounds);
+    for (ncclUniqueId& id : ids) {
+        ASSERT_NCCL(ncclGetUniqueId(&id));
+    }
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kDevices; ++i) {
+        threads.emplace_back([&, i] {
+            ASSERT_CUDA(cudaSetDevice(i));
+            for (int round = 0; round < kRounds; ++round) {
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = (round + i) % 2;  // ranks need not be alike in this
+                ncclComm_t comm = nullptr;
+                ncclComm_t part = nullptr;
+                const ncclResult_t expected = config.blocking == 1 ? ncclSuccess : ncclInProgress;
+                ASSERT_EQ(ncclCommInitRankConfig(&comm, kDevices, ids[static_cast<size_t>(round)],
+                                                 i, &config),
+                          expected);
+                ASSERT_EQ(settled(comm), ncclSuccess) << ncclGetLastError(comm);
+                ASSERT_EQ(ncclCommSplit(comm, 0, -i, &part, nullptr), expected);
+                ASSERT_EQ(settled(comm), ncclSuccess) << ncclGetLastError(comm);
+                for (ncclComm_t each : {comm, part}) {
+                    ASSERT_EQ(settled(each), ncclSuccess) << ncclGetLastError(each);
+                    ASSERT_NE(all_reduce(i, each), ncclInvalidArgument);
+                    ASSERT_EQ(settled(each), ncclSuccess) << ncclGetLastError(each);
+                    ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
+                }
+                ASSERT_NCCL(ncclCommDestroy(part));
+                ASSERT_NCCL(ncclCommDestroy(comm));
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    expect_sum(all_);
+}
+
 TEST_F(Lives, shrink_compresses_and_leaves_the_parent) {
     ncclComm_t parents[kDevices] = {};
     ASSERT_NCCL(ncclCommInitAll(parents, kDevices, nullptr));

@@ -110,6 +110,12 @@ TEST(Lives, abort_during_agreement) {
     expect_ends(job);
 }
 
+TEST(Lives, abort_during_blocking_agreement) {
+    Job job = lives_job(3);
+    job.without_preload = {2};
+    expect_ends(job);
+}
+
 TEST(Lives, killed_during_agreement) {
     Job job = lives_job(3);
     job.without_preload = {2};

@@ -248,6 +248,36 @@ int abort_during_agreement(const ncclUniqueId& id) {
     return 0;
 }
 
+// The same of a creation that blocks, by another thread, which knows the handle from NCCL.
+int abort_during_blocking_agreement(const ncclUniqueId& id) {
+    if (g_rank == g_ranks - 1) {
+        ncclComm_t comm = join(id);
+        slimwire::test::publish("native", "");
+        (void)slimwire::test::await("aborted.0");
+        (void)slimwire::test::await("aborted.1");
+        CHECK_NCCL(ncclCommAbort(comm));
+        return 0;
+    }
+    ncclComm_t comm = nullptr;
+    ncclResult_t result = ncclSuccess;
+    std::thread creator([&] {
+        CHECK_CUDA(cudaSetDevice(0));
+        result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+    });
+    (void)slimwire::test::await("native");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ncclComm_t known = __atomic_load_n(&comm, __ATOMIC_ACQUIRE);
+    EXPECT_THAT(known != nullptr, "NCCL's part should be done");
+    const auto start = Clock::now();
+    CHECK_NCCL(ncclCommAbort(known));
+    creator.join();
+    EXPECT_THAT(seconds_since(start) < 1.5, "%.2f s", seconds_since(start));
+    EXPECT_THAT(result == ncclInvalidUsage, "%d", static_cast<int>(result));
+    EXPECT_THAT(comm == nullptr, "a communicator came back");
+    slimwire::test::publish("aborted." + std::to_string(g_rank), "");
+    return 0;
+}
+
 // --- Ranks that die. The victim is the last one.
 
 bool victim() {
@@ -407,6 +437,7 @@ constexpr Situation kSituations[] = {
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
     {"non_blocking_with_different_policies", non_blocking_with_different_policies},
     {"abort_during_agreement", abort_during_agreement},
+    {"abort_during_blocking_agreement", abort_during_blocking_agreement},
     {"killed_during_agreement", killed_during_agreement},
     {"killed_during_agreement_non_blocking", killed_during_agreement_non_blocking},
     {"killed_in_the_private_split", killed_in_the_private_split},
