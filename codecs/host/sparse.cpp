@@ -27,6 +27,8 @@ namespace {
 
 #include "codecs/host/sparse_decode.h"
 
+#include "codecs/host/sparse_select_group.h"
+
 #include "codecs/host/sparse_groups.h"
 
 #include "codecs/host/sparse_runs.h"

@@ -43,7 +43,7 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
             collect<kResidual>(source, batch, end, batch, writer.least(), chunk.residual,
                                writer.picked);
             if (writer.cut.ties > 0) {
-                drop_ties(writer.picked, 0, writer.cut);
+                keep(writer.picked, 0, writer.cut);
             }
             writer.send(batch);
         }

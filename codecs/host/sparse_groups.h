@@ -6,12 +6,6 @@ struct GroupTile {
     alignas(64) float p[kMaxSparseGroup + kLanes];
 };
 
-struct TileSource {
-    const float* p;
-    [[gnu::always_inline]] Floats sixteen(int64_t i) const { return load_float32(p + i); }
-    [[gnu::always_inline]] Floats some(int64_t i, int64_t) const { return load_float32(p + i); }
-};
-
 SLIMWIRE_LANES int64_t groups_of_batch(const SparsePlan& plan) {
     return plan.group < kBatchElems ? kBatchElems / plan.group : 1;
 }
@@ -20,24 +14,54 @@ SLIMWIRE_LANES int64_t groups_of_batch(const SparsePlan& plan) {
 struct GroupWriter {
     const SparsePlan& plan;
     uint8_t* indices;
-    int64_t count = 0;
+    int64_t group = 0;
+    int64_t done = 0;  // entries of the group
 
-    void put(const Picked& picked, int64_t n, int64_t batch) {
-        for (int64_t i = 0; i < n; ++i, ++count) {
-            const int64_t group = count / plan.kept;
-            const int64_t at = batch + picked.at[i] - group * plan.group;
-            if (plan.form == IndexForm::kLocal8) {
-                indices[count] = static_cast<uint8_t>(at);
-            } else if (plan.form == IndexForm::kLocal16) {
-                const auto wide = static_cast<uint16_t>(at);
-                __builtin_memcpy(indices + 2 * count, &wide, 2);
-            } else {
-                uint8_t* byte = indices + group * ((plan.group + 7) / 8) + at / 8;
-                *byte = static_cast<uint8_t>(*byte | 1 << (at % 8));
+    // n of the group's, counted from `origin` before it.
+    void put(const uint32_t* at, int64_t n, uint32_t origin) {
+        if (plan.form == IndexForm::kLocal8) {
+            uint8_t* to = indices + group * plan.kept + done;
+            for (int64_t i = 0; i < n; ++i) {
+                to[i] = static_cast<uint8_t>(at[i] - origin);
             }
+        } else if (plan.form == IndexForm::kLocal16) {
+            uint8_t* to = indices + 2 * (group * plan.kept + done);
+            for (int64_t i = 0; i < n; ++i) {
+                const auto wide = static_cast<uint16_t>(at[i] - origin);
+                __builtin_memcpy(to + 2 * i, &wide, 2);
+            }
+        } else {
+            uint8_t* bits = indices + group * ((plan.group + 7) / 8);
+            for (int64_t i = 0; i < n; ++i) {
+                const uint32_t bit = at[i] - origin;
+                bits[bit / 8] = static_cast<uint8_t>(bits[bit / 8] | 1 << (bit % 8));
+            }
+        }
+        done += n;
+        if (done == plan.kept) {
+            done = 0;
+            ++group;
         }
     }
 };
+
+// Encodes a group that pick_group() could not, part by part.
+SLIMWIRE_LANES void encode_large_group(const float* p,
+                                       const SparsePlan& plan,
+                                       int64_t begin,
+                                       Picked& picked,
+                                       GroupWriter& indices,
+                                       ValueWriter& values) {
+    Cut cut = select_short(p, plan.group, plan.kept);
+    for (int64_t i = 0; i < plan.group; i += kBatchElems) {
+        const int64_t n = plan.group - i < kBatchElems ? plan.group - i : kBatchElems;
+        picked.count = 0;
+        collect_group(p, i, n, cut.least, picked);
+        keep(picked, 0, cut);
+        indices.put(picked.at, picked.count, 0);
+        values.put(picked, picked.count, begin);
+    }
+}
 
 // Encodes the batch whose p stand in `tile`, `groups` groups from element `begin` of the chunk.
 SLIMWIRE_LANES void encode_group_tile(const GroupTile& tile,
@@ -48,26 +72,16 @@ SLIMWIRE_LANES void encode_group_tile(const GroupTile& tile,
                                       ValueWriter& values) {
     Picked picked;
     picked.count = 0;
-    const TileSource source{tile.p};
     for (int64_t g = 0; g < groups; ++g) {
         const int64_t first = g * plan.group;
-        Cut cut = select_group(tile.p + first, plan.group, plan.kept);
-        for (int64_t i = first; i < first + plan.group; i += kBatchElems) {
-            const int64_t stop =
-                i + kBatchElems < first + plan.group ? i + kBatchElems : first + plan.group;
-            const int64_t from = picked.count;
-            collect<false>(source, i, stop, 0, cut.least + (cut.ties == 0 ? 1 : 0), nullptr,
-                           picked);
-            if (cut.ties >= 0) {
-                drop_ties(picked, from, cut);
-            }
-            if (plan.group > kBatchElems || g + 1 == groups) {
-                indices.put(picked, picked.count, begin);
-                values.put(picked, picked.count, begin);
-                picked.count = 0;
-            }
+        const int64_t from = picked.count;
+        if (!pick_group(tile.p, first, plan.group, plan.kept, picked)) {
+            encode_large_group(tile.p, plan, begin, picked, indices, values);
+            return;
         }
+        indices.put(picked.at + from, plan.kept, static_cast<uint32_t>(first));
     }
+    values.put(picked, picked.count, begin);
 }
 
 // Calls fill(tile, first element, elements) for every batch and encodes it. What completes the last

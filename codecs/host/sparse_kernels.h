@@ -42,22 +42,20 @@ SLIMWIRE_LANES void collect(const Source& source,
     }
 }
 
-// Drops, from entry `from` on, elements equal to the cut once its ties are used up.
-SLIMWIRE_LANES void drop_ties(Picked& picked, int64_t from, Cut& cut) {
+// Of the entries of `picked` from `from` on those that the cut keeps; uses up its ties.
+SLIMWIRE_LANES void keep(Picked& picked, int64_t from, Cut& cut) {
     int64_t count = from;
     for (int64_t i = from; i < picked.count; ++i) {
-        const bool tie = magnitude_bits(picked.p[i]) == cut.least;
-        if (tie && cut.ties == 0) {
-            continue;
-        }
-        cut.ties -= tie ? 1 : 0;
+        const uint32_t magnitude = magnitude_bits(picked.p[i]);
+        const bool tie = magnitude == cut.least;
+        const bool kept = magnitude > cut.least || (tie && cut.ties != 0);
+        cut.ties -= tie && kept ? 1 : 0;
         picked.p[count] = picked.p[i];
-        picked.at[count++] = picked.at[i];
+        picked.at[count] = picked.at[i];
+        count += kept ? 1 : 0;
     }
     picked.count = count;
 }
-
-// --- topk, threshold
 
 // What encoding a chunk has come to.
 struct ChosenWriter {

@@ -1,5 +1,5 @@
-// Which elements are the largest: of a whole chunk by counting digits of their magnitude bits, of a
-// short group by halving. Included by host/sparse.cpp inside its anonymous namespace.
+// Which elements of a whole chunk are the largest, by counting digits of their magnitude bits.
+// Included by host/sparse.cpp inside its anonymous namespace.
 
 // Kept are magnitudes above `least`, and of those equal to it the first `ties` (all if negative).
 struct Cut {
@@ -67,50 +67,4 @@ select_cut(const Source& source, int64_t count, int64_t k, bool low_bits_are_zer
     cut.least = low;
     cut.ties = wanted;
     return cut;
-}
-
-// Elements of p[0, n) with a magnitude of at least `limit`.
-SLIMWIRE_LANES int64_t count_at_least(const float* p, int64_t n, uint32_t limit) {
-    int64_t count = 0;
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-        count += bits_set(mask_at_least(magnitude_of(load_float32(p + i)), limit));
-    }
-    if (i < n) {
-        const Floats rest = load_some<Float32>(bytes_of(p + i), n - i);
-        const uint32_t mask = mask_at_least(magnitude_of(rest), limit);
-        count += bits_set(mask & ((1u << (n - i)) - 1));
-    }
-    return count;
-}
-
-// The cut that keeps k <= n of p[0, n).
-SLIMWIRE_LANES Cut select_group(const float* p, int64_t n, int64_t k) {
-    Words most = broadcast_bits(0);
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-        most = maximum(most, magnitude_of(load_float32(p + i)));
-    }
-    if (i < n) {
-        most = maximum(most, magnitude_of(load_some<Float32>(bytes_of(p + i), n - i)));
-    }
-    constexpr uint32_t kNear = 4u << 23;  // a sixteenth of the largest
-    uint32_t low = 0;
-    uint32_t high = largest(most) + 1;
-    int64_t above = 0;  // elements not below `high`
-    uint32_t middle = high > kNear ? high - kNear : high / 2;
-    while (high - low > 1) {
-        const int64_t count = count_at_least(p, n, middle);
-        if (count == k) {
-            return {middle, -1};
-        }
-        if (count > k) {
-            low = middle;
-        } else {
-            high = middle;
-            above = count;
-        }
-        middle = low + (high - low) / 2;
-    }
-    return {low, k - above};
 }
