@@ -31,6 +31,8 @@ namespace {
 
 #include "codecs/host/sparse_groups.h"
 
+#include "codecs/host/sparse_groups_decode.h"
+
 #include "codecs/host/sparse_runs.h"
 
 #include "codecs/host/put_scaled.h"

@@ -12,6 +12,7 @@ struct Scatter {
     int64_t waiting = 0;
     uint32_t at[kMost];
     alignas(64) float value[kMost + kLanes];
+    alignas(64) uint8_t element[(kMost + kLanes) * Element::kBytes];
 
     Scatter(const SparsePlan& for_plan, const uint8_t* from) : plan(for_plan), input(from) {}
 
@@ -24,31 +25,88 @@ struct Scatter {
     }
 
     void flush() {
-        if (waiting == 0) {
-            return;
-        }
-        read_values(plan, input, first, waiting, value);
-        for (int64_t i = 0; i < waiting; i += kLanes) {
-            const int64_t some = waiting - i < kLanes ? waiting - i : kLanes;
-            alignas(64) uint8_t element[kLanes * Element::kBytes] = {};
-            Floats x = load_float32(value + i);
-            if constexpr (kAccumulate) {
-                for (int64_t k = 0; k < some; ++k) {
-                    __builtin_memcpy(element + k * Element::kBytes,
-                                     output + int64_t{at[i + k]} * Element::kBytes,
-                                     Element::kBytes);
-                }
-                x = add(Element::load(element), x);
-            }
-            Element::store(element, canonical(x));
-            for (int64_t k = 0; k < some; ++k) {
-                __builtin_memcpy(output + int64_t{at[i + k]} * Element::kBytes,
-                                 element + k * Element::kBytes, Element::kBytes);
-            }
-        }
+        put(at, waiting, first);
         waiting = 0;
     }
+
+    // Values `number` to `number + n - 1`.
+    void put_all(const uint32_t* positions, int64_t n, int64_t number) {
+        for (int64_t i = 0; i < n; i += kMost) {
+            put(positions + i, n - i < kMost ? n - i : kMost, number + i);
+        }
+    }
+
+    // The same, at most kMost. Elements move in loops of their own: a vector that is loaded right
+    // after its parts were stored would wait for them.
+    void put(const uint32_t* positions, int64_t n, int64_t number) {
+        constexpr int64_t kBytes = Element::kBytes;
+        if (n == 0) {
+            return;
+        }
+        read_values(plan, input, number, n, value);
+        if constexpr (kAccumulate) {
+            for (int64_t i = 0; i < n; ++i) {
+                __builtin_memcpy(element + i * kBytes, output + int64_t{positions[i]} * kBytes,
+                                 kBytes);
+            }
+        }
+        for (int64_t i = 0; i < n; i += kLanes) {
+            Floats x = load_float32(value + i);
+            if constexpr (kAccumulate) {
+                x = add(Element::load(element + i * kBytes), x);
+            }
+            Element::store(element + i * kBytes, canonical(x));
+        }
+        for (int64_t i = 0; i < n; ++i) {
+            __builtin_memcpy(output + int64_t{positions[i]} * kBytes, element + i * kBytes, kBytes);
+        }
+    }
 };
+
+#if defined(SLIMWIRE_ISA_AVX512)
+
+// Puts, or adds, n values from `number` on where `bits` of a whole span says; false, and nothing
+// done, where those are not n ones.
+template <class Element, bool kAccumulate>
+bool expand_span(const SparsePlan& plan,
+                 const uint8_t* input,
+                 const uint8_t* bits,
+                 int64_t number,
+                 int64_t n,
+                 uint8_t* output) {
+    __m512i ones = _mm512_setzero_si512();
+    for (int64_t i = 0; i < kSparseSpan / 8; i += 64) {
+        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_loadu_si512(bits + i)));
+    }
+    if (_mm512_reduce_add_epi64(ones) != n) {
+        return false;
+    }
+    alignas(64) float value[kSparseSpan + kLanes];
+    read_values(plan, input, number, n, value);
+    const float* next = value;
+    for (int64_t i = 0; i < kSparseSpan; i += kLanes, output += kLanes * Element::kBytes) {
+        uint16_t mask;
+        __builtin_memcpy(&mask, bits + i / 8, sizeof(mask));
+        const Floats sent = {_mm512_mask_expand_ps(_mm512_castsi512_ps(fresh_zero()), mask_of(mask),
+                                                   _mm512_loadu_ps(next))};
+        next += bits_set(mask);
+        if constexpr (kAccumulate) {
+            alignas(64) uint8_t sum[kLanes * Element::kBytes];
+            Element::store(sum, canonical(add(Element::load(output), sent)));
+            if constexpr (Element::kBytes == 4) {
+                _mm512_mask_storeu_epi32(output, mask_of(mask), _mm512_load_si512(sum));
+            } else {
+                _mm256_mask_storeu_epi16(output, mask_of(mask),
+                                         _mm256_load_si256(reinterpret_cast<__m256i*>(sum)));
+            }
+        } else {
+            Element::store(output, canonical(sent));
+        }
+    }
+    return true;
+}
+
+#endif
 
 SLIMWIRE_LANES void set_status(uint32_t* status, bool good) {
     if (!good && status != nullptr) {
@@ -68,10 +126,26 @@ void decode_chosen(const DecodeChunk& chunk, const SparsePlan& plan) {
     for (int64_t begin = 0, unit = 0; begin < plan.count; begin += unit_elems, ++unit) {
         const int64_t elems = plan.count - begin < unit_elems ? plan.count - begin : unit_elems;
         scatter.output = chunk.output + begin * Element::kBytes;
+        const int64_t start = reader.start_of(unit);
+#if defined(SLIMWIRE_ISA_AVX512)
+        if (plan.form == IndexForm::kBitmap && elems == kSparseSpan &&
+            expand_span<Element, kAccumulate>(plan, chunk.input,
+                                              chunk.input + plan.indices + begin / 8, start,
+                                              reader.start_of(unit + 1) - start, scatter.output)) {
+            continue;
+        }
+#endif
         if constexpr (!kAccumulate) {
             __builtin_memset(scatter.output, 0, static_cast<size_t>(elems * Element::kBytes));
         }
-        good &= reader.read(unit, elems, [&](int64_t at, int64_t i) { scatter(at, i); });
+        uint32_t at[kSparseSpan + kLanes];
+        const int64_t found = reader.positions(unit, elems, at);
+        if (found >= 0) {
+            scatter.put_all(at, found, start);
+            continue;
+        }
+        good &=
+            reader.read(unit, elems, [&](int64_t position, int64_t i) { scatter(position, i); });
         scatter.flush();
     }
     if ((word & kFlagNonFinite) != 0) {

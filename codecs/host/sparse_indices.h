@@ -88,6 +88,17 @@ struct IndexWriter {
     }
 };
 
+// Whether at[0, n) ascend and end below `elems`. Fifteen more may be read.
+SLIMWIRE_LANES bool ascending(const uint32_t* at, int64_t n, int64_t elems) {
+    uint32_t bad = 0;
+    for (int64_t i = 1; i < n; i += kLanes) {
+        const Words step = subtract(load_words(at + i), load_words(at + i - 1));
+        const uint32_t back = mask_at_least(subtract(step, broadcast_bits(1)), 0x80000000u);
+        bad |= n - i < kLanes ? back & ((1u << (n - i)) - 1) : back;
+    }
+    return bad == 0 && (n == 0 || at[n - 1] < elems);
+}
+
 // Reads positions unit by unit: spans, or 65536 elements for two-byte positions. read() calls
 // take(position in the unit, number of the value) in ascending order of positions, all below
 // `elems`, and returns false where the bytes are not what an encoder writes (FORMAT.md says what
@@ -108,6 +119,49 @@ struct IndexReader {
         const int64_t entry = plan.form == IndexForm::kLocal8 ? kLocal8Entry : 4;
         const int64_t start = get_word(input + kSparseHeader + entry * unit);
         return start < kept ? start : kept;
+    }
+
+    // The quick way: all positions in the unit at once, and their number. Negative where there is
+    // none: other forms, whole segments, bytes that no encoder writes; read() tells them apart.
+    // Sixteen more than a span may be written.
+    int64_t positions(int64_t unit, int64_t elems, uint32_t* at) const {
+        const bool bytes = plan.form == IndexForm::kLocal8;
+        const int64_t start = start_of(unit);
+        const int64_t n = start_of(unit + 1) - start;
+        const int64_t first = plan.indices + (bytes ? start : 2 * start);
+        if ((!bytes && plan.form != IndexForm::kLocal16) || n < 0 || n > kSparseSpan ||
+            first + 2 * (n + kLanes) > plan.bytes) {
+            return -1;
+        }
+        if (bytes) {
+            const uint8_t* entry = input + kSparseHeader + kLocal8Entry * unit;
+            if (get_word(entry + 4) != 0 || !segments(entry + 8, n, at)) {
+                return -1;
+            }
+        }
+        for (int64_t i = 0; i < n; i += kLanes) {
+            store_words(at + i, bytes ? add(load_words(at + i), load_bytes(input + first + i))
+                                      : load_halves(input + first + 2 * i));
+        }
+        return ascending(at, n, elems) ? n : -1;
+    }
+
+    // Of each of n entries its segment's first element; false if there are more or fewer of them.
+    static bool segments(const uint8_t* counts, int64_t n, uint32_t* at) {
+        int64_t count = 0;
+        for (int64_t segment = 0; segment < kSpanSegments; ++segment) {
+            const Words base = broadcast_bits(static_cast<uint32_t>(segment * kSparseSegment));
+            const int64_t more = counts[segment];
+            if (count + more > n) {
+                return false;
+            }
+            store_words(at + count, base);
+            for (int64_t i = kLanes; i < more; i += kLanes) {
+                store_words(at + count + i, base);
+            }
+            count += more;
+        }
+        return count == n;
     }
 
     template <class Take>

@@ -6,6 +6,11 @@ SLIMWIRE_LANES int64_t bits_set(uint32_t mask) {
     return __builtin_popcount(mask);
 }
 
+// Two bytes to each lane.
+SLIMWIRE_LANES Words load_halves(const uint8_t* from) {
+    return shift_right<16>(as_words(load_bfloat16(from)));
+}
+
 // mask_at_least(x, limit): bit i is set where lane i of x >= limit, unsigned.
 // compress(x, mask, to): the lanes of x whose bit is set, one after another; what follows them up
 // to sixteen lanes is unspecified but written.

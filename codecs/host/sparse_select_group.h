@@ -27,7 +27,8 @@ SLIMWIRE_LANES Cut select_short(const float* p, int64_t n, int64_t k, int64_t mo
     constexpr uint32_t kNear = 4u << 23;  // a sixteenth of the largest
     uint32_t low = 0;
     uint32_t high = largest(most) + 1;
-    int64_t above = 0;  // elements not below `high`
+    int64_t above = 0;   // elements not below `high`
+    bool zeros = false;  // looked for
     uint32_t middle = high > kNear ? high - kNear : high / 2;
     while (high - low > 1) {
         const int64_t count = count_at_least(p, n, middle);
@@ -40,7 +41,9 @@ SLIMWIRE_LANES Cut select_short(const float* p, int64_t n, int64_t k, int64_t mo
             high = middle;
             above = count;
         }
-        middle = low + (high - low) / 2;
+        // What is not near the largest may as well be 0.
+        middle = low == 0 && count < k && high > 1 && !zeros ? 1 : low + (high - low) / 2;
+        zeros = true;
     }
     return {low, k - above};
 }
@@ -132,6 +135,19 @@ collect_group(const float* p, int64_t first, int64_t n, uint32_t least, Picked& 
     return count;
 }
 
+// Appends what is not 0 in p[first, first + n), and the first `zeros` of the others.
+SLIMWIRE_LANES void pick_few_and_zeros(
+    const float* p, int64_t first, int64_t n, int64_t zeros, Picked& picked) {
+    int64_t i = first;
+    for (; i < first + n && zeros > 0; ++i) {
+        const bool zero = magnitude_bits(p[i]) == 0;
+        zeros -= zero ? 1 : 0;
+        picked.p[picked.count] = p[i];
+        picked.at[picked.count++] = static_cast<uint32_t>(i);
+    }
+    collect_group(p, i, first + n - i, 1, picked);
+}
+
 // Appends the k largest of p[first, first + n), with their distance from p; false where more than
 // there is room for would have to be looked at. Sixteen more elements than n may be read.
 SLIMWIRE_LANES bool pick_group(
@@ -155,7 +171,13 @@ SLIMWIRE_LANES bool pick_group(
     } else {
         return false;
     }
-    const int64_t found = collect_group(p, first, n, cut.least, picked);
+    const bool some_zeros = cut.least == 0 && cut.ties < 0;
+    const int64_t found = collect_group(p, first, n, some_zeros ? 1 : cut.least, picked);
+    if (some_zeros && found < k) {
+        picked.count = from;
+        pick_few_and_zeros(p, first, n, k - found, picked);
+        return true;
+    }
     if (found == k) {
         return picked.count == from + k;
     }

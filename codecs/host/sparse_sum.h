@@ -6,11 +6,12 @@ void sum_groups_as(const ReduceChunk& chunk, const SparsePlan& plan) {
     GroupTile tile;
     bool good = true;
     const int64_t step = groups_of_batch(plan);
+    const GroupReader reader(plan, step);
     for (int64_t g = 0; g < plan.groups; g += step) {
         const int64_t begin = g * plan.group;
         const int64_t left = plan.count - begin;
         const int64_t elems = left < step * plan.group ? left : step * plan.group;
-        good &= sum_groups(chunk, plan, g, elems, tile.p);
+        good &= sum_groups(chunk, reader, g, elems, tile.p);
         put_scaled<Element>(tile.p, broadcast(chunk.factor), chunk.output + begin * Element::kBytes,
                             elems);
     }
