@@ -13,6 +13,8 @@ namespace {
 
 #include "codecs/host/sparse_indices.h"
 
+#include "codecs/host/sparse_select_group.h"
+
 #include "codecs/host/sparse_select.h"
 
 #include "codecs/host/sparse_kernels.h"
@@ -26,8 +28,6 @@ namespace {
 #include "codecs/host/sparse_chosen.h"
 
 #include "codecs/host/sparse_decode.h"
-
-#include "codecs/host/sparse_select_group.h"
 
 #include "codecs/host/sparse_groups.h"
 

@@ -33,6 +33,7 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
         }
     }
 #endif
+    alignas(64) float tile[kBatchElems + kLanes];
     for (; begin < plan.count; begin += kSparseSpan) {
         writer.indices.begin_span(begin / kSparseSpan);
         const int64_t span_end =
@@ -40,8 +41,8 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
         for (int64_t batch = begin; batch < span_end; batch += kBatchElems) {
             const int64_t end = batch + kBatchElems < span_end ? batch + kBatchElems : span_end;
             writer.picked.count = 0;
-            collect<kResidual>(source, batch, end, batch, writer.least(), chunk.residual,
-                               writer.picked);
+            fill_tile<kResidual>(tile, source, batch, end - batch, chunk.residual);
+            collect_group(tile, 0, end - batch, writer.least(), writer.picked);
             if (writer.cut.ties > 0) {
                 keep(writer.picked, 0, writer.cut);
             }

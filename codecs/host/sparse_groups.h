@@ -2,7 +2,7 @@
 // where they are short. Included by host/sparse.cpp inside its anonymous namespace.
 
 // The p of one batch: whole groups of up to 2048 elements, or one larger group.
-struct GroupTile {
+struct Tile {
     alignas(64) float p[kMaxSparseGroup + kLanes];
 };
 
@@ -64,7 +64,7 @@ SLIMWIRE_LANES void encode_large_group(const float* p,
 }
 
 // Encodes the batch whose p stand in `tile`, `groups` groups from element `begin` of the chunk.
-SLIMWIRE_LANES void encode_group_tile(const GroupTile& tile,
+SLIMWIRE_LANES void encode_group_tile(const Tile& tile,
                                       const SparsePlan& plan,
                                       int64_t begin,
                                       int64_t groups,
@@ -94,7 +94,7 @@ SLIMWIRE_LANES void encode_batches(const SparsePlan& plan,
     __builtin_memset(output, 0, static_cast<size_t>(plan.values));
     GroupWriter indices{plan, output + plan.indices};
     ValueWriter values(plan, output, residual);
-    GroupTile tile;
+    Tile tile;
     const int64_t step = groups_of_batch(plan);
     for (int64_t g = 0; g < plan.groups; g += step) {
         const int64_t groups = plan.groups - g < step ? plan.groups - g : step;
@@ -109,23 +109,11 @@ SLIMWIRE_LANES void encode_batches(const SparsePlan& plan,
     values.finish();
 }
 
-template <bool kResidual, class Source>
-SLIMWIRE_LANES void fill_group_tile(
-    GroupTile& tile, const Source& source, int64_t begin, int64_t elems, float* residual) {
-    for (int64_t i = 0; i < elems; i += kLanes) {
-        const Floats p = load_p(source, begin + i, begin + elems);
-        store_float32(tile.p + i, p);
-        if constexpr (kResidual) {
-            leave(residual + begin + i, p, elems - i);
-        }
-    }
-}
-
 template <class Element, bool kResidual>
 void encode_groups(const EncodeChunk& chunk, const SparsePlan& plan) {
     const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
     encode_batches(plan, chunk.output, chunk.residual,
-                   [&](GroupTile& tile, int64_t begin, int64_t elems) {
-                       fill_group_tile<kResidual>(tile, source, begin, elems, chunk.residual);
+                   [&](Tile& tile, int64_t begin, int64_t elems) {
+                       fill_tile<kResidual>(tile.p, source, begin, elems, chunk.residual);
                    });
 }

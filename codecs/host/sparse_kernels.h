@@ -14,47 +14,17 @@ SLIMWIRE_LANES void leave(float* residual, Floats p, int64_t some) {
     store_some<Float32>(bytes_of(residual), as_floats(blend(bad, as_words(old), as_words(p))), n);
 }
 
-// Appends the elements [first, end) of a chunk of `count` whose magnitude is not below `least`,
-// with their distance from `origin`.
+// Computes p of `elems` elements from `begin` on, and leaves it in the residual.
 template <bool kResidual, class Source>
-SLIMWIRE_LANES void collect(const Source& source,
-                            int64_t first,
-                            int64_t end,
-                            int64_t origin,
-                            uint32_t least,
-                            float* residual,
-                            Picked& picked) {
-    for (int64_t i = first; i < end; i += kLanes) {
-        const Floats p = load_p(source, i, end);
-        uint32_t mask = mask_at_least(magnitude_of(p), least);
-        if (end - i < kLanes) {
-            mask &= (1u << (end - i)) - 1;
-        }
+SLIMWIRE_LANES void fill_tile(
+    float* tile, const Source& source, int64_t begin, int64_t elems, float* residual) {
+    for (int64_t i = 0; i < elems; i += kLanes) {
+        const Floats p = load_p(source, begin + i, begin + elems);
+        store_float32(tile + i, p);
         if constexpr (kResidual) {
-            leave(residual + i, p, end - i);
-        }
-        if (mask != 0) {
-            const Words at = add(lane_numbers(), broadcast_bits(static_cast<uint32_t>(i - origin)));
-            compress(as_words(p), mask, picked.p + picked.count);
-            compress(at, mask, picked.at + picked.count);
-            picked.count += bits_set(mask);
+            leave(residual + begin + i, p, elems - i);
         }
     }
-}
-
-// Of the entries of `picked` from `from` on those that the cut keeps; uses up its ties.
-SLIMWIRE_LANES void keep(Picked& picked, int64_t from, Cut& cut) {
-    int64_t count = from;
-    for (int64_t i = from; i < picked.count; ++i) {
-        const uint32_t magnitude = magnitude_bits(picked.p[i]);
-        const bool tie = magnitude == cut.least;
-        const bool kept = magnitude > cut.least || (tie && cut.ties != 0);
-        cut.ties -= tie && kept ? 1 : 0;
-        picked.p[count] = picked.p[i];
-        picked.at[count] = picked.at[i];
-        count += kept ? 1 : 0;
-    }
-    picked.count = count;
 }
 
 // What encoding a chunk has come to.

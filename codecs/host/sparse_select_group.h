@@ -2,6 +2,28 @@
 // not below the k-th largest of the columns' maxima, which leaves little more than k elements to
 // choose from. Included by host/sparse.cpp inside its anonymous namespace.
 
+// Kept are magnitudes above `least`, and of those equal to it the first `ties` (all if negative).
+struct Cut {
+    uint32_t least;
+    int64_t ties;
+    int64_t at_least = 0;  // elements whose magnitude is not below `least`
+};
+
+// Of the entries of `picked` from `from` on those that the cut keeps; uses up its ties.
+SLIMWIRE_LANES void keep(Picked& picked, int64_t from, Cut& cut) {
+    int64_t count = from;
+    for (int64_t i = from; i < picked.count; ++i) {
+        const uint32_t magnitude = magnitude_bits(picked.p[i]);
+        const bool tie = magnitude == cut.least;
+        const bool kept = magnitude > cut.least || (tie && cut.ties != 0);
+        cut.ties -= tie && kept ? 1 : 0;
+        picked.p[count] = picked.p[i];
+        picked.at[count] = picked.at[i];
+        count += kept ? 1 : 0;
+    }
+    picked.count = count;
+}
+
 // Magnitudes of sixteen elements of p[0, n) from i on, zero past the end.
 SLIMWIRE_LANES Words magnitudes_at(const float* p, int64_t i, int64_t n) {
     const Words magnitude = magnitude_of(load_float32(p + i));

@@ -3,7 +3,7 @@
 
 template <class Element>
 void sum_groups_as(const ReduceChunk& chunk, const SparsePlan& plan) {
-    GroupTile tile;
+    Tile tile;
     bool good = true;
     const int64_t step = groups_of_batch(plan);
     const GroupReader reader(plan, step);
