@@ -18,15 +18,20 @@ void sum_groups_as(const ReduceChunk& chunk, const SparsePlan& plan) {
     set_status(chunk.status, good);
 }
 
+// x, as an element, to `count` elements.
 template <class Element>
-SLIMWIRE_LANES void fill(uint8_t* output, Floats x, int64_t count) {
+SLIMWIRE_LANES void fill(uint8_t* output, float x, int64_t count) {
+    if (__builtin_bit_cast(uint32_t, x) == 0) {
+        __builtin_memset(output, 0, static_cast<size_t>(count * Element::kBytes));
+        return;
+    }
     const Sink<Element, false> sink{output};
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
-        sink.sixteen(i, x);
+        sink.sixteen(i, broadcast(x));
     }
     if (i < count) {
-        sink.some(i, x, count - i);
+        sink.some(i, broadcast(x), count - i);
     }
 }
 
@@ -35,7 +40,7 @@ void sum_runs_as(const ReduceChunk& chunk, const SparsePlan& plan) {
     const RunChoice choice = read_choice(chunk.input);
     const Agreement sources(chunk, choice);
     const Floats factor = broadcast(chunk.factor);
-    const Floats unsent = multiply(factor, broadcast(0.0f));
+    const float unsent = chunk.factor * 0.0f;
     for_each_stratum(plan, choice, [&](int64_t j, const Stratum& stratum) {
         uint8_t* const to = chunk.output + stratum.first * Element::kBytes;
         const int64_t before = stratum.chosen - stratum.first;
