@@ -13,6 +13,8 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
             return op == Op::kAllReduce || op == Op::kReduce;
         case Algorithm::kSummable:
             return reduces(op);
+        case Algorithm::kLossless:
+            return op == Op::kAllReduce || (!reduces(op) && !is_point_to_point(op));
         case Algorithm::kDirect:
             return op != Op::kAllReduce && op != Op::kReduce;
         case Algorithm::kHierarchical:
@@ -40,9 +42,10 @@ std::string why_not_hierarchical(const CallFacts& facts,
     if (!action.intra_codec->accepts(facts.dtype)) {
         return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
     }
-    return action.intra_codec->traits(facts.dtype).variable_size
-               ? action.intra_codec->to_string() + " has no fixed size"
-               : "";
+    const CodecTraits traits = action.intra_codec->traits(facts.dtype);
+    return traits.variable_size ? action.intra_codec->to_string() + " has no fixed size"
+           : traits.lossless    ? action.intra_codec->to_string() + " may overflow its slots"
+                                : "";
 }
 
 }  // namespace
@@ -52,6 +55,9 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
                                   const Action& action) {
     if (action.algorithm != Algorithm::kAuto) {
         return {action.algorithm};
+    }
+    if (action.codec->traits(facts.dtype).lossless) {
+        return {Algorithm::kLossless};
     }
     if (!has_form(Algorithm::kTwoShot, facts.op)) {
         return {Algorithm::kDirect};
@@ -69,12 +75,24 @@ std::string why_not(Algorithm algorithm,
                     const CallFacts& facts,
                     const PlanShape& shape,
                     const Action& action) {
+    const CodecTraits traits = action.codec->traits(facts.dtype);
+    if (algorithm == Algorithm::kLossless && is_point_to_point(facts.op)) {
+        return "lossless has no form of messages: what does not fit must be sent again, and the "
+               "two "
+               "ends may group them differently; the net plugin carries them";
+    }
     if (!has_form(algorithm, facts.op)) {
         return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(facts.op);
     }
-    if (action.codec->traits(facts.dtype).variable_size) {
+    if (traits.variable_size) {
         return action.codec->to_string() +
-               " has no fixed size, which the counts of NCCL calls need";
+               " has no fixed size, which the counts of NCCL calls need" +
+               (traits.lossless ? "; write palette:slot=0.75" : "");
+    }
+    if (traits.lossless != (algorithm == Algorithm::kLossless)) {
+        return action.codec->to_string() +
+               (traits.lossless ? " is lossless, and its slots may overflow; write lossless or auto"
+                                : " is not lossless");
     }
     switch (algorithm) {
         case Algorithm::kTwoShot:
@@ -88,9 +106,16 @@ std::string why_not(Algorithm algorithm,
         case Algorithm::kHierarchical:
             return why_not_hierarchical(facts, shape, action);
         case Algorithm::kSummable:
-            return action.codec->traits(facts.dtype).linear
-                       ? ""
-                       : "encodings of " + action.codec->to_string() + " do not add up";
+            return traits.linear ? ""
+                                 : "encodings of " + action.codec->to_string() + " do not add up";
+        case Algorithm::kLossless:
+            if (facts.op != Op::kAllReduce) {
+                return {};
+            }
+            return facts.redop == RedOp::kPreMulSum
+                       ? "lossless takes premulsum on no communicator of its own"
+                   : facts.count < static_cast<uint64_t>(shape.ranks) ? "fewer elements than ranks"
+                                                                      : "";
         case Algorithm::kDirect:
         case Algorithm::kGather:
         case Algorithm::kAuto:
@@ -101,10 +126,12 @@ std::string why_not(Algorithm algorithm,
 }
 
 Layout layout_of(Algorithm algorithm,
-                 const CallFacts& facts,
+                 const CallFacts& whole,
                  const PlanShape& shape,
                  const Action& action,
                  uint64_t slice_bytes) {
+    const CallFacts facts =
+        algorithm == Algorithm::kLossless ? lossless_facts(whole, shape.ranks) : whole;
     const std::vector<Segment> segments = {Segment{0, facts.count, *action.codec}};
     if (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kSparse) {
         return make_layout(segments, facts.dtype, shape.ranks, slice_bytes);
@@ -137,6 +164,8 @@ ExchangeSizes sizes_of(Algorithm algorithm,
             return gather_sizes(layout, facts, shape);
         case Algorithm::kSummable:
             return summable_sizes(layout, facts, shape);
+        case Algorithm::kLossless:
+            return lossless_sizes(layout, facts, shape);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -157,6 +186,8 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
             return gather_wire_bytes(plan.layout, shape.ranks);
         case Algorithm::kSummable:
             return summable_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+        case Algorithm::kLossless:
+            return lossless_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -182,6 +213,8 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             return &room->emplace<Gather>(context);
         case Algorithm::kSummable:
             return &room->emplace<Summable>(context);
+        case Algorithm::kLossless:
+            return &room->emplace<Lossless>(context);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

@@ -92,7 +92,8 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
 
 Direct::Direct(const ExchangeContext& context)
     : SlicedExchange(context, 1, context.alone || !is_point_to_point(context.plan.facts.op)),
-      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks),
+      lossless_(context.plan.algorithm == Algorithm::kLossless) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -184,9 +185,28 @@ Status Direct::decode_sum(int slice) {
 Status Direct::copy_own_block() {
     const size_t bytes = context_.plan.facts.count * static_cast<size_t>(element_bytes());
     const size_t own = static_cast<size_t>(rank()) * bytes;
-    const char* from =
-        static_cast<const char*>(context_.call.send) + (op() == Op::kGather ? 0 : own);
-    char* to = static_cast<char*>(context_.call.recv) + (op() == Op::kScatter ? 0 : own);
+    const char* from = static_cast<const char*>(context_.call.send);
+    char* to = static_cast<char*>(context_.call.recv);
+    switch (op()) {
+        case Op::kAllToAll:
+            from += own;
+            to += own;
+            break;
+        case Op::kAllGather:
+            to += own;
+            break;
+        case Op::kBroadcast:
+        case Op::kGather:
+        case Op::kScatter:
+            if (rank() != root()) {
+                return {};
+            }
+            from += op() == Op::kScatter ? own : 0;
+            to += op() == Op::kGather ? own : 0;
+            break;
+        default:
+            return {};
+    }
     if (from == to) {
         return {};
     }
@@ -198,6 +218,9 @@ Status Direct::copy_own_block() {
 
 Status Direct::encode(int slice) {
     const bool at_root = rank() == root();
+    if (lossless_ && slice == 0 && (op() == Op::kAllGather || op() == Op::kBroadcast)) {
+        SLIMWIRE_TRY(copy_own_block());
+    }
     switch (op()) {
         case Op::kReduceScatter:
             return encode_blocks(slice, 0, ranks(), 0);
@@ -280,11 +303,13 @@ Status Direct::decode(int slice) {
         case Op::kReduceScatter:
             return decode_sum(slice);
         case Op::kAllGather:
-            return decode_blocks(slice, 0, ranks(), 0);
         case Op::kAllToAll:
         case Op::kGather:
             if (op() == Op::kGather && !at_root) {
                 return {};
+            }
+            if (op() == Op::kAllGather && !lossless_) {
+                return decode_blocks(slice, 0, ranks(), 0);
             }
             SLIMWIRE_TRY(decode_blocks(slice, 0, rank(), 0));
             return decode_blocks(slice, rank() + 1, ranks(), 0);
@@ -292,6 +317,9 @@ Status Direct::decode(int slice) {
             return at_root ? Status() : decode_blocks(slice, rank(), rank() + 1, rank());
         case Op::kSend:
             return {};
+        case Op::kBroadcast:
+            return lossless_ && at_root ? Status()
+                                        : decode_blocks(slice, rank(), rank() + 1, rank());
         default:
             return decode_blocks(slice, rank(), rank() + 1, rank());
     }

@@ -44,6 +44,9 @@ struct DirectMap {
 class Direct final : public SlicedExchange {
   public:
     explicit Direct(const ExchangeContext& context);
+    // What this rank sends to itself; nothing where it lies in place already, or in operations
+    // whose own block takes part in the exchange.
+    Status copy_own_block();
 
   private:
     [[nodiscard]] Op op() const noexcept { return context_.plan.facts.op; }
@@ -56,12 +59,13 @@ class Direct final : public SlicedExchange {
     Status encode_blocks(int slice, int first, int last, int base);
     Status decode_blocks(int slice, int first, int last, int base);
     Status decode_sum(int slice);
-    Status copy_own_block();
     Status encode(int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;
 
     DirectMap map_;
+    // Exact: the own block is never decoded, so that what is sent stays as it is until all is well.
+    bool lossless_;
 };
 
 }  // namespace slimwire

@@ -163,6 +163,7 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.params = piece.codec.params;
     args.dtype = context_.plan.facts.dtype;
     args.random = random;
+    args.status = context_.status;
     args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
 }

@@ -25,7 +25,15 @@ struct ExchangeContext {
     const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
     // Nothing else is in the program's group, so phases may wait for the peer one after the other.
     bool alone = true;
-    RandomKey random = {};  // rank and step are this call's
+    RandomKey random = {};       // rank and step are this call's
+    uint32_t* status = nullptr;  // null, or a device word for what encoding reports
+};
+
+// How a call went.
+enum class Course : uint8_t {
+    kCompressed,
+    kSentAgain,  // raw, after its data did not fit
+    kRaw,        // at once, after many that did not fit
 };
 
 class Exchange {
@@ -37,6 +45,8 @@ class Exchange {
     virtual Status kernels(int phase) = 0;
     virtual Status exchange(int phase) = 0;
     virtual Status finish(int phase) = 0;
+    // Of the phases that were run.
+    [[nodiscard]] virtual Course course() const noexcept { return Course::kCompressed; }
 };
 
 // What a plan asks for. Equal on all ranks, so each is that of the neediest rank.

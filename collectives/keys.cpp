@@ -22,7 +22,9 @@ std::string codec_text(const Plan& plan) {
 }
 
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
-KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::string reason) {
+// `extra` bytes cross the wire with each call.
+KeyStats* show_key(
+    CommState* state, const Plan& plan, bool compressed, std::string reason, uint64_t extra = 0) {
     KeyStats& key = state->stats->add_key();
     key.facts = plan.facts;
     key.rule = plan.rule;
@@ -31,8 +33,8 @@ KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::str
     key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
     key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
     key.native_bytes_per_call = native_wire_bytes(plan.facts, state->shape.ranks, state->rank);
-    key.wire_bytes_per_call =
-        compressed ? wire_bytes_of(plan, state->shape, state->rank) : key.native_bytes_per_call;
+    key.wire_bytes_per_call = compressed ? wire_bytes_of(plan, state->shape, state->rank)
+                                         : key.native_bytes_per_call + extra;
     key.wire_is_estimate = !compressed;
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
@@ -84,6 +86,10 @@ const char* detour_reason(Detour detour) noexcept {
             return "a message of a rank to itself";
         case Detour::kBadRoot:
             return "the root or peer is no rank of the communicator";
+        case Detour::kSentAgain:
+            return "did not fit its slots, sent again as it is";
+        case Detour::kGivenUp:
+            return "as it is, after too many calls that did not fit their slots";
     }
     return "";
 }
@@ -130,15 +136,17 @@ void count_run(const CommState& state, const Plan& plan) noexcept {
 }
 
 void count_detour(CommState* state, Plan* plan, Detour detour) {
+    const uint64_t extra =
+        detour == Detour::kSentAgain ? wire_bytes_of(*plan, state->shape, state->rank) : 0;
     if (plan->stats->folded) {
         const uint64_t native = native_wire_bytes(plan->facts, state->shape.ranks, state->rank);
         folded_key(state, plan->facts, nullptr)
-            ->count_folded_call(input_bytes(plan->facts), native, native);
+            ->count_folded_call(input_bytes(plan->facts), native, native + extra);
         return;
     }
     KeyStats*& stats = plan->detours[static_cast<size_t>(detour)];
     if (stats == nullptr) {
-        stats = show_key(state, *plan, false, detour_reason(detour));
+        stats = show_key(state, *plan, false, detour_reason(detour), extra);
     }
     stats->count_call();
 }

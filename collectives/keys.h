@@ -18,7 +18,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
 
 // Counts one compressed call.
 void count_run(const CommState& state, const Plan& plan) noexcept;
-// Counts one call of a compressed plan that went native.
+// Counts one call of a compressed plan that went native, or that was sent raw after all.
 void count_detour(CommState* state, Plan* plan, Detour detour);
 
 }  // namespace slimwire

@@ -180,6 +180,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "summable";
         case Algorithm::kSparse:
             return "sparse";
+        case Algorithm::kLossless:
+            return "lossless";
     }
     return "unknown";
 }

@@ -129,10 +129,18 @@ std::string try_algorithm(Algorithm algorithm,
     }
     plan->compressed = true;
     plan->algorithm = algorithm;
-    plan->error_feedback = action.error_feedback;
+    plan->capturable = algorithm != Algorithm::kLossless;  // which waits on the host
+    plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
     plan->scratch_bytes = sizes.scratch_bytes;
     plan->residual_bytes = residual_bytes;
+    if (algorithm == Algorithm::kLossless && facts.op == Op::kAllReduce) {
+        Plan half;
+        half.facts = lossless_facts(facts, shape.ranks);
+        half.algorithm = algorithm;
+        half.layout = layout;
+        plan->half = std::make_shared<const Plan>(std::move(half));
+    }
     plan->layout = std::move(layout);
     plan->draws = draws(*action.codec, facts.dtype) ||
                   (action.intra_codec.has_value() && draws(*action.intra_codec, facts.dtype));

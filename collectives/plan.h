@@ -26,8 +26,10 @@ enum class Detour : uint8_t {
     kUnknownOperator,
     kToItself,
     kBadRoot,
+    kSentAgain,  // after its encoding did not fit
+    kGivenUp,    // after too many that did not
 };
-inline constexpr size_t kDetourCount = 6;
+inline constexpr size_t kDetourCount = 8;
 
 struct Plan {
     CallFacts facts;
@@ -46,8 +48,11 @@ struct Plan {
 
     KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
     std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
-    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
-    uint64_t calls = 0;  // made so far on this communicator, if there is a start call
+    RandomKey random;  // of the codecs' rounding; rank and step are set for each call
+    // The gathering half of a lossless all-reduce; null elsewhere. Its layout is this plan's.
+    std::shared_ptr<const Plan> half;
+    uint32_t overflows = 0;  // calls so far whose encoding did not fit on some rank
+    uint64_t calls = 0;      // made so far on this communicator, if there is a start call
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.

@@ -24,8 +24,9 @@ enum class Algorithm : uint8_t {
     kGather,
     kSummable,
     kSparse,
+    kLossless,
 };
-inline constexpr int kAlgorithmCount = 8;
+inline constexpr int kAlgorithmCount = 9;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 enum class ErrorFeedback : uint8_t { kNone, kEf14 };

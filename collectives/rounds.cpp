@@ -155,7 +155,16 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),
                                  "join the stream"));
     }
-    count_run(state, *run->item.plan);
+    Plan& plan = *run->item.plan;
+    const Course course = run->exchange->course();
+    if (course == Course::kCompressed) {
+        count_run(state, plan);
+        return {};
+    }
+    // Equal on all ranks, like all that a later call goes by; a plan that is dropped would forget.
+    plan.overflows += course == Course::kSentAgain && !plan.passing ? 1 : 0;
+    count_detour(&state, &plan,
+                 course == Course::kSentAgain ? Detour::kSentAgain : Detour::kGivenUp);
     return {};
 }
 

@@ -86,7 +86,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:9: rule 'grads': 'codec' is an integer; accepted: 'native' or a codec"},
         {"codec = \"int8\"\nalgorithm = \"ring\"",
          "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
-         "two_shot, direct, hierarchical, gather, summable, sparse"},
+         "two_shot, direct, hierarchical, gather, summable, sparse, lossless"},
         {"codec = \"int8\"\nerror_feedback = true",
          "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14"},
         {"codec = \"int8\"\nef = \"ef21\"",
