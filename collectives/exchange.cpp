@@ -189,6 +189,19 @@ Status SlicedExchange::sum_slots(const Piece& piece,
                                  int inputs,
                                  int64_t count,
                                  void* output) {
+    if (piece.codec.sums()) {
+        DecodeReduceArgs args{};
+        args.input = input;
+        args.output = output;
+        args.input_stride = stride;
+        args.count = count;
+        args.inputs = inputs;
+        args.scale = 1.0f;
+        args.params = piece.codec.params;
+        args.dtype = context_.plan.facts.dtype;
+        args.workspace = workspace_;
+        return enqueue(context_.api, piece.codec, args, context_.work);
+    }
     for (int source = 0; source < inputs; ++source) {
         SLIMWIRE_TRY(decode_run(piece, input + source * stride, output,
                                 {count, piece.chunk_elems, stride}, source > 0));

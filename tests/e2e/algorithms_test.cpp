@@ -40,10 +40,10 @@ class Algorithms : public testing::TestWithParam<Case> {};
 TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const Case& of = GetParam();
     const TemporaryFolder reports, policy;
-    Job job = slimwire_job(
-        {SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls", std::to_string(of.calls), "--codec",
-         of.codec_name, "--block", std::to_string(of.block), "--min-bytes", "2048"},
-        of.ranks, reports.path());
+    Job job = slimwire_job({SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls",
+                            std::to_string(of.calls), "--codec", of.codec_name, "--block",
+                            std::to_string(of.block), "--min-bytes", "2048", "--all-reduces", "60"},
+                           of.ranks, reports.path());
     set_policy(&job, policy,
                "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"");
     job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
@@ -216,13 +216,13 @@ Exactness run_exact(const char* slot, int ranks, const char* slice_bytes, const 
 TEST(Lossless, WhatFitsAndWhatDoesNotArriveExactly) {
     // Integers of the program never fit.
     const Exactness wide = run_exact("0.97", 3, "0", "31");
-    EXPECT_GT(wide.fitted, 30u);
-    EXPECT_GT(wide.sent_again, 30u);
+    EXPECT_GT(wide.fitted, 10u);
+    EXPECT_GT(wide.sent_again, 10u);
     const Exactness sliced = run_exact("0.9", 2, "16384", "32");
-    EXPECT_GT(sliced.fitted, 20u);
-    EXPECT_GT(sliced.sent_again, 20u);
+    EXPECT_GT(sliced.fitted, 5u);
+    EXPECT_GT(sliced.sent_again, 5u);
     const Exactness tight = run_exact("0.3", 3, "0", "33");
-    EXPECT_GT(tight.sent_again, 50u);
+    EXPECT_GT(tight.sent_again, 20u);
 }
 
 // The same kind of call again and again, whose data never fits: the raw message on top of the
