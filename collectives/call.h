@@ -27,6 +27,14 @@ enum class Op : uint8_t {
 };
 inline constexpr int kOpCount = 10;
 
+// Whether the operation sums over ranks.
+[[nodiscard]] constexpr bool reduces(Op op) noexcept {
+    return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
+}
+[[nodiscard]] constexpr bool is_point_to_point(Op op) noexcept {
+    return op == Op::kSend || op == Op::kRecv;
+}
+
 // NCCL's spelling in policies and reports: "allreduce", "reducescatter", "alltoall", ...
 [[nodiscard]] const char* op_name(Op op) noexcept;
 

@@ -69,13 +69,6 @@ struct PlanShape {
 // Pure: no clock, no address, no local state.
 Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config);
 
-// Whether the operation sums over ranks.
-[[nodiscard]] constexpr bool reduces(Op op) noexcept {
-    return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
-}
-[[nodiscard]] constexpr bool is_point_to_point(Op op) noexcept {
-    return op == Op::kSend || op == Op::kRecv;
-}
 inline constexpr int kNeediestRank = -1;
 // Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and
 // all-to-all exact), or the rank that sends most. An estimate on real NCCL, which may choose

@@ -96,6 +96,34 @@ TEST(BenchCollective, ContractMembersAndHonestBytes) {
     }
 }
 
+TEST(BenchCollective, EveryOperationWithItsBytesAndError) {
+    struct Case {
+        const char* op;
+        const char* algorithm;
+        double native_bytes;  // of the transport, in units of the buffer, for 4 ranks
+    };
+    for (const Case& of :
+         {Case{"reduce_scatter", "direct", 0.75}, Case{"all_gather", "direct", 0.75},
+          Case{"all_to_all", "direct", 0.75}, Case{"broadcast", "direct", 0.75},
+          Case{"send_recv", "direct", 1.0}, Case{"pairs", "direct", 1.0}}) {
+        SCOPED_TRACE(of.op);
+        const Ended ended =
+            run_slimwire({"bench", "collective", "--op", of.op, "--codec", "int8", "--bytes",
+                          "512KiB", "--ranks", "4", "--rounds", "1", "--json"});
+        const std::vector<Json> lines = json_lines(ended);
+        expect_only_timing_failed(lines, ended);
+        ASSERT_EQ(lines.size(), 1u) << ended.out << ended.err;
+        EXPECT_EQ(lines[0]["op"], of.op);
+        EXPECT_EQ(lines[0]["algorithm"], of.algorithm);
+        const double native = lines[0]["native_wire_bytes"];
+        EXPECT_DOUBLE_EQ(native, of.native_bytes * 524288.0);
+        EXPECT_NEAR(native / lines[0]["wire_bytes"].get<double>(), 3.9, 0.12);
+        EXPECT_GT(lines[0]["rel_error"].get<double>(), 1e-5);
+        EXPECT_LT(lines[0]["rel_error"].get<double>(), 0.02);
+        EXPECT_GT(lines[0]["raw_us"].get<double>(), 0);
+    }
+}
+
 TEST(BenchCollective, ErrorFeedbackHalfAndNative) {
     const Ended ended =
         run_slimwire({"bench", "collective", "--codec", "native,int4", "--dtype", "f16", "--bytes",

@@ -44,12 +44,35 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Bytes one rank sends in a ring all-reduce.
-double ring_bytes(double bytes, int ranks) {
-    return 2.0 * bytes * (ranks - 1) / ranks;
+// What the benchmark can run: its word for the worker, and the call of slimwire's report.
+struct Operation {
+    const char* word;
+    Op op;
+};
+constexpr Operation kOperations[] = {
+    {"all_reduce", Op::kAllReduce}, {"reduce_scatter", Op::kReduceScatter},
+    {"all_gather", Op::kAllGather}, {"all_to_all", Op::kAllToAll},
+    {"broadcast", Op::kBroadcast},  {"reduce", Op::kReduce},
+    {"send_recv", Op::kSend},       {"pairs", Op::kSend},
+};
+
+// nccl-tests' factor from algorithm to bus bandwidth.
+double bus_factor(Op op, int ranks) {
+    const double n = ranks;
+    switch (op) {
+        case Op::kAllReduce:
+            return 2 * (n - 1) / n;
+        case Op::kReduceScatter:
+        case Op::kAllGather:
+        case Op::kAllToAll:
+            return (n - 1) / n;
+        default:
+            return 1;
+    }
 }
 
 struct Plan {
+    Operation operation = kOperations[0];
     std::vector<std::string> codecs;
     std::string bytes;  // plain numbers, comma separated
     JobOptions job;     // without a codec
@@ -64,9 +87,23 @@ struct Plan {
 // Checks every argument before anything starts.
 Result<Plan> make_plan(const CollectiveOptions& options) {
     Plan plan;
-    if (parse_op(options.op) != Op::kAllReduce) {
-        return invalid(fmt::format("--op '{}': accepted: all_reduce", options.op));
+    std::string words;
+    for (const Operation& operation : kOperations) {
+        words += fmt::format("{}{}", words.empty() ? "" : ", ", operation.word);
     }
+    const auto* const end = std::end(kOperations);
+    const auto* found = std::find_if(std::begin(kOperations), end, [&](const Operation& operation) {
+        return options.op == operation.word;
+    });
+    if (found == end && parse_op(options.op).has_value()) {  // NCCL's spelling
+        found = std::find_if(std::begin(kOperations), end, [&](const Operation& operation) {
+            return parse_op(options.op) == operation.op;
+        });
+    }
+    if (found == end) {
+        return invalid(fmt::format("--op '{}': accepted: {}", options.op, words));
+    }
+    plan.operation = *found;
     plan.codecs = split_codecs(options.codecs);
     if (plan.codecs.empty()) {
         return invalid("--codec is empty; accepted: a codec, a comma list of codecs, or native");
@@ -122,7 +159,7 @@ Status run_ranks(const Plan& plan,
                  const TemporaryFolder& folder) {
     Environment base = Environment::current();
     for (const char* name :
-         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES",
+         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
           "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }
@@ -132,6 +169,7 @@ Status run_ranks(const Plan& plan,
     job.min_bytes = "0";
     if (codec != "native") {
         job.error_feedback = options.error_feedback;
+        base.set("SLIMWIRE_OPS", op_name(plan.operation.op));
     }
     job.report = (folder.path() / "report-%r.jsonl").string();
     SLIMWIRE_TRY_ASSIGN(const Environment environment,
@@ -139,7 +177,7 @@ Status run_ranks(const Plan& plan,
     const std::string worker = (installation.helpers / "slimwire-bench-worker").string();
     std::vector<std::string> command{worker,
                                      "--op",
-                                     "all_reduce",
+                                     plan.operation.word,
                                      "--dtype",
                                      options.dtype,
                                      "--bytes",
@@ -173,12 +211,15 @@ Status run_ranks(const Plan& plan,
                                                         codec, code));
 }
 
-// The all-reduce of `count` elements in the ranks' reports, compressed ones first.
-const MergedKey* find_key(const MergedReport& report, const std::string& dtype, uint64_t count) {
+// The call of `count` elements in the ranks' reports, compressed ones first.
+const MergedKey* find_key(const MergedReport& report,
+                          Op op,
+                          const std::string& dtype,
+                          uint64_t count) {
     const MergedKey* best = nullptr;
     for (const MergedComm& comm : report.comms) {
         for (const MergedKey& key : comm.keys) {
-            if (key.op == op_name(Op::kAllReduce) && key.dtype == dtype && key.count == count &&
+            if (key.op == op_name(op) && key.dtype == dtype && key.count == count &&
                 (best == nullptr || best->codec == "native")) {
                 best = &key;
             }
@@ -207,15 +248,19 @@ Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
         }
         CollectiveMeasurement& one = measurements.emplace_back();
         one.codec = codec;
+        one.op = plan.operation.op;
+        one.ranks = plan.ranks;
         one.bytes = json.at("bytes");
+        one.count = json.at("count");
         one.native_us = json.at("native_us").get<std::vector<double>>();
         one.time_us = json.at("time_us").get<std::vector<double>>();
+        one.raw_us = json.at("raw_us").get<std::vector<double>>();
         one.counted = json.at("counted");
         one.wire_bytes = json.at("wire_bytes");
         one.native_wire_bytes = json.at("native_wire_bytes");
         one.rel_error = json.at("rel_error").is_null() ? NAN : json.at("rel_error").get<double>();
         one.identical = json.at("identical");
-        one.formula_bytes = ring_bytes(static_cast<double>(one.bytes), plan.ranks);
+        one.formula_bytes = native_bytes(one.op, static_cast<double>(one.bytes), plan.ranks);
         if (plan.bits_per_second > 0 && plan.nodes > 1) {
             one.ideal_us = one.formula_bytes * 8 / plan.bits_per_second * 1e6;
         }
@@ -223,7 +268,7 @@ Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
         for (const MergedComm& comm : report.comms) {
             one.reported_nodes = std::max(one.reported_nodes, comm.nodes);
         }
-        if (const MergedKey* key = find_key(report, options.dtype, json.at("count"))) {
+        if (const MergedKey* key = find_key(report, plan.operation.op, options.dtype, one.count)) {
             one.reported_codec = key->codec;
             one.algorithm = key->algorithm;
             one.reason = key->reason;
@@ -242,7 +287,7 @@ void print_result(const CollectiveResult& result,
         if (!plan.own_job) {
             json["machine"] = json["machine"].get<std::string>() + ", emulator";
         }
-        json["op"] = "all_reduce";
+        json["op"] = plan.operation.word;
         json["codec"] = result.codec;
         json["algorithm"] = result.algorithm;
         json["dtype"] = options.dtype;
@@ -253,6 +298,9 @@ void print_result(const CollectiveResult& result,
         json["time_us"] = result.time_us;
         json["native_us"] = result.native_us;
         json["native_ideal_us"] = result.native_ideal_us;
+        json["raw_us"] = result.raw_us;
+        json["algorithm_gbps"] = result.algorithm_gbps;
+        json["bus_gbps"] = result.bus_gbps;
         json["wire_bytes"] = std::llround(result.wire_bytes);
         json["native_wire_bytes"] = std::llround(result.native_wire_bytes);
         json["speedup"] = result.speedup;
@@ -264,16 +312,21 @@ void print_result(const CollectiveResult& result,
         fmt::print("{}\n", json.dump());
     } else {
         fmt::print(
-            "{:<22} {:>9} {:>11.0f} {:>11.0f} {:>11.0f} {:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
-            result.codec, format_bytes(static_cast<double>(result.bytes)), result.time_us,
-            result.native_us, result.native_ideal_us, format_bytes(result.wire_bytes),
-            result.speedup, result.efficiency, result.rel_error,
-            result.failed.empty() ? "" : "  failed: " + result.failed);
+            "{:>12} {:>12} {:>6} {:>6} {:>11.1f} {:>8.3f} {:>8.3f}  {:<22} {:>11.1f} {:>11.1f} "
+            "{:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
+            result.bytes, result.count, options.dtype, reduces(plan.operation.op) ? "sum" : "none",
+            result.time_us, result.algorithm_gbps, result.bus_gbps, result.codec, result.native_us,
+            result.raw_us, format_bytes(result.wire_bytes), result.speedup, result.efficiency,
+            result.rel_error, result.failed.empty() ? "" : "  failed: " + result.failed);
     }
     std::fflush(stdout);
 }
 
 }  // namespace
+
+double native_bytes(Op op, double bytes, int ranks) {
+    return bytes * bus_factor(op, ranks);
+}
 
 std::vector<std::string> split_codecs(const std::string& text) {
     std::vector<std::string> codecs;
@@ -295,12 +348,18 @@ CollectiveResult judge(const CollectiveMeasurement& m) {
     result.codec = m.reported_codec.empty() || m.codec == "native" ? m.codec : m.reported_codec;
     result.algorithm = m.algorithm.empty() ? "native" : m.algorithm;
     result.bytes = m.bytes;
+    result.count = m.count;
+    result.raw_us = median(m.raw_us);
     result.time_us = median(m.time_us);
     result.native_us = median(m.native_us);
     result.native_ideal_us = m.ideal_us;
     result.wire_bytes = m.counted ? m.wire_bytes : m.reported_wire_bytes;
     result.native_wire_bytes = m.counted ? m.native_wire_bytes : m.formula_bytes;
     result.rel_error = m.rel_error;
+    if (result.time_us > 0) {
+        result.algorithm_gbps = static_cast<double>(m.bytes) / result.time_us * 1e-3;
+        result.bus_gbps = result.algorithm_gbps * bus_factor(m.op, m.ranks);
+    }
     result.speedup = result.time_us > 0 ? result.native_us / result.time_us : 0;
     const double byte_ratio =
         result.wire_bytes > 0 ? result.native_wire_bytes / result.wire_bytes : 0;
@@ -346,12 +405,15 @@ int bench_collective(const CollectiveOptions& options) {
     }
     const bool speaks = plan.rank == 0;
     if (speaks && !options.json) {
-        fmt::print("all_reduce of {}, {} ranks on {}{}\n", options.dtype, plan.ranks,
+        fmt::print("# {}, {} ranks on {}{}\n", plan.operation.word, plan.ranks,
                    plan.own_job ? "the job's GPUs" : fmt::format("{} emulated nodes", plan.nodes),
                    options.link.empty() ? ", unshaped" : ", " + options.link);
-        fmt::print("{:<22} {:>9} {:>11} {:>11} {:>11} {:>10} {:>7} {:>10} {:>10}\n", "codec",
-                   "bytes", "us", "native us", "ideal us", "wire", "speedup", "efficiency",
-                   "rel error");
+        fmt::print(
+            "{:>12} {:>12} {:>6} {:>6} {:>11} {:>8} {:>8}  {:<22} {:>11} {:>11} {:>10} {:>7} "
+            "{:>10} "
+            "{:>10}\n",
+            "size (B)", "count", "type", "redop", "time (us)", "algbw", "busbw", "codec",
+            "native us", "raw us", "wire", "speedup", "efficiency", "rel error");
         std::fflush(stdout);
     }
     int exit_code = kSuccess;

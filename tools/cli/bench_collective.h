@@ -1,10 +1,12 @@
-// `slimwire bench collective`: a compressed collective against the native one in the same
-// processes, on the emulator or on the GPUs of the job it is started in.
+// `slimwire bench collective`: a compressed operation against the native one, and against moving as
+// many plain bytes, in the same processes, on the emulator or on the GPUs of the job it is started
+// in.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "collectives/call.h"
 #include "tools/cli/job.h"
 
 namespace slimwire::cli {
@@ -28,7 +30,10 @@ struct CollectiveOptions {
 struct CollectiveResult {
     std::string codec, algorithm;
     uint64_t bytes = 0;
+    uint64_t count = 0;
     double time_us = 0, native_us = 0, native_ideal_us = 0;
+    double raw_us = 0;  // of moving the same wire bytes plainly; 0: not measured
+    double algorithm_gbps = 0, bus_gbps = 0;  // as nccl-tests define them
     double wire_bytes = 0, native_wire_bytes = 0;
     double speedup = 0, efficiency = 0, rel_error = 0;
     std::string failed;  // empty, or why this is no result
@@ -39,10 +44,12 @@ struct CollectiveMeasurement {
     std::string codec;                      // as asked for
     std::string reported_codec, algorithm;  // of slimwire's report; empty: no such call in it
     std::string reason;
-    uint64_t bytes = 0;
-    std::vector<double> native_us, time_us;        // slowest rank of each round
-    bool counted = false;                          // the emulator counted the bytes
-    double wire_bytes = 0, native_wire_bytes = 0;  // per call and rank, counted
+    Op op = Op::kAllReduce;
+    int ranks = 1;
+    uint64_t bytes = 0, count = 0;
+    std::vector<double> native_us, time_us, raw_us;  // slowest rank of each round
+    bool counted = false;                            // the emulator counted the bytes
+    double wire_bytes = 0, native_wire_bytes = 0;    // per call and rank, counted
     double reported_wire_bytes = 0,
            formula_bytes = 0;  // per call and rank, by slimwire and the ring
     double rel_error = 0;
@@ -54,6 +61,10 @@ struct CollectiveMeasurement {
 
 // Medians, ratios and the verdict. Pure.
 [[nodiscard]] CollectiveResult judge(const CollectiveMeasurement& measurement);
+
+// Bytes that the neediest rank gives to the transport for a native call whose larger buffer has
+// `bytes` bytes: ring and chain formulas.
+[[nodiscard]] double native_bytes(Op op, double bytes, int ranks);
 
 // "int4,int8:block=128,scale=f32,bf16" -> the three specifications.
 [[nodiscard]] std::vector<std::string> split_codecs(const std::string& text);

@@ -29,8 +29,12 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     auto collective = std::make_shared<CollectiveOptions>();
     CLI::App* collective_app = bench->add_subcommand(
         "collective",
-        "a compressed collective against the native one, in turn in the same processes");
-    collective_app->add_option("--op", collective->op, "all_reduce")->capture_default_str();
+        "a compressed operation against the native one, in turn in the same processes");
+    collective_app
+        ->add_option("--op", collective->op,
+                     "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, "
+                     "send_recv (a ring, in groups) or pairs (even ranks send, odd receive)")
+        ->capture_default_str();
     collective_app
         ->add_option("--codec", collective->codecs, "comma list; native measures the noise")
         ->capture_default_str();

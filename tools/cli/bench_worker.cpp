@@ -1,38 +1,32 @@
-// One rank of `slimwire bench collective`: an ordinary CUDA and NCCL program without any slimwire
-// header. In each round it times the native collective (through NCCL's profiling twin
-// pncclAllReduce, which nobody intercepts) and the program's own ncclAllReduce, in turn. Rank 0
-// checks the result against a float64 reference and writes one JSON line per size.
+// One rank of `slimwire bench collective`: an ordinary CUDA and NCCL program without any header
+// of the library. In each round it times the native operation (through NCCL's profiling twins
+// pnccl*, which nobody intercepts), the program's own, and native calls that move as many plain
+// bytes as the program's own call gave to the transport, in turn. Rank 0 checks its result against
+// a float64 reference and writes one JSON line per size.
 //
 // RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands; usage in kUsage.
-#include <arpa/inet.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tools/cli/bench_worker_data.h"
+#include "tools/cli/bench_worker_meeting.h"
+
+namespace slimwire::bench {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: slimwire-bench-worker --op all_reduce --dtype f32|f16|bf16 --bytes N[,N...] --port P\n"
+    "usage: slimwire-bench-worker --op OP --dtype f32|f16|bf16 --bytes N[,N...] --port P\n"
     "       [--rounds N] [--warmup N] [--seed N] [--out FILE]";
-
-[[noreturn]] void stop(const std::string& text) {
-    std::fprintf(stderr, "slimwire-bench-worker: %s\n", text.c_str());
-    std::exit(1);
-}
 
 void check(cudaError_t error, const char* what) {
     if (error != cudaSuccess) {
@@ -48,9 +42,23 @@ void check(ncclResult_t result, const char* what) {
 
 // --- Arguments
 
-enum class Type { kF32, kF16, kBf16 };
+// kSendRecv: to the next rank and from the one before, in a group. kPairs: even ranks send to the
+// next one, odd ones receive, each call by itself.
+enum class Operation {
+    kAllReduce,
+    kReduceScatter,
+    kAllGather,
+    kAllToAll,
+    kBroadcast,
+    kReduce,
+    kSendRecv,
+    kPairs,
+};
+constexpr const char* kOperations[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                       "broadcast",  "reduce",         "send_recv",  "pairs"};
 
 struct Options {
+    Operation operation = Operation::kAllReduce;
     Type type = Type::kF32;
     std::vector<size_t> bytes;
     int port = 0;
@@ -68,10 +76,14 @@ Options parse(int argc, char** argv) {
             stop(kUsage);
         }
         const std::string value = argv[i + 1];
-        if (flag == "--op" && value == "all_reduce") {
-            continue;
-        }
-        if (flag == "--dtype" && (value == "f32" || value == "f16" || value == "bf16")) {
+        if (flag == "--op") {
+            const auto* const end = std::end(kOperations);
+            const auto* const found = std::find(std::begin(kOperations), end, value);
+            if (found == end) {
+                stop(kUsage);
+            }
+            options.operation = static_cast<Operation>(found - std::begin(kOperations));
+        } else if (flag == "--dtype" && (value == "f32" || value == "f16" || value == "bf16")) {
             options.type = value == "f32" ? Type::kF32 : value == "f16" ? Type::kF16 : Type::kBf16;
         } else if (flag == "--bytes") {
             for (const char* at = value.c_str(); *at != '\0';) {
@@ -107,184 +119,6 @@ int integer_variable(const char* name, int otherwise) {
     return text != nullptr && *text != '\0' ? std::atoi(text) : otherwise;
 }
 
-// --- Data: normal deviates by position, so that rank 0 knows everybody's without being sent them.
-
-uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-float gaussian(uint64_t seed, int rank, size_t index) {
-    const uint64_t pair = mix(mix(seed * 1000003 + static_cast<uint64_t>(rank)) + index / 2);
-    // Box and Muller; the radius is never log(0).
-    const float u = (static_cast<float>(pair >> 40) + 0.5f) * 0x1p-24f;
-    const float angle = static_cast<float>(pair & 0xffffff) * (6.2831853f * 0x1p-24f);
-    const float radius = std::sqrt(-2.0f * std::log(u));
-    return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
-}
-
-size_t element_bytes(Type type) {
-    return type == Type::kF32 ? 4 : 2;
-}
-
-ncclDataType_t nccl_type(Type type) {
-    switch (type) {
-        case Type::kF32:
-            return ncclFloat32;
-        case Type::kF16:
-            return ncclFloat16;
-        case Type::kBf16:
-            return ncclBfloat16;
-    }
-    return ncclFloat32;
-}
-
-uint32_t float_bits(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-float bits_float(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-uint16_t to_bf16(float value) {
-    const uint32_t bits = float_bits(value);
-    return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-// Normal deviates need no infinities; values too small for a half's normal range become subnormal.
-uint16_t to_f16(float value) {
-    const auto sign = static_cast<uint16_t>(float_bits(value) >> 16 & 0x8000);
-    const float magnitude = std::fabs(value);
-    if (magnitude < 0x1p-14f) {
-        return static_cast<uint16_t>(sign |
-                                     static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24f)));
-    }
-    const uint32_t bits = float_bits(magnitude) - (112u << 23);
-    return static_cast<uint16_t>(sign | ((bits + 0xfff + ((bits >> 13) & 1)) >> 13));
-}
-
-float from_f16(uint16_t half) {
-    const uint32_t exponent = half >> 10 & 31;
-    const float magnitude =
-        exponent == 0    ? static_cast<float>(half & 0x3ff) * 0x1p-24f
-        : exponent == 31 ? bits_float(0x7f800000u | static_cast<uint32_t>(half & 0x3ff) << 13)
-                         : bits_float((static_cast<uint32_t>(half & 0x7fff) << 13) + (112u << 23));
-    return (half & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
-void store(Type type, void* buffer, size_t index, float value) {
-    if (type == Type::kF32) {
-        static_cast<float*>(buffer)[index] = value;
-    } else {
-        static_cast<uint16_t*>(buffer)[index] = type == Type::kF16 ? to_f16(value) : to_bf16(value);
-    }
-}
-
-float load(Type type, const void* buffer, size_t index) {
-    if (type == Type::kF32) {
-        return static_cast<const float*>(buffer)[index];
-    }
-    const uint16_t bits = static_cast<const uint16_t*>(buffer)[index];
-    return type == Type::kF16 ? from_f16(bits) : bits_float(static_cast<uint32_t>(bits) << 16);
-}
-
-// The value as it stands in a rank's buffer.
-float rounded(Type type, float value) {
-    uint16_t half;
-    switch (type) {
-        case Type::kF32:
-            return value;
-        case Type::kF16:
-        case Type::kBf16:
-            store(type, &half, 0, value);
-            return load(type, &half, 0);
-    }
-    return value;
-}
-
-// --- The unique id, over one TCP connection per rank
-
-struct Greeting {
-    char magic[8];
-    int32_t rank;
-};
-constexpr char kMagic[8] = {'s', 'w', 'b', 'e', 'n', 'c', 'h', '1'};
-
-bool transfer(int fd, void* data, size_t size, bool send) {
-    auto* at = static_cast<char*>(data);
-    while (size > 0) {
-        const ssize_t n = send ? ::send(fd, at, size, MSG_NOSIGNAL) : ::recv(fd, at, size, 0);
-        if (n <= 0) {
-            return false;
-        }
-        at += n;
-        size -= static_cast<size_t>(n);
-    }
-    return true;
-}
-
-void serve_id(int port, int ranks, ncclUniqueId* id) {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(listener, ranks) != 0) {
-        stop("port " + std::to_string(port) + ": " + std::strerror(errno) +
-             "; choose another --port");
-    }
-    for (int served = 1; served < ranks;) {
-        const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        Greeting greeting{};
-        const timeval patience{10, 0};
-        ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        // Strangers are let go.
-        if (fd >= 0 && transfer(fd, &greeting, sizeof greeting, false) &&
-            std::memcmp(greeting.magic, kMagic, sizeof kMagic) == 0 && greeting.rank > 0 &&
-            greeting.rank < ranks && transfer(fd, id, sizeof *id, true)) {
-            ++served;
-        }
-        ::close(fd);
-    }
-    ::close(listener);
-}
-
-void fetch_id(const char* host, int port, int rank, ncclUniqueId* id) {
-    addrinfo hints{};
-    hints.ai_family = AF_INET;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found) != 0) {
-        stop(std::string("MASTER_ADDR ") + host + ": unknown host");
-    }
-    for (int attempt = 0; attempt < 600; ++attempt) {
-        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        Greeting greeting{};
-        std::memcpy(greeting.magic, kMagic, sizeof kMagic);
-        greeting.rank = rank;
-        const bool done = ::connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                          transfer(fd, &greeting, sizeof greeting, true) &&
-                          transfer(fd, id, sizeof *id, false);
-        ::close(fd);
-        if (done) {
-            ::freeaddrinfo(found);
-            return;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    stop(std::string("rank 0 at ") + host + ":" + std::to_string(port) + " did not answer in 60 s");
-}
-
 // --- The emulator's count of what was handed to the transport; absent on real NCCL
 
 struct Counters {
@@ -294,11 +128,28 @@ using CountersFunction = void (*)(Counters*);
 
 // --- The measurement
 
-// What each rank contributes to one line; all members are doubles, so that it travels as bytes.
-struct RankResult {
-    double wire_bytes = -1, native_wire_bytes = -1;  // of one call; -1: not counted
-    double result_hash = 0;                          // 52 bits of it
+// The functions of one way: as the program's symbols resolve, or NCCL's own.
+struct Nccl {
+    decltype(&ncclAllReduce) all_reduce;
+    decltype(&ncclReduceScatter) reduce_scatter;
+    decltype(&ncclAllGather) all_gather;
+    decltype(&ncclAlltoAll) all_to_all;
+    decltype(&ncclBroadcast) broadcast;
+    decltype(&ncclReduce) reduce;
+    decltype(&ncclSend) send;
+    decltype(&ncclRecv) recv;
+    decltype(&ncclGroupStart) group_start;
+    decltype(&ncclGroupEnd) group_end;
 };
+constexpr Nccl kOwn = {&ncclAllReduce,  &ncclReduceScatter, &ncclAllGather, &ncclAlltoAll,
+                       &ncclBroadcast,  &ncclReduce,        &ncclSend,      &ncclRecv,
+                       &ncclGroupStart, &ncclGroupEnd};
+constexpr Nccl kNative = {&pncclAllReduce,  &pncclReduceScatter, &pncclAllGather, &pncclAlltoAll,
+                          &pncclBroadcast,  &pncclReduce,        &pncclSend,      &pncclRecv,
+                          &pncclGroupStart, &pncclGroupEnd};
+
+// What is timed in a round, in this order.
+enum Timed { kTimedNative, kTimedOwn, kTimedRaw, kTimedKinds };
 
 class Worker {
   public:
@@ -307,10 +158,23 @@ class Worker {
 
   private:
     void measure(size_t bytes, std::FILE* out);
-    double timed(decltype(&ncclAllReduce) function, size_t count, double* wire_bytes);
+    // Of one call on this rank: microseconds, and what it gave to the transport (-1: not counted).
+    struct Sample {
+        double us = 0;
+        double wire_bytes = -1;
+    };
+    template <class Call>
+    Sample timed(Call call);
+    void enqueue(const Nccl& nccl, size_t count);
+    void enqueue_raw(size_t wire_bytes);
     void barrier();
     std::vector<double> gather(const std::vector<double>& mine);
-    double relative_error(const std::vector<char>& result, size_t count) const;
+    // Of what the operation delivers to this rank.
+    [[nodiscard]] size_t input_elems(size_t count) const;
+    [[nodiscard]] size_t output_elems(size_t count) const;
+    [[nodiscard]] double exact(size_t count, size_t index) const;
+    [[nodiscard]] double relative_error(const std::vector<char>& result, size_t count) const;
+    [[nodiscard]] bool alike_on_all_ranks() const;
 
     Options options_;
     int rank_ = 0, ranks_ = 1;
@@ -331,20 +195,15 @@ void Worker::run() {
     counters_ =
         reinterpret_cast<CountersFunction>(dlsym(RTLD_DEFAULT, "slimwire_emulator_counters"));
 
-    ncclUniqueId id{};
     const char* host = std::getenv("MASTER_ADDR");
-    if (rank_ == 0) {
-        check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-        serve_id(options_.port, ranks_, &id);
-    } else {
-        fetch_id(host != nullptr ? host : "127.0.0.1", options_.port, rank_, &id);
-    }
+    const ncclUniqueId id =
+        meet(host != nullptr ? host : "127.0.0.1", options_.port, rank_, ranks_);
     check(ncclCommInitRank(&comm_, ranks_, id, rank_), "ncclCommInitRank");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check(cudaEventCreate(&begin_), "cudaEventCreate");
     check(cudaEventCreate(&end_), "cudaEventCreate");
     // Room for the gathered figures of all ranks, behind those of this one.
-    small_bytes_ = sizeof(double) * (static_cast<size_t>(options_.rounds) * 2 + 8);
+    small_bytes_ = sizeof(double) * (static_cast<size_t>(options_.rounds) * kTimedKinds + 8);
     check(cudaMalloc(&small_, small_bytes_ * (static_cast<size_t>(ranks_) + 1)), "cudaMalloc");
 
     std::FILE* out = nullptr;
@@ -372,8 +231,92 @@ void Worker::barrier() {
     check(cudaStreamSynchronize(stream_), "barrier");
 }
 
-// Microseconds of one call on this rank, and what it gave to the transport.
-double Worker::timed(decltype(&ncclAllReduce) function, size_t count, double* wire_bytes) {
+void Worker::enqueue(const Nccl& nccl, size_t count) {
+    const ncclDataType_t type = nccl_type(options_.type);
+    const int next = (rank_ + 1) % ranks_;
+    const int former = (rank_ + ranks_ - 1) % ranks_;
+    switch (options_.operation) {
+        case Operation::kAllReduce:
+            return check(nccl.all_reduce(send_, recv_, count, type, ncclSum, comm_, stream_),
+                         "ncclAllReduce");
+        case Operation::kReduceScatter:
+            return check(nccl.reduce_scatter(send_, recv_, count, type, ncclSum, comm_, stream_),
+                         "ncclReduceScatter");
+        case Operation::kAllGather:
+            return check(nccl.all_gather(send_, recv_, count, type, comm_, stream_),
+                         "ncclAllGather");
+        case Operation::kAllToAll:
+            return check(nccl.all_to_all(send_, recv_, count, type, comm_, stream_),
+                         "ncclAlltoAll");
+        case Operation::kBroadcast:
+            return check(nccl.broadcast(send_, recv_, count, type, 0, comm_, stream_),
+                         "ncclBroadcast");
+        case Operation::kReduce:
+            return check(nccl.reduce(send_, recv_, count, type, ncclSum, 0, comm_, stream_),
+                         "ncclReduce");
+        case Operation::kSendRecv:
+            check(nccl.group_start(), "ncclGroupStart");
+            check(nccl.send(send_, count, type, next, comm_, stream_), "ncclSend");
+            check(nccl.recv(recv_, count, type, former, comm_, stream_), "ncclRecv");
+            return check(nccl.group_end(), "ncclGroupEnd");
+        case Operation::kPairs:
+            if (rank_ % 2 == 1) {
+                check(nccl.recv(recv_, count, type, former, comm_, stream_), "ncclRecv");
+            } else if (next > rank_) {
+                check(nccl.send(send_, count, type, next, comm_, stream_), "ncclSend");
+            }
+            return;
+    }
+}
+
+// As many plain bytes as the call gave to the transport, by the same kinds of exchange.
+void Worker::enqueue_raw(size_t wire_bytes) {
+    const auto others = static_cast<size_t>(ranks_ - 1);
+    const int next = (rank_ + 1) % ranks_;
+    const int former = (rank_ + ranks_ - 1) % ranks_;
+    switch (options_.operation) {
+        case Operation::kAllReduce: {
+            const size_t slot = wire_bytes / 2 / others;
+            check(pncclAlltoAll(send_, recv_, slot, ncclUint8, comm_, stream_), "ncclAlltoAll");
+            return check(pncclAllGather(send_, recv_, slot, ncclUint8, comm_, stream_),
+                         "ncclAllGather");
+        }
+        case Operation::kReduceScatter:
+        case Operation::kAllToAll:
+            return check(
+                pncclAlltoAll(send_, recv_, wire_bytes / others, ncclUint8, comm_, stream_),
+                "ncclAlltoAll");
+        case Operation::kAllGather:
+            return check(
+                pncclAllGather(send_, recv_, wire_bytes / others, ncclUint8, comm_, stream_),
+                "ncclAllGather");
+        case Operation::kBroadcast:
+            return check(pncclBroadcast(send_, recv_, wire_bytes, ncclUint8, 0, comm_, stream_),
+                         "ncclBroadcast");
+        case Operation::kReduce: {
+            // The root sends N-1 slots, the others N.
+            const size_t slot = wire_bytes / static_cast<size_t>(ranks_);
+            check(pncclAlltoAll(send_, recv_, slot, ncclUint8, comm_, stream_), "ncclAlltoAll");
+            return check(pncclGather(send_, recv_, slot, ncclUint8, 0, comm_, stream_),
+                         "ncclGather");
+        }
+        case Operation::kSendRecv:
+            check(pncclGroupStart(), "ncclGroupStart");
+            check(pncclSend(send_, wire_bytes, ncclUint8, next, comm_, stream_), "ncclSend");
+            check(pncclRecv(recv_, wire_bytes, ncclUint8, former, comm_, stream_), "ncclRecv");
+            return check(pncclGroupEnd(), "ncclGroupEnd");
+        case Operation::kPairs:
+            if (rank_ % 2 == 1) {
+                check(pncclRecv(recv_, wire_bytes, ncclUint8, former, comm_, stream_), "ncclRecv");
+            } else if (next > rank_) {
+                check(pncclSend(send_, wire_bytes, ncclUint8, next, comm_, stream_), "ncclSend");
+            }
+            return;
+    }
+}
+
+template <class Call>
+Worker::Sample Worker::timed(Call call) {
     barrier();
     Counters before{};
     Counters after{};
@@ -381,17 +324,19 @@ double Worker::timed(decltype(&ncclAllReduce) function, size_t count, double* wi
         counters_(&before);
     }
     check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-    check(function(send_, recv_, count, nccl_type(options_.type), ncclSum, comm_, stream_),
-          "ncclAllReduce");
+    call();
     check(cudaEventRecord(end_, stream_), "cudaEventRecord");
     check(cudaEventSynchronize(end_), "cudaEventSynchronize");
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    Sample sample;
+    sample.us = static_cast<double>(milliseconds) * 1e3;
     if (counters_ != nullptr) {
         counters_(&after);
-        *wire_bytes = static_cast<double>(after.payload_bytes_sent - before.payload_bytes_sent);
+        sample.wire_bytes =
+            static_cast<double>(after.payload_bytes_sent - before.payload_bytes_sent);
     }
-    return static_cast<double>(milliseconds) * 1e3;
+    return sample;
 }
 
 // Everybody's figures, rank after rank.
@@ -410,53 +355,124 @@ std::vector<double> Worker::gather(const std::vector<double>& mine) {
     return all;
 }
 
+size_t Worker::input_elems(size_t count) const {
+    const bool blocks = options_.operation == Operation::kReduceScatter ||
+                        options_.operation == Operation::kAllToAll;
+    return blocks ? count * static_cast<size_t>(ranks_) : count;
+}
+
+size_t Worker::output_elems(size_t count) const {
+    const bool blocks =
+        options_.operation == Operation::kAllGather || options_.operation == Operation::kAllToAll;
+    return blocks ? count * static_cast<size_t>(ranks_) : count;
+}
+
+bool Worker::alike_on_all_ranks() const {
+    return options_.operation == Operation::kAllReduce ||
+           options_.operation == Operation::kAllGather ||
+           options_.operation == Operation::kBroadcast;
+}
+
+// What element `index` of this rank's result should be.
+double Worker::exact(size_t count, size_t index) const {
+    const auto input = [&](size_t rank, size_t at) {
+        return static_cast<double>(
+            rounded(options_.type, gaussian(options_.seed, static_cast<int>(rank), at)));
+    };
+    const auto mine = static_cast<size_t>(rank_);
+    const auto ranks = static_cast<size_t>(ranks_);
+    size_t at = index;
+    switch (options_.operation) {
+        case Operation::kAllGather:
+            return input(index / count, index % count);
+        case Operation::kAllToAll:
+            return input(index / count, mine * count + index % count);
+        case Operation::kBroadcast:
+            return input(0, index);
+        case Operation::kSendRecv:
+        case Operation::kPairs:
+            return input((mine + ranks - 1) % ranks, index);
+        case Operation::kReduceScatter:
+            at = mine * count + index;
+            break;
+        case Operation::kAllReduce:
+        case Operation::kReduce:
+            break;
+    }
+    double sum = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        sum += input(rank, at);
+    }
+    return sum;
+}
+
 double Worker::relative_error(const std::vector<char>& result, size_t count) const {
     double error = 0;
     double norm = 0;
-    for (size_t i = 0; i < count; ++i) {
-        double exact = 0;
-        for (int rank = 0; rank < ranks_; ++rank) {
-            exact += static_cast<double>(rounded(options_.type, gaussian(options_.seed, rank, i)));
-        }
-        const double off = static_cast<double>(load(options_.type, result.data(), i)) - exact;
+    for (size_t i = 0; i < output_elems(count); ++i) {
+        const double expected = exact(count, i);
+        const double off = static_cast<double>(load(options_.type, result.data(), i)) - expected;
         error += off * off;
-        norm += exact * exact;
+        norm += expected * expected;
     }
     return norm > 0 ? std::sqrt(error / norm) : 0;
 }
 
 void Worker::measure(size_t bytes, std::FILE* out) {
-    const size_t count = std::max<size_t>(1, bytes / element_bytes(options_.type));
-    const size_t size = count * element_bytes(options_.type);
-    check(cudaMalloc(&send_, size), "cudaMalloc");
-    check(cudaMalloc(&recv_, size), "cudaMalloc");
-    std::vector<char> host(size);
-    for (size_t i = 0; i < count; ++i) {
+    const size_t elem = element_bytes(options_.type);
+    size_t count = std::max<size_t>(1, bytes / elem);
+    if (input_elems(1) > 1 || output_elems(1) > 1) {
+        count = std::max<size_t>(1, count / static_cast<size_t>(ranks_));
+    }
+    const size_t send_bytes = input_elems(count) * elem;
+    const size_t recv_bytes = output_elems(count) * elem;
+    // Either is the other's size in the raw exchange.
+    const size_t room = std::max(send_bytes, recv_bytes) + 4096 * static_cast<size_t>(ranks_);
+    check(cudaMalloc(&send_, room), "cudaMalloc");
+    check(cudaMalloc(&recv_, room), "cudaMalloc");
+    std::vector<char> host(std::max(send_bytes, recv_bytes));
+    for (size_t i = 0; i < input_elems(count); ++i) {
         store(options_.type, host.data(), i, gaussian(options_.seed, rank_, i));
     }
-    check(cudaMemcpy(send_, host.data(), size, cudaMemcpyHostToDevice), "cudaMemcpy");
 
-    RankResult mine;
     std::vector<double> figures;
+    Sample samples[kTimedKinds];
     for (int round = -options_.warmup; round < options_.rounds; ++round) {
-        const double native_us = timed(&pncclAllReduce, count, &mine.native_wire_bytes);
-        const double time_us = timed(&ncclAllReduce, count, &mine.wire_bytes);
-        if (round >= 0) {
-            figures.push_back(native_us);
-            figures.push_back(time_us);
+        samples[kTimedNative] = timed([&] { enqueue(kNative, count); });
+        // The raw exchange went over the inputs.
+        check(cudaMemcpy(send_, host.data(), send_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        samples[kTimedOwn] = timed([&] { enqueue(kOwn, count); });
+        if (round + 1 == options_.rounds) {
+            host.resize(recv_bytes);
+            check(cudaMemcpy(host.data(), recv_, recv_bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        }
+        // Everybody must move the same sizes; the largest sender says which.
+        double wire_bytes = 0;
+        for (const double of_rank : gather({samples[kTimedOwn].wire_bytes})) {
+            wire_bytes = std::max(wire_bytes, of_rank);
+        }
+        if (wire_bytes > 0 && ranks_ > 1) {
+            samples[kTimedRaw] = timed([&] { enqueue_raw(static_cast<size_t>(wire_bytes)); });
+        }
+        for (const Sample& sample : samples) {
+            if (round >= 0) {
+                figures.push_back(sample.us);
+            }
         }
     }
-    check(cudaMemcpy(host.data(), recv_, size, cudaMemcpyDeviceToHost), "cudaMemcpy");
     uint64_t hash = 1;
-    for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
+    for (size_t i = 0; i < recv_bytes; i += sizeof(uint64_t)) {
         uint64_t word = 0;
-        std::memcpy(&word, host.data() + i, std::min(sizeof word, size - i));
+        std::memcpy(&word, host.data() + i, std::min(sizeof word, recv_bytes - i));
         hash = mix(hash ^ word);
     }
-    mine.result_hash = static_cast<double>(hash >> 12);
-    figures.push_back(mine.native_wire_bytes);
-    figures.push_back(mine.wire_bytes);
-    figures.push_back(mine.result_hash);
+    const auto mine = static_cast<double>(hash >> 12);
+    figures.push_back(samples[kTimedNative].wire_bytes);
+    figures.push_back(samples[kTimedOwn].wire_bytes);
+    figures.push_back(mine);
+    // Even ranks of pairs receive nothing, so the second rank judges.
+    const int judge = options_.operation == Operation::kPairs ? 1 : 0;
+    figures.push_back(rank_ == judge ? relative_error(host, count) : 0);
     const std::vector<double> all = gather(figures);
     check(cudaFree(send_), "cudaFree");
     check(cudaFree(recv_), "cudaFree");
@@ -466,40 +482,45 @@ void Worker::measure(size_t bytes, std::FILE* out) {
 
     const size_t stride = figures.size();
     const auto rounds = static_cast<size_t>(options_.rounds);
-    std::string native = "[";
-    std::string compressed = "[";
-    for (size_t round = 0; round < rounds; ++round) {
-        double slowest[2] = {0, 0};
-        for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
-            for (size_t kind = 0; kind < 2; ++kind) {
-                slowest[kind] = std::max(slowest[kind], all[rank * stride + round * 2 + kind]);
+    std::string lists[kTimedKinds];
+    for (size_t kind = 0; kind < kTimedKinds; ++kind) {
+        for (size_t round = 0; round < rounds; ++round) {
+            double slowest = 0;
+            for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
+                slowest = std::max(slowest, all[rank * stride + round * kTimedKinds + kind]);
             }
+            lists[kind] += (round == 0 ? "" : ",") + std::to_string(slowest);
         }
-        native += (round == 0 ? "" : ",") + std::to_string(slowest[0]);
-        compressed += (round == 0 ? "" : ",") + std::to_string(slowest[1]);
     }
     double sent[2] = {0, 0};
+    double error = 0;
     bool identical = true;
     for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
-        const double* figures_of_rank = &all[rank * stride + 2 * rounds];
-        sent[0] += figures_of_rank[0];
-        sent[1] += figures_of_rank[1];
-        identical = identical && figures_of_rank[2] == mine.result_hash;
+        const double* of_rank = &all[rank * stride + kTimedKinds * rounds];
+        sent[0] += of_rank[0];
+        sent[1] += of_rank[1];
+        identical = identical && (of_rank[2] == mine || !alike_on_all_ranks());
+        error = std::max(error, of_rank[3]);
     }
+    // The average of those that send.
+    const int senders = options_.operation == Operation::kPairs ? ranks_ / 2 : ranks_;
     const bool counted = counters_ != nullptr;
     std::fprintf(out,
                  "{\"bytes\":%zu,\"count\":%zu,\"ranks\":%d,\"calls\":%d,\"counted\":%s,"
                  "\"native_wire_bytes\":%.1f,\"wire_bytes\":%.1f,\"identical\":%s,"
-                 "\"rel_error\":%.9g,\"native_us\":%s],\"time_us\":%s]}\n",
-                 size, count, ranks_, options_.warmup + options_.rounds, counted ? "true" : "false",
-                 sent[0] / ranks_, sent[1] / ranks_, identical ? "true" : "false",
-                 relative_error(host, count), native.c_str(), compressed.c_str());
+                 "\"rel_error\":%.9g,\"native_us\":[%s],\"time_us\":[%s],\"raw_us\":[%s]}\n",
+                 std::max(send_bytes, recv_bytes), count, ranks_, options_.warmup + options_.rounds,
+                 counted ? "true" : "false", sent[0] / senders, sent[1] / senders,
+                 identical ? "true" : "false", error, lists[kTimedNative].c_str(),
+                 lists[kTimedOwn].c_str(), lists[kTimedRaw].c_str());
     std::fflush(out);
 }
 
 }  // namespace
+}  // namespace slimwire::bench
 
 int main(int argc, char** argv) {
+    using namespace slimwire::bench;
     Worker(parse(argc, argv)).run();
     return 0;
 }

@@ -1,0 +1,18 @@
+// How the ranks of `slimwire bench collective` meet: rank 0 makes the unique id and hands it to the
+// others, over one TCP connection each.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+namespace slimwire::bench {
+
+// Says what is wrong and ends the program with exit code 1.
+[[noreturn]] void stop(const std::string& text);
+
+// The unique id of the job; `host` is where rank 0 listens on `port`. Waits at most a minute for
+// rank 0.
+ncclUniqueId meet(const char* host, int port, int rank, int ranks);
+
+}  // namespace slimwire::bench
