@@ -34,6 +34,9 @@ DeviceScope::~DeviceScope() {
 }
 
 Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes) {
+    if (state->exchange_stream != nullptr && scratch_bytes <= state->scratch_bytes) {
+        return {};
+    }
     const DeviceScope device(api, state->device);
     if (state->exchange_stream == nullptr) {
         for (cudaStream_t* stream : {&state->exchange_stream, &state->work_stream}) {

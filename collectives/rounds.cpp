@@ -25,13 +25,27 @@ struct Running {
     }
 
     Queued item;
-    StreamCapture capture;  // of the program's stream
+    StreamCapture capture;   // of the program's stream
+    bool elsewhere = false;  // not on the device of the round's first call
     FirstCall first;
     char* scratch = nullptr;
     ExchangeRoom room;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     bool timed = false;
+};
+
+// A round works on the device of its first call; this is another one's where that differs.
+class RunDevice {
+  public:
+    RunDevice(const DeviceApi& api, const Running& run) {
+        if (run.elsewhere) {
+            scope_.emplace(api, run.item.state->device);
+        }
+    }
+
+  private:
+    std::optional<DeviceScope> scope_;
 };
 
 enum class Company : uint8_t { kAlone, kGrouped, kBesideNative };
@@ -191,7 +205,7 @@ Status claim_scratch(Runtime& runtime, std::span<Running> running) {
         CommState& state = *run.item.state;
         const uint64_t bytes = aligned(run.item.plan->scratch_bytes);
         if (run.capture.active) {
-            const DeviceScope device(api, state.device);
+            const RunDevice device(api, run);
             SLIMWIRE_TRY_ASSIGN(void* memory, runtime.graph_memory.allocate(api, run.capture.graph,
                                                                             state.device, bytes));
             run.scratch = static_cast<char*>(memory);
@@ -214,7 +228,7 @@ Status run_phases(Runtime& runtime, std::span<Running> running) {
     }
     for (int phase = 0; phase < phases; ++phase) {
         for (Running& run : running) {
-            const DeviceScope device(api, run.item.state->device);
+            const RunDevice device(api, run);
             if (phase < run.exchange->phases()) {
                 SLIMWIRE_TRY(run.exchange->kernels(phase));
             }
@@ -236,7 +250,7 @@ Status run_phases(Runtime& runtime, std::span<Running> running) {
         SLIMWIRE_TRY(std::move(queued));
         SLIMWIRE_TRY(std::move(launched));
         for (Running& run : running) {
-            const DeviceScope device(api, run.item.state->device);
+            const RunDevice device(api, run);
             if (phase < run.exchange->phases()) {
                 SLIMWIRE_TRY(run.exchange->finish(phase));
             }
@@ -254,9 +268,11 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
         several = std::make_unique<Running[]>(round.size());
         running = {several.get(), round.size()};
     }
+    const DeviceScope device_of_round(api, round.front().state->device);
     for (size_t i = 0; i < round.size(); ++i) {
         round[i].state->users.fetch_add(1);
         running[i].item = round[i];
+        running[i].elsewhere = round[i].state->device != round.front().state->device;
         if (round[i].state->ended) {
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
@@ -265,12 +281,12 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
     }
     SLIMWIRE_TRY(claim_scratch(runtime, running));
     for (Running& run : running) {
-        const DeviceScope device(api, run.item.state->device);
+        const RunDevice device(api, run);
         SLIMWIRE_TRY(begin(runtime, &run, company));
     }
     SLIMWIRE_TRY(run_phases(runtime, running));
     for (Running& run : running) {
-        const DeviceScope device(api, run.item.state->device);
+        const RunDevice device(api, run);
         const bool after_another = std::any_of(running.data(), &run, [&](const Running& before) {
             return before.item.state == run.item.state;
         });

@@ -42,6 +42,8 @@ class Runtime {
 
     // The device table, loaded at the first communicator.
     const Result<DeviceApi>& device();
+    // Another table instead, for tests and benchmarks; before the first communicator.
+    void use_device(const DeviceApi& api) { device_ = std::make_unique<Result<DeviceApi>>(api); }
     [[nodiscard]] const DeviceApi& api() const noexcept { return device_->value(); }
     // The reporter, made at the first communicator.
     Reporter& reporter();
