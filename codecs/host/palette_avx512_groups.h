@@ -254,14 +254,25 @@ struct VectorGroups : PlainSteps {
         }
         const int sum = static_cast<int>(_mm512_reduce_add_epi64(sums));
         const int base = palette_base(kPaletteSamples - zeros, sum);
-        PaletteChoice choice = {zeros * kPaletteZeroPart > kPaletteSamples, false, base};
+        PaletteChoice choice = {zeros * kPaletteZeroPart > kPaletteSamples, false, false, base};
         if (choice.try_zeros && !always) {
             return choice;
         }
-        int outside = 0;
         // Place 1..15 of each symbol, 0 for symbol 0; bit 7 set beyond. One-hot bits of the places,
         // transposed eight by eight, are counted by byte.
         const __m512i vbase = set1(static_cast<uint8_t>(base));
+        __m512i place[4];
+        int outside = 0;
+        for (int v = 0; v < 4; ++v) {
+            place[v] =
+                _mm512_maskz_adds_epu8(is_nonzero[v], _mm512_sub_epi8(x[v], vbase), set1(0x71));
+            outside += __builtin_popcountll(_mm512_movepi8_mask(place[v]));
+        }
+        choice.wide = outside * kWidePart > kPaletteSamples;
+        if (choice.wide && !always) {
+            return choice;
+        }
+        choice.made = true;
         const __m512i low_hot = _mm512_broadcast_i32x4(
             _mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0));
         const __m512i high_hot = _mm512_broadcast_i32x4(
@@ -270,13 +281,10 @@ struct VectorGroups : PlainSteps {
         __m512i low = _mm512_setzero_si512();
         __m512i high = low;
         for (int v = 0; v < 4; ++v) {
-            const __m512i place =
-                _mm512_maskz_adds_epu8(is_nonzero[v], _mm512_sub_epi8(x[v], vbase), set1(0x71));
-            outside += __builtin_popcountll(_mm512_movepi8_mask(place));
             const __m512i a =
-                _mm512_gf2p8affine_epi64_epi8(identity, _mm512_shuffle_epi8(low_hot, place), 0);
+                _mm512_gf2p8affine_epi64_epi8(identity, _mm512_shuffle_epi8(low_hot, place[v]), 0);
             const __m512i b =
-                _mm512_gf2p8affine_epi64_epi8(identity, _mm512_shuffle_epi8(high_hot, place), 0);
+                _mm512_gf2p8affine_epi64_epi8(identity, _mm512_shuffle_epi8(high_hot, place[v]), 0);
             low = _mm512_add_epi8(low, _mm512_popcnt_epi8(a));
             high = _mm512_add_epi8(high, _mm512_popcnt_epi8(b));
         }
@@ -325,7 +333,6 @@ struct VectorGroups : PlainSteps {
             __builtin_memcpy(palette + r, &four, r == 12 ? 1 : 4);
             wanted = _mm512_add_epi8(wanted, set1(4));
         }
-        choice.wide = outside * kWidePart > kPaletteSamples;
         return choice;
     }
 

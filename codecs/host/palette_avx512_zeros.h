@@ -135,6 +135,25 @@ struct VectorZeros : VectorCodes {
         return false;
     }
 
+    // Elements as they are, exactly.
+    [[gnu::noinline]] static void copy_raw(uint8_t* to,
+                                           const uint8_t* from,
+                                           int64_t bytes,
+                                           bool streams) {
+        const int64_t head = -reinterpret_cast<intptr_t>(to) & (kLine - 1);
+        if (!streams || bytes < head + kLine) {
+            __builtin_memcpy(to, from, static_cast<size_t>(bytes));
+            return;
+        }
+        copy(to, from, head);
+        int64_t i = head;
+        for (; i + kLine <= bytes; i += kLine) {
+            prefetch_lines<1, false>(from + i + bytes);
+            store<true>(to + i, _mm512_loadu_si512(from + i));
+        }
+        copy(to + i, from + i, bytes - i);
+    }
+
     // A finished block, or a part of one, exactly. `ahead`: bytes to what is written next.
     static void copy(uint8_t* to, const uint8_t* from, int64_t bytes, int64_t ahead = 0) {
         int64_t i = 0;

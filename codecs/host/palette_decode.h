@@ -8,10 +8,6 @@ struct PaletteDecoder : ChunkShape<S> {
     using ChunkShape<S>::kRawBlock;
     using ChunkShape<S>::kStride;
 
-    // From this size on an output would push out of the caches what is read beside it, and each of
-    // its lines would be fetched for nothing.
-    static constexpr int64_t kStreamedBytes = int64_t{8} << 20;
-
     // `count` elements of S; `size` bytes may be read. Returns what is to be reported.
     static uint32_t decode(const DecodeChunk& chunk, int64_t count, int64_t size) {
         alignas(64) uint8_t staged[kRawBlock + kSlack];
@@ -19,7 +15,8 @@ struct PaletteDecoder : ChunkShape<S> {
         const int64_t blocks = ChunkShape<S>::blocks(count);
         const int64_t first = ChunkShape<S>::first_payload(blocks);
         uint32_t flags = 0;
-        const bool streams = !chunk.accumulate && count * S::kBytes >= kStreamedBytes &&
+        const bool streams = !chunk.accumulate &&
+                             count * S::kBytes >= ChunkShape<S>::kStreamedBytes &&
                              reinterpret_cast<uintptr_t>(chunk.output) % kLine == 0;
         const int64_t total = load_total(chunk.input, first, size, &flags);
         bool all_good = total >= 0;
@@ -88,7 +85,7 @@ struct PaletteDecoder : ChunkShape<S> {
         const uint8_t* from, int64_t bytes, int len, bool streams, uint8_t* output) {
         const int64_t raw_bytes = int64_t{len} * S::kBytes;
         if (bytes == padded(raw_bytes)) {
-            __builtin_memcpy(output, from, static_cast<size_t>(raw_bytes));
+            Steps::copy_raw(output, from, raw_bytes, streams);
             return true;
         }
         if (bytes == 0) {

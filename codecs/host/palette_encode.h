@@ -35,6 +35,10 @@ template <class S>
 struct ChunkShape {
     static constexpr int64_t kRawBlock = int64_t{kPaletteBlock} * S::kBytes;
     static constexpr int64_t kStride = kPaletteBlock + kSlack;  // of a plane in own buffers
+    // Elements of this size or more would push out of the caches what is read beside them, and each
+    // line that is written would be fetched for nothing: what is written whole goes past the
+    // caches.
+    static constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
     static int64_t blocks(int64_t count) { return (count + kPaletteBlock - 1) / kPaletteBlock; }
     static int64_t first_payload(int64_t blocks) {
@@ -59,6 +63,7 @@ struct PaletteEncoder : ChunkShape<S> {
         const int64_t blocks = ChunkShape<S>::blocks(count);
         int64_t at = ChunkShape<S>::first_payload(blocks);
         const bool fits = at <= capacity && encode_blocks(input, count, output, capacity, &at);
+        Steps::fence();
         const uint32_t flags = fits ? 0 : kPaletteOverflow;
         const int64_t total = fits ? at : kPaletteChunkHeader;
         __builtin_memcpy(output, &kPaletteMagic, 4);
@@ -75,6 +80,7 @@ struct PaletteEncoder : ChunkShape<S> {
         const int64_t blocks = ChunkShape<S>::blocks(count);
         uint8_t* const ends = output + kPaletteChunkHeader;
         __builtin_memset(ends + 4 * blocks, 0, blocks % 2 != 0 ? 4 : 0);
+        const bool streams = count * S::kBytes >= ChunkShape<S>::kStreamedBytes;
         Sampled next;
         next.take(input, ChunkShape<S>::block_length(count, 0));
         for (int64_t block = 0; block < blocks; ++block) {
@@ -84,7 +90,7 @@ struct PaletteEncoder : ChunkShape<S> {
                 next.len = ChunkShape<S>::block_length(count, block + 1);
             }
             const int64_t bytes =
-                encode_block(sampled, &next, staged, output + *at, capacity - *at);
+                encode_block(sampled, &next, streams, staged, output + *at, capacity - *at);
             if (bytes < 0) {
                 return false;
             }
@@ -124,8 +130,12 @@ struct PaletteEncoder : ChunkShape<S> {
     // than `room`. Planes are a part of every payload, so they go there at once where a raw block
     // has room; the rest comes by `staged` (kBlockRoom bytes). The sample of the next block is
     // taken before the last copy: a long chain of short steps, beside which others run.
-    static int64_t encode_block(
-        const Sampled& block, Sampled* next, uint8_t* staged, uint8_t* output, int64_t room) {
+    static int64_t encode_block(const Sampled& block,
+                                Sampled* next,
+                                bool streams,
+                                uint8_t* staged,
+                                uint8_t* output,
+                                int64_t room) {
         const int64_t raw_bytes = int64_t{block.len} * S::kBytes;
         uint8_t* const direct = room >= padded(raw_bytes) ? output : nullptr;
         Parts parts = {0, nullptr};
@@ -137,14 +147,14 @@ struct PaletteEncoder : ChunkShape<S> {
             }
         } else if (block.choice.wide &&
                    Steps::template surely_raw<S>(block.input, block.len, block.choice.base)) {
-            return store_raw(block, next, output, room);
+            return store_raw(block, next, streams, output, room);
         }
         if (parts.end == nullptr) {
             parts = encode_all(block, staged, direct);
         }
         const int64_t bytes = parts.end - staged;
         if (padded(bytes) >= padded(raw_bytes)) {
-            return store_raw(block, next, output, room);
+            return store_raw(block, next, streams, output, room);
         }
         if (padded(bytes) > room) {
             return -1;
@@ -157,13 +167,14 @@ struct PaletteEncoder : ChunkShape<S> {
         return padded(bytes);
     }
 
-    static int64_t store_raw(const Sampled& block, Sampled* next, uint8_t* output, int64_t room) {
+    static int64_t store_raw(
+        const Sampled& block, Sampled* next, bool streams, uint8_t* output, int64_t room) {
         const int64_t bytes = int64_t{block.len} * S::kBytes;
         if (padded(bytes) > room) {
             return -1;
         }
         next->take();
-        __builtin_memcpy(output, block.input, static_cast<size_t>(bytes));
+        Steps::copy_raw(output, block.input, bytes, streams);
         for (int64_t i = bytes; i < padded(bytes); ++i) {
             output[i] = 0;
         }
@@ -181,7 +192,7 @@ struct PaletteEncoder : ChunkShape<S> {
         alignas(64) uint8_t symbols[kStride];
         BlockHeader header = {};
         __builtin_memcpy(header.palette, block.palette, sizeof(header.palette));
-        if (block.choice.try_zeros) {
+        if (!block.choice.made) {
             Steps::template choose_palette<S>(block.input, block.len, true, header.palette);
         }
         header.n = block.len;

@@ -37,6 +37,7 @@ struct Shape {
 struct PaletteChoice {
     bool try_zeros;  // more than an eighth of it is symbol 0
     bool wide;       // so much of it lies outside the places of the palette that raw is likely
+    bool made;       // the palette is there
     int base;        // place 1
 };
 
@@ -124,7 +125,7 @@ struct PlainSteps {
     }
 
     // The palette of `n` elements, from a sample of them. Without `always` it may be left out where
-    // zero mode is to be tried.
+    // zero mode is to be tried, or raw.
     template <class S>
     static PaletteChoice choose_palette(const uint8_t* input, int n, bool, uint8_t* palette) {
         const int samples = n < kPaletteSamples ? n : kPaletteSamples;
@@ -159,7 +160,7 @@ struct PlainSteps {
             palette[rank] = best == 0 ? 0 : static_cast<uint8_t>(base + best - 1);
             keys[best] = -1;
         }
-        return {zeros * kPaletteZeroPart > samples, false, base};
+        return {zeros * kPaletteZeroPart > samples, false, true, base};
     }
 
     // True when more symbols lie outside the places that compete for a palette, which start at
@@ -348,6 +349,11 @@ struct PlainSteps {
     }
 
     static void fence() {}
+
+    // Elements as they are, exactly.
+    static void copy_raw(uint8_t* to, const uint8_t* from, int64_t bytes, bool) {
+        __builtin_memcpy(to, from, static_cast<size_t>(bytes));
+    }
 
     // Copies a finished block to the output, exactly. `ahead` is the way to what will be written
     // next.
