@@ -26,8 +26,8 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
     int64_t begin = 0;
 #if defined(SLIMWIRE_ISA_AVX512)
     if constexpr (Element::kBytes == 2) {
-        if (integers && cut.least <= kInfinityBits) {
-            const int64_t spans = plan.count / kSparseSpan;
+        const int64_t spans = plan.count / kSparseSpan;
+        if (integers && spans != 0 && cut.least <= kInfinityBits) {
             encode_raw<Element>(chunk.input, spans, writer);
             begin = spans * kSparseSpan;
         }
