@@ -3,8 +3,9 @@
 // all instruction sets agree. Built by ./run with AddressSanitizer and UndefinedBehaviorSanitizer.
 //
 // An input: codec, element type, operation, count (2 bytes), chunking and alignment, parameters (1
-// byte: one of kVariants, or 255 and a text that ends at a newline), then an encoding, elements, or
-// a few bytes that elements are made from; too short ones are completed.
+// byte: one of kVariants, or 255 and a text that ends at a newline), for encoders that ask for it a
+// scale, a threshold and a random key, then an encoding, elements, or a few bytes that elements are
+// made from; too short ones are completed.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,6 +20,7 @@ namespace slimwire::fuzz {
 namespace {
 
 constexpr int64_t kMostElems = 6000;
+constexpr int64_t kManyElems = 20000;        // now and then, for what works on 8192 at a time
 constexpr int64_t kMostSlotBytes = 1 << 20;  // parameters may ask for any amount
 
 const char* const kVariants[] = {
@@ -43,6 +45,10 @@ const char* const kVariants[] = {
     "kept=2,row=33",
     "fraction=0.01",
     "threshold=0.5,fraction=0.2",
+    "threshold=0,fraction=0.1",
+    "fraction=0.1,values=int8",
+    "fraction=0.002",
+    "kept=5,row=16384",
     "seed=3",
 };
 
@@ -88,6 +94,32 @@ class Reader {
     const uint8_t* data_;
     size_t size_;
 };
+
+// A scale, a factor and a threshold of any bits, and what is drawn: each if a bit says so.
+Feed read_feed(Reader& reader, DType dtype) {
+    const uint8_t which = reader.byte();
+    const auto word = [&] {
+        uint32_t bits = 0;
+        std::memcpy(&bits, reader.take(4).data(), 4);
+        return bits;
+    };
+    Feed feed;
+    if ((which & 1) != 0) {
+        feed.has_threshold = true;
+        feed.threshold = std::bit_cast<float>(word());
+    }
+    if ((which & 2) != 0) {
+        feed.has_factor = true;
+        std::memcpy(&feed.factor, reader.take(4).data(), std::min<size_t>(4, dtype_bytes(dtype)));
+    }
+    if ((which & 4) != 0) {
+        feed.scale = std::bit_cast<float>(word());
+    }
+    if ((which & 8) != 0) {
+        feed.random = {.seed = word(), .tensor = word(), .rank = word(), .step = word()};
+    }
+    return feed;
+}
 
 double value_of(DType dtype, const uint8_t* buffer, int64_t i) {
     if (dtype == DType::kFloat32) {
@@ -228,6 +260,12 @@ void compare_decoded(const Subject& subject,
     if (!is_float(subject.dtype)) {
         return;
     }
+    const float factor =
+        subject.feed.has_factor
+            ? subject.feed.scale *
+                  static_cast<float>(value_of(
+                      subject.dtype, reinterpret_cast<const uint8_t*>(&subject.feed.factor), 0))
+            : subject.feed.scale;
     for (int64_t c = 0; c < subject.chunks(); ++c) {
         const int64_t begin = c * subject.chunk_elems;
         const int64_t end = begin + subject.elems(c);
@@ -236,7 +274,7 @@ void compare_decoded(const Subject& subject,
         double largest = 0;
         std::vector<float> p;
         for (int64_t i = begin; i < end; ++i) {
-            float x = static_cast<float>(value_of(subject.dtype, input.data(), i));
+            float x = factor * static_cast<float>(value_of(subject.dtype, input.data(), i));
             if (!residual.empty()) {
                 x += residual[static_cast<size_t>(i)];
             }
@@ -326,8 +364,9 @@ bool choose(Reader& reader, Subject* subject, uint8_t* operation) {
     subject->dtype = static_cast<DType>(reader.byte() % kDTypeCount);
     *operation = reader.byte();
     const int64_t count = reader.byte();
-    subject->count = (count | int64_t{reader.byte()} << 8) % (kMostElems + 1);
+    const int64_t high = reader.byte();
     const uint8_t shape = reader.byte();
+    subject->count = (count | high << 8) % ((shape & 32) != 0 ? kManyElems + 1 : kMostElems + 1);
     const uint8_t variant = reader.byte();
     const std::string text =
         variant == 255 ? reader.line() : kVariants[variant % std::size(kVariants)];
@@ -375,6 +414,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             break;
         case 2:
         case 3:
+            if ((operation & 4) != 0) {
+                subject.feed = read_feed(reader, subject.dtype);
+            }
             encode_and_decode(subject, reader, operation % 4 == 3, operation >= 128);
             break;
     }

@@ -54,7 +54,9 @@ void finding(const std::string& text) {
 
 std::string Subject::to_string() const {
     return spec.to_string() + " " + dtype_name(dtype) + ", " + std::to_string(count) +
-           " elements in chunks of " + std::to_string(chunk_elems);
+           " elements in chunks of " + std::to_string(chunk_elems) + ", scale " +
+           std::to_string(feed.scale) + (feed.has_factor ? ", scale_ptr" : "") +
+           (feed.has_threshold ? ", threshold_ptr " + std::to_string(feed.threshold) : "");
 }
 
 Encoding encode(const Subject& subject, const uint8_t* input, const std::vector<float>& residual) {
@@ -66,15 +68,16 @@ Encoding encode(const Subject& subject, const uint8_t* input, const std::vector<
             {.input = source.data(),
              .output = result.slots.data(),
              .residual = result.residual.empty() ? nullptr : result.residual.data(),
-             .scale_ptr = nullptr,
-             .scale = 1.0f,
+             .scale_ptr = subject.feed.has_factor ? &subject.feed.factor : nullptr,
+             .scale = subject.feed.scale,
              .count = subject.count,
              .chunk_elems = subject.chunk_elems,
              .slot_bytes = subject.slot(),
              .params = subject.spec.params,
              .dtype = subject.dtype,
-             .random = {.seed = 7, .tensor = 1, .rank = 2, .step = 3},
-             .status = &result.status});
+             .random = subject.feed.random,
+             .status = &result.status,
+             .threshold_ptr = subject.feed.has_threshold ? &subject.feed.threshold : nullptr});
         return result;
     };
     return on_all_isas(subject, "encode", run, same_encoding);

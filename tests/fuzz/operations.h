@@ -42,6 +42,16 @@ class Exact {
     std::unique_ptr<uint8_t[]> storage_;
 };
 
+// What an encoder is told beside its codec.
+struct Feed {
+    float scale = 1;
+    bool has_factor = false;  // by scale_ptr: one element, of which these are the bits
+    uint32_t factor = 0;
+    bool has_threshold = false;  // by threshold_ptr
+    float threshold = 0;
+    RandomKey random = {.seed = 7, .tensor = 1, .rank = 2, .step = 3};
+};
+
 // One tensor under one codec.
 struct Subject {
     CodecSpec spec;
@@ -49,6 +59,7 @@ struct Subject {
     int64_t count;
     int64_t chunk_elems;   // at most count
     int64_t misalignment;  // of the user's buffers, in bytes
+    Feed feed;
 
     [[nodiscard]] int64_t bytes() const { return count * int64_t(dtype_bytes(dtype)); }
     [[nodiscard]] int64_t chunks() const { return (count + chunk_elems - 1) / chunk_elems; }
