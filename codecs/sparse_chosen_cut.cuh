@@ -59,7 +59,6 @@ class CutSearch {
         __syncthreads();
         uint32_t* const list = list_of(part);
         uint32_t small = 0;  // counted here: where most are, threads would wait for one another
-        constexpr int kReads = kPartElems / (kThreads * kPerThread);
         read_marked(chunk_.source, shared_.guess, shared_.least16,
                     part * kPartElems + int64_t{threadIdx.x} * kPerThread, kThreads * kPerThread,
                     kReads, [&](int, uint32_t mask, auto get) {
@@ -93,29 +92,31 @@ class CutSearch {
         }
     }
 
-    // Counts a digit of what lies in [low, high), a part a warp: from its list, or again.
+    // Counts a digit of what lies in [low, high): of a part with a list by one warp, of the others
+    // by all of the block.
     __device__ void refine(int64_t share) const {
-        const int64_t sharers = args_.tickets[kRefine];
         const int64_t parts = ChosenSpace::parts(plan_);
+        const bool lists = chunk_.space.room > 0 && shared_.low >= shared_.guess;
+        const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
         const auto count = [&](uint32_t order) {
             if (order >= shared_.low && order < shared_.high) {
                 atomicAdd(&shared_.digits[(order - shared_.low) >> shared_.shift], 1u);
             }
         };
-        for (int64_t part = share + sharers * (threadIdx.x / kWarpThreads); part < parts;
-             part += sharers * (kThreads / kWarpThreads)) {
-            if (chunk_.space.room > 0 && shared_.low >= shared_.guess) {
-                const int64_t listed = __ldcg(counts() + part);
-                if (listed <= chunk_.space.room) {
+        int turn = 0;
+        for (int64_t part = share; part < parts; part += args_.tickets[kRefine], ++turn) {
+            const int64_t listed = lists ? __ldcg(counts() + part) : chunk_.space.room + 1;
+            if (listed <= chunk_.space.room) {
+                if (turn % (kThreads / kWarpThreads) == warp) {
                     for (int64_t i = lane_number(); i < listed; i += kWarpThreads) {
                         count(__ldcg(list_of(part) + i));
                     }
-                    continue;
                 }
+                continue;
             }
             read_marked(chunk_.source, shared_.low, shared_.least16,
-                        part * kPartElems + lane_number() * kPerThread, kRoundElems,
-                        kPartElems / kRoundElems, [&](int, uint32_t mask, auto get) {
+                        part * kPartElems + int64_t{threadIdx.x} * kPerThread,
+                        kThreads * kPerThread, kReads, [&](int, uint32_t mask, auto get) {
                             if (mask != 0) {
                                 const Eight p = get();
 #pragma unroll
@@ -180,6 +181,7 @@ class CutSearch {
 
   private:
     static constexpr int kDigitsEach = kDigits / kThreads;
+    static constexpr int kReads = kPartElems / (kThreads * kPerThread);  // of a thread, of a part
 
     __device__ uint32_t* counts() const {
         return reinterpret_cast<uint32_t*>(chunk_.workspace + chunk_.space.counts);
@@ -228,23 +230,22 @@ class CutSearch {
         return total;
     }
 
-    // 2048 eights at equal distances. The guess is the first digit that a quarter more of them
-    // reach than belong to the elements wanted, and 16.
+    // Eights at equal distances. The guess is the first digit that a quarter more of their elements
+    // reach than belong to those wanted, and 16.
     __device__ void sample() const {
-        constexpr int64_t kSamples = 2048;
-        const int64_t step = plan_.count / kSamples / kPerThread * kPerThread;
+        const int64_t step = plan_.count / kSampleEights / kPerThread * kPerThread;
         __syncthreads();
-#pragma unroll 1
-        for (int64_t s = threadIdx.x; s < kSamples; s += kThreads) {
+#pragma unroll
+        for (int j = 0; j < kSampleEights / kThreads; ++j) {
             Eight p;
-            chunk_.source.eight(s * step, p);
+            chunk_.source.eight((j * kThreads + static_cast<int>(threadIdx.x)) * step, p);
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
                 atomicAdd(&shared_.digits[order_of(p.v[k]) >> 20], 1u);
             }
         }
         __syncthreads();
-        const int64_t share = kSamples * kPerThread * plan_.capacity / plan_.count;
+        const int64_t share = kSampleEights * kPerThread * plan_.capacity / plan_.count;
         reach(
             static_cast<uint64_t>(share + share / 4 + 16),
             [&](int digit) { return uint64_t{shared_.digits[digit]}; },

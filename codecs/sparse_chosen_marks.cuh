@@ -11,6 +11,9 @@ namespace {
 // that of infinity.
 template <class Element>
 __device__ __forceinline__ uint32_t least_of(uint32_t least) {
+    if constexpr (Element::kMaxBits == kMaxBfloat16Bits) {
+        return (least + 0xFFFF) >> 16;
+    }
     uint32_t low = 0;
     uint32_t high = 0x7FFF;
     while (low < high) {

@@ -15,6 +15,7 @@ constexpr int64_t kPartElems = 2 * kSparseSpan;  // read for one ticket while th
 constexpr int64_t kMostSharers = 512;            // tickets of a later round
 // Chunks above it are sampled, so that one reading of them leaves a list of candidates.
 constexpr int64_t kSampledElems = 1 << 17;
+constexpr int64_t kSampleEights = 512;
 constexpr int64_t kMostListed = 2048;               // candidates of a part
 constexpr int64_t kMostCounted = int64_t{1} << 31;  // elements in a block's 32-bit counts
 constexpr int kChosenBlocks = 4;                    // thread blocks of a multiprocessor
