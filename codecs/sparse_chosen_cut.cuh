@@ -267,7 +267,13 @@ class CutSearch {
         const uint32_t low = __ldcg(&state.low);
         bool final = false;
         if (threadIdx.x == 0) {
-            shared_.over = round + 1;
+            // Over after the last round in any case, so that nobody waits for ever where somebody
+            // writes the input meanwhile and counts do not match.
+            int over = round + 1;
+            while (over < kSend && args_.tickets[over] == 0) {
+                ++over;
+            }
+            shared_.over = over;
         }
         __syncthreads();
         reach(
