@@ -279,6 +279,45 @@ Sums run_sums(const char* type,
     return sums;
 }
 
+// Captured in a graph and replayed, each algorithm gives the bits of plain calls; the other
+// operations of the program are native.
+TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
+    struct Case {
+        const char* algorithm;
+        const char* codec;
+        int ranks;
+        const char* nodes;
+        const char* slices;
+    };
+    for (const Case& of : {Case{"hierarchical", "int4:rounding=stochastic", 3, "2x2", "0"},
+                           Case{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
+                           Case{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
+                           Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0"},
+                           // Waits on the host, so it is native there.
+                           Case{"lossless", "palette:slot=0.9", 2, "2x1", "0"}}) {
+        SCOPED_TRACE(std::string(of.algorithm) + " " + of.slices);
+        const bool lossless = std::string(of.algorithm) == "lossless";
+        const TemporaryFolder reports, policy;
+        Job job = slimwire_job({SLIMWIRE_TEST_REPLAY, "40", lossless ? "40961" : "4097"}, of.ranks,
+                               reports.path());
+        set_policy(&job, policy,
+                   "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm +
+                       "\"\nerror_feedback = \"ef14\"");
+        job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
+        job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;
+        EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
+        const auto records = read_reports(reports.path());
+        EXPECT_GT(sum_keys(records, "calls",
+                           [&](const auto& key) { return key.at("algorithm") == of.algorithm; }),
+                  0u);
+        EXPECT_EQ(sum_keys(records, "calls",
+                           [](const auto& key) {
+                               return key.at("reason") == "under stream capture";
+                           }) > 0,
+                  lossless);
+    }
+}
+
 // Elements are sent by all ranks or by none, and by others in other steps.
 TEST(Summable, EveryRankSendsTheSameElementsAtEveryCall) {
     for (const char* operation : {"allreduce", "reducescatter", "reduce"}) {
