@@ -229,8 +229,8 @@ struct PaletteEncoder : ChunkShape<S> {
         alignas(64) uint64_t marks[kPaletteBlock / 64];
         BlockHeader header = {};
         const int len = block.len;
-        const int n =
-            Steps::template gather<S>(block.input, len, marks, planes, kStride, top, direct);
+        const int n = Steps::template gather<S>(block.input, len, marks, planes, kStride, top,
+                                                direct != nullptr ? direct : staged);
         if (n == 0) {
             return {0, staged};
         }
