@@ -38,15 +38,16 @@ SLIMWIRE_LANES void bfloat16_magnitudes(Tile& tile, const uint8_t* input, int64_
             for (int64_t i = kPairLanes; i < block; i += kPairLanes) {
                 block_most = maximum_halves(block_most, bit_and(load_words(input + 2 * i), mask));
             }
-            most[k] = maximum_halves(block_most, shift_left<16>(block_most));
+            most[k] = block_most;
             input += 2 * block;
         }
         if (blocks >= kLanes) {
             store_words(tile.magnitude + b,
-                        bit_and(largest_of_each(most), broadcast_bits(0xFFFF0000u)));
+                        bit_and(largest_half_of_each(most), broadcast_bits(0xFFFF0000u)));
         } else {
             for (int64_t k = 0; k < blocks; ++k) {
-                tile.magnitude[k] = largest(most[k]) & 0xFFFF0000u;
+                const Words both = maximum_halves(most[k], shift_left<16>(most[k]));
+                tile.magnitude[k] = largest(both) & 0xFFFF0000u;
             }
         }
     }

@@ -162,13 +162,15 @@ struct BlockInt {
                                const BlockIntLayout& layout,
                                const General& general) {
         Tile tiles[2];
-        if (shape.stochastic) {
-            return encode_bfloat16_tiles<kBits, true, 0>(tiles, chunk, shape, layout, general);
-        }
         if (shape.block == 64) {
-            return encode_bfloat16_tiles<kBits, false, 64>(tiles, chunk, shape, layout, general);
+            return shape.stochastic ? encode_bfloat16_tiles<kBits, true, 64>(tiles, chunk, shape,
+                                                                             layout, general)
+                                    : encode_bfloat16_tiles<kBits, false, 64>(tiles, chunk, shape,
+                                                                              layout, general);
         }
-        return encode_bfloat16_tiles<kBits, false, 0>(tiles, chunk, shape, layout, general);
+        return shape.stochastic
+                   ? encode_bfloat16_tiles<kBits, true, 0>(tiles, chunk, shape, layout, general)
+                   : encode_bfloat16_tiles<kBits, false, 0>(tiles, chunk, shape, layout, general);
     }
 
     static void encode(const EncodeChunk& chunk, const BlockIntShape& shape) {

@@ -250,3 +250,10 @@ SLIMWIRE_LANES __m256i largest_of_eight(const Words* x) {
 SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
     return {largest_of_eight(x), largest_of_eight(x + 8)};
 }
+SLIMWIRE_LANES Words largest_half_of_each(const Words (&x)[16]) {
+    Words both[16];
+    for (int i = 0; i < 16; ++i) {
+        both[i] = maximum_halves(x[i], shift_left<16>(x[i]));
+    }
+    return largest_of_each(both);
+}

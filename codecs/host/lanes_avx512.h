@@ -201,26 +201,33 @@ SLIMWIRE_LANES Words load_bytes_to_halves(const uint8_t* from) {
     return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
 
-// Halves the lanes of two at a time; at the end lane i belongs to x[i].
-SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
+// Halves the lanes of two at a time by `larger`; at the end lane i belongs to x[i].
+template <class Larger>
+SLIMWIRE_LANES Words fold_each(const Words (&x)[16], Larger larger) {
     __m512i four[4];
     for (int i = 0; i < 4; ++i) {
         __m512i two[2];
         for (int k = 0; k < 2; ++k) {
             const __m512i a = x[4 * i + 2 * k].v;
             const __m512i b = x[4 * i + 2 * k + 1].v;
-            two[k] = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            two[k] = larger(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
         }
-        four[i] = _mm512_max_epu32(_mm512_unpacklo_epi64(two[0], two[1]),
-                                   _mm512_unpackhi_epi64(two[0], two[1]));
+        four[i] =
+            larger(_mm512_unpacklo_epi64(two[0], two[1]), _mm512_unpackhi_epi64(two[0], two[1]));
     }
     __m512i half[2];
     for (int i = 0; i < 2; ++i) {
         const __m512i a = four[2 * i];
         const __m512i b = four[2 * i + 1];
-        half[i] =
-            _mm512_max_epu32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD));
+        half[i] = larger(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD));
     }
-    return {_mm512_max_epu32(_mm512_shuffle_i32x4(half[0], half[1], 0x88),
-                             _mm512_shuffle_i32x4(half[0], half[1], 0xDD))};
+    return {larger(_mm512_shuffle_i32x4(half[0], half[1], 0x88),
+                   _mm512_shuffle_i32x4(half[0], half[1], 0xDD))};
+}
+SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
+    return fold_each(x, [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); });
+}
+SLIMWIRE_LANES Words largest_half_of_each(const Words (&x)[16]) {
+    const Words both = fold_each(x, [](__m512i a, __m512i b) { return _mm512_max_epu16(a, b); });
+    return maximum_halves(both, shift_left<16>(both));
 }

@@ -88,18 +88,25 @@ SLIMWIRE_LANES void pack_pairs(const Words (&even)[2], const Words (&odd)[2], ui
         pack_32<kBits>(even[1], odd[1], to + 4 * kBits);
     }
 }
+// Packs codes of four bits, one in each byte.
+SLIMWIRE_LANES void pack_nibbles(__m512i bytes, uint8_t* to) {
+    const __m512i pairs = merge_bits(0x000F000F, bytes, _mm512_srli_epi16(bytes, 4));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(pairs));
+}
 template <int kBits>
 SLIMWIRE_LANES void pack_sums(const Words (&sums)[2], uint8_t* to) {
-    if constexpr (kBits == 8) {
+    if constexpr (kBits == 8 || kBits == 4) {
         const __m512i high_bytes =
             _mm512_set_epi8(127, 125, 123, 121, 119, 117, 115, 113, 111, 109, 107, 105, 103, 101,
                             99, 97, 95, 93, 91, 89, 87, 85, 83, 81, 79, 77, 75, 73, 71, 69, 67, 65,
                             63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
                             27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
-        _mm512_storeu_si512(to, _mm512_permutex2var_epi8(sums[0].v, high_bytes, sums[1].v));
-    } else if constexpr (kBits == 4) {
-        store_low_bytes(merge_bits(0xF, shift_right<8>(sums[0]).v, shift_right<20>(sums[0]).v),
-                        merge_bits(0xF, shift_right<8>(sums[1]).v, shift_right<20>(sums[1]).v), to);
+        const __m512i codes = _mm512_permutex2var_epi8(sums[0].v, high_bytes, sums[1].v);
+        if constexpr (kBits == 8) {
+            _mm512_storeu_si512(to, codes);
+        } else {
+            pack_nibbles(codes, to);
+        }
     } else {
         pack_32<kBits>(shift_right<8>(sums[0]), shift_right<24>(sums[0]), to);
         pack_32<kBits>(shift_right<8>(sums[1]), shift_right<24>(sums[1]), to + 4 * kBits);
@@ -115,11 +122,6 @@ SLIMWIRE_LANES __m512i low_bytes(const Words (&x)[4]) {
     const __m512i low = _mm512_permutex2var_epi8(x[0].v, from, x[1].v);
     const __m512i high = _mm512_permutex2var_epi8(x[2].v, from, x[3].v);
     return _mm512_mask_mov_epi64(low, 0xF0, high);
-}
-// Packs codes of four bits, one in each byte.
-SLIMWIRE_LANES void pack_nibbles(__m512i bytes, uint8_t* to) {
-    const __m512i pairs = merge_bits(0x000F000F, bytes, _mm512_srli_epi16(bytes, 4));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(pairs));
 }
 template <int kBits>
 SLIMWIRE_LANES void pack_64(const Words (&codes)[4], uint8_t* to) {

@@ -277,3 +277,12 @@ SLIMWIRE_LANES Words largest_of_each(const Words (&x)[16]) {
     }
     return r;
 }
+// The larger of the two largest halves of each of sixteen, in the upper half, above rubbish.
+SLIMWIRE_LANES Words largest_half_of_each(const Words (&x)[16]) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        const Words both = maximum_halves(x[i], shift_left<16>(x[i]));
+        r.v[i] = largest(both);
+    }
+    return r;
+}

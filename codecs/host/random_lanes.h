@@ -27,7 +27,7 @@ SLIMWIRE_LANES void random_bytes(const ChunkRandom& random, int64_t first, uint8
 // Several counters of every lane side by side, where one alone leaves the processor waiting for
 // itself.
 #if defined(SLIMWIRE_ISA_AVX512)
-constexpr int kRandomBatches = 2;
+constexpr int kRandomBatches = 4;
 #else
 constexpr int kRandomBatches = 1;
 #endif
@@ -64,14 +64,16 @@ struct BatchArithmetic {
     }
 };
 
-// Writes the random bytes of values [first, first + count) and up to 511 more; `first` is a
-// multiple of 512.
+constexpr int64_t kRandomRun = kRandomBatches * kRandomTile;
+
+// Writes the random bytes of values [first, first + count), rounded up to kRandomRun; `first` is a
+// multiple of that.
 SLIMWIRE_LANES void draw_bytes(const ChunkRandom& random,
                                int64_t first,
                                int64_t count,
                                uint8_t* to) {
     const ChunkRandom key = random;  // which the stores below cannot touch
-    for (int64_t i = 0; i < count; i += kRandomBatches * kRandomTile) {
+    for (int64_t i = 0; i < count; i += kRandomRun) {
         const uint64_t group = static_cast<uint64_t>(first + i) / kRandomGroup;
         Batches x[4];
         x[1] = BatchArithmetic::constant(static_cast<uint32_t>(group >> 32));
