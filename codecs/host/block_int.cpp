@@ -17,6 +17,8 @@ namespace {
 
 #include "codecs/host/block_int_rotated.h"
 
+#include "codecs/host/block_int_sources.h"
+
 #include "codecs/host/block_int_kernels.h"
 
 #include "codecs/host/put_scaled.h"

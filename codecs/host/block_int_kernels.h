@@ -254,6 +254,10 @@ struct BlockInt {
                          int64_t done,
                          int64_t padded,
                          float* sum) {
+        if (sums_in_registers(chunk, shape)) {
+            sum_blocks<kBits>(chunk, shape, layout, done, padded, sum);
+            return;
+        }
         const uint8_t* from = chunk.input;
         for (int32_t i = 0; i < chunk.inputs; ++i, from += chunk.input_stride) {
             const auto planes = Planes<const uint8_t>::of(from, shape, layout, done);
@@ -289,15 +293,23 @@ struct BlockInt {
                 }
                 rotate_groups<false>(values, padded, shape.rotate, work.signs);
             }
-            // Elements past the end count as zero; those of a rotated group are not past it.
-            const bool rotated = !kResidual && shape.rotate != 0;
-            fill_tile(
-                work.tile,
-                Source<Float32, kResidual>{bytes_of(values), residual, broadcast(chunk.factor)},
-                rotated ? padded : count, padded, shape.block);
-            encode_tile(work, rotated ? TileHolds::kRotated : TileHolds::kElements, shape,
-                        Planes<uint8_t>::of(chunk.output, shape, layout, done), chunk.random, done,
-                        count, padded, residual);
+            const Source<Float32, kResidual> source{bytes_of(values), residual,
+                                                    broadcast(chunk.factor)};
+            const auto rotate = [&]<int kVectors>(RunOf<kVectors>) {
+                fill_rotated<kVectors, true>(work, source, shape.block);
+            };
+            TileHolds holds = TileHolds::kElements;
+            if (!kResidual && shape.rotate != 0) {
+                // Elements of a rotated group are not past the end.
+                fill_tile(work.tile, source, padded, padded, shape.block);
+                holds = TileHolds::kRotated;
+            } else if (kResidual && count == kTileElems && with_run(shape.rotate, rotate)) {
+                holds = TileHolds::kRotated;
+            } else {
+                fill_tile(work.tile, source, count, padded, shape.block);
+            }
+            encode_tile(work, holds, shape, Planes<uint8_t>::of(chunk.output, shape, layout, done),
+                        chunk.random, done, count, padded, residual);
         }
     }
 

@@ -56,7 +56,8 @@ SLIMWIRE_LANES void pack_run(const Words (&codes)[kVectors], uint8_t* to) {
 template <int kVectors>
 constexpr int kTogether = kManyRegisters&& kVectors < 8 ? 8 : kVectors;
 
-// y of a whole tile and its block maxima; p is kept for a residual.
+// y of a whole tile and its block maxima; p is kept for a residual. The source may read from
+// `tile.values`.
 template <int kVectors, bool kKeep, class Source>
 SLIMWIRE_LANES void fill_rotated(Workshop& work, const Source& source, int64_t block) {
     constexpr int kSpan = kTogether<kVectors>;
@@ -69,7 +70,9 @@ SLIMWIRE_LANES void fill_rotated(Workshop& work, const Source& source, int64_t b
     int64_t b = 0;
     for (int64_t begin = 0; begin < kTileElems; begin += 16 * kSpan) {
         const auto element = [&](int i) {
-            source.ahead(begin + i);
+            if constexpr (requires { source.ahead(i); }) {
+                source.ahead(begin + i);
+            }
             const Floats p = source.sixteen(begin + i);
             if constexpr (kKeep) {
                 store_float32(work.kept + begin + i, p);

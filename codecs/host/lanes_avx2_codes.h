@@ -176,3 +176,16 @@ struct PairDequantiser {
         store_bfloat16(to + 32, half(from + 2 * kBits));
     }
 };
+
+template <int kBits>
+struct WideDequantiser {
+    Dequantiser<kBits> half;
+
+    [[gnu::always_inline]] explicit WideDequantiser(float s) : half(s) {}
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, Floats (&x)[2]) const {
+        x[0] = half(from);
+        x[1] = half(from + 2 * kBits);
+    }
+    [[gnu::always_inline]] static void in_order(Floats (&)[2]) {}
+};

@@ -300,3 +300,40 @@ struct PairDequantiser<4> {
         _mm512_storeu_si512(to, _mm512_permutexvar_epi16(index, values));
     }
 };
+
+template <int kBits>
+struct WideDequantiser {
+    Dequantiser<kBits> half;
+
+    [[gnu::always_inline]] explicit WideDequantiser(float s) : half(s) {}
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, Floats (&x)[2]) const {
+        x[0] = half(from);
+        x[1] = half(from + 2 * kBits);
+    }
+    [[gnu::always_inline]] static void in_order(Floats (&)[2]) {}
+};
+
+// Even codes, then odd ones: a lookup counts with the low four bits of a lane.
+template <>
+struct WideDequantiser<4> {
+    __m512 values;
+
+    [[gnu::always_inline]] explicit WideDequantiser(float s) : values(Dequantiser<4>(s).scale) {}
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, Floats (&x)[2]) const {
+        const __m512i pairs =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+        x[0] = {_mm512_permutexvar_ps(pairs, values)};
+        x[1] = {_mm512_permutexvar_ps(_mm512_srli_epi32(pairs, 4), values)};
+    }
+    [[gnu::always_inline]] static void in_order(Floats (&x)[2]) {
+        const __m512i first =
+            _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        const __m512i second =
+            _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        const __m512 even = x[0].v;
+        x[0] = {_mm512_permutex2var_ps(even, first, x[1].v)};
+        x[1] = {_mm512_permutex2var_ps(even, second, x[1].v)};
+    }
+};

@@ -149,3 +149,17 @@ struct PairDequantiser {
         store_bfloat16(to + 32, half(from + 2 * kBits));
     }
 };
+
+// Decodes 32 codes in an order of its own, which in_order() restores.
+template <int kBits>
+struct WideDequantiser {
+    Dequantiser<kBits> half;
+
+    explicit WideDequantiser(float s) : half(s) {}
+
+    void operator()(const uint8_t* from, Floats (&x)[2]) const {
+        x[0] = half(from);
+        x[1] = half(from + 2 * kBits);
+    }
+    static void in_order(Floats (&)[2]) {}
+};
