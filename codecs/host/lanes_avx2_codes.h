@@ -1,5 +1,6 @@
-// Codes of block integers on AVX2: quantising, packing, and back to values. The same functions as
-// lanes_scalar_codes.h, which says what each one means. Included by lanes.h after lanes_avx2.h.
+// Codes of block integers on AVX2: quantising, packing, and back to values. The
+// same functions as lanes_scalar_codes.h, which says what each one means.
+// Included by lanes.h after lanes_avx2.h.
 
 SLIMWIRE_LANES Words quantise(Floats p, Floats inverse) {
     const __m256 magic = _mm256_set1_ps(kRoundingMagic);
@@ -121,14 +122,16 @@ struct Dequantiser {
 
     [[gnu::always_inline]] explicit Dequantiser(float s) : scale(_mm256_set1_ps(s)) {}
 
-    // Eight codes from one 32-bit word, shifted up to the sign bit and down again.
+    // Eight codes from one 32-bit word, shifted up to the sign bit and down
+    // again.
     [[gnu::always_inline]] __m256 eight(int word, __m256i shifts) const {
         const __m256i moved = _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
         const __m256i codes = _mm256_srai_epi32(_mm256_slli_epi32(moved, 32 - kBits), 32 - kBits);
         return _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale);
     }
 
-    // Eight codes of six bits: each half-register takes the three bytes that its word names.
+    // Eight codes of six bits: each half-register takes the three bytes that its
+    // word names.
     [[gnu::always_inline]] __m256 fours(__m256i bytes, int first, int second) const {
         const __m256i words = _mm256_shuffle_epi8(
             bytes, _mm256_setr_epi32(first, first, first, first, second, second, second, second));
@@ -163,6 +166,14 @@ struct Dequantiser {
     }
 };
 
+// Finite or infinite x rounded to bf16 in the low half of each lane.
+SLIMWIRE_LANES __m256i round_number(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    return _mm256_srli_epi32(up, 16);
+}
+
 template <int kBits>
 struct PairDequantiser {
     Dequantiser<kBits> half;
@@ -172,8 +183,46 @@ struct PairDequantiser {
     [[gnu::always_inline]] explicit PairDequantiser(float s) : half(s) {}
 
     [[gnu::always_inline]] void operator()(const uint8_t* from, uint8_t* to) const {
-        store_bfloat16(to, half(from));
-        store_bfloat16(to + 32, half(from + 2 * kBits));
+        for (int i = 0; i < 2; ++i) {
+            const Floats x = half(from + i * 2 * kBits);
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + i,
+                                narrow(round_number(x.lo), round_number(x.hi)));
+        }
+    }
+};
+
+// The sixteen values as bf16: their low bytes and their high ones, in both
+// halves of a register.
+template <>
+struct PairDequantiser<4> {
+    __m256i low, high;
+
+    [[gnu::always_inline]] static bool takes(uint32_t) { return true; }
+
+    [[gnu::always_inline]] explicit PairDequantiser(float s) {
+        const __m256 scale = _mm256_set1_ps(s);
+        const __m256i values = narrow(
+            round_number(_mm256_mul_ps(scale, _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7))),
+            round_number(_mm256_mul_ps(scale, _mm256_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1))));
+        const __m256i bytes = _mm256_packus_epi16(_mm256_and_si256(values, _mm256_set1_epi16(0xFF)),
+                                                  _mm256_srli_epi16(values, 8));
+        // Quarters: low bytes of 0..7, high ones, low bytes of 8..15, high ones.
+        low = _mm256_permute4x64_epi64(bytes, 0x88);
+        high = _mm256_permute4x64_epi64(bytes, 0xDD);
+    }
+
+    [[gnu::always_inline]] void operator()(const uint8_t* from, uint8_t* to) const {
+        const __m256i pairs =
+            _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+        const __m256i index = _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)),
+                                               _mm256_set1_epi8(15));
+        const __m256i low_bytes = _mm256_shuffle_epi8(low, index);
+        const __m256i high_bytes = _mm256_shuffle_epi8(high, index);
+        const __m256i first = _mm256_unpacklo_epi8(low_bytes, high_bytes);
+        const __m256i second = _mm256_unpackhi_epi8(low_bytes, high_bytes);
+        __m256i* words = reinterpret_cast<__m256i*>(to);
+        _mm256_storeu_si256(words, _mm256_permute2x128_si256(first, second, 0x20));
+        _mm256_storeu_si256(words + 1, _mm256_permute2x128_si256(first, second, 0x31));
     }
 };
 
