@@ -20,11 +20,13 @@ struct Sent {
 std::vector<Sent> run_wire_job(int ranks,
                                const std::string& codec,
                                const std::string& slice_bytes,
-                               const std::string& nodes) {
+                               const std::string& nodes,
+                               const std::string& op = "allreduce") {
     const TemporaryFolder reports;
-    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "100000", "65537", "5000", "1048576"}, ranks,
-                           reports.path());
+    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, op, "100000", "65537", "5000", "1048576"},
+                           ranks, reports.path());
     job.environment["SLIMWIRE_CODEC"] = codec;
+    job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
     job.environment["SLIMWIRE_SLICE_BYTES"] = slice_bytes;
     if (!nodes.empty()) {
@@ -63,6 +65,74 @@ TEST(WireBytes, ReportedEqualsWhatTheTransportCounted) {
         }
     }
 }
+
+// Bytes of a slot of `count` elements of int8:block=64, by codecs/FORMAT.md.
+uint64_t int8_slot(uint64_t count) {
+    return ((count + 63) / 64 * 66 + 15) / 16 * 16;
+}
+
+// What a rank hands to the transport for one call, by direct.h and two_shot.h.
+uint64_t formula(
+    const std::string& op, uint64_t count, uint64_t ranks, uint64_t rank, uint64_t root) {
+    const uint64_t block = int8_slot(count);
+    const uint64_t chunk = int8_slot(((count + ranks - 1) / ranks + 63) / 64 * 64);
+    if (op == "allreduce") {
+        return 2 * (ranks - 1) * chunk;
+    }
+    if (op == "reduce") {
+        return (ranks - 1) * chunk + (rank == root ? 0 : chunk);
+    }
+    if (op == "broadcast") {
+        return (rank + 1) % ranks == root ? 0 : block;
+    }
+    if (op == "gather") {
+        return rank == root ? 0 : block;
+    }
+    if (op == "scatter") {
+        return rank == root ? (ranks - 1) * block : 0;
+    }
+    if (op == "sendrecv") {
+        return block + (rank + 1 < ranks ? block : 0);
+    }
+    return (ranks - 1) * block;
+}
+
+class WireBytesOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(WireBytesOf, TransportAndReportEqualTheFormula) {
+    constexpr uint64_t kRanks = 3;
+    const auto sent = run_wire_job(kRanks, "int8:block=64", "0", "", GetParam());
+    for (uint64_t rank = 0; rank < kRanks; ++rank) {
+        uint64_t expected = 0, root = 0;
+        for (const uint64_t count : {100000, 65537, 5000, 1048576}) {
+            expected += 2 * formula(GetParam(), count, kRanks, rank, root++ % kRanks);
+        }
+        EXPECT_EQ(sent[rank].counted, expected) << "rank " << rank;
+        EXPECT_EQ(sent[rank].reported, expected) << "rank " << rank;
+    }
+}
+
+TEST(WireBytes, SlicesAreCountedToo) {
+    for (const char* op : {"reducescatter", "reduce", "alltoall", "sendrecv"}) {
+        SCOPED_TRACE(op);
+        for (const Sent& rank : run_wire_job(3, "int4:block=64", "65536", "", op)) {
+            EXPECT_EQ(rank.reported, rank.counted);
+            EXPECT_GE(rank.compressed_calls, 8u);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations,
+                         WireBytesOf,
+                         testing::Values("allreduce",
+                                         "reducescatter",
+                                         "reduce",
+                                         "allgather",
+                                         "broadcast",
+                                         "alltoall",
+                                         "gather",
+                                         "scatter",
+                                         "sendrecv"));
 
 // A cast compresses the fp32 half of the calls; the native half is reported by the ring formula.
 TEST(WireBytes, TheEstimateOfNativeCallsIsClose) {
@@ -117,6 +187,34 @@ TEST(ErrorFeedback, Int4OwesABoundedAmountForEver) {
         EXPECT_LT(error, owed(0.5 / 7 * (1 + 0x1p-7)));
     }
     EXPECT_GT(running_errors("int4:block=64", "none")[2], errors[2] * 4);
+}
+
+// 6000 counts are 18 000 kinds of calls, beyond the 4096 that keep a plan (collectives/keys.h).
+TEST(ManyCounts, StayCheapAndBounded) {
+    const TemporaryFolder reports;
+    Job job = slimwire_job({SLIMWIRE_TEST_MANY_COUNTS, "6000"}, 2, reports.path());
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    job.environment["SLIMWIRE_OPS"] = "all";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    job.environment["SLIMWIRE_LOG"] = "warn";
+    job.limit_s = 150;
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        long peak_kib = 0;
+        double call_us = 0;
+        ASSERT_EQ(std::sscanf(rank.out.c_str(), "done peak %ld us %lf", &peak_kib, &call_us), 2);
+        // It is 4.3 MiB; it would be 8.7 MiB if plans beyond the 8192nd were kept too.
+        EXPECT_LT(peak_kib, 6656);
+        RecordProperty("host_us_per_call", std::to_string(call_us));
+    }
+    const auto records = read_reports(reports.path());
+    EXPECT_EQ(sum_keys(records, "calls", compressed), 2u * 3 * 6000);
+    size_t keys = 0;
+    for (const auto& record : records) {
+        keys += record.at("record") == "key" ? 1 : 0;
+    }
+    EXPECT_LT(keys, 2u * 4200);
 }
 
 }  // namespace

@@ -1,11 +1,66 @@
-// Makes all-reduces and prints what the emulator's transport sent for them: "sent N inter M" for
-// this rank, M of it between nodes. Arguments: the counts, each once in fp32 and once in fp16.
+// Makes calls and prints what the emulator's transport sent for them, for this rank: "sent N
+// inter M", M of them between nodes.
+// Arguments: the operation ("allreduce" when there is none; "sendrecv": from each rank to the next
+// one, first all around in groups, then along the chain one by one), then counts; each once in fp32
+// and once in fp16. The k-th count's root is rank k.
 #include <dlfcn.h>
 
 #include <cinttypes>
 
 #include "codecs/base/emulator_abi.h"
 #include "tests/support/nccl_program.h"
+
+namespace {
+
+struct Work {
+    ncclComm_t comm;
+    int rank, ranks, root;
+    char *send, *receive;
+};
+
+void messages(const Work& work, size_t count, ncclDataType_t type) {
+    const int next = (work.rank + 1) % work.ranks;
+    const int former = (work.rank + work.ranks - 1) % work.ranks;
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclSend(work.send, count, type, next, work.comm, nullptr));
+    CHECK_NCCL(ncclRecv(work.receive, count, type, former, work.comm, nullptr));
+    CHECK_NCCL(ncclGroupEnd());
+    // A chain, so that nobody waits in a circle.
+    if (work.rank > 0) {
+        CHECK_NCCL(ncclRecv(work.receive, count, type, former, work.comm, nullptr));
+    }
+    if (work.rank + 1 < work.ranks) {
+        CHECK_NCCL(ncclSend(work.send, count, type, next, work.comm, nullptr));
+    }
+}
+
+void run(const std::string& op, const Work& work, size_t count, ncclDataType_t type) {
+    char* const send = work.send;
+    char* const receive = work.receive;
+    ncclComm_t comm = work.comm;
+    if (op == "allreduce") {
+        CHECK_NCCL(ncclAllReduce(send, receive, count, type, ncclSum, comm, nullptr));
+    } else if (op == "reducescatter") {
+        CHECK_NCCL(ncclReduceScatter(send, receive, count, type, ncclSum, comm, nullptr));
+    } else if (op == "reduce") {
+        CHECK_NCCL(ncclReduce(send, receive, count, type, ncclSum, work.root, comm, nullptr));
+    } else if (op == "allgather") {
+        CHECK_NCCL(ncclAllGather(send, receive, count, type, comm, nullptr));
+    } else if (op == "broadcast") {
+        CHECK_NCCL(ncclBroadcast(send, receive, count, type, work.root, comm, nullptr));
+    } else if (op == "alltoall") {
+        CHECK_NCCL(ncclAlltoAll(send, receive, count, type, comm, nullptr));
+    } else if (op == "gather") {
+        CHECK_NCCL(ncclGather(send, receive, count, type, work.root, comm, nullptr));
+    } else if (op == "scatter") {
+        CHECK_NCCL(ncclScatter(send, receive, count, type, work.root, comm, nullptr));
+    } else {
+        EXPECT_THAT(op == "sendrecv", "unknown operation '%s'", op.c_str());
+        messages(work, count, type);
+    }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     const int rank = slimwire::test::launcher_rank();
@@ -17,17 +72,23 @@ int main(int argc, char** argv) {
     const auto count_bytes = reinterpret_cast<slimwire::EmulatorCountersFunction>(
         dlsym(RTLD_DEFAULT, slimwire::kEmulatorCountersSymbol));
     EXPECT_THAT(count_bytes != nullptr, "not on the emulator");
-    float* buffer = nullptr;
     constexpr size_t kBytes = size_t{4} << 20;
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), kBytes));
-    CHECK_CUDA(cudaMemset(buffer, 0, kBytes));
+    const size_t bytes = kBytes * static_cast<size_t>(ranks);
+    char *send = nullptr, *receive = nullptr;
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&send), bytes));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&receive), bytes));
+    CHECK_CUDA(cudaMemset(send, 0, bytes));
     slimwire::EmulatorCounters before{}, after{};
     slimwire::test::barrier("created", rank, ranks);
     count_bytes(&before);
-    for (int i = 1; i < argc; ++i) {
+    const bool named = argc > 1 && std::atoi(argv[1]) == 0;
+    const std::string op = named ? argv[1] : "allreduce";
+    const int first = named ? 2 : 1;
+    for (int i = first; i < argc; ++i) {
         const auto count = static_cast<size_t>(std::atoi(argv[i]));
-        CHECK_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, nullptr));
-        CHECK_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat16, ncclSum, comm, nullptr));
+        const Work work{comm, rank, ranks, (i - first) % ranks, send, receive};
+        run(op, work, count, ncclFloat32);
+        run(op, work, count, ncclFloat16);
     }
     CHECK_CUDA(cudaStreamSynchronize(nullptr));
     slimwire::test::barrier("reduced", rank, ranks);
