@@ -307,10 +307,12 @@ void progress(Runtime& runtime, std::vector<Creation> creations) {
         log_line(LogLevel::kError, status.message());
     }
     for (Creation& creation : creations) {
+        // The program hears of a failure before the private communicator's end, which may take NCCL
+        // a while when a rank is gone.
+        UnderwayTable::instance().finish(creation.underway, status);
         if (!status.ok()) {
             undo(runtime, &creation, status);
         }
-        UnderwayTable::instance().finish(creation.underway, status);
     }
 }
 
