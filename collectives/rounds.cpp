@@ -308,6 +308,9 @@ Status run_alone(Runtime& runtime, const Queued& item) {
 }
 
 Status prepare_queue(Runtime& runtime, const std::vector<Queued>& queue) {
+    if (queue.empty()) {
+        return {};  // of native calls only; there may be no device functions
+    }
     const DeviceApi& api = runtime.api();
     for (const Queued& item : queue) {
         item.state->claimed_bytes = 0;
