@@ -1,8 +1,8 @@
 // The same sequence of operations, step after step, on two communicators of the same ranks: called
 // one by one on the first, captured into a graph once and replayed on the second. All bits of all
 // results must be the same in every step, also when the second goes back to plain calls in between.
-// Usage: replay STEPS COUNT [shared]. Prints "replayed STEPS". shared: others use the device's memory too,
-// so what is free says nothing.
+// Usage: replay STEPS COUNT [shared]. Prints "replayed STEPS". shared: others use the device's
+// memory too, so what is free says nothing.
 #include <algorithm>
 #include <cstring>
 #include <vector>
