@@ -34,6 +34,7 @@ struct Settings {
     uint64_t slice_bytes = 0;              // SLIMWIRE_SLICE_BYTES, plan-affecting
     uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
     uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
+    std::string bench_fill;                // SLIMWIRE_BENCH_FILL; empty: off
     bool summary = true;                   // SLIMWIRE_SUMMARY
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/bench_fill.h"
 #include "collectives/keys.h"
 #include "collectives/lifecycle.h"
 #include "collectives/rounds.h"
@@ -144,6 +145,11 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
             thread_group().has_native = true;
         }
         return std::nullopt;
+    }
+    if (!runtime.config.settings.bench_fill.empty()) {
+        if (Status filled = fill_for_benchmark(runtime, call, *state); !filled.ok()) {
+            return runtime.fail(filled);
+        }
     }
     Queued item{call, state, plan, {}};
     if (scaled) {

@@ -3,6 +3,7 @@
 
 #include "tools/cli/bench_codec.h"
 #include "tools/cli/bench_collective.h"
+#include "tools/cli/bench_nccl_tests.h"
 #include "tools/cli/bench_overhead.h"
 #include "tools/cli/commands.h"
 
@@ -68,6 +69,38 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         "code 1.");
     collective_app->callback(
         [=] { invocation->action = [=] { return bench_collective(*collective); }; });
+
+    auto nccl_tests = std::make_shared<NcclTestsOptions>();
+    CLI::App* nccl_tests_app = bench->add_subcommand(
+        "nccl-tests",
+        "your own nccl-tests programs, natively, in 16 bit and with codecs: slimwire bench "
+        "nccl-tests [options] -- [LAUNCHER...] BIN... [ARGS...]");
+    nccl_tests_app->add_option("--codec", nccl_tests->codecs, "comma list, one run each")
+        ->capture_default_str();
+    nccl_tests_app->add_option("--fill", nccl_tests->fill,
+                               "what compressed calls find in the send buffers: gaussian, gradient "
+                               "or a file (sets SLIMWIRE_BENCH_FILL)");
+    nccl_tests_app
+        ->add_option("--ranks", nccl_tests->ranks,
+                     "run on the emulator, with this many devices; default: as it is started")
+        ->check(CLI::Range(1, 64));
+    nccl_tests_app->add_option("--nodes", nccl_tests->nodes,
+                               "emulated nodes and ranks of each, as 2x4; default: one per rank");
+    nccl_tests_app->add_option("--link", nccl_tests->link,
+                               "rate and latency of a node's network, as 1gbit; default: unshaped");
+    nccl_tests_app
+        ->add_option("--timeout", nccl_tests->timeout_seconds, "seconds that one run may take")
+        ->check(CLI::Range(1.0, 1e6))
+        ->capture_default_str();
+    nccl_tests_app->add_flag("--no-16bit", nccl_tests->no_16bit, "no native run in bf16");
+    nccl_tests_app->add_flag("--json", nccl_tests->json, "JSON lines (collectives/SCHEMA.md)");
+    nccl_tests_app->footer(
+        "The data check is on natively and for lossless codecs, where every #wrong must be 0, and "
+        "off for lossy ones, because it compares exactly. The 16-bit run moves as many elements in "
+        "half the bytes. Exit code 1 when a run failed.");
+    nccl_tests_app->callback([=] {
+        invocation->action = [=] { return bench_nccl_tests(*nccl_tests, invocation->command); };
+    });
 
     auto codec = std::make_shared<CodecBenchOptions>();
     CLI::App* codec_app =

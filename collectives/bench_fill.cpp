@@ -1,0 +1,230 @@
+#include "collectives/bench_fill.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <numbers>
+#include <set>
+
+#include "codecs/float16.h"
+#include "codecs/threefry.h"
+#include "collectives/log.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kLayerElems = uint64_t{1} << 18;
+constexpr uint64_t kRowElems = 1024;
+constexpr double kRowScaleSigma = 0.5;
+// Ranks begin this many elements apart, in another row and layer.
+constexpr uint64_t kRankStrideElems = 3 * kLayerElems / 2 + 7 * kRowElems;
+
+// What a counter belongs to; part of the key.
+enum class Stream : uint32_t { kElements = 10, kLayers = 11, kRows = 12 };
+
+double uniform(Stream stream, uint64_t counter, int word) noexcept {
+    uint32_t x[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0};
+    threefry(x, RandomWords{{2026, static_cast<uint32_t>(stream), 0,
+                             static_cast<uint32_t>(RandomPurpose::kData)}});
+    return (x[word] + 0.5) * 0x1p-32;
+}
+
+// Box and Muller.
+double normal(Stream stream, uint64_t counter) noexcept {
+    return std::sqrt(-2 * std::log(uniform(stream, counter, 0))) *
+           std::cos(2 * std::numbers::pi * uniform(stream, counter, 1));
+}
+
+bool fills(DType dtype) noexcept {
+    return dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kFloat16 ||
+           dtype == DType::kBfloat16;
+}
+
+template <class T>
+void append(std::vector<uint8_t>* to, T value) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
+    to->insert(to->end(), bytes, bytes + sizeof(T));
+}
+
+void append_number(std::vector<uint8_t>* to, DType dtype, double value) {
+    switch (dtype) {
+        case DType::kFloat64:
+            return append(to, value);
+        case DType::kFloat32:
+            return append(to, static_cast<float>(value));
+        case DType::kFloat16:
+            return append(to, float_to_float16(static_cast<float>(value)));
+        case DType::kBfloat16:
+            return append(to, float_to_bfloat16(static_cast<float>(value)));
+        case DType::kInt8:
+        case DType::kUint8:
+        case DType::kInt32:
+        case DType::kUint32:
+        case DType::kInt64:
+        case DType::kUint64:
+        case DType::kFloat8e4m3:
+        case DType::kFloat8e5m2:
+            return;  // fills() keeps them out
+    }
+}
+
+template <class T>
+T load(const std::string& bytes, size_t at) {
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    return value;
+}
+
+Status bad_file(const std::string& path, const std::string& what) {
+    return {Code::kInvalidArgument, "SLIMWIRE_BENCH_FILL: " + path + ": " + what};
+}
+
+// numpy.lib.format: magic, two bytes of version, a length of 2 or 4 bytes, a dictionary as text.
+Result<std::vector<uint8_t>> from_npy(const std::string& path,
+                                      const std::string& bytes,
+                                      DType dtype) {
+    const size_t length_bytes = bytes.size() > 6 && bytes[6] == 1 ? 2 : 4;
+    if (bytes.size() < 8 + length_bytes) {
+        return bad_file(path, "cut off in its head");
+    }
+    const size_t begin =
+        8 + length_bytes +
+        (length_bytes == 2 ? load<uint16_t>(bytes, 8) : size_t{load<uint32_t>(bytes, 8)});
+    if (begin > bytes.size()) {
+        return bad_file(path, "cut off in its head");
+    }
+    const std::string head = bytes.substr(0, begin);
+    const size_t width = head.find("'<f8'") != std::string::npos   ? 8
+                         : head.find("'<f4'") != std::string::npos ? 4
+                         : head.find("'<f2'") != std::string::npos ? 2
+                                                                   : 0;
+    if (width == 0) {
+        return bad_file(path, "not of float16, float32 or float64, little-endian");
+    }
+    std::vector<uint8_t> out;
+    for (size_t at = begin; at + width <= bytes.size(); at += width) {
+        append_number(&out, dtype,
+                      width == 8 ? load<double>(bytes, at)
+                      : width == 4
+                          ? static_cast<double>(load<float>(bytes, at))
+                          : static_cast<double>(float16_to_float(load<uint16_t>(bytes, at))));
+    }
+    return out;
+}
+
+Result<std::vector<uint8_t>> from_file(const std::string& path, DType dtype) {
+    std::ifstream file(path, std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    if (!file.is_open()) {
+        return bad_file(path, "cannot be read; accepted: gaussian, gradient, or a file");
+    }
+    std::vector<uint8_t> out(bytes.begin(), bytes.end());
+    if (bytes.starts_with("\x93NUMPY")) {
+        SLIMWIRE_TRY_ASSIGN(out, from_npy(path, bytes, dtype));
+    }
+    out.resize(out.size() / dtype_bytes(dtype) * dtype_bytes(dtype));
+    return out.empty() ? Result<std::vector<uint8_t>>(bad_file(path, "has no element"))
+                       : Result<std::vector<uint8_t>>(std::move(out));
+}
+
+// What the process has made and filled; kept to its end, because copies may be under way.
+struct Filled {
+    std::mutex mutex;
+    std::map<DType, std::vector<uint8_t>> patterns;
+    std::set<std::pair<const void*, uint64_t>> buffers;
+};
+Filled& filled() {
+    static Filled* const kept = new Filled;
+    return *kept;
+}
+
+}  // namespace
+
+uint64_t sent_elems(const CallFacts& facts, int rank, int ranks) noexcept {
+    const bool at_root = facts.root_or_peer == rank;
+    switch (facts.op) {
+        case Op::kAllReduce:
+        case Op::kReduce:
+        case Op::kAllGather:
+        case Op::kGather:
+        case Op::kSend:
+            return facts.count;
+        case Op::kReduceScatter:
+        case Op::kAllToAll:
+            return facts.count * static_cast<uint64_t>(ranks);
+        case Op::kBroadcast:
+            return at_root ? facts.count : 0;
+        case Op::kScatter:
+            return at_root ? facts.count * static_cast<uint64_t>(ranks) : 0;
+        case Op::kRecv:
+            return 0;
+    }
+    return 0;
+}
+
+Result<std::vector<uint8_t>> benchmark_pattern(const std::string& source, DType dtype) {
+    if (source != "gaussian" && source != "gradient") {
+        return from_file(source, dtype);
+    }
+    std::vector<uint8_t> out;
+    out.reserve(kPatternElems * dtype_bytes(dtype));
+    double layer = 1;
+    double scale = 1;
+    for (uint64_t i = 0; i < kPatternElems; ++i) {
+        if (source == "gradient" && i % kLayerElems == 0) {
+            layer = std::pow(10.0, 4 * uniform(Stream::kLayers, i / kLayerElems, 0) - 6);
+        }
+        if (source == "gradient" && i % kRowElems == 0) {
+            scale = layer * std::exp(kRowScaleSigma * normal(Stream::kRows, i / kRowElems));
+        }
+        append_number(&out, dtype, scale * normal(Stream::kElements, i));
+    }
+    return out;
+}
+
+Status fill_for_benchmark(Runtime& runtime, const CollectiveCall& call, const CommState& state) {
+    const uint64_t bytes =
+        sent_elems(call.facts, state.rank, state.shape.ranks) * dtype_bytes(call.facts.dtype);
+    const std::string& source = runtime.config.settings.bench_fill;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const DeviceApi& api = runtime.api();
+    if (bytes == 0 || !fills(call.facts.dtype) ||
+        api.stream_is_capturing(call.stream, &capture) != cudaSuccess ||
+        capture != cudaStreamCaptureStatusNone) {
+        return {};
+    }
+    Filled& kept = filled();
+    const std::lock_guard<std::mutex> lock(kept.mutex);
+    if (!kept.buffers.insert({call.send, bytes}).second) {
+        return {};
+    }
+    log_once(LogLevel::kWarn, "bench_fill",
+             "SLIMWIRE_BENCH_FILL=" + source +
+                 ": THE PROGRAM'S SEND BUFFERS ARE OVERWRITTEN with these data before the first "
+                 "compressed call of each; for benchmarks only, results are not the program's");
+    std::vector<uint8_t>& pattern = kept.patterns[call.facts.dtype];
+    if (pattern.empty()) {
+        SLIMWIRE_TRY_ASSIGN(pattern, benchmark_pattern(source, call.facts.dtype));
+    }
+    uint64_t from = kRankStrideElems * static_cast<uint64_t>(state.rank) *
+                    dtype_bytes(call.facts.dtype) % pattern.size();
+    auto* const to = static_cast<uint8_t*>(const_cast<void*>(call.send));
+    for (uint64_t at = 0; at < bytes;) {
+        const uint64_t part = std::min(bytes - at, pattern.size() - from);
+        if (const cudaError_t error = api.memcpy_async(to + at, pattern.data() + from, part,
+                                                       cudaMemcpyHostToDevice, call.stream);
+            error != cudaSuccess) {
+            return cuda_status(api, error, "filling a benchmark's send buffer");
+        }
+        at += part;
+        from = 0;
+    }
+    return {};
+}
+
+}  // namespace slimwire

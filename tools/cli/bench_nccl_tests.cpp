@@ -1,0 +1,721 @@
+#include "tools/cli/bench_nccl_tests.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "codecs/codec.h"
+#include "collectives/config.h"
+#include "collectives/launcher.h"
+#include "collectives/names.h"
+#include "tools/cli/bench_collective.h"
+#include "tools/cli/job.h"
+#include "tools/cli/loader_search.h"
+#include "tools/cli/nccl_tests_table.h"
+#include "tools/cli/outcome.h"
+#include "tools/cli/report_merge.h"
+#include "tools/cli/stamp.h"
+#include "tools/cli/subprocess.h"
+#include "tools/cli/temporary_folder.h"
+#include "tools/cli/variables_help.h"
+
+namespace slimwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
+}
+
+const std::vector<NcclTestsProgram>& programs() {
+    // Releases before NCCL 2.28 make the rooted and all-to-all ones of sends and receives.
+    static const std::vector<NcclTestsProgram> kPrograms = {
+        {"all_reduce_perf", "allreduce", {Op::kAllReduce}},
+        {"reduce_scatter_perf", "reducescatter", {Op::kReduceScatter}},
+        {"all_gather_perf", "allgather", {Op::kAllGather}},
+        {"alltoall_perf", "alltoall,send", {Op::kAllToAll, Op::kSend}},
+        {"broadcast_perf", "broadcast", {Op::kBroadcast}},
+        {"reduce_perf", "reduce", {Op::kReduce}},
+        {"sendrecv_perf", "send", {Op::kSend}},
+        {"gather_perf", "gather,send", {Op::kGather, Op::kSend}},
+        {"scatter_perf", "scatter,send", {Op::kScatter, Op::kSend}},
+        {"hypercube_perf", "send", {Op::kSend}},
+    };
+    return kPrograms;
+}
+
+bool is(const NcclTestsProgram& program, std::string_view name) {
+    return program.name == name;
+}
+
+// Bytes that a rank gives to the transport natively, in units of a row's size; the mean over ranks
+// for the rooted ones, which is what the report's sums are too.
+double native_factor(const NcclTestsProgram& program, int ranks) {
+    if (ranks < 1) {
+        return 0;
+    }
+    const double others = (ranks - 1.0) / ranks;
+    if (is(program, "all_reduce_perf")) {
+        return 2 * others;
+    }
+    if (is(program, "gather_perf") || is(program, "scatter_perf")) {
+        return others / ranks;
+    }
+    if (is(program, "sendrecv_perf")) {
+        return 1;
+    }
+    return others;
+}
+
+// How one measurement of a row is made of messages: `times` of count times `multiple` from each
+// rank.
+struct Messages {
+    uint64_t multiple = 1;
+    double times = 1;
+};
+std::vector<Messages> messages_of(const NcclTestsProgram& program, int ranks) {
+    std::vector<Messages> messages;
+    if (is(program, "alltoall_perf")) {
+        messages.push_back({1, ranks - 1.0});
+    } else if (is(program, "hypercube_perf")) {
+        for (int mask = 1; mask < ranks; mask <<= 1) {
+            messages.push_back({static_cast<uint64_t>(mask), 1});
+        }
+    } else if (is(program, "sendrecv_perf")) {
+        messages.push_back({1, 1});
+    } else {
+        messages.push_back({1, (ranks - 1.0) / std::max(ranks, 1)});
+    }
+    return messages;
+}
+
+// How often a run's data are compared, and what must come out.
+enum class Check : uint8_t { kExact, kOff };
+
+struct Run {
+    std::string codec;  // "native", "native 16 bit", or a specification
+    bool compressed = false;
+    bool lossless = false;
+    bool half = false;  // half the bytes, bf16
+    std::vector<std::string> arguments;
+    Check check = Check::kExact;
+    // Filled by running.
+    std::string failed;
+    NcclTestsTable table;
+    MergedReport report;
+};
+
+struct Plan {
+    NcclTestsCommand command;
+    std::vector<std::string> codecs;
+    Installation installation;
+    JobOptions job;
+    std::string fill;
+    std::string dtype;  // of the base run, nccl-tests' word
+    bool speaks = true;
+};
+
+Result<Plan> make_plan(const NcclTestsOptions& options, const std::vector<std::string>& words) {
+    Plan plan;
+    SLIMWIRE_TRY_ASSIGN(plan.command, split_nccl_tests_command(words));
+    plan.codecs = split_codecs(options.codecs);
+    if (plan.codecs.empty()) {
+        return invalid("--codec is empty; accepted: a codec or a comma list of codecs");
+    }
+    for (const std::string& codec : plan.codecs) {
+        SLIMWIRE_TRY(parse_codec(codec).status());
+    }
+    if (options.ranks == 0 && (!options.link.empty() || !options.nodes.empty())) {
+        return invalid("--link and --nodes shape emulated ranks: add --ranks");
+    }
+    plan.installation = find_installation();
+    if (options.ranks > 0) {
+        plan.job.ranks = options.ranks;
+        plan.job.nodes = options.nodes;
+        plan.job.link = options.link;
+        std::vector<std::string>& arguments = plan.command.arguments;
+        // One process drives all devices, unless the arguments divide them otherwise.
+        if (argument_value(arguments, 'g', "ngpus").empty() &&
+            argument_value(arguments, 't', "nthreads").empty()) {
+            arguments = with_argument(arguments, 'g', "ngpus", std::to_string(options.ranks));
+        }
+    }
+    const char* fill = process_getenv("SLIMWIRE_BENCH_FILL");
+    plan.fill = !options.fill.empty() ? options.fill : fill != nullptr ? fill : "";
+    plan.dtype = argument_value(plan.command.arguments, 'd', "datatype");
+    if (plan.dtype.empty()) {
+        plan.dtype = "float";
+    }
+    plan.speaks = launcher_rank().value_or(0) == 0;
+    return plan;
+}
+
+// "-b", "-e" and "-i" over `divisor`, so that as many 16-bit elements travel; the program's own
+// default of both ends is 32 MiB.
+Result<std::vector<std::string>> with_smaller_sizes(std::vector<std::string> arguments,
+                                                    uint64_t divisor) {
+    const struct {
+        char letter;
+        const char* name;
+        const char* otherwise;
+    } kSizes[] = {{'b', "minbytes", "32M"}, {'e', "maxbytes", "32M"}, {'i', "stepbytes", ""}};
+    for (const auto& size : kSizes) {
+        std::string text = argument_value(arguments, size.letter, size.name);
+        text = text.empty() ? size.otherwise : text;
+        if (text.empty()) {
+            continue;
+        }
+        // nccl-tests: a number and K, M, G or T, powers of 1024.
+        static const std::string kUnits = "KMGT";
+        const size_t unit = kUnits.find(static_cast<char>(std::toupper(text.back())));
+        const Result<uint64_t> bytes =
+            parse_bytes(unit == std::string::npos ? text : text.substr(0, text.size() - 1));
+        if (!bytes.ok()) {
+            return invalid(fmt::format("-{} {}: not a size", size.letter, text));
+        }
+        const uint64_t value = bytes.value() << (unit == std::string::npos ? 0 : 10 * (unit + 1));
+        arguments = with_argument(arguments, size.letter, size.name,
+                                  std::to_string(std::max<uint64_t>(1, value / divisor)));
+    }
+    return arguments;
+}
+
+Result<std::vector<Run>> make_runs(const Plan& plan, const NcclTestsOptions& options) {
+    const std::vector<std::string>& given = plan.command.arguments;
+    const bool no_check = argument_value(given, 'c', "check") == "0";
+    const auto checked = [&](std::vector<std::string> arguments, bool on) {
+        const std::string asked = argument_value(arguments, 'c', "check");
+        return with_argument(arguments, 'c', "check", !on ? "0" : asked.empty() ? "1" : asked);
+    };
+    std::vector<Run> runs;
+    runs.reserve(2 + plan.codecs.size());
+    Run& native = runs.emplace_back();
+    native.codec = "native";
+    native.arguments = checked(given, !no_check);
+    native.check = no_check ? Check::kOff : Check::kExact;
+    const bool wide = plan.dtype == "float" || plan.dtype == "double";
+    if (wide && !options.no_16bit) {
+        Run& half = runs.emplace_back();
+        half.codec = "native 16 bit";
+        half.half = true;
+        SLIMWIRE_TRY_ASSIGN(half.arguments,
+                            with_smaller_sizes(native.arguments, plan.dtype == "float" ? 2 : 4));
+        half.arguments = with_argument(half.arguments, 'd', "datatype", "bfloat16");
+        half.check = native.check;
+    }
+    const DType dtype = parse_dtype(plan.dtype).value_or(DType::kFloat32);
+    for (const std::string& codec : plan.codecs) {
+        Run& run = runs.emplace_back();
+        SLIMWIRE_TRY_ASSIGN(const CodecSpec spec, parse_codec(codec));
+        run.codec = codec;
+        run.compressed = true;
+        run.lossless = spec.traits(dtype).lossless;
+        run.check = run.lossless && !no_check ? Check::kExact : Check::kOff;
+        run.arguments = checked(given, run.check == Check::kExact && plan.fill.empty());
+    }
+    return runs;
+}
+
+// The command behind the launcher's words: its variables go through env(1), because a launcher need
+// not hand on ours.
+std::vector<std::string> full_command(const Plan& plan,
+                                      const std::string& program,
+                                      const std::vector<std::string>& arguments,
+                                      const Environment& environment) {
+    std::vector<std::string> command = plan.command.prefix;
+    if (!command.empty()) {
+        command.emplace_back("env");
+        const Environment before = Environment::current();
+        for (const auto& [name, value] : environment.values()) {
+            const char* former = before.get(name);
+            if (former == nullptr || value != former) {
+                command.push_back(name + "=" + value);
+            }
+        }
+    }
+    command.push_back(program);
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
+}
+
+struct Started {
+    std::string output;
+    int exit_code = 0;
+    MergedReport report;
+};
+
+Result<Started> start(const Plan& plan,
+                      const NcclTestsOptions& options,
+                      const NcclTestsProgram& known,
+                      const std::string& program,
+                      const Run& run,
+                      const std::vector<std::string>& arguments,
+                      const std::string& fill) {
+    SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+    Environment base = Environment::current();
+    for (const char* name :
+         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
+          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE", "SLIMWIRE_BENCH_FILL"}) {
+        base.unset(name);
+    }
+    JobOptions job = plan.job;
+    job.native = !run.compressed;
+    if (run.compressed) {
+        job.codec = run.codec;
+        job.min_bytes = "0";
+        job.report = (folder.path() / "report-%h-%p.jsonl").string();
+        base.set("SLIMWIRE_OPS", known.operations);
+        base.set("SLIMWIRE_SUMMARY", "0");
+        if (!fill.empty()) {
+            base.set("SLIMWIRE_BENCH_FILL", fill);
+        }
+    }
+    SLIMWIRE_TRY_ASSIGN(Environment environment,
+                        make_job_environment(job, plan.installation, std::move(base)));
+    if (job.ranks > 0) {
+        SLIMWIRE_TRY_ASSIGN(std::vector<Environment> ranks,
+                            make_rank_environments(job, plan.installation, environment));
+        environment = std::move(ranks.front());
+        // The ranks are devices of one process, which no launcher started.
+        for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                 "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+            environment.unset(name);
+        }
+        environment.set("SLIMWIRE_EMU_DEVICES", std::to_string(job.ranks));
+    }
+    SLIMWIRE_TRY_ASSIGN(const Captured captured,
+                        run_captured(full_command(plan, program, arguments, environment),
+                                     environment, options.timeout_seconds, false));
+    Started started;
+    started.output = captured.output;
+    started.exit_code = captured.exit_code;
+    std::vector<std::string> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path())) {
+        files.push_back(entry.path().string());
+    }
+    if (!files.empty()) {
+        SLIMWIRE_TRY_ASSIGN(started.report, merge_reports(files));
+    }
+    return started;
+}
+
+// What the data check must give in this row, and "" or what it gave instead.
+std::string wrong_in(const Run& run, const NcclTestsRow& row) {
+    for (const NcclTestsTiming* timing : {&row.out_of_place, &row.in_place}) {
+        if (run.check == Check::kExact && timing->wrong.value_or(0) != 0) {
+            return fmt::format("{} wrong elements in {} of {} elements", *timing->wrong,
+                               timing == &row.in_place ? "place" : "the row", row.count);
+        }
+    }
+    return {};
+}
+
+void execute(const Plan& plan,
+             const NcclTestsOptions& options,
+             const NcclTestsProgram& known,
+             const std::string& program,
+             Run* run) {
+    // The check compares with the program's own data: with other data put in their place, it is a
+    // run of its own, as short as can be.
+    const bool separate_check =
+        run->compressed && run->check == Check::kExact && !plan.fill.empty();
+    NcclTestsTable check_table;
+    for (const bool check : {true, false}) {
+        if (check && !separate_check) {
+            continue;
+        }
+        std::vector<std::string> arguments = run->arguments;
+        if (check) {
+            arguments = with_argument(arguments, 'c', "check", "1");
+            arguments = with_argument(arguments, 'n', "iters", "1");
+            arguments = with_argument(arguments, 'w', "warmup_iters", "1");
+        }
+        Result<Started> started =
+            start(plan, options, known, program, *run, arguments, check ? "" : plan.fill);
+        if (!started.ok()) {
+            run->failed = started.status().message();
+            return;
+        }
+        const int exit_code = started.value().exit_code;
+        if (exit_code == 0 && !plan.speaks) {
+            continue;
+        }
+        Result<NcclTestsTable> table = parse_nccl_tests(started.value().output);
+        if (!table.ok()) {
+            run->failed = exit_code != 0 ? fmt::format("ended with exit code {}", exit_code)
+                                         : table.status().message();
+            return;
+        }
+        (check ? check_table : run->table) = std::move(table).value();
+        if (!check) {
+            run->report = std::move(started.value().report);
+        }
+        if (exit_code != 0 && run->failed.empty()) {
+            run->failed = fmt::format("ended with exit code {}", exit_code);
+        }
+    }
+    for (size_t i = 0; i < std::min(check_table.rows.size(), run->table.rows.size()); ++i) {
+        run->table.rows[i].out_of_place.wrong = check_table.rows[i].out_of_place.wrong;
+        run->table.rows[i].in_place.wrong = check_table.rows[i].in_place.wrong;
+    }
+    for (const NcclTestsRow& row : run->table.rows) {
+        if (const std::string wrong = wrong_in(*run, row); !wrong.empty()) {
+            run->failed += (run->failed.empty() ? "" : "; ") + wrong;
+            break;
+        }
+    }
+}
+
+// What slimwire's report says of the calls behind a row: of one measurement and rank.
+struct Wire {
+    std::string codec, algorithm, reason;
+    double bytes = 0, native_bytes = 0;
+};
+
+std::optional<Wire> wire_of(const NcclTestsProgram& program,
+                            const Run& run,
+                            const NcclTestsRow& row) {
+    const std::optional<DType> dtype = parse_dtype(row.type);
+    const std::string redop = row.redop == "mulsum" ? "premulsum" : row.redop;
+    Wire wire;
+    bool found = false;
+    for (const Op op : program.ops) {
+        const std::vector<Messages> messages = is_point_to_point(op)
+                                                   ? messages_of(program, run.table.ranks)
+                                                   : std::vector<Messages>{Messages{}};
+        for (const Messages& part : messages) {
+            double calls = 0;
+            double bytes = 0;
+            double native = 0;
+            for (const MergedComm& comm : run.report.comms) {
+                for (const MergedKey& key : comm.keys) {
+                    if (key.op != op_name(op) || !dtype || key.dtype != dtype_name(*dtype) ||
+                        key.count != row.count * part.multiple || key.calls == 0 ||
+                        (reduces(op) && key.redop != redop)) {
+                        continue;
+                    }
+                    calls += static_cast<double>(key.calls);
+                    bytes += static_cast<double>(key.wire_bytes);
+                    native += static_cast<double>(key.native_wire_bytes);
+                    if (wire.codec.empty() || wire.codec == "native") {
+                        wire.codec = key.codec;
+                        wire.algorithm = key.algorithm;
+                        wire.reason = key.reason;
+                    }
+                }
+            }
+            if (calls > 0) {
+                found = true;
+                wire.bytes += bytes / calls * part.times;
+                wire.native_bytes += native / calls * part.times;
+            }
+        }
+        if (found) {
+            break;
+        }
+    }
+    return found ? std::optional(wire) : std::nullopt;
+}
+
+// A row of one run, beside the native one of as many elements.
+struct MergedRow {
+    const Run* run = nullptr;
+    const NcclTestsRow* row = nullptr;
+    Wire wire;
+    double speedup = 0, efficiency = 0;  // 0: nothing to compare with
+};
+
+const NcclTestsRow* partner(const NcclTestsTable& table, const NcclTestsRow& row, bool same_type) {
+    for (const NcclTestsRow& other : table.rows) {
+        if (other.count == row.count && other.redop == row.redop && other.root == row.root &&
+            (!same_type || other.type == row.type)) {
+            return &other;
+        }
+    }
+    return nullptr;
+}
+
+MergedRow merge(const NcclTestsProgram& program,
+                const Run& native,
+                const Run& run,
+                const NcclTestsRow& row) {
+    MergedRow merged{&run, &row, {}, 0, 0};
+    const NcclTestsRow* beside = partner(native.table, row, !run.half);
+    const double factor = native_factor(program, run.table.ranks);
+    if (run.compressed) {
+        merged.wire = wire_of(program, run, row).value_or(Wire{"", "", "not in the report", 0, 0});
+    } else {
+        merged.wire.codec = "native";
+        merged.wire.algorithm = "native";
+        merged.wire.bytes = factor * static_cast<double>(row.bytes);
+        merged.wire.native_bytes =
+            beside == nullptr ? 0 : factor * static_cast<double>(beside->bytes);
+    }
+    if (beside != nullptr && row.out_of_place.time_us > 0) {
+        merged.speedup = beside->out_of_place.time_us / row.out_of_place.time_us;
+        if (merged.wire.bytes > 0 && merged.wire.native_bytes > 0) {
+            merged.efficiency = merged.speedup * merged.wire.bytes / merged.wire.native_bytes;
+        }
+    }
+    return merged;
+}
+
+// Native rows in their order, each with those of the other runs that have as many elements; then
+// what has no native row.
+std::vector<MergedRow> merge_runs(const NcclTestsProgram& program, const std::vector<Run>& runs) {
+    std::vector<MergedRow> merged;
+    for (const NcclTestsRow& row : runs.front().table.rows) {
+        for (const Run& run : runs) {
+            if (const NcclTestsRow* own = partner(run.table, row, !run.half)) {
+                merged.push_back(merge(program, runs.front(), run, *own));
+            }
+        }
+    }
+    for (const Run& run : runs) {
+        for (const NcclTestsRow& row : run.table.rows) {
+            if (partner(runs.front().table, row, !run.half) == nullptr) {
+                merged.push_back(merge(program, runs.front(), run, row));
+            }
+        }
+    }
+    return merged;
+}
+
+const char* expected_check(const Run& run) {
+    return run.check == Check::kExact ? "zero" : "none";
+}
+
+std::string wrong_text(const NcclTestsTiming& timing) {
+    return timing.wrong ? std::to_string(*timing.wrong) : "N/A";
+}
+
+void print_json(const NcclTestsProgram& program, const Plan& plan, const MergedRow& merged) {
+    const NcclTestsRow& row = *merged.row;
+    auto json = stamped("bench_nccl_tests");
+    if (plan.job.ranks > 0) {
+        json["machine"] = json["machine"].get<std::string>() + ", emulator";
+    }
+    json["program"] = program.name;
+    json["codec"] = merged.run->codec;
+    json["algorithm"] = merged.wire.algorithm.empty() ? "native" : merged.wire.algorithm;
+    json["dtype"] = row.type;
+    json["redop"] = row.redop;
+    json["root"] = row.root;
+    json["ranks"] = merged.run->table.ranks;
+    json["link"] = plan.job.link;
+    json["bytes"] = row.bytes;
+    json["count"] = row.count;
+    const auto timing = [](const NcclTestsTiming& one) {
+        nlohmann::ordered_json part = {{"time_us", one.time_us},
+                                       {"algorithm_gbps", one.algorithm_gbps},
+                                       {"bus_gbps", one.bus_gbps},
+                                       {"wrong", nullptr}};
+        if (one.wrong) {
+            part["wrong"] = *one.wrong;
+        }
+        return part;
+    };
+    json["out_of_place"] = timing(row.out_of_place);
+    json["in_place"] = timing(row.in_place);
+    json["expected_wrong"] = expected_check(*merged.run);
+    json["wire_bytes"] = std::llround(merged.wire.bytes);
+    json["native_wire_bytes"] = std::llround(merged.wire.native_bytes);
+    json["speedup"] = merged.speedup;
+    json["efficiency"] = merged.efficiency;
+    if (merged.run->compressed && merged.wire.algorithm.empty()) {
+        json["reason"] = merged.wire.reason;
+    } else if (merged.run->compressed && merged.wire.codec == "native") {
+        json["reason"] = merged.wire.reason;
+    }
+    fmt::print("{}\n", json.dump());
+}
+
+void print_table(const NcclTestsProgram& program, const std::vector<MergedRow>& rows) {
+    fmt::print(
+        "# {}\n# {:>10} {:>12} {:>8} {:>7} {:>4} {:>10} {:>8} {:>8} {:>6} {:>10} {:>8} "
+        "{:>8} {:>6}  {:<20} {:>10} {:>7} {:>10}\n",
+        program.name, "size (B)", "count", "type", "redop", "root", "time (us)", "algbw", "busbw",
+        "#wrong", "in place", "algbw", "busbw", "#wrong", "codec", "wire", "speedup", "efficiency");
+    for (const MergedRow& merged : rows) {
+        const NcclTestsRow& row = *merged.row;
+        const NcclTestsTiming& out = row.out_of_place;
+        const NcclTestsTiming& in = row.in_place;
+        const bool not_compressed =
+            merged.run->compressed && (merged.wire.codec.empty() || merged.wire.codec == "native");
+        fmt::print(
+            "{:>12} {:>12} {:>8} {:>7} {:>4} {:>10.1f} {:>8.3f} {:>8.3f} {:>6} {:>10.1f} "
+            "{:>8.3f} {:>8.3f} {:>6}  {:<20} {:>10} {:>7.2f} {:>10.3f}{}\n",
+            row.bytes, row.count, row.type, row.redop, row.root, out.time_us, out.algorithm_gbps,
+            out.bus_gbps, wrong_text(out), in.time_us, in.algorithm_gbps, in.bus_gbps,
+            wrong_text(in), merged.run->codec, format_bytes(merged.wire.bytes), merged.speedup,
+            merged.efficiency, not_compressed ? "  not compressed: " + merged.wire.reason : "");
+    }
+}
+
+void print_run(const NcclTestsProgram& program, const Plan& plan, const Run& run, bool json) {
+    if (!json) {
+        fmt::print("# {:<20} average bus bandwidth {:>8}, check: {}{}\n", run.codec,
+                   run.table.average_bus_gbps ? fmt::format("{:.3f}", *run.table.average_bus_gbps)
+                                              : "none",
+                   run.check == Check::kExact ? "on, every #wrong must be 0"
+                   : run.compressed && !run.lossless
+                       ? "off, #wrong must be N/A: it compares exactly, and this codec rounds"
+                       : "off, as asked",
+                   run.failed.empty() ? "" : "; failed: " + run.failed);
+        return;
+    }
+    auto line = stamped("bench_nccl_tests_run");
+    line["program"] = program.name;
+    line["codec"] = run.codec;
+    line["dtype"] = run.half ? "bfloat16" : plan.dtype;
+    line["lossless"] = !run.compressed || run.lossless;
+    line["expected_wrong"] = expected_check(run);
+    line["fill"] = run.compressed ? plan.fill : "";
+    line["average_bus_gbps"] = nullptr;
+    if (run.table.average_bus_gbps) {
+        line["average_bus_gbps"] = *run.table.average_bus_gbps;
+    }
+    if (!run.failed.empty()) {
+        line["failed"] = run.failed;
+    }
+    fmt::print("{}\n", line.dump());
+}
+
+}  // namespace
+
+const NcclTestsProgram* find_nccl_tests_program(const std::string& path) {
+    const std::string name = fs::path(path).filename().string();
+    for (const NcclTestsProgram& program : programs()) {
+        const std::string known = program.name;
+        if (name == known || name.rfind(known + "_", 0) == 0) {
+            return &program;
+        }
+    }
+    return nullptr;
+}
+
+Result<NcclTestsCommand> split_nccl_tests_command(const std::vector<std::string>& words) {
+    NcclTestsCommand command;
+    size_t at = 0;
+    for (; at < words.size() && find_nccl_tests_program(words[at]) == nullptr; ++at) {
+        command.prefix.push_back(words[at]);
+    }
+    for (; at < words.size() && find_nccl_tests_program(words[at]) != nullptr; ++at) {
+        command.programs.push_back(words[at]);
+    }
+    command.arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
+    if (command.programs.empty()) {
+        std::string names;
+        for (const NcclTestsProgram& program : programs()) {
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", program.name);
+        }
+        return invalid(fmt::format("{}; accepted: {}",
+                                   words.empty()
+                                       ? "no program; put it behind --"
+                                       : "no program of nccl-tests in '" + words.front() + " ...'",
+                                   names));
+    }
+    return command;
+}
+
+std::string argument_value(const std::vector<std::string>& arguments,
+                           char letter,
+                           const std::string& name) {
+    std::string value;
+    const std::string brief = {'-', letter};
+    for (size_t i = 0; i < arguments.size(); ++i) {
+        const std::string& word = arguments[i];
+        if (word == brief || word == "--" + name) {
+            value = i + 1 < arguments.size() ? arguments[++i] : "";
+        } else if (word.rfind("--" + name + "=", 0) == 0) {
+            value = word.substr(name.size() + 3);
+        } else if (word.rfind(brief, 0) == 0) {
+            value = word.substr(2);
+        }
+    }
+    return value;
+}
+
+std::vector<std::string> with_argument(const std::vector<std::string>& arguments,
+                                       char letter,
+                                       const std::string& name,
+                                       const std::string& value) {
+    std::vector<std::string> result;
+    const std::string brief = {'-', letter};
+    for (size_t i = 0; i < arguments.size(); ++i) {
+        const std::string& word = arguments[i];
+        if (word == brief || word == "--" + name) {
+            ++i;
+        } else if (word.rfind("--" + name + "=", 0) != 0 && word.rfind(brief, 0) != 0) {
+            result.push_back(word);
+        }
+    }
+    result.push_back(brief);
+    result.push_back(value);
+    return result;
+}
+
+int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::string>& words) {
+    const Result<Plan> made = make_plan(options, words);
+    if (!made.ok()) {
+        return fail(kUsage, made.status());
+    }
+    const Plan& plan = made.value();
+    for (const std::string& program : plan.command.programs) {
+        const Result<fs::path> found = find_command(program, Environment::current());
+        // Behind a launcher it need not be on this host.
+        if (plan.command.prefix.empty() && !found.ok()) {
+            return fail(found.status().code() == Code::kNotFound ? kNotFound : kNotExecutable,
+                        found.status());
+        }
+    }
+    int exit_code = kSuccess;
+    for (const std::string& program : plan.command.programs) {
+        const NcclTestsProgram& known = *find_nccl_tests_program(program);
+        Result<std::vector<Run>> runs = make_runs(plan, options);
+        if (!runs.ok()) {
+            return fail(kUsage, runs.status());
+        }
+        for (Run& run : runs.value()) {
+            execute(plan, options, known, program, &run);
+        }
+        const std::vector<MergedRow> rows = merge_runs(known, runs.value());
+        for (Run& run : runs.value()) {
+            const bool compressed =
+                std::any_of(rows.begin(), rows.end(), [&](const MergedRow& row) {
+                    return row.run == &run && !row.wire.codec.empty() && row.wire.codec != "native";
+                });
+            if (plan.speaks && run.compressed && run.failed.empty() && !compressed) {
+                const auto row = std::find_if(rows.begin(), rows.end(), [&](const MergedRow& one) {
+                    return one.run == &run;
+                });
+                run.failed =
+                    "no call was compressed: " + (row == rows.end() ? "no row" : row->wire.reason);
+            }
+            if (!run.failed.empty()) {
+                exit_code = kCheckFailed;
+                note(fmt::format("{} with {}: {}", program, run.codec, run.failed));
+            }
+        }
+        if (plan.speaks) {
+            if (options.json) {
+                for (const MergedRow& row : rows) {
+                    print_json(known, plan, row);
+                }
+            } else {
+                print_table(known, rows);
+            }
+            for (const Run& run : runs.value()) {
+                print_run(known, plan, run, options.json);
+            }
+            std::fflush(stdout);
+        }
+    }
+    return exit_code;
+}
+
+}  // namespace slimwire::cli
