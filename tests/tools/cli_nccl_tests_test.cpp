@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
-#include "tools/cli/bench_nccl_tests.h"
+#include "tools/cli/nccl_tests_command.h"
 #include "tools/cli/nccl_tests_table.h"
 
 namespace slimwire::cli::test {

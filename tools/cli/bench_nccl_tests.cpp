@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <optional>
 
 #include "codecs/codec.h"
 #include "collectives/config.h"
@@ -14,6 +13,8 @@
 #include "tools/cli/bench_collective.h"
 #include "tools/cli/job.h"
 #include "tools/cli/loader_search.h"
+#include "tools/cli/nccl_tests_command.h"
+#include "tools/cli/nccl_tests_merge.h"
 #include "tools/cli/nccl_tests_table.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/report_merge.h"
@@ -30,84 +31,6 @@ namespace fs = std::filesystem;
 Status invalid(std::string text) {
     return {Code::kInvalidArgument, std::move(text)};
 }
-
-const std::vector<NcclTestsProgram>& programs() {
-    // Releases before NCCL 2.28 make the rooted and all-to-all ones of sends and receives.
-    static const std::vector<NcclTestsProgram> kPrograms = {
-        {"all_reduce_perf", "allreduce", {Op::kAllReduce}},
-        {"reduce_scatter_perf", "reducescatter", {Op::kReduceScatter}},
-        {"all_gather_perf", "allgather", {Op::kAllGather}},
-        {"alltoall_perf", "alltoall,send", {Op::kAllToAll, Op::kSend}},
-        {"broadcast_perf", "broadcast", {Op::kBroadcast}},
-        {"reduce_perf", "reduce", {Op::kReduce}},
-        {"sendrecv_perf", "send", {Op::kSend}},
-        {"gather_perf", "gather,send", {Op::kGather, Op::kSend}},
-        {"scatter_perf", "scatter,send", {Op::kScatter, Op::kSend}},
-        {"hypercube_perf", "send", {Op::kSend}},
-    };
-    return kPrograms;
-}
-
-bool is(const NcclTestsProgram& program, std::string_view name) {
-    return program.name == name;
-}
-
-// Bytes that a rank gives to the transport natively, in units of a row's size; the mean over ranks
-// for the rooted ones, which is what the report's sums are too.
-double native_factor(const NcclTestsProgram& program, int ranks) {
-    if (ranks < 1) {
-        return 0;
-    }
-    const double others = (ranks - 1.0) / ranks;
-    if (is(program, "all_reduce_perf")) {
-        return 2 * others;
-    }
-    if (is(program, "gather_perf") || is(program, "scatter_perf")) {
-        return others / ranks;
-    }
-    if (is(program, "sendrecv_perf")) {
-        return 1;
-    }
-    return others;
-}
-
-// How one measurement of a row is made of messages: `times` of count times `multiple` from each
-// rank.
-struct Messages {
-    uint64_t multiple = 1;
-    double times = 1;
-};
-std::vector<Messages> messages_of(const NcclTestsProgram& program, int ranks) {
-    std::vector<Messages> messages;
-    if (is(program, "alltoall_perf")) {
-        messages.push_back({1, ranks - 1.0});
-    } else if (is(program, "hypercube_perf")) {
-        for (int mask = 1; mask < ranks; mask <<= 1) {
-            messages.push_back({static_cast<uint64_t>(mask), 1});
-        }
-    } else if (is(program, "sendrecv_perf")) {
-        messages.push_back({1, 1});
-    } else {
-        messages.push_back({1, (ranks - 1.0) / std::max(ranks, 1)});
-    }
-    return messages;
-}
-
-// How often a run's data are compared, and what must come out.
-enum class Check : uint8_t { kExact, kOff };
-
-struct Run {
-    std::string codec;  // "native", "native 16 bit", or a specification
-    bool compressed = false;
-    bool lossless = false;
-    bool half = false;  // half the bytes, bf16
-    std::vector<std::string> arguments;
-    Check check = Check::kExact;
-    // Filled by running.
-    std::string failed;
-    NcclTestsTable table;
-    MergedReport report;
-};
 
 struct Plan {
     NcclTestsCommand command;
@@ -184,22 +107,22 @@ Result<std::vector<std::string>> with_smaller_sizes(std::vector<std::string> arg
     return arguments;
 }
 
-Result<std::vector<Run>> make_runs(const Plan& plan, const NcclTestsOptions& options) {
+Result<std::vector<NcclTestsRun>> make_runs(const Plan& plan, const NcclTestsOptions& options) {
     const std::vector<std::string>& given = plan.command.arguments;
     const bool no_check = argument_value(given, 'c', "check") == "0";
     const auto checked = [&](std::vector<std::string> arguments, bool on) {
         const std::string asked = argument_value(arguments, 'c', "check");
         return with_argument(arguments, 'c', "check", !on ? "0" : asked.empty() ? "1" : asked);
     };
-    std::vector<Run> runs;
+    std::vector<NcclTestsRun> runs;
     runs.reserve(2 + plan.codecs.size());
-    Run& native = runs.emplace_back();
+    NcclTestsRun& native = runs.emplace_back();
     native.codec = "native";
     native.arguments = checked(given, !no_check);
-    native.check = no_check ? Check::kOff : Check::kExact;
+    native.check = no_check ? NcclTestsCheck::kOff : NcclTestsCheck::kExact;
     const bool wide = plan.dtype == "float" || plan.dtype == "double";
     if (wide && !options.no_16bit) {
-        Run& half = runs.emplace_back();
+        NcclTestsRun& half = runs.emplace_back();
         half.codec = "native 16 bit";
         half.half = true;
         SLIMWIRE_TRY_ASSIGN(half.arguments,
@@ -209,13 +132,13 @@ Result<std::vector<Run>> make_runs(const Plan& plan, const NcclTestsOptions& opt
     }
     const DType dtype = parse_dtype(plan.dtype).value_or(DType::kFloat32);
     for (const std::string& codec : plan.codecs) {
-        Run& run = runs.emplace_back();
+        NcclTestsRun& run = runs.emplace_back();
         SLIMWIRE_TRY_ASSIGN(const CodecSpec spec, parse_codec(codec));
         run.codec = codec;
         run.compressed = true;
         run.lossless = spec.traits(dtype).lossless;
-        run.check = run.lossless && !no_check ? Check::kExact : Check::kOff;
-        run.arguments = checked(given, run.check == Check::kExact && plan.fill.empty());
+        run.check = run.lossless && !no_check ? NcclTestsCheck::kExact : NcclTestsCheck::kOff;
+        run.arguments = checked(given, run.check == NcclTestsCheck::kExact && plan.fill.empty());
     }
     return runs;
 }
@@ -252,7 +175,7 @@ Result<Started> start(const Plan& plan,
                       const NcclTestsOptions& options,
                       const NcclTestsProgram& known,
                       const std::string& program,
-                      const Run& run,
+                      const NcclTestsRun& run,
                       const std::vector<std::string>& arguments,
                       const std::string& fill) {
     SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
@@ -304,9 +227,9 @@ Result<Started> start(const Plan& plan,
 }
 
 // What the data check must give in this row, and "" or what it gave instead.
-std::string wrong_in(const Run& run, const NcclTestsRow& row) {
+std::string wrong_in(const NcclTestsRun& run, const NcclTestsRow& row) {
     for (const NcclTestsTiming* timing : {&row.out_of_place, &row.in_place}) {
-        if (run.check == Check::kExact && timing->wrong.value_or(0) != 0) {
+        if (run.check == NcclTestsCheck::kExact && timing->wrong.value_or(0) != 0) {
             return fmt::format("{} wrong elements in {} of {} elements", *timing->wrong,
                                timing == &row.in_place ? "place" : "the row", row.count);
         }
@@ -318,11 +241,11 @@ void execute(const Plan& plan,
              const NcclTestsOptions& options,
              const NcclTestsProgram& known,
              const std::string& program,
-             Run* run) {
+             NcclTestsRun* run) {
     // The check compares with the program's own data: with other data put in their place, it is a
     // run of its own, as short as can be.
     const bool separate_check =
-        run->compressed && run->check == Check::kExact && !plan.fill.empty();
+        run->compressed && run->check == NcclTestsCheck::kExact && !plan.fill.empty();
     NcclTestsTable check_table;
     for (const bool check : {true, false}) {
         if (check && !separate_check) {
@@ -370,130 +293,17 @@ void execute(const Plan& plan,
     }
 }
 
-// What slimwire's report says of the calls behind a row: of one measurement and rank.
-struct Wire {
-    std::string codec, algorithm, reason;
-    double bytes = 0, native_bytes = 0;
-};
-
-std::optional<Wire> wire_of(const NcclTestsProgram& program,
-                            const Run& run,
-                            const NcclTestsRow& row) {
-    const std::optional<DType> dtype = parse_dtype(row.type);
-    const std::string redop = row.redop == "mulsum" ? "premulsum" : row.redop;
-    Wire wire;
-    bool found = false;
-    for (const Op op : program.ops) {
-        const std::vector<Messages> messages = is_point_to_point(op)
-                                                   ? messages_of(program, run.table.ranks)
-                                                   : std::vector<Messages>{Messages{}};
-        for (const Messages& part : messages) {
-            double calls = 0;
-            double bytes = 0;
-            double native = 0;
-            for (const MergedComm& comm : run.report.comms) {
-                for (const MergedKey& key : comm.keys) {
-                    if (key.op != op_name(op) || !dtype || key.dtype != dtype_name(*dtype) ||
-                        key.count != row.count * part.multiple || key.calls == 0 ||
-                        (reduces(op) && key.redop != redop)) {
-                        continue;
-                    }
-                    calls += static_cast<double>(key.calls);
-                    bytes += static_cast<double>(key.wire_bytes);
-                    native += static_cast<double>(key.native_wire_bytes);
-                    if (wire.codec.empty() || wire.codec == "native") {
-                        wire.codec = key.codec;
-                        wire.algorithm = key.algorithm;
-                        wire.reason = key.reason;
-                    }
-                }
-            }
-            if (calls > 0) {
-                found = true;
-                wire.bytes += bytes / calls * part.times;
-                wire.native_bytes += native / calls * part.times;
-            }
-        }
-        if (found) {
-            break;
-        }
-    }
-    return found ? std::optional(wire) : std::nullopt;
-}
-
-// A row of one run, beside the native one of as many elements.
-struct MergedRow {
-    const Run* run = nullptr;
-    const NcclTestsRow* row = nullptr;
-    Wire wire;
-    double speedup = 0, efficiency = 0;  // 0: nothing to compare with
-};
-
-const NcclTestsRow* partner(const NcclTestsTable& table, const NcclTestsRow& row, bool same_type) {
-    for (const NcclTestsRow& other : table.rows) {
-        if (other.count == row.count && other.redop == row.redop && other.root == row.root &&
-            (!same_type || other.type == row.type)) {
-            return &other;
-        }
-    }
-    return nullptr;
-}
-
-MergedRow merge(const NcclTestsProgram& program,
-                const Run& native,
-                const Run& run,
-                const NcclTestsRow& row) {
-    MergedRow merged{&run, &row, {}, 0, 0};
-    const NcclTestsRow* beside = partner(native.table, row, !run.half);
-    const double factor = native_factor(program, run.table.ranks);
-    if (run.compressed) {
-        merged.wire = wire_of(program, run, row).value_or(Wire{"", "", "not in the report", 0, 0});
-    } else {
-        merged.wire.codec = "native";
-        merged.wire.algorithm = "native";
-        merged.wire.bytes = factor * static_cast<double>(row.bytes);
-        merged.wire.native_bytes =
-            beside == nullptr ? 0 : factor * static_cast<double>(beside->bytes);
-    }
-    if (beside != nullptr && row.out_of_place.time_us > 0) {
-        merged.speedup = beside->out_of_place.time_us / row.out_of_place.time_us;
-        if (merged.wire.bytes > 0 && merged.wire.native_bytes > 0) {
-            merged.efficiency = merged.speedup * merged.wire.bytes / merged.wire.native_bytes;
-        }
-    }
-    return merged;
-}
-
-// Native rows in their order, each with those of the other runs that have as many elements; then
-// what has no native row.
-std::vector<MergedRow> merge_runs(const NcclTestsProgram& program, const std::vector<Run>& runs) {
-    std::vector<MergedRow> merged;
-    for (const NcclTestsRow& row : runs.front().table.rows) {
-        for (const Run& run : runs) {
-            if (const NcclTestsRow* own = partner(run.table, row, !run.half)) {
-                merged.push_back(merge(program, runs.front(), run, *own));
-            }
-        }
-    }
-    for (const Run& run : runs) {
-        for (const NcclTestsRow& row : run.table.rows) {
-            if (partner(runs.front().table, row, !run.half) == nullptr) {
-                merged.push_back(merge(program, runs.front(), run, row));
-            }
-        }
-    }
-    return merged;
-}
-
-const char* expected_check(const Run& run) {
-    return run.check == Check::kExact ? "zero" : "none";
+const char* expected_check(const NcclTestsRun& run) {
+    return run.check == NcclTestsCheck::kExact ? "zero" : "none";
 }
 
 std::string wrong_text(const NcclTestsTiming& timing) {
     return timing.wrong ? std::to_string(*timing.wrong) : "N/A";
 }
 
-void print_json(const NcclTestsProgram& program, const Plan& plan, const MergedRow& merged) {
+void print_json(const NcclTestsProgram& program,
+                const Plan& plan,
+                const MergedNcclTestsRow& merged) {
     const NcclTestsRow& row = *merged.row;
     auto json = stamped("bench_nccl_tests");
     if (plan.job.ranks > 0) {
@@ -534,13 +344,13 @@ void print_json(const NcclTestsProgram& program, const Plan& plan, const MergedR
     fmt::print("{}\n", json.dump());
 }
 
-void print_table(const NcclTestsProgram& program, const std::vector<MergedRow>& rows) {
+void print_table(const NcclTestsProgram& program, const std::vector<MergedNcclTestsRow>& rows) {
     fmt::print(
         "# {}\n# {:>10} {:>12} {:>8} {:>7} {:>4} {:>10} {:>8} {:>8} {:>6} {:>10} {:>8} "
         "{:>8} {:>6}  {:<20} {:>10} {:>7} {:>10}\n",
         program.name, "size (B)", "count", "type", "redop", "root", "time (us)", "algbw", "busbw",
         "#wrong", "in place", "algbw", "busbw", "#wrong", "codec", "wire", "speedup", "efficiency");
-    for (const MergedRow& merged : rows) {
+    for (const MergedNcclTestsRow& merged : rows) {
         const NcclTestsRow& row = *merged.row;
         const NcclTestsTiming& out = row.out_of_place;
         const NcclTestsTiming& in = row.in_place;
@@ -556,12 +366,15 @@ void print_table(const NcclTestsProgram& program, const std::vector<MergedRow>& 
     }
 }
 
-void print_run(const NcclTestsProgram& program, const Plan& plan, const Run& run, bool json) {
+void print_run(const NcclTestsProgram& program,
+               const Plan& plan,
+               const NcclTestsRun& run,
+               bool json) {
     if (!json) {
         fmt::print("# {:<20} average bus bandwidth {:>8}, check: {}{}\n", run.codec,
                    run.table.average_bus_gbps ? fmt::format("{:.3f}", *run.table.average_bus_gbps)
                                               : "none",
-                   run.check == Check::kExact ? "on, every #wrong must be 0"
+                   run.check == NcclTestsCheck::kExact ? "on, every #wrong must be 0"
                    : run.compressed && !run.lossless
                        ? "off, #wrong must be N/A: it compares exactly, and this codec rounds"
                        : "off, as asked",
@@ -587,78 +400,6 @@ void print_run(const NcclTestsProgram& program, const Plan& plan, const Run& run
 
 }  // namespace
 
-const NcclTestsProgram* find_nccl_tests_program(const std::string& path) {
-    const std::string name = fs::path(path).filename().string();
-    for (const NcclTestsProgram& program : programs()) {
-        const std::string known = program.name;
-        if (name == known || name.rfind(known + "_", 0) == 0) {
-            return &program;
-        }
-    }
-    return nullptr;
-}
-
-Result<NcclTestsCommand> split_nccl_tests_command(const std::vector<std::string>& words) {
-    NcclTestsCommand command;
-    size_t at = 0;
-    for (; at < words.size() && find_nccl_tests_program(words[at]) == nullptr; ++at) {
-        command.prefix.push_back(words[at]);
-    }
-    for (; at < words.size() && find_nccl_tests_program(words[at]) != nullptr; ++at) {
-        command.programs.push_back(words[at]);
-    }
-    command.arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
-    if (command.programs.empty()) {
-        std::string names;
-        for (const NcclTestsProgram& program : programs()) {
-            names += fmt::format("{}{}", names.empty() ? "" : ", ", program.name);
-        }
-        return invalid(fmt::format("{}; accepted: {}",
-                                   words.empty()
-                                       ? "no program; put it behind --"
-                                       : "no program of nccl-tests in '" + words.front() + " ...'",
-                                   names));
-    }
-    return command;
-}
-
-std::string argument_value(const std::vector<std::string>& arguments,
-                           char letter,
-                           const std::string& name) {
-    std::string value;
-    const std::string brief = {'-', letter};
-    for (size_t i = 0; i < arguments.size(); ++i) {
-        const std::string& word = arguments[i];
-        if (word == brief || word == "--" + name) {
-            value = i + 1 < arguments.size() ? arguments[++i] : "";
-        } else if (word.rfind("--" + name + "=", 0) == 0) {
-            value = word.substr(name.size() + 3);
-        } else if (word.rfind(brief, 0) == 0) {
-            value = word.substr(2);
-        }
-    }
-    return value;
-}
-
-std::vector<std::string> with_argument(const std::vector<std::string>& arguments,
-                                       char letter,
-                                       const std::string& name,
-                                       const std::string& value) {
-    std::vector<std::string> result;
-    const std::string brief = {'-', letter};
-    for (size_t i = 0; i < arguments.size(); ++i) {
-        const std::string& word = arguments[i];
-        if (word == brief || word == "--" + name) {
-            ++i;
-        } else if (word.rfind("--" + name + "=", 0) != 0 && word.rfind(brief, 0) != 0) {
-            result.push_back(word);
-        }
-    }
-    result.push_back(brief);
-    result.push_back(value);
-    return result;
-}
-
 int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::string>& words) {
     const Result<Plan> made = make_plan(options, words);
     if (!made.ok()) {
@@ -676,23 +417,23 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
     int exit_code = kSuccess;
     for (const std::string& program : plan.command.programs) {
         const NcclTestsProgram& known = *find_nccl_tests_program(program);
-        Result<std::vector<Run>> runs = make_runs(plan, options);
+        Result<std::vector<NcclTestsRun>> runs = make_runs(plan, options);
         if (!runs.ok()) {
             return fail(kUsage, runs.status());
         }
-        for (Run& run : runs.value()) {
+        for (NcclTestsRun& run : runs.value()) {
             execute(plan, options, known, program, &run);
         }
-        const std::vector<MergedRow> rows = merge_runs(known, runs.value());
-        for (Run& run : runs.value()) {
+        const std::vector<MergedNcclTestsRow> rows = merge_runs(known, runs.value());
+        for (NcclTestsRun& run : runs.value()) {
             const bool compressed =
-                std::any_of(rows.begin(), rows.end(), [&](const MergedRow& row) {
+                std::any_of(rows.begin(), rows.end(), [&](const MergedNcclTestsRow& row) {
                     return row.run == &run && !row.wire.codec.empty() && row.wire.codec != "native";
                 });
             if (plan.speaks && run.compressed && run.failed.empty() && !compressed) {
-                const auto row = std::find_if(rows.begin(), rows.end(), [&](const MergedRow& one) {
-                    return one.run == &run;
-                });
+                const auto row =
+                    std::find_if(rows.begin(), rows.end(),
+                                 [&](const MergedNcclTestsRow& one) { return one.run == &run; });
                 run.failed =
                     "no call was compressed: " + (row == rows.end() ? "no row" : row->wire.reason);
             }
@@ -703,13 +444,13 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
         }
         if (plan.speaks) {
             if (options.json) {
-                for (const MergedRow& row : rows) {
+                for (const MergedNcclTestsRow& row : rows) {
                     print_json(known, plan, row);
                 }
             } else {
                 print_table(known, rows);
             }
-            for (const Run& run : runs.value()) {
+            for (const NcclTestsRun& run : runs.value()) {
                 print_run(known, plan, run, options.json);
             }
             std::fflush(stdout);
