@@ -64,7 +64,22 @@ class PolicyReader {
         const auto line = std::max<toml::source_index>(where.begin.line, 1);
         const auto column = std::max<toml::source_index>(where.begin.column, 1);
         findings_.push_back(name_ + ":" + std::to_string(line) + ":" + std::to_string(column) +
-                            ": " + (context_.empty() ? "" : context_ + ": ") + what);
+                            ": " + (context_.empty() ? "" : context_ + ": ") + printable(what));
+    }
+
+    // A message is one line whatever the file holds: control characters as escapes.
+    static std::string printable(const std::string& text) {
+        constexpr char kDigits[] = "0123456789abcdef";
+        std::string out;
+        for (const char c : text) {
+            const auto byte = static_cast<unsigned char>(c);
+            if (byte >= 0x20 && byte != 0x7f) {
+                out += c;
+            } else {
+                out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+            }
+        }
+        return out;
     }
 
     Status findings() const {

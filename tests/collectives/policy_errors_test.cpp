@@ -194,6 +194,13 @@ TEST(PolicyErrors, several_findings_make_one_line) {
     EXPECT_NE(message.find("; and 2 more"), std::string::npos) << message;
 }
 
+TEST(PolicyErrors, control_characters_are_shown_as_escapes) {
+    const std::string message =
+        error_of("version = 1\n[[rule]]\nname = \"a\"\ncodec = \"\\nt4\"\n");
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_NE(message.find("bad value '\\x0at4' of 'codec'"), std::string::npos) << message;
+}
+
 TEST(PolicyErrors, a_file_that_cannot_be_read) {
     const auto missing = load_policy_file("/nonexistent/p.toml");
     ASSERT_FALSE(missing.ok());
