@@ -245,6 +245,9 @@ int abort_during_agreement(const ncclUniqueId& id) {
     CHECK_NCCL(ncclCommAbort(comm));
     EXPECT_THAT(seconds_since(start) < 1.5, "%.2f s", seconds_since(start));
     slimwire::test::publish("aborted." + std::to_string(g_rank), "");
+    // The first rank answers for the agreement: its end would be what the other hears first.
+    (void)slimwire::test::await("aborted.0");
+    (void)slimwire::test::await("aborted.1");
     return 0;
 }
 
@@ -277,6 +280,9 @@ int abort_during_blocking_agreement(const ncclUniqueId& id) {
     EXPECT_THAT(result == ncclInvalidUsage, "%d", static_cast<int>(result));
     EXPECT_THAT(comm == nullptr, "a communicator came back");
     slimwire::test::publish("aborted." + std::to_string(g_rank), "");
+    // The first rank answers for the agreement: its end would be what the other hears first.
+    (void)slimwire::test::await("aborted.0");
+    (void)slimwire::test::await("aborted.1");
     return 0;
 }
 
