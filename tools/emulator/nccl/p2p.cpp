@@ -63,6 +63,13 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
             {static_cast<unsigned char*>(const_cast<void*>(data)),
              task.count * task.element_bytes()});
     }
+    // Every rank begins with its next neighbour, so that no two begin with the same receiver.
+    const int ranks = transport.members().size();
+    const auto distance = [&](const Flow& flow) {
+        return (flow.sending ? flow.peer - rank + ranks : rank - flow.peer + ranks) % ranks;
+    };
+    std::stable_sort(result.flows_.begin(), result.flows_.end(),
+                     [&](const Flow& a, const Flow& b) { return distance(a) < distance(b); });
     return result;
 }
 
