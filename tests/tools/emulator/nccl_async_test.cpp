@@ -5,35 +5,13 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/support/async_comm.h"
 #include "tests/tools/emulator/nccl_clique.h"
 
 namespace slimwire::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-ncclConfig_t non_blocking() {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    return config;
-}
-
-ncclResult_t state_of(ncclComm_t comm) {
-    ncclResult_t state = ncclInternalError;
-    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
-    return state;
-}
-
-// What a non-blocking communicator says once it is not busy any more; ncclInProgress after 10 s.
-ncclResult_t settled(ncclComm_t comm) {
-    const auto limit = Clock::now() + std::chrono::seconds(10);
-    ncclResult_t state = state_of(comm);
-    while (state == ncclInProgress && Clock::now() < limit) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        state = state_of(comm);
-    }
-    return state;
-}
 
 #define ASSERT_SETTLED(comms)                                                    \
     for (ncclComm_t settling : comms) {                                          \

@@ -1,0 +1,82 @@
+// Other ways in which communicators begin, and ends in the middle of work, under slimwire in one
+// process. Part of the program of lives_in_process_test.cpp.
+#include <thread>
+#include <vector>
+
+#include "tests/plugin/lives_fixture.h"
+
+namespace slimwire::test {
+namespace {
+
+TEST_F(Lives, scalable_agrees_by_the_first_of_its_ids) {
+    for (const bool blocking : {true, false}) {
+        ncclUniqueId ids[2];
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = blocking ? 1 : 0;
+        ASSERT_NCCL(ncclGetUniqueId(&ids[0]));
+        ASSERT_NCCL(ncclGetUniqueId(&ids[1]));
+        ncclComm_t comms[kDevices] = {};
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_CUDA(cudaSetDevice(i));
+            ASSERT_EQ(ncclCommInitRankScalable(&comms[i], kDevices, i, 2, ids, &config),
+                      blocking ? ncclSuccess : ncclInProgress);
+        }
+        ASSERT_EQ(ncclGroupEnd(), blocking ? ncclSuccess : ncclInProgress);
+        settle(comms);
+        expect_compresses(comms, all_);
+        destroy(&comms);
+    }
+}
+
+TEST_F(Lives, init_all_inside_a_group) {
+    ncclComm_t comms[kDevices] = {};
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(ncclCommInitAll(comms, kDevices, nullptr));
+    ASSERT_NCCL(ncclGroupEnd());
+    expect_compresses(comms, all_);
+    destroy(&comms);
+}
+
+TEST_F(Lives, destroyed_right_after_compressed_calls) {
+    for (const bool finalize : {false, true}) {
+        ncclComm_t comms[kDevices] = {};
+        ASSERT_NCCL(ncclCommInitAll(comms, kDevices, nullptr));
+        for (int call = 0; call < 5; ++call) {
+            ASSERT_NCCL(all_reduce_all(comms));
+        }
+        if (finalize) {
+            std::vector<std::thread> threads;
+            for (ncclComm_t comm : comms) {
+                threads.emplace_back([comm] { ASSERT_NCCL(ncclCommFinalize(comm)); });
+            }
+            for (std::thread& thread : threads) {
+                thread.join();
+            }
+        }
+        destroy(&comms);
+        expect_sum(all_);
+    }
+}
+
+TEST_F(Lives, abort_from_another_thread_ends_a_compressed_call) {
+    for (const bool blocking : {true, false}) {
+        ncclComm_t comms[kDevices] = {};
+        start(blocking, &comms);
+        ncclComm_t without_2[kDevices] = {comms[0], comms[1], nullptr, comms[3]};
+        ASSERT_NE(all_reduce_all(without_2), ncclInvalidArgument);
+        const auto start = Clock::now();
+        std::thread([&] {
+            for (ncclComm_t comm : comms) {
+                ASSERT_NCCL(ncclCommAbort(comm));
+            }
+        }).join();
+        for (cudaStream_t stream : streams_) {
+            ASSERT_CUDA(cudaStreamSynchronize(stream));
+        }
+        EXPECT_LT(seconds_since(start), 3);
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::test
