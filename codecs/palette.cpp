@@ -143,7 +143,7 @@ void decode(const DecodeArgs& args) {
         const int64_t size =
             std::min(encoded_bytes(args.params, args.dtype, chunk.count), args.slot_bytes);
         chunk.count = kind_count(args.dtype, chunk.count);
-        kernels.decode(chunk, kind_of(args.dtype).kind, size);
+        kernels.decode(chunk, kind_of(args.dtype).kind, size, args.params.slot > 0);
     });
 }
 
@@ -171,6 +171,7 @@ PaletteWork work_of(const Args& args) {
             .coded_bytes = static_cast<int>(kind.bytes),
             .raw_bits = kind.raw_bits,
             .rotates = kind.kind != PaletteKind::kBytes,
+            .slotted = args.params.slot > 0,
             .fills = args.params.slot > 0 && args.count * element_bytes <= kOneLaunchBytes};
 }
 

@@ -22,7 +22,8 @@ struct PaletteWork {
     int coded_bytes;        // of a coded element
     int raw_bits;
     bool rotates;
-    bool fills;  // the encoder itself zeroes the rest of fixed slots
+    bool slotted;  // `slot` > 0: of a fixed size, and may say that it overflowed
+    bool fills;    // the encoder itself zeroes the rest of fixed slots
 };
 
 // For an operation with elements. Every call draws another nonce.

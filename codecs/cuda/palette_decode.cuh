@@ -309,7 +309,8 @@ __global__ void __launch_bounds__(kThreads) palette_decode(DecodeArgs args, Pale
         int64_t at = 0;
         int64_t end = 0;
         bool good = false;
-        if (magic == kPaletteMagic && flags == kPaletteOverflow && total == kPaletteChunkHeader) {
+        if (work.slotted && magic == kPaletteMagic && flags == kPaletteOverflow &&
+            total == kPaletteChunkHeader) {
             status = kStatusOverflow;
         } else if (magic == kPaletteMagic && flags == 0 && total >= payloads && total <= size) {
             const auto* const ends = reinterpret_cast<const uint32_t*>(input + kPaletteChunkHeader);

@@ -60,9 +60,10 @@ void encode(const EncodeChunk& chunk, PaletteKind kind, int64_t capacity) {
     });
 }
 
-void decode(const DecodeChunk& chunk, PaletteKind kind, int64_t size) {
+void decode(const DecodeChunk& chunk, PaletteKind kind, int64_t size, bool slotted) {
     visit_kind(kind, [&]<class S>(S) {
-        const uint32_t bits = PaletteDecoder<S, VectorSteps>::decode(chunk, chunk.count, size);
+        const uint32_t bits =
+            PaletteDecoder<S, VectorSteps>::decode(chunk, chunk.count, size, slotted);
         if (bits != 0 && chunk.status != nullptr) {
             *chunk.status |= bits;
         }

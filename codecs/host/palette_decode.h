@@ -8,8 +8,9 @@ struct PaletteDecoder : ChunkShape<S> {
     using ChunkShape<S>::kRawBlock;
     using ChunkShape<S>::kStride;
 
-    // `count` elements of S; `size` bytes may be read. Returns what is to be reported.
-    static uint32_t decode(const DecodeChunk& chunk, int64_t count, int64_t size) {
+    // `count` elements of S; `size` bytes may be read; only a `slotted` encoding may say that it
+    // overflowed. Returns what is to be reported.
+    static uint32_t decode(const DecodeChunk& chunk, int64_t count, int64_t size, bool slotted) {
         alignas(64) uint8_t staged[kRawBlock + kSlack];
         alignas(64) uint8_t decoded[kRawBlock];
         const int64_t blocks = ChunkShape<S>::blocks(count);
@@ -51,7 +52,7 @@ struct PaletteDecoder : ChunkShape<S> {
         if (streams) {
             Steps::fence();
         }
-        if (total < 0 && flags == kPaletteOverflow) {
+        if (total < 0 && slotted && flags == kPaletteOverflow) {
             return kStatusOverflow;
         }
         return all_good && at == total ? 0u : uint32_t{kStatusCorrupt};

@@ -96,8 +96,8 @@ struct PaletteKernels {
     // is too little.
     void (*encode)(const EncodeChunk&, PaletteKind, int64_t capacity);
     // Reads at most `size` bytes; sets kStatusCorrupt for bytes that no encoder writes, and
-    // kStatusOverflow where the encoder did.
-    void (*decode)(const DecodeChunk&, PaletteKind, int64_t size);
+    // kStatusOverflow where the encoder did, which only a `slotted` one can.
+    void (*decode)(const DecodeChunk&, PaletteKind, int64_t size, bool slotted);
 };
 
 // Rows of plain elements, see SumRowsArgs.

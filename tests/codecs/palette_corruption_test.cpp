@@ -70,6 +70,25 @@ TEST_F(Palette, CorruptedBytesStayWithinTheOutputAndCheckAgreesWithDecode) {
     });
 }
 
+TEST_F(Palette, OnlyAFixedSlotSaysThatItOverflowed) {
+    const CodecSpec slotted = spec_of("palette:slot=0.5");
+    const uint32_t header[4] = {kPaletteMagic, kPaletteOverflow, kPaletteChunkHeader, 0};
+    for_all([&](DType dtype) {
+        const int64_t count = 1535;
+        for (const CodecSpec* spec : {static_cast<const CodecSpec*>(&spec_), &slotted}) {
+            const int64_t size = spec->encoded_bytes(dtype, count);
+            Guarded bytes(slot_for(size));
+            std::memset(bytes.data(), 0, static_cast<size_t>(bytes.size()));
+            std::memcpy(bytes.data(), header, sizeof header);
+            Guarded output(count * bytes_of(dtype));
+            const bool may = spec == &slotted;
+            EXPECT_EQ(decode(*spec, dtype, bytes.data(), count, output),
+                      may ? kStatusOverflow : kStatusCorrupt);
+            EXPECT_EQ(check_encoding(*spec, dtype, count, bytes.data(), size).ok(), may);
+        }
+    });
+}
+
 TEST_F(Palette, RandomBytesDecodeToZeros) {
     for_all([&](DType dtype) {
         const int64_t count = 5000;

@@ -128,7 +128,7 @@ class PaletteKernels : public ::testing::Test {
         return workspace;
     }
 
-    uint32_t seed_ = fresh_seed();
+    uint32_t seed_ = test_seed();
     std::mt19937 random_{seed_};
 };
 
@@ -221,6 +221,15 @@ TEST_F(PaletteKernels, MalformedBytesDecodeAsOnTheHost) {
             }
             expect_same_decoding(spec, dtype, encoded.bytes, input, count, count);
             ASSERT_FALSE(HasFailure());
+        }
+        // A header that only a fixed slot can have.
+        const uint32_t overflow[4] = {kPaletteMagic, kPaletteOverflow, kPaletteChunkHeader, 0};
+        for (const CodecSpec& either : {spec, spec_of("palette:slot=0.5")}) {
+            const int64_t count = 1535;
+            const Guarded input = input_of(dtype, count, 3);
+            Encoded encoded = encode(either, dtype, input, count);
+            std::memcpy(encoded.bytes.data(), overflow, sizeof overflow);
+            expect_same_decoding(either, dtype, encoded.bytes, input, count, count);
         }
     }
 }
