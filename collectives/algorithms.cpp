@@ -6,27 +6,6 @@ namespace slimwire {
 
 namespace {
 
-bool has_form(Algorithm algorithm, Op op) noexcept {
-    switch (algorithm) {
-        case Algorithm::kTwoShot:
-        case Algorithm::kSparse:
-            return op == Op::kAllReduce || op == Op::kReduce;
-        case Algorithm::kSummable:
-            return reduces(op);
-        case Algorithm::kLossless:
-            return op == Op::kAllReduce || (!reduces(op) && !is_point_to_point(op));
-        case Algorithm::kDirect:
-            return op != Op::kAllReduce && op != Op::kReduce;
-        case Algorithm::kHierarchical:
-        case Algorithm::kGather:
-            return op == Op::kAllReduce;
-        case Algorithm::kAuto:
-        case Algorithm::kNative:
-            break;
-    }
-    return false;
-}
-
 std::string why_not_hierarchical(const CallFacts& facts,
                                  const PlanShape& shape,
                                  const Action& action) {

@@ -148,7 +148,64 @@ bool compresses(const Rule& rule) noexcept {
            rule.action.algorithm != Algorithm::kNative;
 }
 
+// Operations that the rule names and its algorithm cannot carry; those of a rule that names none
+// only when it can carry none.
+uint32_t ops_without_form(const Rule& rule) noexcept {
+    const uint32_t ops = rule.match.ops & kAllOps;
+    uint32_t without = 0;
+    for (int i = 0; i < kOpCount; ++i) {
+        if ((ops >> i & 1u) != 0 && !has_form(rule.action.algorithm, static_cast<Op>(i))) {
+            without |= 1u << i;
+        }
+    }
+    const bool named = ops != kAllOps && ops != (kAllOps & ~kNamedOnlyOps);
+    return rule.action.algorithm != Algorithm::kAuto && (named || without == ops) ? without : 0;
+}
+
+// Empty when a rule that compresses does so for all it names; else what it leaves native.
+std::string why_without_effect(const Rule& rule) {
+    const CodecSpec& codec = *rule.action.codec;
+    bool fixed = false;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const DType dtype = static_cast<DType>(i);
+        fixed |= has(rule.match.dtypes, dtype) && codec.accepts(dtype) &&
+                 !codec.traits(dtype).variable_size;
+    }
+    if (!fixed) {
+        return "compresses nothing: " + codec.to_string() +
+               " has no fixed size for the element types it names, which the counts of NCCL calls "
+               "need";
+    }
+    if (const uint32_t native = ops_without_form(rule); native != 0) {
+        return std::string("leaves ") +
+               set_text<Op>(native, kOpCount, [](Op v) { return op_name(v); }) +
+               " native: " + algorithm_name(rule.action.algorithm) + " has no form of it";
+    }
+    return {};
+}
+
 }  // namespace
+
+bool has_form(Algorithm algorithm, Op op) noexcept {
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+            return op == Op::kAllReduce || op == Op::kReduce;
+        case Algorithm::kSummable:
+            return reduces(op);
+        case Algorithm::kLossless:
+            return op == Op::kAllReduce || (!reduces(op) && !is_point_to_point(op));
+        case Algorithm::kDirect:
+            return op != Op::kAllReduce && op != Op::kReduce;
+        case Algorithm::kHierarchical:
+        case Algorithm::kGather:
+            return op == Op::kAllReduce;
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return false;
+}
 
 const Rule* Policy::match(const CallFacts& facts,
                           uint64_t bytes,
@@ -224,6 +281,10 @@ std::vector<std::string> policy_warnings(const Policy& policy) {
         const std::string why = why_unreachable(policy.rules, i);
         if (!why.empty()) {
             warnings.push_back(where + " is never reached: " + why);
+        } else if (compresses(rule)) {
+            if (const std::string native = why_without_effect(rule); !native.empty()) {
+                warnings.push_back(where + " " + native);
+            }
         }
     }
     return warnings;

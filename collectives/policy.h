@@ -29,6 +29,9 @@ enum class Algorithm : uint8_t {
 inline constexpr int kAlgorithmCount = 9;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
+// Whether the algorithm can carry the operation at all, whatever codec and communicator.
+[[nodiscard]] bool has_form(Algorithm algorithm, Op op) noexcept;
+
 enum class ErrorFeedback : uint8_t { kNone, kEf14 };
 inline constexpr int kErrorFeedbackCount = 2;
 [[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
@@ -111,7 +114,7 @@ struct Policy {
 };
 
 // One line for each rule that can never decide a call, because its match is empty or earlier rules
-// take all its calls.
+// take all its calls, and for each whose codec or algorithm leaves named operations native.
 // Rules that are off neither take calls nor are reported.
 [[nodiscard]] std::vector<std::string> policy_warnings(const Policy& policy);
 

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "collectives/policy.h"
+#include "tests/support/seed.h"
 
 namespace slimwire {
 namespace {
@@ -54,6 +55,28 @@ TEST(PolicyWarnings, a_match_that_no_call_can_meet) {
     EXPECT_EQ(warnings[0], "p.toml:2: rule 'a' is never reached: its match is empty");
 }
 
+TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
+    const auto of = [](const std::string& match, const std::string& action) {
+        return warnings_of("[[rule]]\nname = \"a\"\n" + match + action);
+    };
+    const auto named = of("match = { op = [\"allreduce\", \"allgather\"] }\n",
+                          "codec = \"int4\"\nalgorithm = \"two_shot\"\n");
+    ASSERT_EQ(named.size(), 1u);
+    EXPECT_EQ(named[0], "p.toml:2: rule 'a' leaves allgather native: two_shot has no form of it");
+    // Naming no operation means those that the algorithm carries.
+    EXPECT_TRUE(of("", "codec = \"int4\"\nalgorithm = \"hierarchical\"\n").empty());
+    EXPECT_TRUE(
+        of("match = { op = [\"allreduce\", \"allgather\"] }\n", "codec = \"int4\"\n").empty());
+}
+
+TEST(PolicyWarnings, a_codec_without_a_fixed_size) {
+    const auto variable = warnings_of("[[rule]]\nname = \"a\"\ncodec = \"palette\"\n");
+    ASSERT_EQ(variable.size(), 1u);
+    EXPECT_NE(variable[0].find("compresses nothing: palette has no fixed size"), std::string::npos)
+        << variable[0];
+    EXPECT_TRUE(warnings_of("[[rule]]\nname = \"a\"\ncodec = \"palette:slot=0.8\"\n").empty());
+}
+
 TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
     auto policy = parse_policy("version = 1\n" + rule("all", "") + rule("late", ""), "p.toml");
     ASSERT_TRUE(policy.ok());
@@ -64,7 +87,7 @@ TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
 
 // A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.
 TEST(PolicyWarnings, agrees_with_brute_force) {
-    const uint64_t seed = std::random_device{}();
+    const uint64_t seed = test_seed();
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const auto below = [&](uint64_t n) { return random() % n; };
