@@ -82,7 +82,7 @@ TEST(Cast, LanesRoundAtEveryMidpointLikeTheReference) {
 
 // Over all 256 bytes: only the two neighbours come out, and their mean is within 1/512 of a step.
 TEST(Cast, EveryByteOfAStochasticRoundingGivesANeighbourAndTheirMeanIsTheValue) {
-    std::mt19937 random(fresh_seed());
+    std::mt19937 random(test_seed());
     for (const reference::Format& format : {reference::kFloat16, reference::kBfloat16}) {
         for (int round = 0; round < 2000; ++round) {
             const double largest = format.max_finite;
@@ -106,7 +106,7 @@ TEST(Cast, EveryByteOfAStochasticRoundingGivesANeighbourAndTheirMeanIsTheValue) 
 }
 
 TEST(Cast, StochasticRoundingEqualsTheReferenceOnRandomBits) {
-    std::mt19937 random(fresh_seed());
+    std::mt19937 random(test_seed());
     constexpr int64_t kCount = 70001;
     Guarded input(4 * kCount);
     for (int64_t i = 0; i < kCount; ++i) {
@@ -158,7 +158,7 @@ TEST(Cast, SixteenBitBuffersAreLeftToOthers) {
 
 #if defined(__x86_64__)
 TEST(FloatEnvironment, FlushingAndRoundingOfTheCallerChangeNothing) {
-    std::mt19937 random(fresh_seed());
+    std::mt19937 random(test_seed());
     constexpr int64_t kCount = 1000;
     Guarded input = random_input(DType::kFloat32, kCount, 1e-38, random);
     reference::set_element(input.data(), DType::kFloat32, 900, NAN);

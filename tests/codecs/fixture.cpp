@@ -61,12 +61,6 @@ std::vector<Isa> all_isas() {
     return isas;
 }
 
-uint32_t fresh_seed() {
-    const char* fixed = std::getenv("SLIMWIRE_TEST_SEED");
-    return fixed != nullptr ? static_cast<uint32_t>(std::strtoul(fixed, nullptr, 10))
-                            : std::random_device{}();
-}
-
 bool sampled([[maybe_unused]] std::mt19937& random) {
 #ifdef __SANITIZE_ADDRESS__
     return random() % 4 == 0;
@@ -163,12 +157,13 @@ Encoded encode(const CodecSpec& spec,
     return result;
 }
 
-void decode(const CodecSpec& spec,
-            DType dtype,
-            const uint8_t* bytes,
-            int64_t count,
-            Guarded& output,
-            bool accumulate) {
+uint32_t decode(const CodecSpec& spec,
+                DType dtype,
+                const uint8_t* bytes,
+                int64_t count,
+                Guarded& output,
+                bool accumulate) {
+    uint32_t status = 0;
     spec.codec->host.decode({.input = bytes,
                              .output = output.data(),
                              .count = count,
@@ -176,8 +171,10 @@ void decode(const CodecSpec& spec,
                              .slot_bytes = slot_for(spec.encoded_bytes(dtype, count)),
                              .params = spec.params,
                              .dtype = dtype,
-                             .accumulate = accumulate});
+                             .accumulate = accumulate,
+                             .status = &status});
     EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
+    return status;
 }
 
 uint32_t decode_reduce(const CodecSpec& spec,

@@ -12,6 +12,7 @@
 #include "codecs/base/isa.h"
 #include "codecs/codec.h"
 #include "tests/codecs/reference.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::testing {
 
@@ -21,11 +22,8 @@ CodecSpec spec_of(const std::string& text);
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 std::vector<Isa> all_isas();
 
-// A fresh seed, printed with every failure of the test; SLIMWIRE_TEST_SEED repeats one.
-uint32_t fresh_seed();
-
 // True, but for three of four calls under a sanitizer: there the fibers of the execution model are
-// fifty times slower, and a run takes a sample of its situations, another one each time.
+// fifty times slower, and a run takes a sample of its situations, another one for each seed.
 bool sampled(std::mt19937& random);
 
 // Bytes between two margins of a known pattern, at a chosen distance from a 64-byte line.
@@ -74,13 +72,13 @@ Encoded encode(const CodecSpec& spec,
                const void* scale_ptr = nullptr,
                const RandomKey& random = reference::kKey);
 
-// Decodes one chunk into `output`, checks its margins.
-void decode(const CodecSpec& spec,
-            DType dtype,
-            const uint8_t* bytes,
-            int64_t count,
-            Guarded& output,
-            bool accumulate = false);
+// Decodes one chunk into `output`, checks its margins; the status comes back.
+uint32_t decode(const CodecSpec& spec,
+                DType dtype,
+                const uint8_t* bytes,
+                int64_t count,
+                Guarded& output,
+                bool accumulate = false);
 
 // Sums `inputs` encodings of `count` elements, slot_for(their size) apart, into `output`, checks
 // its margins; the status comes back.

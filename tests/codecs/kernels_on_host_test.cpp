@@ -83,7 +83,7 @@ class KernelsOnHost : public ::testing::Test {
         return input;
     }
 
-    uint32_t seed_ = fresh_seed();
+    uint32_t seed_ = test_seed();
     uint32_t steps_ = 41;
     RandomKey key_ = {.seed = seed_, .tensor = 9, .rank = 2, .step = 1, .step_ptr = &steps_};
     std::mt19937 random_{seed_};

@@ -156,7 +156,7 @@ class SparseKernels : public ::testing::Test {
         ASSERT_EQ(status, host_status);
     }
 
-    uint32_t seed_ = fresh_seed();
+    uint32_t seed_ = test_seed();
     std::mt19937 random_{seed_};
     std::vector<uint64_t> workspace_;
 };

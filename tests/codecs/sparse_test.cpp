@@ -35,7 +35,7 @@ class Sparse : public ::testing::Test {
         }
     }
 
-    uint32_t seed_ = fresh_seed();
+    uint32_t seed_ = test_seed();
     std::mt19937 random_{seed_};
 };
 

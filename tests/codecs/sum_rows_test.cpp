@@ -111,7 +111,7 @@ class SumRows : public ::testing::Test {
                 .max_blocks = static_cast<int32_t>(random_() % 3)};
     }
 
-    uint32_t seed_ = fresh_seed();
+    uint32_t seed_ = test_seed();
     std::mt19937 random_{seed_};
 };
 

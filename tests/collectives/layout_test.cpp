@@ -6,6 +6,7 @@
 #include <random>
 
 #include "collectives/two_shot.h"
+#include "tests/support/seed.h"
 
 namespace slimwire {
 namespace {
@@ -52,10 +53,9 @@ void expect_sound(const Layout& layout,
 }
 
 TEST(Layout, EveryElementHasOneChunkWhateverTheCounts) {
-    std::mt19937_64 random(std::random_device{}());
-    const uint64_t seed = random();
+    const uint64_t seed = test_seed();
     SCOPED_TRACE("seed " + std::to_string(seed));
-    random.seed(seed);
+    std::mt19937_64 random(seed);
     const char* codecs[] = {"int8", "int4:block=128", "int2", "bf16", "int4:block=2048"};
     for (int round = 0; round < 300; ++round) {
         std::vector<Segment> segments;

@@ -2,10 +2,10 @@
 // in conformance/ as a job. 10 000 calls in all over the jobs below.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 
 #include "tests/support/job.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
@@ -21,14 +21,6 @@ struct Case {
     int slice_bytes = 0;
     const char* nodes = "";
 };
-
-std::string fresh_seed() {
-    const char* given = std::getenv("CONFORMANCE_SEED");
-    return given != nullptr
-               ? given
-               : std::to_string(std::chrono::system_clock::now().time_since_epoch().count() %
-                                1000000007);
-}
 
 Job make_job(const Case& of, const std::string& seed, const std::string& reports) {
     constexpr const char* kMinBytes = "2048";
@@ -61,8 +53,8 @@ class Conformance : public testing::TestWithParam<Case> {};
 
 TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const Case& of = GetParam();
-    const std::string seed = fresh_seed();
-    SCOPED_TRACE("repeat with CONFORMANCE_SEED=" + seed);
+    const std::string seed = std::to_string(test_seed());
+    SCOPED_TRACE("repeat with SLIMWIRE_TEST_SEED=" + seed);
     const TemporaryFolder reports;
     const std::vector<Ended> ranks = run_ranks(make_job(of, seed, reports.path()));
     ASSERT_EQ(unless_all_exit(ranks), "");
@@ -106,8 +98,8 @@ class Determinism : public testing::TestWithParam<Case> {};
 
 TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
     const Case& of = GetParam();
-    const std::string seed = fresh_seed();
-    SCOPED_TRACE("repeat with CONFORMANCE_SEED=" + seed);
+    const std::string seed = std::to_string(test_seed());
+    SCOPED_TRACE("repeat with SLIMWIRE_TEST_SEED=" + seed);
     const TemporaryFolder reports;
     const std::vector<Ended> first = run_ranks(make_job(of, seed, reports.path()));
     const std::vector<Ended> second = run_ranks(make_job(of, seed, reports.path()));

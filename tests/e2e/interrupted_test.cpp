@@ -1,11 +1,12 @@
 // A rank that dies, stops or is slow somewhere inside a compressed call: the others get an error in
-// bounded time, or wait and have the right result. The moment is drawn anew each time, so that in
-// the long run every phase of every algorithm is met; INTERRUPTED_AFTER_US fixes it.
+// bounded time, or wait and have the right result. The moment is drawn by the seed, so that over
+// many seeds every phase of every algorithm is met; INTERRUPTED_AFTER_US fixes it.
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "tests/support/job.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
@@ -16,9 +17,8 @@ constexpr const char* kOperations[] = {"allreduce", "reducescatter", "reduce",
 
 std::string moment(int most_us) {
     const char* given = std::getenv("INTERRUPTED_AFTER_US");
-    return given != nullptr
-               ? given
-               : std::to_string(std::random_device()() % static_cast<unsigned>(most_us));
+    static std::mt19937 random(test_seed());
+    return given != nullptr ? given : std::to_string(random() % static_cast<unsigned>(most_us));
 }
 
 Job make_job(const std::string& op, const std::string& fate, const std::string& after_us) {

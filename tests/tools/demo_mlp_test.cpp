@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/seed.h"
 #include "tools/demo_train/openblas_core.h"
 #include "tools/demo_train/optimizer.h"
 
@@ -78,7 +79,7 @@ struct Model {
 };
 
 TEST(DemoMlp, GradientsEqualFiniteDifferences) {
-    const unsigned seed = std::random_device{}();
+    const unsigned seed = slimwire::test_seed();
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;

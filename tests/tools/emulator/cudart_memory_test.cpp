@@ -7,6 +7,8 @@
 #include <cstring>
 #include <random>
 
+#include "tests/support/seed.h"
+
 namespace slimwire::testing {
 namespace {
 
@@ -64,7 +66,9 @@ TEST(Pointers, kinds_are_told_apart_at_any_inner_address) {
 }
 
 TEST(Pointers, allocations_do_not_overlap) {
-    std::mt19937 random(std::random_device{}());
+    const uint32_t seed = test_seed();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
     struct Block {
         char* start;
         size_t bytes;
