@@ -1,6 +1,6 @@
 // Kernels of foreign programs: what nvcc's registration code and launch stubs call, and the
-// registry of host bodies (kernel_registry.h). Registration runs before main(), so nothing here may
-// touch the Runtime then.
+// registry of host bodies (kernel_registry.h); checking/ has bodies for some well-known ones.
+// Registration runs before main(), so nothing here may touch the Runtime then.
 #include <cxxabi.h>
 #include <fnmatch.h>
 
@@ -12,13 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tools/emulator/checking/kernels.h"
 #include "tools/emulator/cudart/exports.h"
 #include "tools/emulator/cudart/node_operations.h"
 #include "tools/emulator/cudart/runtime.h"
-
-#pragma GCC visibility push(default)
-#include "tools/emulator/cudart/kernel_registry.h"
-#pragma GCC visibility pop
 
 using namespace slimwire::emulator;
 
@@ -78,7 +75,7 @@ slimwire_emulator_kernel_maker find_maker(const Kernel& kernel) {
             return body->maker;
         }
     }
-    return nullptr;
+    return checking::find_checking_kernel(kernel.demangled.c_str());
 }
 
 class KernelOperation final : public Operation {

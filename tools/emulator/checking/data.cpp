@@ -1,0 +1,262 @@
+#include "tools/emulator/checking/data.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace slimwire::emulator::checking {
+namespace {
+
+struct Format {
+    int bytes;
+    int significant_bits;  // of a float, the hidden one included; 0: an integer
+    int exponent_bits;
+    bool is_signed;
+};
+
+Format format_of(Element element) {
+    switch (element) {
+        case Element::kInt8:
+            return {1, 0, 0, true};
+        case Element::kUint8:
+            return {1, 0, 0, false};
+        case Element::kInt32:
+            return {4, 0, 0, true};
+        case Element::kUint32:
+            return {4, 0, 0, false};
+        case Element::kInt64:
+            return {8, 0, 0, true};
+        case Element::kUint64:
+            return {8, 0, 0, false};
+        case Element::kFloat16:
+            return {2, 11, 5, true};
+        case Element::kBfloat16:
+            return {2, 8, 8, true};
+        case Element::kFloat8e4m3:
+            return {1, 4, 4, true};
+        case Element::kFloat8e5m2:
+            return {1, 3, 5, true};
+        case Element::kFloat32:
+            return {4, 24, 8, true};
+        case Element::kFloat64:
+            return {8, 53, 11, true};
+    }
+    return {};
+}
+
+// Spreads every bit of `x` over the result: two rounds of xor-shift and an odd multiplier.
+constexpr uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    x = (x ^ (x >> 29)) * 0xa0761d6478bd642fu;
+    return x ^ (x >> 32);
+}
+
+// Random bits that all ranks have for an element, and those that only `rank` has.
+uint64_t shared_bits(const Data& data, int64_t index) {
+    return mix(mix(data.seed + 0x51ed270b) + static_cast<uint64_t>(index));
+}
+uint64_t own_bits(uint64_t shared, int rank) {
+    return mix(shared + (static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u);
+}
+
+// In [0, bound), bound > 0.
+uint64_t below(uint64_t random, uint64_t bound) {
+    return random % bound;
+}
+
+// In [-limit, limit]; limit < 2^62.
+int64_t within(uint64_t random, int64_t limit) {
+    return static_cast<int64_t>(below(random, 2 * static_cast<uint64_t>(limit) + 1)) - limit;
+}
+
+// How much of `budget` is this rank's: an equal part, or with more ranks than units, one unit for
+// ranks that differ from element to element.
+int64_t share(int64_t budget, uint64_t shared, int ranks, int rank) {
+    if (budget >= ranks) {
+        return budget / ranks;
+    }
+    const uint64_t turn = (shared >> 8) % static_cast<uint64_t>(ranks);
+    return static_cast<int64_t>((turn + static_cast<uint64_t>(rank)) %
+                                static_cast<uint64_t>(ranks)) < budget
+               ? 1
+               : 0;
+}
+
+int exponent(uint64_t random) {
+    return static_cast<int>(random & 7) - 4;
+}
+
+bool exact_reciprocal(int ranks) {
+    return std::has_single_bit(static_cast<unsigned>(ranks));
+}
+
+double average_input(const Data& data, const Format& format, int rank, uint64_t shared) {
+    const int scale = static_cast<int>(shared & 3);
+    if (exact_reciprocal(data.ranks)) {
+        const int64_t limit =
+            share(int64_t{1} << format.significant_bits, shared, data.ranks, rank);
+        return std::ldexp(static_cast<double>(within(own_bits(shared, rank), limit)), scale);
+    }
+    const auto ranks = static_cast<uint64_t>(data.ranks);
+    const uint64_t first = (shared >> 8) % ranks;
+    const uint64_t second = (first + 1 + (shared >> 32) % (ranks - 1)) % ranks;
+    const auto mine = static_cast<uint64_t>(rank);
+    if (mine != first && mine != second) {
+        return 0;
+    }
+    const int bit =
+        static_cast<int>(below(shared >> 20, static_cast<uint64_t>(format.significant_bits)));
+    return std::ldexp((shared & 4) != 0 ? -1.0 : 1.0, bit + scale);
+}
+
+double float_input(const Data& data, const Format& format, int rank, uint64_t shared) {
+    const uint64_t own = own_bits(shared, rank);
+    const int64_t all_bits = int64_t{1} << format.significant_bits;
+    switch (data.reduction) {
+        case Reduction::kNone:
+        case Reduction::kMin:
+        case Reduction::kMax:
+            return std::ldexp(static_cast<double>(within(own, all_bits - 1)), exponent(mix(own)));
+        case Reduction::kSum:
+        case Reduction::kPreMulSum: {
+            const int64_t budget = data.reduction == Reduction::kSum ? all_bits : all_bits / 2;
+            const int64_t limit = share(budget, shared, data.ranks, rank);
+            return std::ldexp(static_cast<double>(within(own, limit)), exponent(shared));
+        }
+        case Reduction::kProd: {
+            const auto ranks = static_cast<uint64_t>(data.ranks);
+            double value = (own & 1) != 0 ? -1.0 : 1.0;
+            if (static_cast<uint64_t>(rank) == (shared >> 8) % ranks) {
+                value *= static_cast<double>(1 + below(own, static_cast<uint64_t>(all_bits) - 1));
+            }
+            if (static_cast<uint64_t>(rank) == (shared >> 40) % ranks) {
+                value = std::ldexp(value, exponent(shared));
+            }
+            return value;
+        }
+        case Reduction::kAvg:
+            return average_input(data, format, rank, shared);
+    }
+    return 0;
+}
+
+uint64_t integer_input(const Data& data, const Format& format, int rank, uint64_t shared) {
+    const uint64_t own = own_bits(shared, rank);
+    if (data.reduction == Reduction::kProd) {
+        return own | 1;  // even factors would soon make every product 0
+    }
+    if (data.reduction == Reduction::kAvg) {
+        // 62 bits of 64 are enough, and keep the arithmetic here from wrapping.
+        const int bits = std::min(8 * format.bytes - (format.is_signed ? 1 : 0), 62);
+        const int64_t limit = share((int64_t{1} << bits) - 1, shared, data.ranks, rank);
+        const int64_t value = within(own, limit);
+        return static_cast<uint64_t>(format.is_signed ? value : std::abs(value));
+    }
+    return own;
+}
+
+uint64_t mask_of(const Format& format) {
+    return ~uint64_t{0} >> (64 - 8 * format.bytes);
+}
+
+int64_t sign_extended(uint64_t bits, const Format& format) {
+    const int unused = 64 - 8 * format.bytes;
+    return static_cast<int64_t>(bits << unused) >> unused;
+}
+
+uint64_t integer_result(const Data& data, const Format& format, uint64_t shared) {
+    uint64_t result = 0;
+    for (int rank = 0; rank < data.ranks; ++rank) {
+        uint64_t value = integer_input(data, format, rank, shared);
+        value = format.is_signed ? static_cast<uint64_t>(sign_extended(value, format))
+                                 : value & mask_of(format);
+        if (data.reduction == Reduction::kPreMulSum) {
+            value *= static_cast<uint64_t>(premultiplier(rank));
+        }
+        const bool smaller = format.is_signed
+                                 ? static_cast<int64_t>(value) < static_cast<int64_t>(result)
+                                 : value < result;
+        if (rank == 0) {
+            result = value;
+        } else if (data.reduction == Reduction::kProd) {
+            result *= value;
+        } else if (data.reduction == Reduction::kMin) {
+            result = smaller ? value : result;
+        } else if (data.reduction == Reduction::kMax) {
+            result = smaller ? result : value;
+        } else {
+            result += value;
+        }
+    }
+    if (data.reduction == Reduction::kAvg) {
+        // Truncates towards zero.
+        return format.is_signed ? static_cast<uint64_t>(static_cast<int64_t>(result) / data.ranks)
+                                : result / static_cast<uint64_t>(data.ranks);
+    }
+    return result;
+}
+
+double float_result(const Data& data, const Format& format, uint64_t shared) {
+    double result = 0;
+    for (int rank = 0; rank < data.ranks; ++rank) {
+        double value = float_input(data, format, rank, shared);
+        if (data.reduction == Reduction::kPreMulSum) {
+            value *= premultiplier(rank);
+        }
+        if (rank == 0) {
+            result = value;
+        } else if (data.reduction == Reduction::kProd) {
+            result *= value;
+        } else if (data.reduction == Reduction::kMin) {
+            result = std::min(result, value);
+        } else if (data.reduction == Reduction::kMax) {
+            result = std::max(result, value);
+        } else {
+            result += value;
+        }
+    }
+    return data.reduction == Reduction::kAvg ? result / data.ranks : result;
+}
+
+}  // namespace
+
+int element_bytes(Element element) {
+    return format_of(element).bytes;
+}
+
+uint64_t float_bits(Element element, double value) {
+    if (element == Element::kFloat64) {
+        return std::bit_cast<uint64_t>(value);
+    }
+    if (element == Element::kFloat32) {
+        return std::bit_cast<uint32_t>(static_cast<float>(value));
+    }
+    const Format format = format_of(element);
+    const int fraction_bits = format.significant_bits - 1;
+    const int bias = (1 << (format.exponent_bits - 1)) - 1;
+    const uint64_t sign = std::signbit(value) ? uint64_t{1} << (8 * format.bytes - 1) : 0;
+    // Counted in units of the last place, a code is that count plus what the exponent adds; a count
+    // that rounds up to the next power of two carries into the exponent by itself.
+    const int leading = value == 0 ? 1 - bias : std::max(std::ilogb(value), 1 - bias);
+    const double units = std::nearbyint(std::ldexp(std::fabs(value), fraction_bits - leading));
+    return sign | (static_cast<uint64_t>(units) +
+                   (static_cast<uint64_t>(leading + bias - 1) << fraction_bits));
+}
+
+uint64_t input_bits(const Data& data, int rank, int64_t index) {
+    const Format format = format_of(data.element);
+    const uint64_t shared = shared_bits(data, index);
+    return format.significant_bits > 0
+               ? float_bits(data.element, float_input(data, format, rank, shared))
+               : integer_input(data, format, rank, shared) & mask_of(format);
+}
+
+uint64_t result_bits(const Data& data, int64_t index) {
+    const Format format = format_of(data.element);
+    const uint64_t shared = shared_bits(data, index);
+    return format.significant_bits > 0
+               ? float_bits(data.element, float_result(data, format, shared))
+               : integer_result(data, format, shared) & mask_of(format);
+}
+
+}  // namespace slimwire::emulator::checking

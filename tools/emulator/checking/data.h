@@ -1,0 +1,64 @@
+// Data whose reduction is known: any rank's input and everybody's result, each from its index
+// alone, so that a collective can be checked without anything else being moved. Pure, any thread;
+// used by the host bodies of nccl-tests' checking kernels (kernels.cpp).
+//
+// The result must not depend on the order or the grouping of a reduction, in a type of p
+// significant bits (hidden one included). By reduction:
+//
+//   none        a value with all p bits
+//   sum         k_r * 2^e with one e for all ranks and sum |k_r| <= 2^p: every partial sum is exact
+//   premulsum   the same with half the sum: odd ranks' inputs count twice
+//   prod        one rank has the bits, one a power of two, the others 1 or -1
+//   min, max    values with all p bits
+//   avg         where 1/ranks is exact a sum; else two ranks give the same power of two and the
+//               others 0, so that only the rounding of 1/ranks, of one sum and of the result is
+//               left: at most two units, which is what the checkers allow
+//
+// Exponents lie in [-4, 3], avg's in [0, 3], so that the narrowest type (e4m3) neither overflows
+// nor loses bits, nor does 1/ranks underflow. Zeros are positive. Integers wrap, as NCCL's do,
+// except in averages, whose sums fit.
+#pragma once
+
+#include <cstdint>
+
+namespace slimwire::emulator::checking {
+
+enum class Element : uint8_t {
+    kInt8,
+    kUint8,
+    kInt32,
+    kUint32,
+    kInt64,
+    kUint64,
+    kFloat16,
+    kBfloat16,
+    kFloat8e4m3,
+    kFloat8e5m2,
+    kFloat32,
+    kFloat64,
+};
+
+enum class Reduction : uint8_t { kNone, kSum, kProd, kMin, kMax, kPreMulSum, kAvg };
+
+struct Data {
+    Element element;
+    Reduction reduction;
+    int ranks;      // that contribute, >= 1
+    uint64_t seed;  // equal on all ranks
+};
+
+[[nodiscard]] int element_bytes(Element element);
+
+// What rank `rank` multiplies its input by in a premulsum.
+[[nodiscard]] constexpr int premultiplier(int rank) {
+    return rank % 2 == 0 ? 1 : 2;
+}
+
+// Element `index` as bits, in the low element_bytes() bytes: what `rank` gives, what all get.
+[[nodiscard]] uint64_t input_bits(const Data& data, int rank, int64_t index);
+[[nodiscard]] uint64_t result_bits(const Data& data, int64_t index);
+
+// `value` rounded to nearest even. It must be finite and within the type's finite range.
+[[nodiscard]] uint64_t float_bits(Element element, double value);
+
+}  // namespace slimwire::emulator::checking

@@ -1,0 +1,279 @@
+#include "tools/emulator/checking/kernels.h"
+
+#include <cxxabi.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codecs/base/emulator_abi.h"
+#include "tools/emulator/checking/data.h"
+
+extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
+
+namespace slimwire::emulator::checking {
+namespace {
+
+// "ns::name<A, ns::B>(...)" as "name", {"A", "B"}.
+struct KernelName {
+    std::string_view base;
+    std::vector<std::string_view> arguments;
+};
+
+std::string_view without_namespace(std::string_view name) {
+    const size_t at = name.rfind("::");
+    return at == std::string_view::npos ? name : name.substr(at + 2);
+}
+
+// No template argument of these kernels is itself a template.
+std::optional<KernelName> parse_name(std::string_view demangled) {
+    const size_t open = demangled.find('<');
+    const size_t close = demangled.find('>');
+    if (open == std::string_view::npos || close == std::string_view::npos || close < open) {
+        return std::nullopt;
+    }
+    KernelName name;
+    const std::string_view before = demangled.substr(0, open);
+    const size_t space = before.rfind(' ');  // behind the return type, or within a namespace's name
+    name.base =
+        without_namespace(space == std::string_view::npos ? before : before.substr(space + 1));
+    std::string_view list = demangled.substr(open + 1, close - open - 1);
+    while (!list.empty()) {
+        const size_t comma = list.find(", ");
+        name.arguments.push_back(without_namespace(list.substr(0, comma)));
+        list = comma == std::string_view::npos ? "" : list.substr(comma + 2);
+    }
+    return name;
+}
+
+template <class Value>
+struct Named {
+    std::string_view name;
+    Value value;
+};
+
+constexpr Named<Element> kElements[] = {
+    {"signed char", Element::kInt8},
+    {"unsigned char", Element::kUint8},
+    {"int", Element::kInt32},
+    {"unsigned int", Element::kUint32},
+    {"long", Element::kInt64},
+    {"unsigned long", Element::kUint64},
+    {"__half", Element::kFloat16},
+    {"__nv_bfloat16", Element::kBfloat16},
+    {"__nv_fp8_e4m3", Element::kFloat8e4m3},
+    {"__nv_fp8_e5m2", Element::kFloat8e5m2},
+    {"float", Element::kFloat32},
+    {"double", Element::kFloat64},
+};
+constexpr Named<Reduction> kReductions[] = {
+    {"ReduceNil", Reduction::kNone},  {"ReduceSum", Reduction::kSum},
+    {"ReduceProd", Reduction::kProd}, {"ReduceMin", Reduction::kMin},
+    {"ReduceMax", Reduction::kMax},   {"ReducePreMulSum", Reduction::kPreMulSum},
+    {"ReduceAvg", Reduction::kAvg},
+};
+constexpr Named<int> kUnsignedBytes[] = {
+    {"unsigned char", 1}, {"unsigned short", 2}, {"unsigned int", 4}, {"unsigned long", 8}};
+
+template <class Value, size_t kCount>
+std::optional<Value> find(const Named<Value> (&table)[kCount], std::string_view name) {
+    for (const Named<Value>& row : table) {
+        if (row.name == name) {
+            return row.value;
+        }
+    }
+    return std::nullopt;
+}
+
+// One launch: every kernel's arguments, as far as it has them.
+struct Launch {
+    Data data{};
+    int rank = 0;
+    int64_t first = 0;
+    int64_t count = 0;
+    int bytes = 0;  // of an element
+    void* elements = nullptr;
+    const void* expected = nullptr;
+    unsigned tolerance = 0;
+    int64_t* wrong = nullptr;
+};
+
+template <class T>
+T* on_host(T* pointer) {
+    static const EmulatorApi& api = *slimwire_emulator_api(kEmulatorAbiVersion);
+    return static_cast<T*>(api.device_view(const_cast<std::remove_const_t<T>*>(pointer)));
+}
+
+// Little-endian, like the devices; chunks of a buffer need not be aligned.
+uint64_t load(const void* elements, int64_t index, int bytes) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, static_cast<const char*>(elements) + index * bytes,
+                static_cast<size_t>(bytes));
+    return bits;
+}
+void store(void* elements, int64_t index, int bytes, uint64_t bits) {
+    std::memcpy(static_cast<char*>(elements) + index * bytes, &bits, static_cast<size_t>(bytes));
+}
+
+void prepare_input(const Launch& launch) {
+    void* elements = on_host(launch.elements);
+    for (int64_t i = 0; i < launch.count; ++i) {
+        store(elements, i, launch.bytes, input_bits(launch.data, launch.rank, launch.first + i));
+    }
+}
+
+void prepare_expected(const Launch& launch) {
+    void* elements = on_host(launch.elements);
+    for (int64_t i = 0; i < launch.count; ++i) {
+        store(elements, i, launch.bytes, result_bits(launch.data, launch.first + i));
+    }
+}
+
+template <class Expected>
+void count_wrong(const Launch& launch, const Expected& expected) {
+    const void* results = on_host(launch.elements);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < launch.count; ++i) {
+        const uint64_t got = load(results, i, launch.bytes);
+        const uint64_t wanted = expected(i);
+        wrong += (got < wanted ? wanted - got : got - wanted) > launch.tolerance ? 1 : 0;
+    }
+    std::atomic_ref(*on_host(launch.wrong)).fetch_add(wrong);
+}
+
+void verify_prepared(const Launch& launch) {
+    const void* expected = on_host(launch.expected);
+    count_wrong(launch, [&](int64_t i) { return load(expected, i, launch.bytes); });
+}
+
+void verify_inline(const Launch& launch) {
+    count_wrong(launch, [&](int64_t i) { return result_bits(launch.data, launch.first + i); });
+}
+
+template <void (*kBody)(const Launch&)>
+void finish(const Launch& launch, slimwire_emulator_kernel_call* out) {
+    out->state = new Launch(launch);
+    out->run = [](void* state, dim3, dim3, size_t) { kBody(*static_cast<const Launch*>(state)); };
+    out->destroy = [](void* state) { delete static_cast<Launch*>(state); };
+}
+
+template <class T>
+T argument(void** args, int index) {
+    T value;
+    std::memcpy(&value, args[index], sizeof value);
+    return value;
+}
+
+// What the name says: false when it names no type or reduction that is known here.
+bool read_types(const KernelName& name, size_t operation, Launch* launch) {
+    const auto element = find(kElements, name.arguments[0]);
+    const auto reduction = find(kReductions, name.arguments[operation]);
+    if (!element || !reduction) {
+        return false;
+    }
+    launch->data.element = *element;
+    launch->data.reduction = *reduction;
+    launch->bytes = element_bytes(*element);
+    return true;
+}
+
+std::string demangled(const char* mangled) {
+    int status = 0;
+    const std::unique_ptr<char, void (*)(void*)> text(
+        abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+    return status == 0 ? text.get() : mangled;
+}
+
+bool valid(const Launch& launch) {
+    return launch.data.ranks >= 1 && launch.rank >= 0;
+}
+
+template <bool kInput>
+int make_prepare(const char* mangled, void** args, slimwire_emulator_kernel_call* out) {
+    const std::string text = demangled(mangled);
+    Launch launch;
+    if (!read_types(*parse_name(text), 1, &launch)) {
+        return 1;
+    }
+    launch.elements = argument<void*>(args, 0);
+    launch.count = argument<int64_t>(args, 1);
+    launch.data.ranks = argument<int>(args, 3);
+    int next = 4;
+    if (kInput) {
+        launch.rank = argument<int>(args, next++);
+    }
+    launch.data.seed = argument<uint64_t>(args, next++);
+    launch.first = argument<int64_t>(args, next);
+    if (!valid(launch)) {
+        return 1;
+    }
+    finish<kInput ? prepare_input : prepare_expected>(launch, out);
+    return 0;
+}
+
+int make_verify_prepared(const char* mangled, void** args, slimwire_emulator_kernel_call* out) {
+    const std::string text = demangled(mangled);
+    const auto bytes = find(kUnsignedBytes, parse_name(text)->arguments[0]);
+    if (!bytes) {
+        return 1;
+    }
+    Launch launch;
+    launch.bytes = *bytes;
+    launch.elements = argument<void*>(args, 0);
+    launch.expected = argument<const void*>(args, 1);
+    launch.count = argument<int64_t>(args, 2);
+    launch.tolerance = argument<unsigned>(args, 3);
+    launch.wrong = argument<int64_t*>(args, 4);
+    finish<verify_prepared>(launch, out);
+    return 0;
+}
+
+int make_verify_inline(const char* mangled, void** args, slimwire_emulator_kernel_call* out) {
+    const std::string text = demangled(mangled);
+    Launch launch;
+    if (!read_types(*parse_name(text), 2, &launch)) {
+        return 1;
+    }
+    launch.elements = argument<void*>(args, 0);
+    launch.count = argument<int64_t>(args, 1);
+    launch.data.ranks = argument<int>(args, 3);
+    launch.data.seed = argument<uint64_t>(args, 4);
+    launch.first = argument<int64_t>(args, 5);
+    launch.tolerance = argument<unsigned>(args, 6);
+    launch.wrong = argument<int64_t*>(args, 7);
+    if (!valid(launch)) {
+        return 1;
+    }
+    finish<verify_inline>(launch, out);
+    return 0;
+}
+
+constexpr struct {
+    std::string_view name;
+    size_t type_arguments;
+    slimwire_emulator_kernel_maker maker;
+} kKernels[] = {
+    {"prepareInput2", 2, make_prepare<true>},
+    {"prepareExpected2", 2, make_prepare<false>},
+    {"verifyPrepared", 1, make_verify_prepared},
+    {"verifyInline2", 3, make_verify_inline},
+};
+
+}  // namespace
+
+slimwire_emulator_kernel_maker find_checking_kernel(const char* demangled_name) {
+    const std::optional<KernelName> name = parse_name(demangled_name);
+    for (const auto& kernel : kKernels) {
+        if (name && name->base == kernel.name && name->arguments.size() == kernel.type_arguments) {
+            return kernel.maker;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace slimwire::emulator::checking
