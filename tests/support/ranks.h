@@ -1,7 +1,8 @@
 // Starts the ranks of a job as a launcher would, waits for them a bounded time and hands back what
 // they wrote and how they ended. For tests of whole programs (tests/e2e, tests/plugin,
 // tests/tools). Rank i gets RANK, LOCAL_RANK = i, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-// SLIMWIRE_EMU_JOB and TEST_FOLDER (a folder of the job, for meeting.h). No SLIMWIRE_* or
+// SLIMWIRE_EMU_JOB, TEST_FOLDER (a folder of the job, for meeting.h) and SLIMWIRE_EMU_STRICT = 1,
+// so that host code which touches device memory dies as it would beside a GPU. No SLIMWIRE_* or
 // LD_PRELOAD of the test's own environment is handed on. One thread at a time.
 #pragma once
 

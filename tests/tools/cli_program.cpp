@@ -94,6 +94,7 @@ Program::Program(const std::vector<std::string>& command,
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
         variables.erase(name);
     }
+    variables.emplace("SLIMWIRE_EMU_STRICT", "1");
     for (const auto& [name, value] : environment) {
         if (value.empty()) {
             variables.erase(name);

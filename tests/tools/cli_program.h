@@ -44,7 +44,7 @@ struct Ended {
 };
 
 // A running program. The variables named in `environment` are set, empty values unset; SLIMWIRE_*
-// variables of the test itself are not handed on.
+// variables of the test itself are not handed on. SLIMWIRE_EMU_STRICT = 1 unless named there.
 class Program {
   public:
     Program(const std::vector<std::string>& command,

@@ -376,13 +376,15 @@ TEST(Strict, copies_and_bodies_still_reach_it) {
 }
 
 TEST(Strict, off_by_default_the_host_may_read) {
-    Fill fill{nullptr, 100};
-    CUDA_OK(cudaMalloc(&fill.target, 100));
-    CUDA_OK(slimwire_emulator_api(kEmulatorAbiVersion)
-                ->launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
-    CUDA_OK(cudaDeviceSynchronize());
-    EXPECT_EQ(fill.target[99], 42);
-    CUDA_OK(cudaFree(fill.target));
+    IN_FRESH_PROCESS("", {
+        unsetenv("SLIMWIRE_EMU_STRICT");
+        Fill fill{nullptr, 100};
+        CUDA_OK(cudaMalloc(&fill.target, 100));
+        CUDA_OK(slimwire_emulator_api(kEmulatorAbiVersion)
+                    ->launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
+        CUDA_OK(cudaDeviceSynchronize());
+        EXPECT_EQ(fill.target[99], 42);
+    });
 }
 
 }  // namespace

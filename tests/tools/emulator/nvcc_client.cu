@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "codecs/base/emulator_abi.h"
 #include "tools/emulator/cudart/kernel_registry.h"
 
 namespace {
@@ -17,6 +18,13 @@ __global__ void add(T* data, T value, int count) {
     if (i < count) {
         data[i] += value;
     }
+}
+
+// The address at which a host body may touch what `pointer` names to the program.
+float* view(float* pointer) {
+    const auto find = reinterpret_cast<slimwire::EmulatorApiFunction>(
+        dlsym(RTLD_DEFAULT, slimwire::kEmulatorApiSymbol));
+    return static_cast<float*>(find(slimwire::kEmulatorAbiVersion)->device_view(pointer));
 }
 
 struct Add {
@@ -30,8 +38,9 @@ int make_add(const char*, void** args, slimwire_emulator_kernel_call* out) {
                          *static_cast<int*>(args[2])};
     out->run = [](void* state, dim3, dim3, size_t) {
         const Add* call = static_cast<const Add*>(state);
+        float* const data = view(call->data);
         for (int i = 0; i < call->count; ++i) {
-            call->data[i] += call->value;  // not strict: the client's address is readable
+            data[i] += call->value;
         }
     };
     out->destroy = [](void* state) { delete static_cast<Add*>(state); };
