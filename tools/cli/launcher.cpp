@@ -180,8 +180,11 @@ int Job::start(int rank, int stdin_fd) {
         ::dup2(err[1], STDERR_FILENO);
         ::signal(SIGPIPE, SIG_DFL);
         ::sigprocmask(SIG_SETMASK, &outer_mask_, nullptr);
-        ::execvpe(arguments[0], arguments.data(), environment.data());
-        const int error = errno;
+        int error = options_.prepare ? options_.prepare(rank) : 0;
+        if (error == 0) {
+            ::execvpe(arguments[0], arguments.data(), environment.data());
+            error = errno;
+        }
         (void)!::write(report[1], &error, sizeof error);
         ::_exit(kCannotStart);
     }

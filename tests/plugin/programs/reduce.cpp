@@ -32,7 +32,9 @@ int run_reduce(int argc, char** argv) {
     }
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
+    int devices = 1;
+    CHECK_CUDA(cudaGetDeviceCount(&devices));
+    CHECK_CUDA(cudaSetDevice(slimwire::test::integer_variable("LOCAL_RANK", 0) % devices));
     ncclUniqueId id = slimwire::test::exchange_id(rank);
     if (flip >= 0 && (flip_rank < 0 || flip_rank == rank)) {
         id.internal[flip] = static_cast<char>(id.internal[flip] ^ 0x10);
