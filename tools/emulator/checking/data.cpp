@@ -224,6 +224,37 @@ int element_bytes(Element element) {
     return format_of(element).bytes;
 }
 
+bool is_float(Element element) {
+    return format_of(element).significant_bits > 0;
+}
+
+double float_value(Element element, uint64_t bits) {
+    if (element == Element::kFloat64) {
+        return std::bit_cast<double>(bits);
+    }
+    if (element == Element::kFloat32) {
+        return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    }
+    const Format format = format_of(element);
+    const int fraction_bits = format.significant_bits - 1;
+    const int bias = (1 << (format.exponent_bits - 1)) - 1;
+    const uint64_t magnitude = bits & (mask_of(format) >> 1);
+    const double sign = magnitude == (bits & mask_of(format)) ? 1.0 : -1.0;
+    const auto exponent_field = static_cast<int>(magnitude >> fraction_bits);
+    const uint64_t fraction = magnitude & ((uint64_t{1} << fraction_bits) - 1);
+    if (exponent_field == (1 << format.exponent_bits) - 1) {
+        if (element != Element::kFloat8e4m3) {
+            return fraction == 0 ? sign * HUGE_VAL : std::nan("");
+        }
+        if (fraction == (uint64_t{1} << fraction_bits) - 1) {
+            return std::nan("");
+        }
+    }
+    const uint64_t units = fraction | (exponent_field > 0 ? uint64_t{1} << fraction_bits : 0);
+    return sign * std::ldexp(static_cast<double>(units),
+                             std::max(exponent_field, 1) - bias - fraction_bits);
+}
+
 uint64_t float_bits(Element element, double value) {
     if (element == Element::kFloat64) {
         return std::bit_cast<uint64_t>(value);

@@ -48,6 +48,7 @@ struct Data {
 };
 
 [[nodiscard]] int element_bytes(Element element);
+[[nodiscard]] bool is_float(Element element);
 
 // What rank `rank` multiplies its input by in a premulsum.
 [[nodiscard]] constexpr int premultiplier(int rank) {
@@ -60,5 +61,7 @@ struct Data {
 
 // `value` rounded to nearest even. It must be finite and within the type's finite range.
 [[nodiscard]] uint64_t float_bits(Element element, double value);
+// The value of a float's bits; e4m3 has no infinity.
+[[nodiscard]] double float_value(Element element, uint64_t bits);
 
 }  // namespace slimwire::emulator::checking

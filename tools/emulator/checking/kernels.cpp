@@ -13,6 +13,8 @@
 
 #include "codecs/base/emulator_abi.h"
 #include "tools/emulator/checking/data.h"
+#include "tools/emulator/checking/oracle.h"
+#include "tools/emulator/cudart/runtime.h"
 
 extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
 
@@ -120,8 +122,22 @@ void store(void* elements, int64_t index, int bytes, uint64_t bits) {
     std::memcpy(static_cast<char*>(elements) + index * bytes, &bits, static_cast<size_t>(bytes));
 }
 
+// SLIMWIRE_EMU_CHECK_ERROR; 0: exact. Never called before the first CUDA call.
+double allowed_error() {
+    static const double allowed = [] {
+        cudaError_t error = cudaSuccess;
+        const Runtime* const runtime = Runtime::get(&error);
+        return runtime != nullptr ? runtime->settings().check_error : 0;
+    }();
+    return allowed;
+}
+
 void prepare_input(const Launch& launch) {
     void* elements = on_host(launch.elements);
+    // What moves and is not reduced is its own expected result.
+    if (allowed_error() > 0) {
+        remember_expected(launch.elements, {launch.data.element, 0});
+    }
     for (int64_t i = 0; i < launch.count; ++i) {
         store(elements, i, launch.bytes, input_bits(launch.data, launch.rank, launch.first + i));
     }
@@ -129,18 +145,34 @@ void prepare_input(const Launch& launch) {
 
 void prepare_expected(const Launch& launch) {
     void* elements = on_host(launch.elements);
+    Expected expected{launch.data.element, 0};
+    const bool bounded = allowed_error() > 0 && is_float(launch.data.element);
     for (int64_t i = 0; i < launch.count; ++i) {
         store(elements, i, launch.bytes, result_bits(launch.data, launch.first + i));
+        if (bounded) {
+            expected.inputs_norm2 += inputs_norm2(launch.data, launch.first + i);
+        }
+    }
+    if (allowed_error() > 0) {
+        remember_expected(launch.elements, expected);
     }
 }
 
-template <class Expected>
-void count_wrong(const Launch& launch, const Expected& expected) {
+template <class Wanted>
+void count_wrong(const Launch& launch, const Expected& expected, const Wanted& wanted_at) {
     const void* results = on_host(launch.elements);
     int64_t wrong = 0;
+    if (is_float(expected.element) && element_bytes(expected.element) == launch.bytes) {
+        Comparison comparison(expected, allowed_error());
+        for (int64_t i = 0; i < launch.count; ++i) {
+            comparison.add(load(results, i, launch.bytes), wanted_at(i));
+        }
+        std::atomic_ref(*on_host(launch.wrong)).fetch_add(comparison.wrong());
+        return;
+    }
     for (int64_t i = 0; i < launch.count; ++i) {
         const uint64_t got = load(results, i, launch.bytes);
-        const uint64_t wanted = expected(i);
+        const uint64_t wanted = wanted_at(i);
         wrong += (got < wanted ? wanted - got : got - wanted) > launch.tolerance ? 1 : 0;
     }
     std::atomic_ref(*on_host(launch.wrong)).fetch_add(wrong);
@@ -148,11 +180,20 @@ void count_wrong(const Launch& launch, const Expected& expected) {
 
 void verify_prepared(const Launch& launch) {
     const void* expected = on_host(launch.expected);
-    count_wrong(launch, [&](int64_t i) { return load(expected, i, launch.bytes); });
+    count_wrong(launch, allowed_error() > 0 ? recall_expected(launch.expected) : Expected{},
+                [&](int64_t i) { return load(expected, i, launch.bytes); });
 }
 
 void verify_inline(const Launch& launch) {
-    count_wrong(launch, [&](int64_t i) { return result_bits(launch.data, launch.first + i); });
+    Expected expected;
+    if (allowed_error() > 0 && is_float(launch.data.element)) {
+        expected.element = launch.data.element;
+        for (int64_t i = 0; i < launch.count; ++i) {
+            expected.inputs_norm2 += inputs_norm2(launch.data, launch.first + i);
+        }
+    }
+    count_wrong(launch, expected,
+                [&](int64_t i) { return result_bits(launch.data, launch.first + i); });
 }
 
 template <void (*kBody)(const Launch&)>

@@ -49,6 +49,16 @@ bool parse_bytes(const char* text, size_t* bytes) {
     return true;
 }
 
+bool parse_fraction(const char* text, double* fraction) {
+    char* end = nullptr;
+    const double number = std::strtod(text, &end);
+    if (end == text || *end != '\0' || !(number >= 0 && number < 1)) {
+        return false;
+    }
+    *fraction = number;
+    return true;
+}
+
 }  // namespace
 
 void say(const char* format, ...) {
@@ -82,6 +92,11 @@ Settings read_settings() {
     if (const char* memory = std::getenv("SLIMWIRE_EMU_MEMORY");
         memory != nullptr && !parse_bytes(memory, &settings.device_memory_bytes)) {
         say("SLIMWIRE_EMU_MEMORY=%s is not a size from 64KiB to 80GiB, such as 256MiB", memory);
+        settings.error = cudaErrorInitializationError;
+    }
+    if (const char* text = std::getenv("SLIMWIRE_EMU_CHECK_ERROR");
+        text != nullptr && !parse_fraction(text, &settings.check_error)) {
+        say("SLIMWIRE_EMU_CHECK_ERROR=%s is not a number from 0 to 1, such as 0.03", text);
         settings.error = cudaErrorInitializationError;
     }
     if (const char* faults = std::getenv("SLIMWIRE_EMU_FAULT"); faults != nullptr) {

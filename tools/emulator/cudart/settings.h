@@ -22,6 +22,7 @@ struct Settings {
     int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h
     size_t device_memory_bytes = 0;   // SLIMWIRE_EMU_MEMORY: what each device can hand out
     bool poison = false;              // SLIMWIRE_EMU_POISON: fresh memory is full of NaN
+    double check_error = 0;           // SLIMWIRE_EMU_CHECK_ERROR: see checking/oracle.h
     std::string faults;               // SLIMWIRE_EMU_FAULT, checked: see fault_plan.h
     cudaError_t error = cudaSuccess;  // not success: every call returns this
 };

@@ -1,7 +1,5 @@
-// The kernels of nccl-tests that the emulator hosts: that their data reduce to what is expected in
-// any order, that a missing rank, a shifted buffer or a single wrong bit is counted, and that they
-// are found by the names nvcc gives them.
-#include <cmath>
+// The kernels of nccl-tests that the emulator hosts, launched by the names nvcc gives them: that
+// every wrong element is counted, and nothing else touched.
 #include <cstring>
 #include <map>
 #include <string>
@@ -9,7 +7,6 @@
 #include "tests/tools/emulator/cuda_test.h"
 #include "tools/emulator/checking/data.h"
 #include "tools/emulator/cudart/kernel_registry.h"
-#include "tools/emulator/nccl/element.h"
 
 extern "C" void __cudaRegisterFunction(
     void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*, int*);
@@ -18,197 +15,6 @@ namespace slimwire::testing {
 namespace {
 
 using namespace emulator::checking;
-
-constexpr Element kElements[] = {
-    Element::kInt8,    Element::kUint8,      Element::kInt32,      Element::kUint32,
-    Element::kInt64,   Element::kUint64,     Element::kFloat16,    Element::kBfloat16,
-    Element::kFloat32, Element::kFloat8e4m3, Element::kFloat8e5m2, Element::kFloat64,
-};
-constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kProd,      Reduction::kMin,
-                                     Reduction::kMax, Reduction::kPreMulSum, Reduction::kAvg};
-
-// Independent of data.cpp: the conversions of the emulated NCCL.
-template <class Visit>
-void visit(Element element, Visit&& body) {
-    switch (element) {
-        case Element::kInt8:
-            return body(emu::Plain<int8_t>{});
-        case Element::kUint8:
-            return body(emu::Plain<uint8_t>{});
-        case Element::kInt32:
-            return body(emu::Plain<int32_t>{});
-        case Element::kUint32:
-            return body(emu::Plain<uint32_t>{});
-        case Element::kInt64:
-            return body(emu::Plain<int64_t>{});
-        case Element::kUint64:
-            return body(emu::Plain<uint64_t>{});
-        case Element::kFloat16:
-            return body(emu::Half{});
-        case Element::kBfloat16:
-            return body(emu::Bfloat{});
-        case Element::kFloat8e4m3:
-            return body(emu::Float8E4M3{});
-        case Element::kFloat8e5m2:
-            return body(emu::Float8E5M2{});
-        case Element::kFloat32:
-            return body(emu::Plain<float>{});
-        case Element::kFloat64:
-            return body(emu::Plain<double>{});
-    }
-}
-
-template <class Storage>
-Storage from_bits(uint64_t bits) {
-    Storage value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-template <class Storage>
-uint64_t to_bits(Storage value) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
-    return bits;
-}
-
-template <class Compute>
-Compute combine(Reduction reduction, Compute a, Compute b) {
-    if (reduction == Reduction::kMin) {
-        return a < b ? a : b;
-    }
-    if (reduction == Reduction::kMax) {
-        return a < b ? b : a;
-    }
-    if constexpr (std::is_integral_v<Compute>) {
-        const auto x = static_cast<uint64_t>(a);
-        const auto y = static_cast<uint64_t>(b);
-        return static_cast<Compute>(reduction == Reduction::kProd ? x * y : x + y);
-    } else {
-        return reduction == Reduction::kProd ? a * b : a + b;
-    }
-}
-
-// Rounded to the type after every step, ranks in the given order, as a ring would.
-template <class Type>
-uint64_t reduced(const Data& data, int64_t index, int first_rank, bool backwards) {
-    using Compute = typename Type::Compute;
-    using Storage = typename Type::Storage;
-    constexpr bool kFloat = std::is_floating_point_v<Compute>;
-    Compute sum{};
-    for (int i = 0; i < data.ranks; ++i) {
-        const int step = backwards ? data.ranks - 1 - i : i;
-        const int rank = (first_rank + step) % data.ranks;
-        Compute value = Type::load(from_bits<Storage>(input_bits(data, rank, index)));
-        if (data.reduction == Reduction::kPreMulSum) {
-            value = static_cast<Compute>(value * static_cast<Compute>(premultiplier(rank)));
-        } else if (kFloat && data.reduction == Reduction::kAvg) {
-            value *= Type::load(Type::store(Compute{1} / static_cast<Compute>(data.ranks)));
-        }
-        value = Type::load(Type::store(value));
-        sum = i == 0 ? value : Type::load(Type::store(combine(data.reduction, sum, value)));
-    }
-    if (!kFloat && data.reduction == Reduction::kAvg) {
-        using Wide = std::conditional_t<std::is_signed_v<Compute>, int64_t, uint64_t>;
-        sum = static_cast<Compute>(static_cast<Wide>(sum) / static_cast<Wide>(data.ranks));
-    }
-    return to_bits(Type::store(sum));
-}
-
-uint64_t distance(uint64_t a, uint64_t b) {
-    return a < b ? b - a : a - b;
-}
-
-TEST(CheckingData, reduces_to_the_result_in_any_order) {
-    for (const Element element : kElements) {
-        for (const Reduction reduction : kReductions) {
-            for (const int ranks : {1, 2, 3, 4, 5, 8, 13, 64, 300}) {
-                const Data data{element, reduction, ranks, 0x5eed};
-                SCOPED_TRACE(::testing::Message() << "element " << int(element) << " reduction "
-                                                  << int(reduction) << " ranks " << ranks);
-                visit(element, [&](auto type) {
-                    using Type = decltype(type);
-                    const bool average = reduction == Reduction::kAvg &&
-                                         std::is_floating_point_v<typename Type::Compute>;
-                    for (int64_t index = 0; index < (ranks < 64 ? 300 : 30); ++index) {
-                        const uint64_t expected = result_bits(data, index);
-                        for (const bool backwards : {false, true}) {
-                            const uint64_t got = reduced<Type>(
-                                data, index, static_cast<int>(index % ranks), backwards);
-                            ASSERT_LE(distance(got, expected), average ? 2u : 0u)
-                                << "index " << index << ": " << std::hex << got << ", expected "
-                                << expected;
-                        }
-                    }
-                });
-            }
-        }
-    }
-}
-
-TEST(CheckingData, floats_are_finite_and_of_many_values) {
-    for (const Element element : kElements) {
-        visit(element, [&](auto type) {
-            using Type = decltype(type);
-            using Storage = typename Type::Storage;
-            std::map<uint64_t, int> seen;
-            for (int64_t index = 0; index < 2000; ++index) {
-                const uint64_t bits = input_bits({element, Reduction::kNone, 1, 7}, 0, index);
-                ++seen[bits];
-                EXPECT_TRUE(
-                    std::isfinite(static_cast<double>(Type::load(from_bits<Storage>(bits)))));
-                EXPECT_EQ(bits, result_bits({element, Reduction::kNone, 1, 7}, index));
-            }
-            // e5m2 has 7 magnitudes an exponent, of which many coincide.
-            EXPECT_GT(seen.size(), sizeof(Storage) == 1   ? 40u
-                                   : sizeof(Storage) == 2 ? 1200u
-                                                          : 1990u)
-                << "element " << int(element);
-        });
-    }
-}
-
-// A check that everything passes would be worth nothing: most results must tell a forgotten rank,
-// another place and another seed.
-TEST(CheckingData, results_tell_mistakes) {
-    for (const Element element : kElements) {
-        for (const Reduction reduction :
-             {Reduction::kSum, Reduction::kPreMulSum, Reduction::kMax}) {
-            const Data data{element, reduction, 4, 11};
-            const Data fewer{element, reduction, 3, 11};
-            const Data other{element, reduction, 4, 12};
-            int forgotten = 0;
-            int shifted = 0;
-            int reseeded = 0;
-            for (int64_t index = 0; index < 1000; ++index) {
-                const uint64_t expected = result_bits(data, index);
-                forgotten += result_bits(fewer, index) != expected ? 1 : 0;
-                shifted += result_bits(data, index + 1) != expected ? 1 : 0;
-                reseeded += result_bits(other, index) != expected ? 1 : 0;
-            }
-            SCOPED_TRACE(::testing::Message()
-                         << "element " << int(element) << " reduction " << int(reduction));
-            EXPECT_GT(forgotten, 150);  // the largest of four is often among three of them
-            EXPECT_GT(shifted, 800);
-            EXPECT_GT(reseeded, 800);
-        }
-    }
-}
-
-TEST(CheckingData, rounds_to_nearest_even) {
-    EXPECT_EQ(float_bits(Element::kFloat16, 1.0), 0x3c00u);
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1.002p0), 0x3c00u);  // a tie, down to even
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1.006p0), 0x3c02u);  // a tie, up to even
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1.ffep0), 0x4000u);  // carries into the exponent
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1p-24), 0x0001u);
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1p-25), 0x0000u);
-    EXPECT_EQ(float_bits(Element::kFloat16, -0x1p-14), 0x8400u);
-    EXPECT_EQ(float_bits(Element::kBfloat16, -3.0), 0xc040u);
-    EXPECT_EQ(float_bits(Element::kFloat8e4m3, 448.0), 0x7eu);
-    EXPECT_EQ(float_bits(Element::kFloat8e4m3, 0x1p-9), 0x01u);
-    EXPECT_EQ(float_bits(Element::kFloat8e5m2, 57344.0), 0x7bu);
-    EXPECT_EQ(float_bits(Element::kFloat32, 1.0), 0x3f800000u);
-    EXPECT_EQ(float_bits(Element::kFloat64, -1.0), 0xbff0000000000000u);
-}
 
 // Kernels as nvcc registers them; the stubs only have addresses.
 struct Stub {
@@ -376,6 +182,57 @@ TEST_F(CheckingKernels, every_type_and_reduction_by_its_name) {
             EXPECT_GT(wrong(verify_inline(types, op.name), b_, 100, 41), 20);
             EXPECT_EQ(differ(type.unsigned_name, b_, b_, 100), 0);
         }
+    }
+}
+
+// The oracle for lossy codecs. A fresh process, because the environment is read at the first call.
+TEST(CheckingKernelsBounded, a_rounded_result_passes_and_a_lost_rank_does_not) {
+    IN_FRESH_PROCESS("", {
+        setenv("SLIMWIRE_EMU_CHECK_ERROR", "0.05", 1);
+        struct Fixture : CheckingKernels {
+            void TestBody() override {
+                SetUp();
+                for (const bool is_prepared : {true, false}) {
+                    check("f", "j", 1, is_prepared, 0);
+                    check("f", "j", 1.03F, is_prepared, 0);
+                    check("f", "j", 1.08F, is_prepared, kCount);
+                    check("f", "j", 0.5F, is_prepared,
+                          kCount);  // as if one of two had sent nothing
+                    check("i", "j", 1.03F, is_prepared, kCount);  // integers stay exact
+                }
+                TearDown();
+            }
+            // Results are the expected ones times `factor`.
+            void check(const char* type,
+                       const char* unsigned_type,
+                       float factor,
+                       bool is_prepared,
+                       int64_t count) {
+                const std::string sum = "9ReduceSum";
+                CUDA_OK(expect(prepare_expected(type, sum), b_, kCount, 0));
+                std::vector<float> values = host<float>(b_, kCount);
+                for (float& value : values) {
+                    value *= factor;
+                }
+                CUDA_OK(cudaMemcpy(a_, values.data(), kCount * 4, cudaMemcpyHostToDevice));
+                const std::string types = std::string(type) + unsigned_type;
+                const int64_t got = is_prepared ? differ(unsigned_type, a_, b_, kCount)
+                                                : wrong(verify_inline(types, sum), a_, kCount, 0);
+                EXPECT_GE(got, count * 9 / 10) << type << " times " << factor;
+                EXPECT_LE(got, count) << type << " times " << factor;
+            }
+        };
+        Fixture().TestBody();
+    });
+}
+
+TEST(CheckingKernelsBounded, a_wrong_bound_fails_every_call) {
+    for (const char* text : {"1.5", "-0.1", "exact", "0.1x", ""}) {
+        IN_FRESH_PROCESS("SLIMWIRE_EMU_CHECK_ERROR=.* is not a number from 0 to 1", {
+            setenv("SLIMWIRE_EMU_CHECK_ERROR", text, 1);
+            int count = 0;
+            EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInitializationError);
+        });
     }
 }
 
