@@ -1,46 +1,53 @@
 // Random NCCL calls, natively and compressed, against float64 and between ranks: runs the program
-// in conformance/ as a job. 10 000 calls in all over the jobs below.
+// in conformance/ as a job for each case of conformance_cases.h.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 
+#include "tests/e2e/conformance_cases.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
 
-struct Case {
-    const char* name;
-    int calls;
-    int ranks;
-    int threads = 0;         // devices of one process instead of ranks
-    const char* codec = "";  // specification for SLIMWIRE_CODEC
-    const char* codec_name = "none";
-    int block = 1;
-    int slice_bytes = 0;
-    const char* nodes = "";
-};
+bool native(const Case& of) {
+    return of.codec[0] == 0 && of.policy[0] == 0;
+}
 
-Job make_job(const Case& of, const std::string& seed, const std::string& reports) {
-    constexpr const char* kMinBytes = "2048";
-    std::vector<std::string> command = {
-        SLIMWIRE_TEST_CONFORMANCE, "--seed",      seed,          "--calls",
-        std::to_string(of.calls),  "--codec",     of.codec_name, "--block",
-        std::to_string(of.block),  "--min-bytes", kMinBytes};
-    if (of.threads > 0) {
-        command.insert(command.end(), {"--threads", std::to_string(of.threads)});
+// `folder` takes the policy and the reports.
+Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& folder) {
+    std::vector<std::string> command = {SLIMWIRE_TEST_CONFORMANCE, "--seed", seed, "--calls",
+                                        std::to_string(of.calls)};
+    std::istringstream rules(of.rules);
+    for (std::string word; rules >> word;) {
+        command.push_back(word);
     }
-    Job job = of.codec[0] == 0 ? emulated_job(command, of.ranks)
-                               : slimwire_job(command, of.ranks, reports);
+    for (const auto& [option, devices] :
+         {std::pair{"--threads", of.threads}, std::pair{"--devices", of.devices}}) {
+        if (devices > 0) {
+            command.insert(command.end(), {option, std::to_string(devices)});
+        }
+    }
+    const std::string reports = folder.file("reports");
+    std::filesystem::create_directories(reports);
+    Job job =
+        native(of) ? emulated_job(command, of.ranks) : slimwire_job(command, of.ranks, reports);
     if (of.codec[0] != 0) {
         job.environment["SLIMWIRE_CODEC"] = of.codec;
         job.environment["SLIMWIRE_OPS"] = "all";
         job.environment["SLIMWIRE_MIN_BYTES"] = kMinBytes;
-        job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
     }
-    if (of.threads > 0) {
-        job.environment["SLIMWIRE_EMU_DEVICES"] = std::to_string(of.threads);
+    if (of.policy[0] != 0) {
+        std::ofstream(folder.file("policy.toml")) << of.policy;
+        job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+    }
+    job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
+    if (of.threads + of.devices > 0) {
+        job.environment["SLIMWIRE_EMU_DEVICES"] = std::to_string(of.threads + of.devices);
     }
     if (of.nodes[0] != 0) {
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
@@ -55,13 +62,19 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const Case& of = GetParam();
     const std::string seed = std::to_string(test_seed());
     SCOPED_TRACE("repeat with SLIMWIRE_TEST_SEED=" + seed);
-    const TemporaryFolder reports;
-    const std::vector<Ended> ranks = run_ranks(make_job(of, seed, reports.path()));
+    const TemporaryFolder folder;
+    const std::vector<Ended> ranks = run_ranks(make_job(of, seed, folder));
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_NE(ranks[0].out.find("digest "), std::string::npos) << ranks[0].out;
-    if (of.codec[0] != 0) {
+    if (!native(of)) {
         // A run that compressed nothing would have shown nothing.
-        const auto records = read_reports(reports.path());
+        const auto records = read_reports(folder.file("reports"));
+        // Short as they are, other seeds may miss one.
+        std::istringstream algorithms(seed == "1" ? of.algorithms : "");
+        for (std::string word; algorithms >> word;) {
+            const auto of_word = [&](const auto& key) { return key.at("algorithm") == word; };
+            EXPECT_GT(sum_keys(records, "calls", of_word), 0u) << word;
+        }
         EXPECT_GT(sum_keys(records, "calls", compressed), static_cast<uint64_t>(of.calls) / 20);
         EXPECT_GT(sum_keys(records, "calls", [](const auto& key) { return !compressed(key); }),
                   static_cast<uint64_t>(of.calls) / 20);
@@ -77,22 +90,9 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Calls,
-    Conformance,
-    testing::Values(Case{"native", 3000, 3},
-                    Case{"int8", 1500, 4, 0, "int8:block=64", "int8", 64},
-                    Case{"int4", 2500, 3, 0, "int4:block=32", "int4", 32},
-                    Case{"int4_sliced", 700, 2, 0, "int4:block=64", "int4", 64, 65536},
-                    Case{"int2", 500, 2, 0, "int2:block=64", "int2", 64},
-                    Case{"int6_stochastic", 400, 3, 0, "int6:block=64,rounding=stochastic",
-                         "int6_stochastic", 64},
-                    Case{"int8_rotated", 400, 3, 0, "int8:block=64,rotate=64", "int8_rotated", 64},
-                    Case{"fp8e4m3", 400, 2, 0, "fp8e4m3:block=64", "fp8e4m3", 64},
-                    Case{"bf16", 1500, 2, 0, "bf16", "bf16", 1},
-                    Case{"threads", 1200, 1, 3, "int4:block=64", "int4", 64},
-                    Case{"threads_native", 600, 1, 4}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Calls, Conformance, testing::ValuesIn(kCases), [](const auto& info) {
+    return std::string(info.param.name);
+});
 
 class Determinism : public testing::TestWithParam<Case> {};
 
@@ -100,13 +100,13 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
     const Case& of = GetParam();
     const std::string seed = std::to_string(test_seed());
     SCOPED_TRACE("repeat with SLIMWIRE_TEST_SEED=" + seed);
-    const TemporaryFolder reports;
-    const std::vector<Ended> first = run_ranks(make_job(of, seed, reports.path()));
-    const std::vector<Ended> second = run_ranks(make_job(of, seed, reports.path()));
+    const TemporaryFolder folder;
+    const std::vector<Ended> first = run_ranks(make_job(of, seed, folder));
+    const std::vector<Ended> second = run_ranks(make_job(of, seed, folder));
     ASSERT_EQ(unless_all_exit(first), "");
     ASSERT_EQ(unless_all_exit(second), "");
     EXPECT_EQ(first[0].out, second[0].out);
-    const std::vector<Ended> other = run_ranks(make_job(of, seed + "1", reports.path()));
+    const std::vector<Ended> other = run_ranks(make_job(of, seed + "1", folder));
     ASSERT_EQ(unless_all_exit(other), "");
     EXPECT_NE(first[0].out.substr(first[0].out.find("digest")),
               other[0].out.substr(other[0].out.find("digest")));
@@ -114,11 +114,18 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Calls,
                          Determinism,
-                         testing::Values(Case{"native", 150, 2},
-                                         Case{"int6_stochastic", 150, 3, 0,
-                                              "int6:block=64,rounding=stochastic",
-                                              "int6_stochastic", 64},
-                                         Case{"int4", 150, 3, 0, "int4:block=64", "int4", 64}),
+                         testing::Values(Case{.name = "native", .calls = 150, .ranks = 2},
+                                         Case{.name = "int6_stochastic",
+                                              .calls = 150,
+                                              .ranks = 3,
+                                              .codec = "int6:block=64,rounding=stochastic",
+                                              .rules = "--codec int6_stochastic --block 64 "
+                                                       "--min-bytes 2048"},
+                                         Case{.name = "int4",
+                                              .calls = 150,
+                                              .ranks = 3,
+                                              .codec = "int4:block=64",
+                                              .rules = "--codec int4 --block 64 --min-bytes 2048"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -82,6 +82,10 @@ std::vector<std::string> environment_of(const Job& job, int rank, const std::str
     // What a stranger's process leaks, and what NCCL keeps until exit, is not the subject.
     merged["ASAN_OPTIONS"] = "detect_leaks=0";
 #endif
+#ifdef __SANITIZE_THREAD__
+    // UCX's hooks of the allocator crash beneath the sanitizer's.
+    merged["UCX_MEM_EVENTS"] = "n";
+#endif
     for (const auto& [name, value] : job.environment) {
         merged[name] = value;
     }

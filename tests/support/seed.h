@@ -1,6 +1,6 @@
 // The seed of random tests: the same at every run, so that a change is judged by itself and not by
 // luck, unless SLIMWIRE_TEST_SEED says otherwise; 0 there draws another one for each test, which is
-// what long runs use (tests/soak). A test prints its seed with every failure.
+// what long runs use (tests/e2e/soak). A test prints its seed with every failure.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,11 @@
 // An ordinary NCCL program: random calls from a printed seed, every result compared with float64
-// and between ranks. It knows nothing of slimwire; told about a codec (--codec NAME --block N
-// --min-bytes N) it grants the calls that codec may take its error and nothing else. One rank a
-// process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or --threads N: N devices of one process,
-// a thread each. Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0
-// is "digest HEX calls N": equal for equal arguments.
+// and between ranks. It knows nothing of slimwire; told about codecs (the options of rules.h, like
+// --codec NAME --block N --min-bytes N) it grants the calls that a codec may take its error and
+// nothing else. One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or --threads N:
+// N devices of one process, a thread each, or --devices N: one thread for all of them. Ends with 0,
+// or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is "digest HEX calls N":
+// equal for equal arguments.
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/e2e/conformance/messages.h"
+#include "tests/e2e/conformance/together.h"
 #include "tests/support/nccl_program.h"
 
 namespace conformance {
@@ -21,37 +23,10 @@ namespace {
 struct Options {
     uint64_t seed = 1;
     uint64_t calls = 1000;
-    int threads = 0;
-    Codec codec;
+    int threads = 0, devices = 0;
+    Rules rules;
     Weights weights;
 };
-
-// Relative error of a code: half a step, or a whole one when rounded stochastically, the scale
-// being rounded up to bf16 (2^-7). A rotation of 64 elements may grow its largest by as much.
-void set_codec(const std::string& name, Codec* codec) {
-    const double up = (1 + 0x1p-7) * (1 + 0x1p-16);
-    codec->any = name != "none";
-    if (name == "int8") {
-        codec->error = 0.5 / 127 * up;
-    } else if (name == "int4") {
-        codec->error = 0.5 / 7 * up;
-    } else if (name == "int2") {
-        codec->error = 0.5 * up;
-    } else if (name == "int6_stochastic") {
-        codec->error = 1.0 / 31 * up;
-        codec->stochastic = true;
-    } else if (name == "int8_rotated") {
-        codec->error = 64 * 0.5 / 127 * up;
-    } else if (name == "fp8e4m3") {
-        codec->error = 1.0 / 28 * up;
-    } else if (name == "bf16" || name == "fp16") {
-        codec->error = name == "bf16" ? 0x1p-8 : 0x1p-11;
-        codec->float32_only = true;
-    } else if (codec->any) {
-        std::fprintf(stderr, "unknown codec '%s'\n", name.c_str());
-        std::exit(2);
-    }
-}
 
 Options parse(int argc, char** argv) {
     Options options;
@@ -64,19 +39,15 @@ Options parse(int argc, char** argv) {
             options.calls = value;
         } else if (name == "--threads") {
             options.threads = static_cast<int>(value);
-        } else if (name == "--codec") {
-            set_codec(argv[i + 1], &options.codec);
-        } else if (name == "--block") {
-            options.codec.block = value;
-        } else if (name == "--min-bytes") {
-            options.codec.min_bytes = value;
+        } else if (name == "--devices") {
+            options.devices = static_cast<int>(value);
         } else if (name == "--max-count") {
             options.weights.max_count = value;
         } else if (name == "--compressible") {
             options.weights.compressible_percent = static_cast<int>(value);
         } else if (name == "--all-reduces") {
             options.weights.all_reduce_percent = static_cast<int>(value);
-        } else {
+        } else if (!options.rules.take(name, argv[i + 1])) {
             std::fprintf(stderr, "unknown option '%s'\n", name.c_str());
             std::exit(2);
         }
@@ -84,33 +55,62 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
-void play_rank(const Options& options, int device, int rank, int ranks, ncclComm_t world) {
+// Draws and plays until there were enough calls; returns how many.
+template <class PlayBatch, class PlayTraffic, class Compare>
+uint64_t play_all(const Options& options,
+                  int ranks,
+                  const PlayBatch& play_batch,
+                  const PlayTraffic& play_traffic,
+                  const Compare& compare) {
     constexpr uint64_t kCompareEvery = 50;
-    Player player(device, world, options.codec, options.weights.max_count);
-    Messenger messenger(player.members(), options.codec, options.weights);
     Chance chance(options.seed);
     uint64_t calls = 0, batches = 0;
     while (calls < options.calls) {
         if (chance.below(3) == 0) {
             const Traffic traffic = draw_traffic(chance, options.weights, ranks);
-            messenger.play(traffic, batches);
-            calls += traffic.messages.size();
+            play_traffic(traffic, batches);
+            calls += traffic.messages.size() + traffic.batch.calls.size();
         }
         const Batch batch = draw_batch(chance, options.weights, ranks);
-        player.play(batch, batches);
+        play_batch(batch, batches);
         calls += batch.calls.size() * (batch.repeat ? 2 : 1);
         if (++batches % kCompareEvery == 0) {
-            player.compare_digests(batches);
+            compare(batches);
         }
     }
-    player.compare_digests(batches);
+    compare(batches);
+    return calls;
+}
+
+void print_digest(uint64_t digest, uint64_t calls) {
+    std::printf("digest %016" PRIx64 " calls %" PRIu64 "\n", digest, calls);
+}
+
+void play_rank(const Options& options, int device, int rank, int ranks, ncclComm_t world) {
+    CHECK_CUDA(cudaSetDevice(device));
+    std::vector<ncclComm_t> splits;
+    split_worlds({world}, &splits);
+    Player player(device, world, splits[0], options.rules, options.weights.max_count);
+    Messenger messenger(&player, options.rules, options.weights);
+    const uint64_t calls = play_all(
+        options, ranks, [&](const Batch& batch, uint64_t number) { player.play(batch, number); },
+        [&](const Traffic& traffic, uint64_t number) { messenger.play(traffic, number); },
+        [&](uint64_t number) { player.compare_digests(number); });
     if (rank == 0) {
-        std::printf("digest %016" PRIx64 " calls %" PRIu64 "\n", player.own_digest(), calls);
+        print_digest(player.own_digest(), calls);
     }
 }
 
+void play_together(const Options& options, const std::vector<ncclComm_t>& worlds) {
+    Together together(worlds, options.rules, options.weights);
+    const auto play = [&](const auto& what, uint64_t number) { together.play(what, number); };
+    const uint64_t calls = play_all(options, options.devices, play, play,
+                                    [&](uint64_t number) { together.compare_digests(number); });
+    print_digest(together.own_digest(), calls);
+}
+
 int run(const Options& options) {
-    if (options.threads == 0) {
+    if (options.threads == 0 && options.devices == 0) {
         const int rank = slimwire::test::launcher_rank();
         const int ranks = slimwire::test::launcher_ranks();
         if (rank == 0) {
@@ -125,8 +125,12 @@ int run(const Options& options) {
         return 0;
     }
     std::printf("seed %" PRIu64 "\n", options.seed);
-    std::vector<ncclComm_t> worlds(static_cast<size_t>(options.threads));
-    CHECK_NCCL(ncclCommInitAll(worlds.data(), options.threads, nullptr));
+    const int devices = std::max(options.threads, options.devices);
+    std::vector<ncclComm_t> worlds(static_cast<size_t>(devices));
+    CHECK_NCCL(ncclCommInitAll(worlds.data(), devices, nullptr));
+    if (options.devices > 0) {
+        play_together(options, worlds);
+    }
     std::vector<std::thread> threads;
     for (int rank = 0; rank < options.threads; ++rank) {
         threads.emplace_back([&, rank] {

@@ -17,23 +17,20 @@
 //
 // A compressed move is off by at most e of the largest magnitude in the block, and the last
 // rounding; what a rank sends to itself is exact.
+//
+// With error feedback a rank may owe what earlier calls lost: of each element at most e / (1 - e)
+// of the largest input M there can be (R), which the code may lose again and the sum of n ranks
+// then holds n times; and the owner of a sum as much of what sums there can be.
+//
+// Sparsifiers have an oracle of their own. A call that a rule takes may still be native, where that
+// sends less; then it is exact.
 #pragma once
 
 #include <string>
 
-#include "tests/e2e/conformance/draw.h"
+#include "tests/e2e/conformance/rules.h"
 
 namespace conformance {
-
-// What the program is told of the codec that may stand below NCCL; the default is none.
-struct Codec {
-    bool any = false;
-    bool float32_only = false;
-    bool stochastic = false;  // a call that is repeated draws anew
-    double error = 0;         // e above
-    size_t block = 1;         // elements
-    size_t min_bytes = 0;     // smaller messages must be exact
-};
 
 // Where rank `rank`'s input of a call begins in the call's table.
 size_t table_offset(const Call& call, int rank);
@@ -52,13 +49,16 @@ class Oracle {
     [[nodiscard]] std::string check(const char* output) const;
     // Whether slimwire, told of the codec, may compress this call.
     [[nodiscard]] bool compressible() const;
-
-  private:
     // `count` elements of `source`'s input from `source_begin` on, in the output at `output_begin`.
     [[nodiscard]] std::string check_copy(const char* output,
                                          int source,
                                          size_t source_begin,
                                          size_t output_begin) const;
+
+  private:
+    [[nodiscard]] std::string check_dense(const char* output) const;
+    // How much a result may owe to earlier calls: of a copy, or of a sum.
+    [[nodiscard]] double owed(bool sum) const;
     [[nodiscard]] std::string check_lossy_copy(const char* output,
                                                int source,
                                                size_t source_begin,

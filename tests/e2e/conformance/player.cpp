@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/e2e/conformance/oracle.h"
 #include "tests/support/nccl_program.h"
 
 namespace conformance {
@@ -31,12 +32,22 @@ bool poisoned(const char* bytes, size_t count) {
 
 }  // namespace
 
-Player::Player(int device, ncclComm_t world, const Codec& codec, size_t max_elems) : codec_(codec) {
-    CHECK_CUDA(cudaSetDevice(device));
+void split_worlds(const std::vector<ncclComm_t>& worlds, std::vector<ncclComm_t>* splits) {
+    splits->resize(worlds.size());
+    CHECK_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < worlds.size(); ++i) {
+        int rank = 0;
+        CHECK_NCCL(ncclCommUserRank(worlds[i], &rank));
+        CHECK_NCCL(ncclCommSplit(worlds[i], rank % 2, rank, &(*splits)[i], nullptr));
+    }
+    CHECK_NCCL(ncclGroupEnd());
+}
+
+Player::Player(int device, ncclComm_t world, ncclComm_t split, const Rules& rules, size_t max_elems)
+    : device_(device), rules_(rules) {
+    select();
     members_[0].comm = world;
-    CHECK_NCCL(ncclCommUserRank(world, &members_[0].rank));
-    CHECK_NCCL(
-        ncclCommSplit(world, members_[0].rank % 2, members_[0].rank, &members_[1].comm, nullptr));
+    members_[1].comm = split;
     for (Member& member : members_) {
         CHECK_NCCL(ncclCommCount(member.comm, &member.ranks));
         CHECK_NCCL(ncclCommUserRank(member.comm, &member.rank));
@@ -56,7 +67,12 @@ Player::Player(int device, ncclComm_t world, const Codec& codec, size_t max_elem
     host_results_.resize(bytes);
 }
 
+void Player::select() const {
+    CHECK_CUDA(cudaSetDevice(device_));
+}
+
 Player::~Player() {
+    select();
     for (const StreamChoice choice :
          {StreamChoice::kBlocking, StreamChoice::kNonBlocking, StreamChoice::kOther}) {
         CHECK_CUDA(cudaStreamDestroy(streams_[static_cast<int>(choice)]));
@@ -113,7 +129,7 @@ void Player::place(const Batch& batch) {
 // The stream brings the inputs, so that a call which does not wait for its stream fails.
 void Player::upload(const Call& call, const Placed& placed, cudaStream_t stream) {
     const Member& member = member_of(call);
-    const Oracle oracle(call, codec_, member.ranks, member.rank);
+    const Oracle oracle(call, rules_.of(call, member.ranks), member.ranks, member.rank);
     CHECK_CUDA(cudaMemsetAsync(results_ + placed.region, kPoison, placed.region_bytes, stream));
     if (!call.has_input(member.ranks, member.rank)) {
         return;
@@ -177,9 +193,10 @@ void Player::enqueue(const Call& call, const Placed& placed, ncclRedOp_t op, cud
     }
 }
 
-void Player::issue(const Batch& batch, Grouping grouping) {
+void Player::begin(const Batch& batch) {
     constexpr ncclRedOp_t kBuiltIn[] = {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg};
-    std::vector<ncclRedOp_t> ops;
+    place(batch);
+    ops_.clear();
     for (size_t i = 0; i < batch.calls.size(); ++i) {
         const Call& call = batch.calls[i];
         const Member& member = member_of(call);
@@ -187,7 +204,7 @@ void Player::issue(const Batch& batch, Grouping grouping) {
         upload(call, placed_[i], stream);
         ncclRedOp_t op = kBuiltIn[std::min(static_cast<int>(call.op), 4)];
         if (call.op == Operator::kPreMulHost || call.op == Operator::kPreMulDevice) {
-            const Oracle oracle(call, codec_, member.ranks, member.rank);
+            const Oracle oracle(call, rules_.of(call, member.ranks), member.ranks, member.rank);
             uint64_t scalar = 0;
             std::memcpy(&scalar, oracle.scalar(), facts_of(call.type).bytes);
             if (call.op == Operator::kPreMulHost) {
@@ -203,8 +220,25 @@ void Player::issue(const Batch& batch, Grouping grouping) {
                 CHECK_CUDA(cudaStreamSynchronize(stream));
             }
         }
-        ops.push_back(op);
+        ops_.push_back(op);
     }
+}
+
+void Player::call(const Batch& batch, size_t index) {
+    enqueue(batch.calls[index], placed_[index], ops_[index], stream_of(batch.calls[index]));
+}
+
+void Player::end(const Batch& batch) {
+    for (size_t i = 0; i < batch.calls.size(); ++i) {
+        if (ops_[i] >= ncclNumOps) {
+            CHECK_NCCL(ncclRedOpDestroy(ops_[i], member_of(batch.calls[i]).comm));
+        }
+    }
+    download(batch);
+}
+
+void Player::issue(const Batch& batch, Grouping grouping) {
+    begin(batch);
     const size_t half = batch.calls.size() / 2;
     if (grouping != Grouping::kOneByOne) {
         CHECK_NCCL(ncclGroupStart());
@@ -213,7 +247,7 @@ void Player::issue(const Batch& batch, Grouping grouping) {
         if (grouping == Grouping::kNestedGroups && (i == 0 || i == half)) {
             CHECK_NCCL(ncclGroupStart());
         }
-        enqueue(batch.calls[i], placed_[i], ops[i], stream_of(batch.calls[i]));
+        call(batch, i);
         if (grouping == Grouping::kNestedGroups && (i + 1 == half || i + 1 == batch.calls.size())) {
             CHECK_NCCL(ncclGroupEnd());
         }
@@ -221,11 +255,7 @@ void Player::issue(const Batch& batch, Grouping grouping) {
     if (grouping != Grouping::kOneByOne) {
         CHECK_NCCL(ncclGroupEnd());
     }
-    for (size_t i = 0; i < batch.calls.size(); ++i) {
-        if (ops[i] >= ncclNumOps) {
-            CHECK_NCCL(ncclRedOpDestroy(ops[i], member_of(batch.calls[i]).comm));
-        }
-    }
+    end(batch);
 }
 
 void Player::download(const Batch& batch) {
@@ -253,6 +283,11 @@ void Player::fail(const Batch& batch, size_t index, uint64_t number, const std::
 }
 
 void Player::check(const Batch& batch, uint64_t number) {
+    before_.clear();
+    for (const Placed& placed : placed_) {
+        before_.emplace_back(host_results_.data() + placed.output,
+                             host_results_.data() + placed.output + placed.output_bytes);
+    }
     for (size_t i = 0; i < batch.calls.size(); ++i) {
         const Call& call = batch.calls[i];
         const Placed& placed = placed_[i];
@@ -282,7 +317,7 @@ void Player::check(const Batch& batch, uint64_t number) {
             }
             continue;
         }
-        const Oracle oracle(call, codec_, member.ranks, member.rank);
+        const Oracle oracle(call, rules_.of(call, member.ranks), member.ranks, member.rank);
         if (const std::string wrong = oracle.check(output); !wrong.empty()) {
             fail(batch, i, number, wrong);
         }
@@ -294,55 +329,67 @@ void Player::check(const Batch& batch, uint64_t number) {
     }
 }
 
-void Player::play(const Batch& batch, uint64_t number) {
-    place(batch);
-    issue(batch, batch.grouping);
-    download(batch);
-    check(batch, number);
-    if (!batch.repeat) {
-        return;
-    }
+Grouping Player::regrouped(const Batch& batch) {
     const bool both = std::any_of(batch.calls.begin(), batch.calls.end(), [&](const Call& call) {
         return call.communicator != batch.calls.front().communicator;
     });
     // Two communicators stay grouped: one by one they would run side by side, which NCCL forbids.
-    const Grouping other = batch.grouping == Grouping::kOneByOne        ? Grouping::kGroup
-                           : batch.grouping == Grouping::kGroup || both ? Grouping::kNestedGroups
-                                                                        : Grouping::kOneByOne;
-    std::vector<std::vector<char>> before;
-    for (const Placed& placed : placed_) {
-        before.emplace_back(host_results_.data() + placed.output,
-                            host_results_.data() + placed.output + placed.output_bytes);
-    }
-    issue(batch, other);
-    download(batch);
+    return batch.grouping == Grouping::kOneByOne        ? Grouping::kGroup
+           : batch.grouping == Grouping::kGroup || both ? Grouping::kNestedGroups
+                                                        : Grouping::kOneByOne;
+}
+
+void Player::compare_with_before(const Batch& batch, uint64_t number) {
     for (size_t i = 0; i < placed_.size(); ++i) {
         const Call& call = batch.calls[i];
         const Member& member = member_of(call);
+        const Codec& codec = rules_.of(call, member.ranks);
         const bool draws =
-            codec_.stochastic && Oracle(call, codec_, member.ranks, member.rank).compressible();
-        if (placed_[i].result_here && !draws && !before[i].empty() &&
-            std::memcmp(before[i].data(), host_results_.data() + placed_[i].output,
-                        before[i].size()) != 0) {
+            codec.stochastic && Oracle(call, codec, member.ranks, member.rank).compressible();
+        if (placed_[i].result_here && !draws && !before_[i].empty() &&
+            std::memcmp(before_[i].data(), host_results_.data() + placed_[i].output,
+                        before_[i].size()) != 0) {
             fail(batch, i, number, "the same call, grouped in another way, gave other bits");
         }
     }
 }
 
+void Player::play(const Batch& batch, uint64_t number) {
+    issue(batch, batch.grouping);
+    check(batch, number);
+    if (batch.repeat) {
+        issue(batch, regrouped(batch));
+        compare_with_before(batch, number);
+    }
+}
+
+void Player::begin_digest(int member, uint64_t number) {
+    const uint64_t mine[2] = {members_[member].digest, number};
+    CHECK_CUDA(cudaMemcpy(inputs_, mine, sizeof(mine), cudaMemcpyHostToDevice));
+}
+
+void Player::gather_digests(int member) {
+    CHECK_NCCL(ncclAllGather(inputs_, results_, 2, ncclUint64, members_[member].comm, nullptr));
+}
+
+void Player::check_digests(int which, uint64_t number) {
+    const Member& member = members_[which];
+    const auto ranks = static_cast<size_t>(member.ranks);
+    std::vector<uint64_t> all(2 * ranks);
+    CHECK_CUDA(
+        cudaMemcpy(all.data(), results_, all.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost));
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        EXPECT_THAT(all[2 * rank] == member.digest && all[2 * rank + 1] == number,
+                    "ranks %d and %zu have different results before batch %llu", member.rank, rank,
+                    static_cast<unsigned long long>(number));
+    }
+}
+
 void Player::compare_digests(uint64_t number) {
-    for (const Member& member : members_) {
-        const auto ranks = static_cast<size_t>(member.ranks);
-        uint64_t mine[2] = {member.digest, number};
-        std::vector<uint64_t> all(2 * ranks);
-        CHECK_CUDA(cudaMemcpy(inputs_, mine, sizeof(mine), cudaMemcpyHostToDevice));
-        CHECK_NCCL(ncclAllGather(inputs_, results_, 2, ncclUint64, member.comm, nullptr));
-        CHECK_CUDA(cudaMemcpy(all.data(), results_, all.size() * sizeof(uint64_t),
-                              cudaMemcpyDeviceToHost));
-        for (size_t rank = 0; rank < ranks; ++rank) {
-            EXPECT_THAT(all[2 * rank] == mine[0] && all[2 * rank + 1] == number,
-                        "ranks %d and %zu have different results before batch %llu", member.rank,
-                        rank, static_cast<unsigned long long>(number));
-        }
+    for (const int member : {0, 1}) {
+        begin_digest(member, number);
+        gather_digests(member);
+        check_digests(member, number);
     }
 }
 

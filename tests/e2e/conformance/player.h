@@ -1,5 +1,5 @@
 // Plays batches on one rank: lays out buffers, issues the calls, fetches and checks the results.
-// One thread; in the mode of several devices in one process, one player a thread.
+// One thread uses a player; one thread may use several, one for each of its devices, step by step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/e2e/conformance/draw.h"
-#include "tests/e2e/conformance/oracle.h"
+#include "tests/e2e/conformance/rules.h"
 
 namespace conformance {
 
@@ -19,17 +19,38 @@ struct Member {
     uint64_t digest = 0;  // of all results that must be equal on its ranks
 };
 
+// The communicators of a rank, all of the calling thread's ranks at once: the world as given, and
+// its ranks with even and with odd numbers apart.
+void split_worlds(const std::vector<ncclComm_t>& worlds, std::vector<ncclComm_t>* splits);
+
 class Player {
   public:
-    Player(int device, ncclComm_t world, const Codec& codec, size_t max_elems);
+    // Ends `split` with itself; `world` stays the caller's.
+    Player(int device, ncclComm_t world, ncclComm_t split, const Rules& rules, size_t max_elems);
     ~Player();
     Player(const Player&) = delete;
     Player& operator=(const Player&) = delete;
 
     // Plays and checks; ends the process with 5 and a text when a result is wrong.
     void play(const Batch& batch, uint64_t number);
-    // Compares the digests with those of the other ranks.
+    // The same in steps: begin(), call() for each in any group, end(), then check(); a batch that
+    // is played again is compared with what check() saw instead.
+    void begin(const Batch& batch);
+    void call(const Batch& batch, size_t index);
+    void end(const Batch& batch);
+    void check(const Batch& batch, uint64_t number);
+    void compare_with_before(const Batch& batch, uint64_t number);
+    // How a batch is grouped the second time.
+    static Grouping regrouped(const Batch& batch);
+
+    // Compares the digests with those of the other ranks, in three steps of which the second is a
+    // call for each communicator.
     void compare_digests(uint64_t number);
+    void begin_digest(int member, uint64_t number);
+    void gather_digests(int member);
+    void check_digests(int member, uint64_t number);
+    // Makes the player's device the thread's.
+    void select() const;
     [[nodiscard]] const Member* members() const { return members_; }
     // Digest over everything this rank got, for comparing runs.
     [[nodiscard]] uint64_t own_digest() const { return own_digest_; }
@@ -49,7 +70,6 @@ class Player {
     void upload(const Call& call, const Placed& placed, cudaStream_t stream);
     void enqueue(const Call& call, const Placed& placed, ncclRedOp_t op, cudaStream_t stream);
     void download(const Batch& batch);
-    void check(const Batch& batch, uint64_t number);
     [[noreturn]] void fail(const Batch& batch,
                            size_t index,
                            uint64_t number,
@@ -57,7 +77,8 @@ class Player {
     [[nodiscard]] cudaStream_t stream_of(const Call& call) const;
     [[nodiscard]] const Member& member_of(const Call& call) const;
 
-    Codec codec_;
+    int device_;
+    const Rules& rules_;
     Member members_[2];  // world, split
     cudaStream_t streams_[kStreamChoices] = {};
     char* inputs_ = nullptr;   // device
@@ -65,6 +86,8 @@ class Player {
     char* scalars_ = nullptr;  // device
     std::vector<char> host_inputs_, host_results_;
     std::vector<Placed> placed_;
+    std::vector<ncclRedOp_t> ops_;
+    std::vector<std::vector<char>> before_;  // results that check() saw
     uint64_t own_digest_ = 0;
 };
 

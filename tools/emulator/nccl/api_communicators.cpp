@@ -61,6 +61,19 @@ Result<ncclComm> look_at(ncclComm_t handle, const char* what) {
     return *handle;
 }
 
+// Whether what was seen of a handle is busy. A communicator that was delivered after the look is
+// not in it, though its step is over by now.
+bool busy(const ncclComm& seen) {
+    return seen.async != nullptr &&
+           (seen.async->busy() || (seen.impl == nullptr && seen.async->outcome().ok()));
+}
+
+Status refusal(const char* what) {
+    return {Code::kInvalidArgument, std::string(what) +
+                                        ": the communicator's previous operation is still in "
+                                        "progress (ask ncclCommGetAsyncError)"};
+}
+
 // Gives a handle its communicator; ends the communicator if the handle was aborted meanwhile.
 void fill_handle(ncclComm_t handle, const std::shared_ptr<Communicator>& comm) {
     {
@@ -297,8 +310,8 @@ Status destroy(ncclComm_t handle) {
         return {};
     }
     SLIMWIRE_TRY_ASSIGN(const ncclComm found, look_at(handle, "ncclCommDestroy"));
-    if (found.async != nullptr && found.async->busy()) {
-        return find_communicator(handle, "ncclCommDestroy").status();
+    if (busy(found)) {
+        return refusal("ncclCommDestroy");
     }
     if (found.impl != nullptr) {
         found.impl->finalize();
@@ -321,10 +334,10 @@ Status abort(ncclComm_t handle) {
 }
 
 ncclResult_t async_error(const ncclComm& comm) {
+    if (busy(comm)) {
+        return ncclInProgress;
+    }
     if (comm.async != nullptr) {
-        if (comm.async->busy()) {
-            return ncclInProgress;
-        }
         if (const Status outcome = comm.async->outcome(); !outcome.ok()) {
             return nccl_code(outcome.code());
         }
@@ -347,13 +360,10 @@ Status query(ncclComm_t handle,
 
 Result<std::shared_ptr<Communicator>> find_communicator(ncclComm_t handle, const char* what) {
     SLIMWIRE_TRY_ASSIGN(const ncclComm found, look_at(handle, what));
+    if (busy(found)) {
+        return refusal(what);
+    }
     if (found.async != nullptr) {
-        if (found.async->busy()) {
-            return Status(Code::kInvalidArgument,
-                          std::string(what) +
-                              ": the communicator's previous operation is still in "
-                              "progress (ask ncclCommGetAsyncError)");
-        }
         SLIMWIRE_TRY(found.async->outcome());
     }
     return found.impl;

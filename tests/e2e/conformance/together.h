@@ -1,0 +1,29 @@
+// All ranks in one thread, which drives a device for each of them: every call of every rank is in a
+// group with the others' of its kind, as NCCL asks of such programs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/e2e/conformance/messages.h"
+
+namespace conformance {
+
+class Together {
+  public:
+    // One world for each device.
+    Together(const std::vector<ncclComm_t>& worlds, const Rules& rules, const Weights& weights);
+
+    void play(const Batch& batch, uint64_t number);
+    void play(const Traffic& traffic, uint64_t number);
+    void compare_digests(uint64_t number);
+    [[nodiscard]] uint64_t own_digest() const { return players_[0]->own_digest(); }
+
+  private:
+    void issue(const Batch& batch, Grouping grouping, bool device_by_device);
+
+    std::vector<std::unique_ptr<Player>> players_;
+    std::vector<std::unique_ptr<Messenger>> messengers_;
+};
+
+}  // namespace conformance
