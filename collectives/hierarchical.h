@@ -16,33 +16,9 @@
 #pragma once
 
 #include "collectives/exchange.h"
-#include "collectives/nodes.h"
+#include "collectives/hierarchical_layout.h"
 
 namespace slimwire {
-
-struct HierarchicalMap {
-    HierarchicalMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes);
-    ScratchMap scratch;
-    uint64_t staging_part, row_part, slot_part, gather_part;  // bytes of one part of an area
-    uint64_t staging;  // own columns, encoded; with a codec inside nodes
-    uint64_t rows;     // columns of this node's ranks
-    uint64_t sum;      // one column or chunk in the call's type
-    uint64_t send, receive, gather, workspace;
-};
-
-// make_layout() with a chunk for each column and node; `intra` is the codec inside nodes.
-[[nodiscard]] Layout hierarchical_layout(const std::vector<Segment>& segments,
-                                         DType dtype,
-                                         const NodeTable& nodes,
-                                         const std::optional<CodecSpec>& intra,
-                                         uint64_t slice_bytes);
-[[nodiscard]] ExchangeSizes hierarchical_sizes(const Layout& layout,
-                                               const CallFacts& facts,
-                                               const PlanShape& shape);
-[[nodiscard]] uint64_t hierarchical_wire_bytes(const Layout& layout,
-                                               const CallFacts& facts,
-                                               const NodeTable& nodes,
-                                               int rank) noexcept;
 
 class Hierarchical final : public SlicedExchange {
   public:

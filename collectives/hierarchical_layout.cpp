@@ -1,0 +1,149 @@
+#include "collectives/hierarchical_layout.h"
+
+#include <algorithm>
+
+#include "collectives/plan.h"
+
+namespace slimwire {
+
+int64_t column_count(const Piece& piece, int column, int nodes) noexcept {
+    return piece.chunk_begin((column + 1) * nodes) - piece.chunk_begin(column * nodes);
+}
+
+int64_t column_elems(const Piece& piece, int nodes) noexcept {
+    return piece.chunk_elems * nodes;
+}
+
+Piece intra_piece(const Layout& layout, const Piece& piece, int nodes) {
+    Piece whole = piece;
+    whole.codec = *layout.intra;
+    whole.chunk_elems = column_elems(piece, nodes);
+    return whole;
+}
+
+size_t row_bytes(const Layout& layout, DType dtype, const Piece& piece, int nodes) noexcept {
+    const int64_t elems = column_elems(piece, nodes);
+    const auto bytes =
+        static_cast<size_t>(layout.intra ? layout.intra->encoded_bytes(dtype, elems)
+                                         : elems * static_cast<int64_t>(dtype_bytes(dtype)));
+    return (bytes + 15) / 16 * 16;
+}
+
+size_t row_bytes(const Layout& layout, DType dtype, const Slice& slice, int nodes) noexcept {
+    size_t bytes = 0;
+    for (const Piece& piece : slice.pieces) {
+        bytes += row_bytes(layout, dtype, piece, nodes);
+    }
+    return bytes;
+}
+
+Layout hierarchical_layout(const std::vector<Segment>& segments,
+                           DType dtype,
+                           const NodeTable& nodes,
+                           const std::optional<CodecSpec>& intra,
+                           uint64_t slice_bytes) {
+    Layout layout = make_layout(segments, dtype, nodes.most() * nodes.nodes(), slice_bytes);
+    layout.intra = intra;
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            const int64_t elems = column_elems(piece, nodes.nodes());
+            layout.workspace_bytes =
+                std::max({layout.workspace_bytes,
+                          piece.codec.workspace_bytes(dtype, elems, piece.chunk_elems),
+                          intra ? intra->workspace_bytes(dtype, elems, elems) : 0});
+        }
+    }
+    return layout;
+}
+
+HierarchicalMap::HierarchicalMap(const Layout& layout,
+                                 const CallFacts& facts,
+                                 const NodeTable& nodes)
+    : scratch(layout) {
+    const auto max_slot = static_cast<uint64_t>(layout.max_slot_bytes);
+    const auto columns = static_cast<uint64_t>(nodes.most());
+    uint64_t most_rows = 0, most_owned = 0;
+    for (int node = 0; node < nodes.nodes(); ++node) {
+        const int first = nodes.ranks_of(node).front();
+        const auto owned = static_cast<uint64_t>(nodes.owned_by(first));
+        most_owned = std::max(most_owned, owned);
+        most_rows = std::max(most_rows, owned * static_cast<uint64_t>(nodes.size_of(node)));
+    }
+    uint64_t max_row = 0;
+    int64_t max_column = 0;
+    for (const Slice& slice : layout.slices) {
+        max_row = std::max<uint64_t>(max_row, row_bytes(layout, facts.dtype, slice, nodes.nodes()));
+        for (const Piece& piece : slice.pieces) {
+            max_column = std::max(max_column, column_elems(piece, nodes.nodes()));
+        }
+    }
+    const auto count = static_cast<uint64_t>(nodes.nodes());
+    row_part = most_rows * max_row;
+    slot_part = most_owned * count * max_slot;
+    gather_part = columns * count * max_slot;
+    staging_part = layout.intra ? columns * max_row : 0;
+    staging = scratch.add_parts(kSlotParts, staging_part);
+    rows = scratch.add_parts(kSlotParts, row_part);
+    sum = scratch.add_bytes(static_cast<uint64_t>(max_column) * dtype_bytes(facts.dtype));
+    send = scratch.add_parts(kSlotParts, slot_part);
+    receive = scratch.add_parts(kSlotParts, slot_part);
+    gather = scratch.add_parts(kGatherParts, gather_part);
+    workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
+}
+
+uint64_t hierarchical_wire_bytes(const Layout& layout,
+                                 const CallFacts& facts,
+                                 const NodeTable& nodes,
+                                 int rank) noexcept {
+    const int node = nodes.node_of(rank);
+    const auto others = static_cast<uint64_t>(nodes.size_of(node) - 1);
+    const auto count = static_cast<uint64_t>(nodes.nodes());
+    const auto owned = static_cast<uint64_t>(nodes.owned_by(rank));
+    uint64_t bytes =
+        owned * (2 * (count - 1) + others * count) * static_cast<uint64_t>(layout.total_slot_bytes);
+    for (int column = 0; column < nodes.most(); ++column) {
+        if (nodes.owner(node, column) == rank) {
+            continue;
+        }
+        for (const Slice& slice : layout.slices) {
+            if (layout.intra) {
+                bytes += row_bytes(layout, facts.dtype, slice, nodes.nodes());
+                continue;
+            }
+            for (const Piece& piece : slice.pieces) {
+                bytes += static_cast<uint64_t>(column_count(piece, column, nodes.nodes())) *
+                         dtype_bytes(facts.dtype);
+            }
+        }
+    }
+    return bytes;
+}
+
+ExchangeSizes hierarchical_sizes(const Layout& layout,
+                                 const CallFacts& facts,
+                                 const PlanShape& shape) {
+    const NodeTable& nodes = *shape.nodes;
+    ExchangeSizes sizes;
+    uint64_t most_owned = 0;
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+        sizes.wire_bytes =
+            std::max(sizes.wire_bytes, hierarchical_wire_bytes(layout, facts, nodes, rank));
+        most_owned = std::max(most_owned, static_cast<uint64_t>(nodes.owned_by(rank)));
+    }
+    const auto count = static_cast<uint64_t>(nodes.nodes());
+    sizes.node_wire_bytes = static_cast<uint64_t>(nodes.most()) * 2 * (count - 1) *
+                            static_cast<uint64_t>(layout.total_slot_bytes);
+    sizes.scratch_bytes = HierarchicalMap(layout, facts, nodes).scratch.bytes();
+    // For each owned column the residual of its node's sum, then of its own chunk; before them all
+    // that of the whole message, where it is encoded inside the node too.
+    uint64_t elems = 0;
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            elems += most_owned * (count + 1) * static_cast<uint64_t>(piece.chunk_elems);
+        }
+    }
+    sizes.residual_bytes = (elems + (layout.intra ? facts.count : 0)) * sizeof(float);
+    return sizes;
+}
+
+}  // namespace slimwire
