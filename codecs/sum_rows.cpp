@@ -1,6 +1,6 @@
 #include "codecs/sum_rows.h"
 
-#include "codecs/host/float_environment.h"
+#include "codecs/host/chunks.h"
 #include "codecs/host/table.h"
 #include "codecs/launch.h"
 
@@ -11,14 +11,15 @@ void sum_rows_on_host(const SumRowsArgs& args) {
         return;
     }
     const FloatEnvironment environment;
-    host_table<SumRowsTable>().sum({.input = device_view_as<const uint8_t>(args.input),
-                                    .output = device_view_as<uint8_t>(args.output),
-                                    .row_bytes = args.row_bytes,
-                                    .count = args.count,
-                                    .rows = args.rows,
-                                    .scale = args.scale,
-                                    .input_dtype = args.input_dtype,
-                                    .output_dtype = args.output_dtype});
+    host_table<SumRowsTable>().sum(
+        {.input = device_view_as<const uint8_t>(args.input),
+         .output = device_view_as<uint8_t>(args.output),
+         .row_bytes = args.row_bytes,
+         .count = args.count,
+         .rows = args.rows,
+         .scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype),
+         .input_dtype = args.input_dtype,
+         .output_dtype = args.output_dtype});
 }
 
 Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {

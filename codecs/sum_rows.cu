@@ -10,6 +10,7 @@ namespace {
 template <class Input>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     sum_rows_kernel(SumRowsArgs args, Work work) {
+    const float factor = encode_factor<Input>(args);
     work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
         const int64_t i = unit * kPerThread;
         const auto* row = static_cast<const uint8_t*>(args.input);
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                 sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
             }
         }
-        scale_and_add(args.scale, nullptr, i, args.count, sum);
+        scale_and_add(factor, nullptr, i, args.count, sum);
         deliver(args.output_dtype, static_cast<uint8_t*>(args.output), i, args.count, false, sum);
     });
 }

@@ -19,7 +19,7 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 1;
+inline constexpr uint32_t kAgreementVersion = 2;
 
 // Who a rank is; equal bytes on all ranks after the agreement.
 struct Member {

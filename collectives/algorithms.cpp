@@ -13,10 +13,7 @@ std::string why_not_hierarchical(const CallFacts& facts,
         return "all ranks are on one node, and hierarchical compresses between nodes";
     }
     if (!action.intra_codec) {
-        // Ranks may scale differently, and plain rows are added without looking at them.
-        return facts.redop == RedOp::kPreMulSum
-                   ? "hierarchical takes premulsum only with an intra_codec"
-                   : "";
+        return {};
     }
     if (!action.intra_codec->accepts(facts.dtype)) {
         return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
@@ -38,12 +35,11 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
     if (action.codec->traits(facts.dtype).lossless) {
         return {Algorithm::kLossless};
     }
-    if (!has_form(Algorithm::kTwoShot, facts.op)) {
-        return {Algorithm::kDirect};
-    }
-    const Algorithm flat = action.codec->reduces() ? Algorithm::kTwoShot : Algorithm::kSparse;
+    const Algorithm flat = !has_form(Algorithm::kTwoShot, facts.op) ? Algorithm::kDirect
+                           : action.codec->reduces()                ? Algorithm::kTwoShot
+                                                                    : Algorithm::kSparse;
     // Ranks of one node would each send to every rank of the others.
-    if (facts.op == Op::kAllReduce && shape.scope == Scope::kInterNode &&
+    if (has_form(Algorithm::kHierarchical, facts.op) && shape.scope == Scope::kInterNode &&
         shape.max_ranks_per_node > 1 && shape.nodes != nullptr) {
         return {Algorithm::kHierarchical, flat};
     }
@@ -115,7 +111,8 @@ Layout layout_of(Algorithm algorithm,
     if (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kSparse) {
         return make_layout(segments, facts.dtype, shape.ranks, slice_bytes);
     }
-    if (algorithm == Algorithm::kHierarchical) {
+    const bool hierarchical = algorithm == Algorithm::kHierarchical;
+    if (hierarchical && facts.op != Op::kReduceScatter) {
         return hierarchical_layout(segments, facts.dtype, *shape.nodes, action.intra_codec,
                                    slice_bytes);
     }
@@ -124,7 +121,9 @@ Layout layout_of(Algorithm algorithm,
                             std::max<uint64_t>(1, facts.count * dtype_bytes(facts.dtype));
     const uint64_t of_block =
         slice_bytes == 0 ? 0 : std::max<uint64_t>(1, slice_bytes / std::max<uint64_t>(1, blocks));
-    return make_layout(segments, facts.dtype, 1, of_block);
+    return hierarchical
+               ? hierarchical_scatter_layout(segments, facts.dtype, action.intra_codec, of_block)
+               : make_layout(segments, facts.dtype, 1, of_block);
 }
 
 ExchangeSizes sizes_of(Algorithm algorithm,
@@ -138,7 +137,8 @@ ExchangeSizes sizes_of(Algorithm algorithm,
         case Algorithm::kDirect:
             return direct_sizes(layout, facts, shape);
         case Algorithm::kHierarchical:
-            return hierarchical_sizes(layout, facts, shape);
+            return facts.op == Op::kReduceScatter ? hierarchical_scatter_sizes(layout, facts, shape)
+                                                  : hierarchical_sizes(layout, facts, shape);
         case Algorithm::kGather:
             return gather_sizes(layout, facts, shape);
         case Algorithm::kSummable:
@@ -160,7 +160,10 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
         case Algorithm::kDirect:
             return direct_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kHierarchical:
-            return hierarchical_wire_bytes(plan.layout, plan.facts, *shape.nodes, rank);
+            return plan.facts.op == Op::kReduceScatter
+                       ? hierarchical_scatter_wire_bytes(plan.layout, plan.facts, *shape.nodes,
+                                                         rank)
+                       : hierarchical_wire_bytes(plan.layout, plan.facts, *shape.nodes, rank);
         case Algorithm::kGather:
             return gather_wire_bytes(plan.layout, shape.ranks);
         case Algorithm::kSummable:
@@ -187,6 +190,9 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
         case Algorithm::kDirect:
             return &room->emplace<Direct>(context);
         case Algorithm::kHierarchical:
+            if (context.plan.facts.op == Op::kReduceScatter) {
+                return &room->emplace<HierarchicalScatter>(context);
+            }
             return &room->emplace<Hierarchical>(context);
         case Algorithm::kGather:
             return &room->emplace<Gather>(context);

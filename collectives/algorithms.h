@@ -9,6 +9,7 @@
 #include "collectives/direct.h"
 #include "collectives/gather.h"
 #include "collectives/hierarchical.h"
+#include "collectives/hierarchical_scatter.h"
 #include "collectives/lossless.h"
 #include "collectives/summable.h"
 #include "collectives/two_shot.h"
@@ -45,8 +46,14 @@ ExchangeSizes sizes_of(Algorithm algorithm,
 [[nodiscard]] bool keeps_residual(const Plan& plan, int rank) noexcept;
 
 // Room for an exchange of any algorithm, so that a call allocates nothing.
-using ExchangeRoom =
-    std::variant<std::monostate, TwoShot, Direct, Hierarchical, Gather, Summable, Lossless>;
+using ExchangeRoom = std::variant<std::monostate,
+                                  TwoShot,
+                                  Direct,
+                                  Hierarchical,
+                                  HierarchicalScatter,
+                                  Gather,
+                                  Summable,
+                                  Lossless>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);
 

@@ -1,6 +1,6 @@
-// Hierarchical all-reduce, for nodes of several ranks: elements are added inside a node as they are
-// (or with a codec of that level), and one compressed message a node crosses the slow link instead
-// of one a rank.
+// Hierarchical all-reduce and reduce, for nodes of several ranks: elements are added inside a node
+// as they are (or with a codec of that level), and one compressed message a node crosses the slow
+// link instead of one a rank.
 //
 // With K nodes, a message has as many columns as the largest node has ranks, each cut into K
 // chunks. Column c belongs on every node to one rank, its owner (nodes.h). Four hops:
@@ -8,11 +8,13 @@
 //   1  between owners of a column: the node's sum, encoded, chunk k to node k, as in two_shot
 //   2  between owners: the chunk's sum over nodes, encoded again, to all of them
 //   3  inside a node: the owner hands the encoded column to the other ranks
-// Every rank decodes the same bytes, the owners too, so results are bit-identical.
+// Every rank decodes the same bytes, the owners too, so results are bit-identical. A reduce sends
+// what hops 2 and 3 carry to the root's node and the root alone.
 //
 // Bytes a rank gives to the transport, S = total slot bytes of a chunk, for each column it owns:
 // 2 (K-1) S to other nodes and (L-1) K S inside its node of L ranks, and for each column it does
-// not own the column itself. Out of a node, whatever its size: 2 (K-1) S a column.
+// not own the column itself. Out of a node, whatever its size: 2 (K-1) S a column. For a reduce an
+// owner sends (K-1) S and, beside the root, K S inside the node, elsewhere S to the root's node.
 #pragma once
 
 #include "collectives/exchange.h"
@@ -20,12 +22,14 @@
 
 namespace slimwire {
 
-class Hierarchical final : public SlicedExchange {
+class Hierarchical final : public NodeExchange {
   public:
     explicit Hierarchical(const ExchangeContext& context);
 
   private:
-    [[nodiscard]] const NodeTable& nodes() const noexcept { return *context_.state.shape.nodes; }
+    [[nodiscard]] bool rooted() const noexcept;
+    // Whether ranks of this node get the result.
+    [[nodiscard]] bool delivers_to(int node) const noexcept;
     [[nodiscard]] size_t row_stride(int slice) const noexcept;
     // Slots of owned columns in `send` and `receive`, of all columns in `gather`.
     [[nodiscard]] char* slot(uint64_t area, int slice, int owned, int node) const noexcept;
@@ -36,9 +40,13 @@ class Hierarchical final : public SlicedExchange {
     [[nodiscard]] float* residual_of(int slice, size_t piece, int owned) const noexcept;
     // Where a column of a piece lies in the program's buffer.
     [[nodiscard]] const char* column_of(const Piece& piece, int column) const noexcept;
-    [[nodiscard]] float factor() const noexcept;
-    template <class Body>
-    Status for_owned(const Body& body) const;  // body(owned, column)
+    // Where what hop 0 sends of it lies, `row_offset` bytes into its row if there is one.
+    [[nodiscard]] const char* source_of(int slice,
+                                        const Piece& piece,
+                                        int column,
+                                        size_t row_offset) const noexcept;
+    template <class Step>
+    Status move_row(int slice, int column, char* to, const Step& step) const;
 
     Status encode(int slice) override;
     Status place_own(int slice) override;
@@ -48,7 +56,6 @@ class Hierarchical final : public SlicedExchange {
 
     // What between() does before hops 1 and 2.
     Status encode_node_sum(int slice);
-    Status sum_rows(const Piece& piece, const char* rows, int64_t stride, int64_t count);
     Status reduce_nodes(int slice);
     // The four hops.
     Status gather_rows(int slice);
@@ -57,7 +64,6 @@ class Hierarchical final : public SlicedExchange {
     Status hand_out(int slice);
 
     HierarchicalMap map_;
-    int node_, local_, local_ranks_;
 };
 
 }  // namespace slimwire

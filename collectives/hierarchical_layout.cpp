@@ -14,19 +14,8 @@ int64_t column_elems(const Piece& piece, int nodes) noexcept {
     return piece.chunk_elems * nodes;
 }
 
-Piece intra_piece(const Layout& layout, const Piece& piece, int nodes) {
-    Piece whole = piece;
-    whole.codec = *layout.intra;
-    whole.chunk_elems = column_elems(piece, nodes);
-    return whole;
-}
-
 size_t row_bytes(const Layout& layout, DType dtype, const Piece& piece, int nodes) noexcept {
-    const int64_t elems = column_elems(piece, nodes);
-    const auto bytes =
-        static_cast<size_t>(layout.intra ? layout.intra->encoded_bytes(dtype, elems)
-                                         : elems * static_cast<int64_t>(dtype_bytes(dtype)));
-    return (bytes + 15) / 16 * 16;
+    return row_bytes_of(layout, dtype, column_elems(piece, nodes));
 }
 
 size_t row_bytes(const Layout& layout, DType dtype, const Slice& slice, int nodes) noexcept {
@@ -81,7 +70,7 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
     row_part = most_rows * max_row;
     slot_part = most_owned * count * max_slot;
     gather_part = columns * count * max_slot;
-    staging_part = layout.intra ? columns * max_row : 0;
+    staging_part = stages_rows(layout, facts) ? columns * max_row : 0;
     staging = scratch.add_parts(kSlotParts, staging_part);
     rows = scratch.add_parts(kSlotParts, row_part);
     sum = scratch.add_bytes(static_cast<uint64_t>(max_column) * dtype_bytes(facts.dtype));
@@ -99,8 +88,14 @@ uint64_t hierarchical_wire_bytes(const Layout& layout,
     const auto others = static_cast<uint64_t>(nodes.size_of(node) - 1);
     const auto count = static_cast<uint64_t>(nodes.nodes());
     const auto owned = static_cast<uint64_t>(nodes.owned_by(rank));
-    uint64_t bytes =
-        owned * (2 * (count - 1) + others * count) * static_cast<uint64_t>(layout.total_slot_bytes);
+    // Sums to the other nodes, results to them, and whole columns of results inside the node.
+    uint64_t slots = owned * (2 * (count - 1) + others * count);
+    if (facts.op == Op::kReduce) {
+        const int root = facts.root_or_peer;
+        const bool beside_root = node == nodes.node_of(root);
+        slots = owned * (count - 1 + (beside_root ? (rank == root ? 0 : count) : 1));
+    }
+    uint64_t bytes = slots * static_cast<uint64_t>(layout.total_slot_bytes);
     for (int column = 0; column < nodes.most(); ++column) {
         if (nodes.owner(node, column) == rank) {
             continue;
@@ -131,8 +126,9 @@ ExchangeSizes hierarchical_sizes(const Layout& layout,
         most_owned = std::max(most_owned, static_cast<uint64_t>(nodes.owned_by(rank)));
     }
     const auto count = static_cast<uint64_t>(nodes.nodes());
-    sizes.node_wire_bytes = static_cast<uint64_t>(nodes.most()) * 2 * (count - 1) *
-                            static_cast<uint64_t>(layout.total_slot_bytes);
+    const uint64_t out = facts.op == Op::kReduce ? count : 2 * (count - 1);  // slots of a column
+    sizes.node_wire_bytes =
+        static_cast<uint64_t>(nodes.most()) * out * static_cast<uint64_t>(layout.total_slot_bytes);
     sizes.scratch_bytes = HierarchicalMap(layout, facts, nodes).scratch.bytes();
     // For each owned column the residual of its node's sum, then of its own chunk; before them all
     // that of the whole message, where it is encoded inside the node too.

@@ -1,22 +1,18 @@
-// How a hierarchical all-reduce (hierarchical.h) cuts a message into columns and rows, where they
-// lie in its scratch, and what it costs. Pure; the formulas are those of collectives/FORMAT.md.
+// How a hierarchical all-reduce or reduce (hierarchical.h) cuts a message into columns and rows,
+// where they lie in its scratch, and what it costs. Pure; the formulas are those of
+// collectives/FORMAT.md.
 #pragma once
 
-#include "collectives/exchange.h"
-#include "collectives/nodes.h"
+#include "collectives/node_exchange.h"
 
 namespace slimwire {
 
-// Parts of an area, which slices use in turn.
-inline constexpr int kSlotParts = 2;
 // The result of a slice is gathered, handed out and decoded in three phases.
 inline constexpr int kGatherParts = 3;
 
 // Elements of a column that a piece has, and those of a column that nothing cuts short.
 [[nodiscard]] int64_t column_count(const Piece& piece, int column, int nodes) noexcept;
 [[nodiscard]] int64_t column_elems(const Piece& piece, int nodes) noexcept;
-// A piece as it travels inside a node with a codec of its own: a column is one chunk.
-[[nodiscard]] Piece intra_piece(const Layout& layout, const Piece& piece, int nodes);
 // Bytes of a piece in a row, of all of a slice: plain elements, or the encoding of a column.
 [[nodiscard]] size_t row_bytes(const Layout& layout,
                                DType dtype,
@@ -31,7 +27,7 @@ struct HierarchicalMap {
     HierarchicalMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes);
     ScratchMap scratch;
     uint64_t staging_part, row_part, slot_part, gather_part;  // bytes of one part of an area
-    uint64_t staging;  // own columns, encoded; with a codec inside nodes
+    uint64_t staging;  // own columns as rows, where stages_rows()
     uint64_t rows;     // columns of this node's ranks
     uint64_t sum;      // one column or chunk in the call's type
     uint64_t send, receive, gather, workspace;

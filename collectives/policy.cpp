@@ -198,6 +198,7 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
         case Algorithm::kDirect:
             return op != Op::kAllReduce && op != Op::kReduce;
         case Algorithm::kHierarchical:
+            return reduces(op);
         case Algorithm::kGather:
             return op == Op::kAllReduce;
         case Algorithm::kAuto:

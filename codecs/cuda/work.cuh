@@ -138,8 +138,8 @@ inline int64_t threads_for(const Work& work, int64_t per_unit) {
 }
 
 // scale * *scale_ptr, read when the kernel runs.
-template <class Element>
-__device__ __forceinline__ float encode_factor(const EncodeArgs& args) {
+template <class Element, class Args>
+__device__ __forceinline__ float encode_factor(const Args& args) {
     if (args.scale_ptr == nullptr) {
         return args.scale;
     }

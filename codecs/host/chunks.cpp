@@ -14,20 +14,19 @@ ChunkRandom chunk_random(const RandomKey& random, RandomPurpose purpose) noexcep
             random.step + (step != nullptr ? *step : 0)};
 }
 
-float encode_factor(const EncodeArgs& args) noexcept {
-    const void* pointer = device_view(args.scale_ptr);
+float scale_factor(float scale, const void* scale_ptr, DType dtype) noexcept {
+    const void* pointer = device_view(scale_ptr);
     if (pointer == nullptr) {
-        return args.scale;
+        return scale;
     }
-    if (args.dtype == DType::kFloat32) {
+    if (dtype == DType::kFloat32) {
         float value = 0;
         std::memcpy(&value, pointer, sizeof(value));
-        return args.scale * value;
+        return scale * value;
     }
     uint16_t half = 0;
     std::memcpy(&half, pointer, sizeof(half));
-    return args.scale *
-           (args.dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half));
+    return scale * (dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half));
 }
 
 }  // namespace slimwire

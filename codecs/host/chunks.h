@@ -12,7 +12,10 @@ namespace slimwire {
 [[nodiscard]] ChunkRandom chunk_random(const RandomKey& random, RandomPurpose purpose) noexcept;
 
 // scale * *scale_ptr, one rounding; scale alone when there is no pointer.
-[[nodiscard]] float encode_factor(const EncodeArgs& args) noexcept;
+[[nodiscard]] float scale_factor(float scale, const void* scale_ptr, DType dtype) noexcept;
+[[nodiscard]] inline float encode_factor(const EncodeArgs& args) noexcept {
+    return scale_factor(args.scale, args.scale_ptr, args.dtype);
+}
 
 // Calls run(EncodeChunk) for each chunk.
 template <class Run>

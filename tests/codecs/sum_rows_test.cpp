@@ -31,13 +31,15 @@ struct Situation {
     int64_t gap_elems;     // between rows
     int64_t misalignment;  // of both buffers, in elements of each
     float scale;
+    float by_pointer;  // 0: no scale_ptr
     bool hostile;
 
     [[nodiscard]] std::string to_string() const {
         return std::string(dtype_name(input_dtype)) + " to " + dtype_name(output_dtype) +
                " count " + std::to_string(count) + " rows " + std::to_string(rows) + " gap " +
                std::to_string(gap_elems) + " misaligned by " + std::to_string(misalignment) +
-               " scale " + std::to_string(scale) + (hostile ? " hostile" : "");
+               " scale " + std::to_string(scale) + " times " + std::to_string(by_pointer) +
+               (hostile ? " hostile" : "");
     }
 };
 
@@ -49,6 +51,7 @@ class SumRows : public ::testing::Test {
     Situation random_situation() {
         constexpr int64_t kCounts[] = {0,  1,  2,  3,  7,   13,  15,  16,  17,  31,
                                        61, 63, 64, 65, 127, 251, 257, 509, 1021};
+        constexpr float kByPointer[] = {0.0f, 0.0f, 1.5f, -0.1f};
         constexpr float kScales[] = {1.0f, 0.25f, 1.0f / 3, -3.0f, 0.0f, 1e-30f, 1e30f};
         return {.input_dtype = kFloatTypes[random_() % 3],
                 .output_dtype = kFloatTypes[random_() % 3],
@@ -57,6 +60,7 @@ class SumRows : public ::testing::Test {
                 .gap_elems = static_cast<int64_t>(random_() % 3 * (random_() % 9)),
                 .misalignment = static_cast<int64_t>(random_() % 2 * (random_() % 9)),
                 .scale = kScales[random_() % std::size(kScales)],
+                .by_pointer = kByPointer[random_() % std::size(kByPointer)],
                 .hostile = random_() % 2 == 0};
     }
 
@@ -81,7 +85,17 @@ class SumRows : public ::testing::Test {
         return rows;
     }
 
-    static std::vector<uint8_t> expected_sum(const Situation& s, const Guarded& rows) {
+    // What the device scalar holds after its own rounding.
+    void place_scalar(const Situation& s) {
+        reference::set_element(scalar_, s.input_dtype, 0, s.by_pointer);
+    }
+
+    std::vector<uint8_t> expected_sum(const Situation& s, const Guarded& rows) {
+        place_scalar(s);
+        volatile float factor = s.scale;
+        if (s.by_pointer != 0) {
+            factor = factor * reference::element(scalar_, s.input_dtype, 0);
+        }
         std::vector<uint8_t> bytes(static_cast<size_t>(s.count) * dtype_bytes(s.output_dtype));
         for (int64_t i = 0; i < s.count; ++i) {
             volatile float sum = reference::element(rows.data(), s.input_dtype, i);
@@ -89,7 +103,7 @@ class SumRows : public ::testing::Test {
                 sum = sum + reference::element(rows.data(), s.input_dtype,
                                                r * (s.count + s.gap_elems) + i);
             }
-            reference::set_element(bytes.data(), s.output_dtype, i, s.scale * sum);
+            reference::set_element(bytes.data(), s.output_dtype, i, factor * sum);
         }
         return bytes;
     }
@@ -108,11 +122,13 @@ class SumRows : public ::testing::Test {
                 .scale = s.scale,
                 .input_dtype = s.input_dtype,
                 .output_dtype = s.output_dtype,
-                .max_blocks = static_cast<int32_t>(random_() % 3)};
+                .max_blocks = static_cast<int32_t>(random_() % 3),
+                .scale_ptr = s.by_pointer == 0 ? nullptr : scalar_};
     }
 
     uint32_t seed_ = test_seed();
     std::mt19937 random_{seed_};
+    alignas(4) uint8_t scalar_[4] = {};
 };
 
 TEST_F(SumRows, EveryInstructionSetAndTheKernelEqualPlainArithmetic) {
@@ -255,15 +271,17 @@ class LaunchBesideCodecs : public ::testing::Test {
 TEST_F(LaunchBesideCodecs, ReplaysReadAndWriteThroughTheView) {
     float rows[6] = {1, 2, 3, 10, 20, 30};
     float sum[3] = {};
+    float scalar = 0.25f;
     ASSERT_TRUE(enqueue(api_,
                         SumRowsArgs{.input = on_device(rows),
                                     .output = on_device(sum),
                                     .row_bytes = 12,
                                     .count = 3,
                                     .rows = 2,
-                                    .scale = 0.5f,
+                                    .scale = 2.0f,
                                     .input_dtype = DType::kFloat32,
-                                    .output_dtype = DType::kFloat32},
+                                    .output_dtype = DType::kFloat32,
+                                    .scale_ptr = on_device(&scalar)},
                         nullptr)
                     .ok());
     EXPECT_EQ(launched.name, "sum_rows");

@@ -1,5 +1,6 @@
-// Hierarchical all-reduce: who owns what, what it sends, and when a plan takes it.
+// Hierarchical reductions: who owns what, what it sends, and when a plan takes it.
 #include "collectives/hierarchical.h"
+#include "collectives/hierarchical_scatter.h"
 
 #include <gtest/gtest.h>
 
@@ -31,7 +32,10 @@ PlanShape shape_of(const std::vector<uint64_t>& hosts) {
 
 Config config_of(const std::string& action) {
     Result<Policy> policy = parse_policy(
-        "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n" + action, "p.toml");
+        "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"allreduce\", \"reduce\", "
+        "\"reducescatter\"] }\n" +
+            action,
+        "p.toml");
     EXPECT_TRUE(policy.ok()) << policy.status().message();
     Config config;
     config.settings.slice_bytes = 0;
@@ -39,8 +43,12 @@ Config config_of(const std::string& action) {
     return config;
 }
 
-CallFacts sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
+CallFacts sum_of(uint64_t count,
+                 DType dtype = DType::kFloat32,
+                 RedOp redop = RedOp::kSum,
+                 Op op = Op::kAllReduce) {
     CallFacts facts;
+    facts.op = op;
     facts.count = count;
     facts.dtype = dtype;
     facts.redop = redop;
@@ -48,6 +56,7 @@ CallFacts sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = Re
 }
 
 const std::vector<uint64_t> kTwoOfFour = {1, 1, 1, 1, 2, 2, 2, 2};
+constexpr Op kReductions[] = {Op::kAllReduce, Op::kReduce, Op::kReduceScatter};
 
 TEST(NodeTable, EveryColumnHasOneOwnerOnEveryNode) {
     for (const std::vector<uint64_t>& hosts :
@@ -94,52 +103,95 @@ TEST(Hierarchical, WorkedExampleOfTheFormat) {
     EXPECT_EQ(hierarchical_sizes(layout, facts, uneven).residual_bytes, 2u * 3 * 256 * 4);
 }
 
+// The worked examples of collectives/FORMAT.md for a reduce to rank 1 and for a reduce-scatter.
+TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
+    const Result<CodecSpec> int4 = parse_codec("int4:block=64");
+    ASSERT_TRUE(int4.ok());
+    const PlanShape even = shape_of({1, 1, 2, 2});
+    CallFacts reduce = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduce);
+    reduce.root_or_peer = 1;
+    const Layout columns = hierarchical_layout({{0, 1000, int4.value()}}, DType::kFloat32,
+                                               *even.nodes, std::nullopt, 0);
+    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 0), 1952u + 144 + 288);
+    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 1), 2048u + 144);
+    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 2), 1952u + 288);
+    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 3), 2048u + 288);
+    EXPECT_EQ(hierarchical_sizes(columns, reduce, even).node_wire_bytes, 576u);
+
+    const CallFacts scatter = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduceScatter);
+    const Layout block =
+        hierarchical_scatter_layout({{0, 1000, int4.value()}}, DType::kFloat32, std::nullopt, 0);
+    ASSERT_EQ(block.total_slot_bytes, 544);
+    for (int rank = 0; rank < 4; ++rank) {
+        EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *even.nodes, rank), 8544u);
+    }
+    const ExchangeSizes sizes = hierarchical_scatter_sizes(block, scatter, even);
+    EXPECT_EQ(sizes.node_wire_bytes, 1088u);
+    EXPECT_EQ(sizes.residual_bytes, 2u * 1000 * 4);
+    // Rank 2 owns both columns, of which only the first has a block on its own node.
+    const PlanShape uneven = shape_of({1, 1, 2});
+    EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 0), 4000u + 544);
+    EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 1), 8000u);
+    EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 2), 2u * 544);
+    EXPECT_EQ(hierarchical_scatter_sizes(block, scatter, uneven).node_wire_bytes, 1088u);
+}
+
 TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
-    for (const char* codec : {"int8:block=64", "int4:block=64", "int2:block=32", "bf16"}) {
-        const Plan plan = make_plan(sum_of(1 << 22), shape_of(kTwoOfFour),
-                                    config_of("codec = \"" + std::string(codec) + "\"\n"));
-        ASSERT_TRUE(plan.compressed) << plan.reason;
-        EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
-        const ExchangeSizes sizes =
-            sizes_of(plan.algorithm, plan.layout, plan.facts, shape_of(kTwoOfFour));
-        const double raw = 4.0 * (1 << 22);
-        const double ratio = raw / static_cast<double>(parse_codec(codec).value().encoded_bytes(
-                                       DType::kFloat32, int64_t{1} << 22));
-        EXPECT_LE(static_cast<double>(sizes.node_wire_bytes), 1.05 * raw / ratio) << codec;
-        const uint64_t native = native_wire_bytes(plan.facts, 8);
-        EXPECT_LT(static_cast<double>(sizes.node_wire_bytes),
-                  1.05 * static_cast<double>(native) / ratio);
-        EXPECT_LT(sizes.wire_bytes, native) << codec;
+    for (const Op op : kReductions) {
+        for (const char* codec : {"int8:block=64", "int4:block=64", "int2:block=32", "bf16"}) {
+            SCOPED_TRACE(std::string(op_name(op)) + " " + codec);
+            const Plan plan =
+                make_plan(sum_of(1 << 22, DType::kFloat32, RedOp::kSum, op), shape_of(kTwoOfFour),
+                          config_of("codec = \"" + std::string(codec) + "\"\n"));
+            ASSERT_TRUE(plan.compressed) << plan.reason;
+            EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
+            const ExchangeSizes sizes =
+                sizes_of(plan.algorithm, plan.layout, plan.facts, shape_of(kTwoOfFour));
+            const double ratio = 4.0 * (1 << 22) /
+                                 static_cast<double>(parse_codec(codec).value().encoded_bytes(
+                                     DType::kFloat32, int64_t{1} << 22));
+            // A native ring leaves a node with 2 (N - 1) / N, 1 and N - 1 times the buffer.
+            const uint64_t native = native_wire_bytes(plan.facts, 8);
+            EXPECT_LE(static_cast<double>(sizes.node_wire_bytes),
+                      1.05 * static_cast<double>(native) / ratio);
+            EXPECT_LT(sizes.wire_bytes, native);
+        }
     }
 }
 
-// Whatever the codec, type and count: on nodes of several ranks no rank and no node sends more.
+// Whatever the operation, codec, type and count: on nodes of several ranks no rank and no node
+// sends more.
 TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
     const std::vector<std::vector<uint64_t>> jobs = {
         kTwoOfFour, {1, 1, 2, 2}, {1, 1, 1, 2}, {1, 2, 2, 2, 2, 2, 3}};
-    int taken = 0;
-    for (const std::vector<uint64_t>& hosts : jobs) {
-        const PlanShape shape = shape_of(hosts);
-        for (const char* codec : {"int8", "int4", "bf16", "topk:fraction=0.01"}) {
-            const Config config = config_of("codec = \"" + std::string(codec) + "\"\n");
-            for (uint64_t count = 2; count < 300000; count = count * 3 + 1) {
-                const Plan plan = make_plan(sum_of(count), shape, config);
-                if (!plan.compressed) {
-                    EXPECT_FALSE(plan.reason.empty());
-                    continue;
-                }
-                ++taken;
-                const uint64_t native = native_wire_bytes(plan.facts, shape.ranks);
-                const ExchangeSizes sizes =
-                    sizes_of(plan.algorithm, plan.layout, plan.facts, shape);
-                EXPECT_LT(sizes.node_wire_bytes, native) << codec << " " << count;
-                for (int rank = 0; rank < shape.ranks; ++rank) {
-                    EXPECT_LT(wire_bytes_of(plan, shape, rank), native) << codec << " " << count;
+    for (const Op op : kReductions) {
+        int taken = 0;
+        for (const std::vector<uint64_t>& hosts : jobs) {
+            const PlanShape shape = shape_of(hosts);
+            for (const char* codec : {"int8", "int4", "bf16", "topk:fraction=0.01"}) {
+                const Config config = config_of("codec = \"" + std::string(codec) + "\"\n");
+                for (uint64_t count = 2; count < 300000; count = count * 3 + 1) {
+                    SCOPED_TRACE(std::string(op_name(op)) + " " + codec + " " +
+                                 std::to_string(count));
+                    const Plan plan =
+                        make_plan(sum_of(count, DType::kFloat32, RedOp::kSum, op), shape, config);
+                    if (!plan.compressed) {
+                        EXPECT_FALSE(plan.reason.empty());
+                        continue;
+                    }
+                    ++taken;
+                    const uint64_t native = native_wire_bytes(plan.facts, shape.ranks);
+                    const ExchangeSizes sizes =
+                        sizes_of(plan.algorithm, plan.layout, plan.facts, shape);
+                    EXPECT_LT(sizes.node_wire_bytes, native);
+                    for (int rank = 0; rank < shape.ranks; ++rank) {
+                        EXPECT_LT(wire_bytes_of(plan, shape, rank), native);
+                    }
                 }
             }
         }
+        EXPECT_GT(taken, 50);
     }
-    EXPECT_GT(taken, 50);
 }
 
 TEST(Hierarchical, SaysWhyItIsNotTaken) {
@@ -149,13 +201,11 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
         std::vector<uint64_t> hosts;
         const char* reason;
     };
-    CallFacts reduce = sum_of(1 << 20);
-    reduce.op = Op::kReduceScatter;
+    const CallFacts gather = sum_of(1 << 20, DType::kFloat32, RedOp::kNone, Op::kAllGather);
     const CallFacts premul = sum_of(1 << 20, DType::kFloat32, RedOp::kPreMulSum);
     const char* plain = "codec = \"int4\"\nalgorithm = \"hierarchical\"\n";
     for (const Case& of :
          {Case{plain, sum_of(1 << 20), {1, 1, 1}, "all ranks are on one node"},
-          Case{plain, premul, kTwoOfFour, "premulsum only with an intra_codec"},
           Case{"codec = \"int4\"\nintra_codec = \"bf16\"\n", sum_of(1 << 20, DType::kFloat64),
                kTwoOfFour, "int4 does not take f64"},
           Case{"codec = \"int4\"\nintra_codec = \"palette\"\nalgorithm = \"hierarchical\"\n",
@@ -166,13 +216,16 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
     }
     Config everything = config_of(plain);
     everything.policy.rules[0].match.ops = kAllOps;
-    EXPECT_NE(make_plan(reduce, shape_of(kTwoOfFour), everything)
-                  .reason.find("hierarchical has no form of reducescatter"),
+    EXPECT_NE(make_plan(gather, shape_of(kTwoOfFour), everything)
+                  .reason.find("hierarchical has no form of allgather"),
               std::string::npos);
-    // With a codec inside nodes that scales on its way, premulsum is taken.
-    EXPECT_TRUE(make_plan(premul, shape_of(kTwoOfFour),
-                          config_of("codec = \"int4\"\nintra_codec = \"bf16\"\n"))
-                    .compressed);
+    for (const char* intra : {"native", "bf16"}) {
+        EXPECT_EQ(
+            make_plan(premul, shape_of(kTwoOfFour),
+                      config_of("codec = \"int4\"\nintra_codec = \"" + std::string(intra) + "\"\n"))
+                .algorithm,
+            Algorithm::kHierarchical);
+    }
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 // the algorithm that the policy asks for, and what crosses the slow link.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "tests/support/job.h"
 
@@ -20,16 +22,19 @@ struct Case {
     int ranks;
     const char* nodes;
     int slice_bytes;
-    int calls = 200;
+    const char* operations = "allreduce";
+    const char* percent = "60";  // of all-reduces
 };
+constexpr int kCalls = 200;
+constexpr const char* kReductions = "allreduce\", \"reduce\", \"reducescatter";
 
-// A job whose all-reduces of at least 2048 bytes go by this action.
+// A job whose calls of at least 2048 bytes of these operations go by this action.
 void set_policy(Job* job,
                 const TemporaryFolder& folder,
                 const std::string& action,
-                const std::string& operation = "allreduce") {
+                const std::string& operations = "allreduce") {
     std::ofstream(folder.file("policy.toml"))
-        << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" << operation << "\" }\n"
+        << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"" << operations << "\"] }\n"
         << "min_bytes = 2048\n"
         << action << "\n";
     job->environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
@@ -40,12 +45,14 @@ class Algorithms : public testing::TestWithParam<Case> {};
 TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const Case& of = GetParam();
     const TemporaryFolder reports, policy;
-    Job job = slimwire_job({SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls",
-                            std::to_string(of.calls), "--codec", of.codec_name, "--block",
-                            std::to_string(of.block), "--min-bytes", "2048", "--all-reduces", "60"},
-                           of.ranks, reports.path());
+    Job job =
+        slimwire_job({SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls", std::to_string(kCalls),
+                      "--codec", of.codec_name, "--block", std::to_string(of.block), "--min-bytes",
+                      "2048", "--all-reduces", of.percent},
+                     of.ranks, reports.path());
     set_policy(&job, policy,
-               "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"");
+               "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"",
+               of.operations);
     job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
     if (of.nodes[0] != 0) {
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
@@ -55,7 +62,7 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_GT(sum_keys(read_reports(reports.path()), "calls",
                        [&](const auto& key) { return key.at("algorithm") == of.algorithm; }),
-              static_cast<uint64_t>(of.calls) / 20);
+              static_cast<uint64_t>(kCalls) / 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -70,28 +77,57 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gather", "gather", "\"int8:block=64\"", "int8", 64, 3, "", 0},
                     Case{"gather_sliced", "gather", "\"int4:block=64\"", "int4", 64, 2, "", 16384},
                     Case{"hierarchical_three_nodes", "hierarchical", "\"int8:block=64\"", "int8",
-                         64, 5, "3x2", 0}),
+                         64, 5, "3x2", 0},
+                    Case{"hierarchical_reductions", "hierarchical", "\"int8:block=64\"", "int8", 64,
+                         4, "2x2", 0, kReductions, "10"},
+                    Case{"hierarchical_reductions_sliced_uneven", "hierarchical",
+                         "\"int4:block=64\"", "int4", 64, 5, "2x3", 16384, kReductions, "10"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// "sent N inter M" of every rank of e2e_wire_bytes.
+// "sent N inter M" of every rank of e2e_wire_bytes, a line for each operation.
 struct Sent {
     uint64_t counted = 0, between_nodes = 0, reported = 0;
 };
 
-std::vector<Sent> run_wire_job(int ranks, const std::string& nodes, const std::string& action) {
+void configure(Job* job,
+               const TemporaryFolder& folder,
+               const std::string& nodes,
+               const std::string& action,
+               const std::string& operations) {
+    set_policy(job, folder, action, operations);
+    job->environment["SLIMWIRE_EMU_NODES"] = nodes;
+}
+
+std::vector<Sent> parse_sent(const std::string& output) {
+    std::vector<Sent> lines;
+    std::istringstream stream(output);
+    for (std::string line; std::getline(stream, line);) {
+        Sent of;
+        if (std::sscanf(line.c_str(), "sent %" SCNu64 " inter %" SCNu64, &of.counted,
+                        &of.between_nodes) == 2) {
+            lines.push_back(of);
+        }
+    }
+    return lines;
+}
+
+std::vector<Sent> run_wire_job(int ranks,
+                               const std::string& nodes,
+                               const std::string& action,
+                               const std::string& operation = "allreduce") {
     const TemporaryFolder reports, policy;
-    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "65537", "1048576"}, ranks, reports.path());
-    set_policy(&job, policy, action);
-    job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, operation, "65537", "1048576"}, ranks,
+                           reports.path());
+    configure(&job, policy, nodes, action, operation);
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     const auto records = read_reports(reports.path());
     std::vector<Sent> sent(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
+        const auto lines = parse_sent(ended[static_cast<size_t>(rank)].out);
+        EXPECT_EQ(lines.size(), 1u);
         Sent& of = sent[static_cast<size_t>(rank)];
-        EXPECT_EQ(std::sscanf(ended[static_cast<size_t>(rank)].out.c_str(),
-                              "sent %" SCNu64 " inter %" SCNu64, &of.counted, &of.between_nodes),
-                  2);
+        of = lines.empty() ? Sent() : lines[0];
         of.reported = sum_keys(records, "wire_bytes",
                                [&](const auto& key) { return key.at("rank") == rank; });
     }
@@ -106,16 +142,69 @@ uint64_t out_of_first_node(const std::vector<Sent>& sent, size_t ranks) {
     return bytes;
 }
 
+// Out of both nodes, because a reduce leaves only one of them natively.
 TEST(SlowLink, TwoNodesOfFourSendNativeByTheRatio) {
-    const auto native = run_wire_job(8, "2x4", "codec = \"native\"");
-    const auto compressed = run_wire_job(8, "2x4", "codec = \"int8:block=64\"");
-    for (const Sent& rank : compressed) {
-        EXPECT_EQ(rank.counted, rank.reported);
+    for (const char* operation : {"allreduce", "reduce", "reducescatter"}) {
+        SCOPED_TRACE(operation);
+        const auto native = run_wire_job(8, "2x4", "codec = \"native\"", operation);
+        const auto compressed = run_wire_job(8, "2x4", "codec = \"int8:block=64\"", operation);
+        for (const Sent& rank : compressed) {
+            EXPECT_EQ(rank.counted, rank.reported);
+        }
+        // fp32 and fp16 in turn: 6 bytes of two elements become 2 * 66 / 64.
+        const double ratio = 6.0 / (2.0 * 66 / 64);
+        for (const size_t ranks : {4, 8}) {
+            EXPECT_LE(static_cast<double>(out_of_first_node(compressed, ranks)),
+                      1.05 * static_cast<double>(out_of_first_node(native, ranks)) / ratio);
+        }
     }
-    // fp32 and fp16 in turn: 6 bytes of two elements become 2 * 66 / 64.
-    const double ratio = 6.0 / (2.0 * 66 / 64);
-    EXPECT_LE(static_cast<double>(out_of_first_node(compressed, 4)),
-              1.05 * static_cast<double>(out_of_first_node(native, 4)) / ratio);
+}
+
+// SLIMWIRE_CODEC alone, whatever the operation: no node and no rank sends more than natively.
+TEST(SlowLink, TheShorthandNeverSendsMoreThanNative) {
+    const std::vector<std::string> operations = {"allreduce", "reducescatter", "reduce",
+                                                 "allgather", "broadcast",     "alltoall",
+                                                 "gather",    "scatter",       "sendrecv"};
+    for (const auto& [nodes, ranks] : {std::pair("2x4", 8), std::pair("2x3", 5)}) {
+        const auto run = [ranks = ranks, nodes = nodes, &operations](const char* codec) {
+            Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES}, ranks, "");
+            for (const std::string& operation : operations) {
+                job.command.insert(job.command.end(), {operation, "4001", "300000"});
+            }
+            job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+            job.environment["SLIMWIRE_CODEC"] = codec;
+            job.environment["SLIMWIRE_OPS"] = "all";
+            job.environment["SLIMWIRE_MIN_BYTES"] = "1";
+            const auto ended = run_ranks(job);
+            EXPECT_EQ(unless_all_exit(ended), "");
+            std::vector<std::vector<Sent>> sent;
+            for (const Ended& rank : ended) {
+                sent.push_back(parse_sent(rank.out));
+                sent.back().resize(operations.size());
+            }
+            return sent;
+        };
+        const auto native = run("native");
+        const auto shape = std::string(nodes);
+        const size_t of_first_node = shape == "2x4" ? 4 : 3;
+        for (const char* codec : {"int8", "bf16"}) {
+            const auto compressed = run(codec);
+            for (size_t op = 0; op < operations.size(); ++op) {
+                SCOPED_TRACE(shape + " " + codec + " " + operations[op]);
+                uint64_t out[2] = {}, out_native[2] = {}, most = 0, most_native = 0;
+                for (size_t rank = 0; rank < compressed.size(); ++rank) {
+                    const size_t node = rank < of_first_node ? 0 : 1;
+                    out[node] += compressed[rank][op].between_nodes;
+                    out_native[node] += native[rank][op].between_nodes;
+                    most = std::max(most, compressed[rank][op].counted);
+                    most_native = std::max(most_native, native[rank][op].counted);
+                }
+                EXPECT_GT(most, 0u);
+                EXPECT_LT(most, most_native);
+                EXPECT_LE(std::max(out[0], out[1]), std::max(out_native[0], out_native[1]));
+            }
+        }
+    }
 }
 
 TEST(WireBytes, OfEveryAlgorithmAreWhatTheTransportCounted) {
@@ -140,9 +229,11 @@ TEST(SlowLink, UnevenNodesSendWhatIsReported) {
     for (const char* action : {"codec = \"int4:block=64\"\nalgorithm = \"hierarchical\"",
                                "codec = \"int4:block=64\"\nintra_codec = \"int8:block=64\"\n"
                                "algorithm = \"hierarchical\""}) {
-        for (const Sent& rank : run_wire_job(5, "2x3", action)) {
-            EXPECT_EQ(rank.counted, rank.reported);
-            EXPECT_GT(rank.counted, 0u);
+        for (const char* operation : {"allreduce", "reduce", "reducescatter"}) {
+            for (const Sent& rank : run_wire_job(5, "2x3", action, operation)) {
+                EXPECT_EQ(rank.counted, rank.reported);
+                EXPECT_GT(rank.counted, 0u);
+            }
         }
     }
 }
@@ -302,7 +393,8 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
                                reports.path());
         set_policy(&job, policy,
                    "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm +
-                       "\"\nerror_feedback = \"ef14\"");
+                       "\"\nerror_feedback = \"ef14\"",
+                   std::string(of.algorithm) == "hierarchical" ? kReductions : "allreduce");
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
         job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;
         EXPECT_EQ(unless_all_exit(run_ranks(job)), "");

@@ -1,8 +1,8 @@
 // Makes calls and prints what the emulator's transport sent for them, for this rank: "sent N
-// inter M", M of them between nodes.
-// Arguments: the operation ("allreduce" when there is none; "sendrecv": from each rank to the next
-// one, first all around in groups, then along the chain one by one), then counts; each once in fp32
-// and once in fp16. The k-th count's root is rank k.
+// inter M", M of them between nodes; a line for each operation.
+// Arguments: operations ("allreduce" when none is named; "sendrecv": from each rank to the next
+// one, first all around in groups, then along the chain one by one), each with its counts after it;
+// each count once in fp32 and once in fp16. The k-th count's root is rank k.
 #include <dlfcn.h>
 
 #include <cinttypes>
@@ -78,24 +78,27 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&send), bytes));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&receive), bytes));
     CHECK_CUDA(cudaMemset(send, 0, bytes));
-    slimwire::EmulatorCounters before{}, after{};
-    slimwire::test::barrier("created", rank, ranks);
-    count_bytes(&before);
-    const bool named = argc > 1 && std::atoi(argv[1]) == 0;
-    const std::string op = named ? argv[1] : "allreduce";
-    const int first = named ? 2 : 1;
-    for (int i = first; i < argc; ++i) {
-        const auto count = static_cast<size_t>(std::atoi(argv[i]));
-        const Work work{comm, rank, ranks, (i - first) % ranks, send, receive};
-        run(op, work, count, ncclFloat32);
-        run(op, work, count, ncclFloat16);
+    std::string op = "allreduce";
+    for (int i = 1; i < argc;) {
+        if (std::atoi(argv[i]) == 0) {
+            op = argv[i++];
+        }
+        slimwire::EmulatorCounters before{}, after{};
+        slimwire::test::barrier("before " + std::to_string(i), rank, ranks);
+        count_bytes(&before);
+        for (int root = 0; i < argc && std::atoi(argv[i]) != 0; ++i, root = (root + 1) % ranks) {
+            const auto count = static_cast<size_t>(std::atoi(argv[i]));
+            const Work work{comm, rank, ranks, root, send, receive};
+            run(op, work, count, ncclFloat32);
+            run(op, work, count, ncclFloat16);
+        }
+        CHECK_CUDA(cudaStreamSynchronize(nullptr));
+        slimwire::test::barrier("after " + std::to_string(i), rank, ranks);
+        count_bytes(&after);
+        std::printf("sent %" PRIu64 " inter %" PRIu64 "\n",
+                    after.payload_bytes_sent - before.payload_bytes_sent,
+                    after.inter_node_bytes_sent - before.inter_node_bytes_sent);
     }
-    CHECK_CUDA(cudaStreamSynchronize(nullptr));
-    slimwire::test::barrier("reduced", rank, ranks);
-    count_bytes(&after);
-    std::printf("sent %" PRIu64 " inter %" PRIu64 "\n",
-                after.payload_bytes_sent - before.payload_bytes_sent,
-                after.inter_node_bytes_sent - before.inter_node_bytes_sent);
     CHECK_NCCL(ncclCommDestroy(comm));
     return 0;
 }
