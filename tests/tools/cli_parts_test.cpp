@@ -39,6 +39,11 @@ TEST(Judge, MediansAndRatios) {
     EXPECT_DOUBLE_EQ(result.time_us, 145000);
     EXPECT_DOUBLE_EQ(result.speedup, 815000.0 / 145000.0);
     EXPECT_DOUBLE_EQ(result.efficiency, (815000.0 / 145000.0) / (100663296.0 / 13369344.0));
+    // What was counted between nodes decides where it is known.
+    CollectiveMeasurement nodes = plausible();
+    nodes.native_between_nodes_bytes = 9000;
+    nodes.between_nodes_bytes = 1000;
+    EXPECT_DOUBLE_EQ(judge(nodes).efficiency, (815000.0 / 145000.0) / 9);
     EXPECT_EQ(result.algorithm, "two_shot");
 
     CollectiveMeasurement even = plausible();

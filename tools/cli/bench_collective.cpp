@@ -258,6 +258,8 @@ Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
         one.counted = json.at("counted");
         one.wire_bytes = json.at("wire_bytes");
         one.native_wire_bytes = json.at("native_wire_bytes");
+        one.between_nodes_bytes = json.at("between_nodes_bytes");
+        one.native_between_nodes_bytes = json.at("native_between_nodes_bytes");
         one.rel_error = json.at("rel_error").is_null() ? NAN : json.at("rel_error").get<double>();
         one.identical = json.at("identical");
         one.formula_bytes = native_bytes(one.op, static_cast<double>(one.bytes), plan.ranks);
@@ -303,6 +305,8 @@ void print_result(const CollectiveResult& result,
         json["bus_gbps"] = result.bus_gbps;
         json["wire_bytes"] = std::llround(result.wire_bytes);
         json["native_wire_bytes"] = std::llround(result.native_wire_bytes);
+        json["between_nodes_bytes"] = std::llround(result.between_nodes_bytes);
+        json["native_between_nodes_bytes"] = std::llround(result.native_between_nodes_bytes);
         json["speedup"] = result.speedup;
         json["efficiency"] = result.efficiency;
         json["rel_error"] = result.rel_error;
@@ -361,8 +365,14 @@ CollectiveResult judge(const CollectiveMeasurement& m) {
         result.bus_gbps = result.algorithm_gbps * bus_factor(m.op, m.ranks);
     }
     result.speedup = result.time_us > 0 ? result.native_us / result.time_us : 0;
-    const double byte_ratio =
-        result.wire_bytes > 0 ? result.native_wire_bytes / result.wire_bytes : 0;
+    // The slow link is what saves time; what nodes of several ranks pass around inside does not.
+    result.between_nodes_bytes = m.counted ? m.between_nodes_bytes : 0;
+    result.native_between_nodes_bytes = m.counted ? m.native_between_nodes_bytes : 0;
+    const bool crosses = result.between_nodes_bytes > 0 && result.native_between_nodes_bytes > 0;
+    const double byte_ratio = crosses
+                                  ? result.native_between_nodes_bytes / result.between_nodes_bytes
+                              : result.wire_bytes > 0 ? result.native_wire_bytes / result.wire_bytes
+                                                      : 0;
     result.efficiency = byte_ratio > 0 ? result.speedup / byte_ratio : 0;
 
     const bool native = m.codec == "native";

@@ -35,6 +35,7 @@ struct CollectiveResult {
     double raw_us = 0;  // of moving the same wire bytes plainly; 0: not measured
     double algorithm_gbps = 0, bus_gbps = 0;  // as nccl-tests define them
     double wire_bytes = 0, native_wire_bytes = 0;
+    double between_nodes_bytes = 0, native_between_nodes_bytes = 0;  // of all ranks; 0: not counted
     double speedup = 0, efficiency = 0, rel_error = 0;
     std::string failed;  // empty, or why this is no result
 };
@@ -50,6 +51,7 @@ struct CollectiveMeasurement {
     std::vector<double> native_us, time_us, raw_us;  // slowest rank of each round
     bool counted = false;                            // the emulator counted the bytes
     double wire_bytes = 0, native_wire_bytes = 0;    // per call and rank, counted
+    double between_nodes_bytes = 0, native_between_nodes_bytes = 0;  // per call, of all ranks
     double reported_wire_bytes = 0,
            formula_bytes = 0;  // per call and rank, by slimwire and the ring
     double rel_error = 0;

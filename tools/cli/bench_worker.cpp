@@ -161,7 +161,7 @@ class Worker {
     // Of one call on this rank: microseconds, and what it gave to the transport (-1: not counted).
     struct Sample {
         double us = 0;
-        double wire_bytes = -1;
+        double wire_bytes = -1, between_nodes = -1;
     };
     template <class Call>
     Sample timed(Call call);
@@ -335,6 +335,8 @@ Worker::Sample Worker::timed(Call call) {
         counters_(&after);
         sample.wire_bytes =
             static_cast<double>(after.payload_bytes_sent - before.payload_bytes_sent);
+        sample.between_nodes =
+            static_cast<double>(after.inter_node_bytes_sent - before.inter_node_bytes_sent);
     }
     return sample;
 }
@@ -473,6 +475,8 @@ void Worker::measure(size_t bytes, std::FILE* out) {
     // Even ranks of pairs receive nothing, so the second rank judges.
     const int judge = options_.operation == Operation::kPairs ? 1 : 0;
     figures.push_back(rank_ == judge ? relative_error(host, count) : 0);
+    figures.push_back(samples[kTimedNative].between_nodes);
+    figures.push_back(samples[kTimedOwn].between_nodes);
     const std::vector<double> all = gather(figures);
     check(cudaFree(send_), "cudaFree");
     check(cudaFree(recv_), "cudaFree");
@@ -492,7 +496,7 @@ void Worker::measure(size_t bytes, std::FILE* out) {
             lists[kind] += (round == 0 ? "" : ",") + std::to_string(slowest);
         }
     }
-    double sent[2] = {0, 0};
+    double sent[2] = {0, 0}, between_nodes[2] = {0, 0};
     double error = 0;
     bool identical = true;
     for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
@@ -501,6 +505,8 @@ void Worker::measure(size_t bytes, std::FILE* out) {
         sent[1] += of_rank[1];
         identical = identical && (of_rank[2] == mine || !alike_on_all_ranks());
         error = std::max(error, of_rank[3]);
+        between_nodes[0] += of_rank[4];
+        between_nodes[1] += of_rank[5];
     }
     // The average of those that send.
     const int senders = options_.operation == Operation::kPairs ? ranks_ / 2 : ranks_;
@@ -508,11 +514,12 @@ void Worker::measure(size_t bytes, std::FILE* out) {
     std::fprintf(out,
                  "{\"bytes\":%zu,\"count\":%zu,\"ranks\":%d,\"calls\":%d,\"counted\":%s,"
                  "\"native_wire_bytes\":%.1f,\"wire_bytes\":%.1f,\"identical\":%s,"
+                 "\"native_between_nodes_bytes\":%.0f,\"between_nodes_bytes\":%.0f,"
                  "\"rel_error\":%.9g,\"native_us\":[%s],\"time_us\":[%s],\"raw_us\":[%s]}\n",
                  std::max(send_bytes, recv_bytes), count, ranks_, options_.warmup + options_.rounds,
                  counted ? "true" : "false", sent[0] / senders, sent[1] / senders,
-                 identical ? "true" : "false", error, lists[kTimedNative].c_str(),
-                 lists[kTimedOwn].c_str(), lists[kTimedRaw].c_str());
+                 identical ? "true" : "false", between_nodes[0], between_nodes[1], error,
+                 lists[kTimedNative].c_str(), lists[kTimedOwn].c_str(), lists[kTimedRaw].c_str());
     std::fflush(out);
 }
 
