@@ -105,6 +105,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     if (state->plans.lasting() < kMaxPlans) {
         Plan* plan = state->plans.insert(std::move(made));
         state->shape.committed_bytes += plan->residual_bytes;
+        state->stats->plans = state->plans.size();
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
         return plan;
     }
@@ -121,6 +122,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     // Both ends of a message count its calls until the start; forgetting them would part the ends.
     made.passing = made.start_call == 0;
     Plan* plan = state->plans.insert(std::move(made));
+    state->stats->plans = state->plans.size();
     plan->stats = folded_key(state, facts, plan);
     return plan;
 }

@@ -85,6 +85,7 @@ class PlanCache {
     [[nodiscard]] Plan* find(const CallFacts& facts) const noexcept;
     Plan* insert(Plan plan);
     void drop_passing();
+    [[nodiscard]] size_t size() const noexcept { return size_; }
     [[nodiscard]] size_t lasting() const noexcept { return size_ - passing_; }
     [[nodiscard]] size_t passing() const noexcept { return passing_; }
 

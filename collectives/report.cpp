@@ -51,6 +51,7 @@ Json comm_json(const CommRecord& c) {
             {"agreement", c.agreement},
             {"scratch_bytes", c.scratch_bytes},
             {"residual_bytes", c.residual_bytes},
+            {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},
             {"private_connections", c.private_connections},

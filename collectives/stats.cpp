@@ -68,6 +68,7 @@ CommRecord CommStats::snapshot() const {
     record.agreement = agreement;
     record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
+    record.plans = plans.load(std::memory_order_relaxed);
     record.setup_us = setup_us;
     record.private_setup_us = private_setup_us;
     record.private_connections = private_connections;
@@ -99,6 +100,7 @@ uint64_t CommStats::mark() const {
     // any counter changes the sum.
     uint64_t mark = version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
                     5 * residual_bytes.load(std::memory_order_relaxed) +
+                    7 * plans.load(std::memory_order_relaxed) +
                     private_bytes.load(std::memory_order_relaxed) +
                     first_call_us.load(std::memory_order_relaxed);
     for (const KeyStats* key : published_) {

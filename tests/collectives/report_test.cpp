@@ -202,6 +202,9 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     stats.private_bytes = 4096;
     stats.first_call_us = 17;
     EXPECT_NE(stats.mark(), without_cost);
+    const uint64_t without_plans = stats.mark();
+    stats.plans = 12;
+    EXPECT_NE(stats.mark(), without_plans);
     stats.setup_us = 300;
     stats.private_setup_us = 200;
     stats.private_connections = 6;
@@ -213,6 +216,7 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     EXPECT_EQ(total.private_setup_us, 400u);
     EXPECT_EQ(total.first_call_us, 34u);
     const Json shown_cost = parsed(report_lines(process(), {cost})).at(1);
+    EXPECT_EQ(shown_cost.at("plans"), 12);
     EXPECT_EQ(shown_cost.at("setup_us"), 300);
     EXPECT_EQ(shown_cost.at("private_setup_us"), 200);
     EXPECT_EQ(shown_cost.at("private_connections"), 6);

@@ -92,7 +92,7 @@ void fetch_id(const char* host, int port, int rank, ncclUniqueId* id) {
 }  // namespace
 
 void stop(const std::string& text) {
-    std::fprintf(stderr, "slimwire-bench-worker: %s\n", text.c_str());
+    std::fprintf(stderr, "slimwire bench: %s\n", text.c_str());
     std::exit(1);
 }
 
