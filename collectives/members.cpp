@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 
 #include "codecs/base/emulator_abi.h"
 #include "collectives/hash.h"
@@ -94,6 +95,57 @@ Status await_stream(const DeviceApi& api, cudaStream_t stream, Watch* watch) {
     }
 }
 
+// Device memory in which ranks tell each other who they are. Never freed but used again: freeing
+// waits for the whole device, where a call may wait for a rank that waits for the creation at hand.
+// As many as creations were under way at once.
+class IdentityBuffers {
+  public:
+    struct Buffer {
+        char* memory = nullptr;
+        int device = 0;
+        size_t bytes = 0;
+    };
+    static IdentityBuffers& instance() {
+        static IdentityBuffers* const buffers = new IdentityBuffers;
+        return *buffers;
+    }
+    // On the current device, which is `device`.
+    Result<Buffer> take(const DeviceApi& api, int device, size_t bytes) {
+        {
+            const std::lock_guard lock(mutex_);
+            for (auto spare = spare_.begin(); spare != spare_.end(); ++spare) {
+                if (spare->device == device && spare->bytes >= bytes) {
+                    const Buffer buffer = *spare;
+                    spare_.erase(spare);
+                    if (lives(api, buffer.memory)) {
+                        return buffer;
+                    }
+                    break;
+                }
+            }
+        }
+        void* memory = nullptr;
+        SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, bytes), "identity buffer"));
+        return Buffer{static_cast<char*>(memory), device, bytes};
+    }
+    void give_back(const Buffer& buffer) {
+        const std::lock_guard lock(mutex_);
+        spare_.push_back(buffer);
+    }
+
+  private:
+    // The program may have reset the device since.
+    static bool lives(const DeviceApi& api, const char* memory) {
+        cudaPointerAttributes attributes{};
+        const bool known = api.pointer_get_attributes(&attributes, memory) == cudaSuccess &&
+                           attributes.type == cudaMemoryTypeDevice;
+        (void)api.get_last_error();
+        return known;
+    }
+    std::mutex mutex_;
+    std::vector<Buffer> spare_;
+};
+
 }  // namespace
 
 Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
@@ -103,7 +155,7 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
     const DeviceApi& api = runtime.api();
     const RealNccl& nccl = runtime.nccl;
     struct Exchange {
-        char* buffer = nullptr;
+        IdentityBuffers::Buffer buffer;
         cudaStream_t stream = nullptr;
     };
     std::vector<Exchange> exchanges(states.size());
@@ -112,10 +164,9 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
             const CommState& state = *states[i];
             const DeviceScope device(api, state.device);
             const auto ranks = static_cast<size_t>(state.shape.ranks);
-            SLIMWIRE_TRY(cuda_status(
-                api,
-                api.malloc(reinterpret_cast<void**>(&exchanges[i].buffer), ranks * sizeof(Member)),
-                "identity buffer"));
+            SLIMWIRE_TRY_ASSIGN(
+                exchanges[i].buffer,
+                IdentityBuffers::instance().take(api, state.device, ranks * sizeof(Member)));
             SLIMWIRE_TRY(cuda_status(
                 api, api.stream_create_with_flags(&exchanges[i].stream, cudaStreamNonBlocking),
                 "identity stream"));
@@ -123,8 +174,8 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
             SLIMWIRE_TRY(cuda_status(
                 api,
                 api.memcpy_async(
-                    exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(Member), &mine,
-                    sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
+                    exchanges[i].buffer.memory + static_cast<size_t>(state.rank) * sizeof(Member),
+                    &mine, sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
                 "identity copy"));
             SLIMWIRE_TRY(
                 cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
@@ -133,8 +184,9 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
         for (size_t i = 0; i < states.size(); ++i) {
             const CommState& state = *states[i];
             const ncclResult_t result = nccl.AllGather(
-                exchanges[i].buffer + static_cast<size_t>(state.rank) * sizeof(Member),
-                exchanges[i].buffer, sizeof(Member), ncclUint8, state.comm, exchanges[i].stream);
+                exchanges[i].buffer.memory + static_cast<size_t>(state.rank) * sizeof(Member),
+                exchanges[i].buffer.memory, sizeof(Member), ncclUint8, state.comm,
+                exchanges[i].stream);
             if (result != ncclSuccess) {
                 (void)nccl.GroupEnd();
                 return nccl_status(nccl, result, "ncclAllGather of identities");
@@ -148,11 +200,12 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
             state.members.resize(static_cast<size_t>(state.shape.ranks));
             // First: a copy to pageable memory is waited for by CUDA itself.
             SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
-            SLIMWIRE_TRY(cuda_status(api,
-                                     api.memcpy_async(state.members.data(), exchanges[i].buffer,
-                                                      state.members.size() * sizeof(Member),
-                                                      cudaMemcpyDeviceToHost, exchanges[i].stream),
-                                     "identity copy"));
+            SLIMWIRE_TRY(
+                cuda_status(api,
+                            api.memcpy_async(state.members.data(), exchanges[i].buffer.memory,
+                                             state.members.size() * sizeof(Member),
+                                             cudaMemcpyDeviceToHost, exchanges[i].stream),
+                            "identity copy"));
             SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
         }
         return {};
@@ -168,8 +221,8 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
         if (exchanges[i].stream != nullptr) {
             (void)api.stream_destroy(exchanges[i].stream);
         }
-        if (exchanges[i].buffer != nullptr) {
-            (void)api.free(exchanges[i].buffer);
+        if (exchanges[i].buffer.memory != nullptr) {
+            IdentityBuffers::instance().give_back(exchanges[i].buffer);
         }
     }
     return status;

@@ -100,7 +100,8 @@ class Target {
     }
     void deliver(const std::shared_ptr<Communicator>& comm) const {
         if (handle_ == nullptr) {
-            *out_ = make_handle(comm);
+            // Another thread may be waiting for it to appear, to abort it.
+            __atomic_store_n(out_, make_handle(comm), __ATOMIC_RELEASE);
             return;
         }
         comm->set_async(async_);
