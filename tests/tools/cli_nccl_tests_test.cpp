@@ -38,6 +38,7 @@ TEST(NcclTestsTable, both_halves_types_and_average) {
         "# Avg bus bandwidth    : 57.9325 \n#\n");
     ASSERT_TRUE(table.ok()) << table.status().message();
     EXPECT_EQ(table.value().ranks, 2);
+    EXPECT_FALSE(table.value().emulated);
     ASSERT_EQ(table.value().rows.size(), 2u);
     const NcclTestsRow& first = table.value().rows[0];
     EXPECT_EQ(first.bytes, 33554432u);
@@ -71,6 +72,24 @@ TEST(NcclTestsTable, columns_by_their_names) {
     EXPECT_EQ(table.value().rows[0].out_of_place.wrong, 1u);
     EXPECT_EQ(table.value().rows[0].in_place.wrong, 0u);
     EXPECT_EQ(table.value().ranks, 0);
+}
+
+// As hypercube_perf prints it, in 2.19: no reduction's name, the root where it would be.
+TEST(NcclTestsTable, blank_reduction) {
+    const auto table = parse_nccl_tests(
+        "#  Rank  0 Group  0 Pid   4242 on   here device  0 [3990:00:00] slimwire emulated device\n"
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     "
+        "time   algbw   busbw  #wrong \n"
+        "      131072         32768     float              -1    85.93    1.14    1.15       0    "
+        "95.25    1.03    1.04       3\n");
+    ASSERT_TRUE(table.ok()) << table.status().message();
+    EXPECT_TRUE(table.value().emulated);
+    const NcclTestsRow& row = table.value().rows.at(0);
+    EXPECT_EQ(row.redop, "none");
+    EXPECT_EQ(row.root, -1);
+    EXPECT_DOUBLE_EQ(row.out_of_place.time_us, 85.93);
+    EXPECT_DOUBLE_EQ(row.in_place.bus_gbps, 1.04);
+    EXPECT_EQ(row.in_place.wrong, 3u);
 }
 
 TEST(NcclTestsTable, what_is_no_table) {
@@ -196,6 +215,30 @@ TEST(NcclTestsRun, fill_reaches_the_codec_and_not_the_check) {
             EXPECT_HAS(ended.err, "no call was compressed: did not fit its slots");
         }
     }
+}
+
+// A launcher hands on no variables of ours (here: none at all), and the emulator is the caller's.
+TEST(NcclTestsRun, behind_a_launcher) {
+    const Ended ended =
+        run_slimwire({"bench", "nccl-tests", "--codec", "int8", "--json", "--", "env", "-i",
+                      "LD_LIBRARY_PATH=" EMULATOR_FOLDER, "SLIMWIRE_EMU_DEVICES=2",
+                      ALL_REDUCE_PROGRAM, "-g", "2", "-b", "131072", "-e", "131072"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    std::map<std::string, Json> rows = by_codec(ended, "bench_nccl_tests");
+    EXPECT_LT(rows["int8"]["wire_bytes"], rows["native 16 bit"]["wire_bytes"]);
+    EXPECT_HAS(rows["native"]["machine"].get<std::string>(), "emulator");
+}
+
+// Where one thread's devices would share a group, each device gets a thread.
+TEST(NcclTestsRun, hypercube_has_a_thread_for_each_device) {
+    const ScratchFolder folder;
+    const std::string program =
+        folder.write("hypercube_perf", "#!/bin/sh\necho \"$@\" >&2\nexit 3\n", 0755);
+    const Ended ended = run_slimwire(
+        {"bench", "nccl-tests", "--ranks", "4", "--codec", "int8", "--", program, "-b", "8"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "-t 4");
+    EXPECT_HAS_NOT(ended.err, "-g 4");
 }
 
 TEST(NcclTestsRun, table_for_people) {

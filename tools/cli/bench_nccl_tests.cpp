@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "codecs/codec.h"
@@ -15,10 +14,10 @@
 #include "tools/cli/loader_search.h"
 #include "tools/cli/nccl_tests_command.h"
 #include "tools/cli/nccl_tests_merge.h"
+#include "tools/cli/nccl_tests_print.h"
 #include "tools/cli/nccl_tests_table.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/report_merge.h"
-#include "tools/cli/stamp.h"
 #include "tools/cli/subprocess.h"
 #include "tools/cli/temporary_folder.h"
 #include "tools/cli/variables_help.h"
@@ -60,12 +59,6 @@ Result<Plan> make_plan(const NcclTestsOptions& options, const std::vector<std::s
         plan.job.ranks = options.ranks;
         plan.job.nodes = options.nodes;
         plan.job.link = options.link;
-        std::vector<std::string>& arguments = plan.command.arguments;
-        // One process drives all devices, unless the arguments divide them otherwise.
-        if (argument_value(arguments, 'g', "ngpus").empty() &&
-            argument_value(arguments, 't', "nthreads").empty()) {
-            arguments = with_argument(arguments, 'g', "ngpus", std::to_string(options.ranks));
-        }
     }
     const char* fill = process_getenv("SLIMWIRE_BENCH_FILL");
     plan.fill = !options.fill.empty() ? options.fill : fill != nullptr ? fill : "";
@@ -107,8 +100,24 @@ Result<std::vector<std::string>> with_smaller_sizes(std::vector<std::string> arg
     return arguments;
 }
 
-Result<std::vector<NcclTestsRun>> make_runs(const Plan& plan, const NcclTestsOptions& options) {
-    const std::vector<std::string>& given = plan.command.arguments;
+// Emulated ranks are the devices of one process, unless the arguments divide them otherwise.
+std::vector<std::string> with_devices(std::vector<std::string> arguments,
+                                      const NcclTestsProgram& program,
+                                      int ranks) {
+    if (ranks == 0 || !argument_value(arguments, 'g', "ngpus").empty() ||
+        !argument_value(arguments, 't', "nthreads").empty()) {
+        return arguments;
+    }
+    return program.thread_per_device
+               ? with_argument(arguments, 't', "nthreads", std::to_string(ranks))
+               : with_argument(arguments, 'g', "ngpus", std::to_string(ranks));
+}
+
+Result<std::vector<NcclTestsRun>> make_runs(const Plan& plan,
+                                            const NcclTestsOptions& options,
+                                            const NcclTestsProgram& program) {
+    const std::vector<std::string> given =
+        with_devices(plan.command.arguments, program, options.ranks);
     const bool no_check = argument_value(given, 'c', "check") == "0";
     const auto checked = [&](std::vector<std::string> arguments, bool on) {
         const std::string asked = argument_value(arguments, 'c', "check");
@@ -293,111 +302,6 @@ void execute(const Plan& plan,
     }
 }
 
-const char* expected_check(const NcclTestsRun& run) {
-    return run.check == NcclTestsCheck::kExact ? "zero" : "none";
-}
-
-std::string wrong_text(const NcclTestsTiming& timing) {
-    return timing.wrong ? std::to_string(*timing.wrong) : "N/A";
-}
-
-void print_json(const NcclTestsProgram& program,
-                const Plan& plan,
-                const MergedNcclTestsRow& merged) {
-    const NcclTestsRow& row = *merged.row;
-    auto json = stamped("bench_nccl_tests");
-    if (plan.job.ranks > 0) {
-        json["machine"] = json["machine"].get<std::string>() + ", emulator";
-    }
-    json["program"] = program.name;
-    json["codec"] = merged.run->codec;
-    json["algorithm"] = merged.wire.algorithm.empty() ? "native" : merged.wire.algorithm;
-    json["dtype"] = row.type;
-    json["redop"] = row.redop;
-    json["root"] = row.root;
-    json["ranks"] = merged.run->table.ranks;
-    json["link"] = plan.job.link;
-    json["bytes"] = row.bytes;
-    json["count"] = row.count;
-    const auto timing = [](const NcclTestsTiming& one) {
-        nlohmann::ordered_json part = {{"time_us", one.time_us},
-                                       {"algorithm_gbps", one.algorithm_gbps},
-                                       {"bus_gbps", one.bus_gbps},
-                                       {"wrong", nullptr}};
-        if (one.wrong) {
-            part["wrong"] = *one.wrong;
-        }
-        return part;
-    };
-    json["out_of_place"] = timing(row.out_of_place);
-    json["in_place"] = timing(row.in_place);
-    json["expected_wrong"] = expected_check(*merged.run);
-    json["wire_bytes"] = std::llround(merged.wire.bytes);
-    json["native_wire_bytes"] = std::llround(merged.wire.native_bytes);
-    json["speedup"] = merged.speedup;
-    json["efficiency"] = merged.efficiency;
-    if (merged.run->compressed && merged.wire.algorithm.empty()) {
-        json["reason"] = merged.wire.reason;
-    } else if (merged.run->compressed && merged.wire.codec == "native") {
-        json["reason"] = merged.wire.reason;
-    }
-    fmt::print("{}\n", json.dump());
-}
-
-void print_table(const NcclTestsProgram& program, const std::vector<MergedNcclTestsRow>& rows) {
-    fmt::print(
-        "# {}\n# {:>10} {:>12} {:>8} {:>7} {:>4} {:>10} {:>8} {:>8} {:>6} {:>10} {:>8} "
-        "{:>8} {:>6}  {:<20} {:>10} {:>7} {:>10}\n",
-        program.name, "size (B)", "count", "type", "redop", "root", "time (us)", "algbw", "busbw",
-        "#wrong", "in place", "algbw", "busbw", "#wrong", "codec", "wire", "speedup", "efficiency");
-    for (const MergedNcclTestsRow& merged : rows) {
-        const NcclTestsRow& row = *merged.row;
-        const NcclTestsTiming& out = row.out_of_place;
-        const NcclTestsTiming& in = row.in_place;
-        const bool not_compressed =
-            merged.run->compressed && (merged.wire.codec.empty() || merged.wire.codec == "native");
-        fmt::print(
-            "{:>12} {:>12} {:>8} {:>7} {:>4} {:>10.1f} {:>8.3f} {:>8.3f} {:>6} {:>10.1f} "
-            "{:>8.3f} {:>8.3f} {:>6}  {:<20} {:>10} {:>7.2f} {:>10.3f}{}\n",
-            row.bytes, row.count, row.type, row.redop, row.root, out.time_us, out.algorithm_gbps,
-            out.bus_gbps, wrong_text(out), in.time_us, in.algorithm_gbps, in.bus_gbps,
-            wrong_text(in), merged.run->codec, format_bytes(merged.wire.bytes), merged.speedup,
-            merged.efficiency, not_compressed ? "  not compressed: " + merged.wire.reason : "");
-    }
-}
-
-void print_run(const NcclTestsProgram& program,
-               const Plan& plan,
-               const NcclTestsRun& run,
-               bool json) {
-    if (!json) {
-        fmt::print("# {:<20} average bus bandwidth {:>8}, check: {}{}\n", run.codec,
-                   run.table.average_bus_gbps ? fmt::format("{:.3f}", *run.table.average_bus_gbps)
-                                              : "none",
-                   run.check == NcclTestsCheck::kExact ? "on, every #wrong must be 0"
-                   : run.compressed && !run.lossless
-                       ? "off, #wrong must be N/A: it compares exactly, and this codec rounds"
-                       : "off, as asked",
-                   run.failed.empty() ? "" : "; failed: " + run.failed);
-        return;
-    }
-    auto line = stamped("bench_nccl_tests_run");
-    line["program"] = program.name;
-    line["codec"] = run.codec;
-    line["dtype"] = run.half ? "bfloat16" : plan.dtype;
-    line["lossless"] = !run.compressed || run.lossless;
-    line["expected_wrong"] = expected_check(run);
-    line["fill"] = run.compressed ? plan.fill : "";
-    line["average_bus_gbps"] = nullptr;
-    if (run.table.average_bus_gbps) {
-        line["average_bus_gbps"] = *run.table.average_bus_gbps;
-    }
-    if (!run.failed.empty()) {
-        line["failed"] = run.failed;
-    }
-    fmt::print("{}\n", line.dump());
-}
-
 }  // namespace
 
 int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::string>& words) {
@@ -417,7 +321,7 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
     int exit_code = kSuccess;
     for (const std::string& program : plan.command.programs) {
         const NcclTestsProgram& known = *find_nccl_tests_program(program);
-        Result<std::vector<NcclTestsRun>> runs = make_runs(plan, options);
+        Result<std::vector<NcclTestsRun>> runs = make_runs(plan, options, known);
         if (!runs.ok()) {
             return fail(kUsage, runs.status());
         }
@@ -443,15 +347,16 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
             }
         }
         if (plan.speaks) {
+            const NcclTestsAbout about{plan.job.link, plan.fill, plan.dtype};
             if (options.json) {
                 for (const MergedNcclTestsRow& row : rows) {
-                    print_json(known, plan, row);
+                    print_nccl_tests_json(known, about, row);
                 }
             } else {
-                print_table(known, rows);
+                print_nccl_tests_table(known, rows);
             }
             for (const NcclTestsRun& run : runs.value()) {
-                print_run(known, plan, run, options.json);
+                print_nccl_tests_run(known, about, run, options.json);
             }
             std::fflush(stdout);
         }

@@ -15,6 +15,9 @@ struct NcclTestsProgram {
     const char* name;        // "all_reduce_perf"; a suffix as _mpi may follow
     const char* operations;  // for SLIMWIRE_OPS
     std::vector<Op> ops;     // by which slimwire's report may know its calls
+    // Its exchanges follow each other inside one group when one thread has several devices, so that
+    // their results are wrong with any NCCL.
+    bool thread_per_device = false;
 };
 // Null when `path` is no program of nccl-tests.
 [[nodiscard]] const NcclTestsProgram* find_nccl_tests_program(const std::string& path);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
@@ -78,6 +79,8 @@ Result<NcclTestsTable> parse_nccl_tests(std::string_view output) {
                 columns.assign(fields.begin() + 1, fields.end());
             } else if (fields.size() > 2 && fields[1] == "Rank") {
                 ++table.ranks;
+                table.emulated =
+                    table.emulated || line.find("slimwire emulated device") != std::string::npos;
             } else if (line.find("Avg bus bandwidth") != std::string::npos) {
                 double value = 0;
                 if (real(fields.back(), &value)) {
@@ -89,6 +92,13 @@ Result<NcclTestsTable> parse_nccl_tests(std::string_view output) {
         // Programs and libraries print other lines too; a row begins with a number.
         if (columns.empty() || std::isdigit(static_cast<unsigned char>(fields[0][0])) == 0) {
             continue;
+        }
+        const auto redop = static_cast<size_t>(std::find(columns.begin(), columns.end(), "redop") -
+                                               columns.begin());
+        int root = 0;  // stands where the redop would, when that is blank
+        if (fields.size() + 1 == columns.size() && redop < fields.size() &&
+            whole(fields[redop], &root)) {
+            fields.insert(fields.begin() + static_cast<std::ptrdiff_t>(redop), "none");
         }
         if (fields.size() < columns.size()) {
             return bad_line(number, fmt::format("{} fields under {} columns: {}", fields.size(),

@@ -1,6 +1,6 @@
 // What an nccl-tests program printed, as data. Pure; used by `bench nccl-tests`. The columns are
 // found by the names in the table's own head, because releases differ in them (no root before
-// 2.12, "error" for "#wrong", a time stamp at the end).
+// 2.12, "error" for "#wrong", a time stamp at the end). hypercube_perf leaves its redop blank.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ struct NcclTestsRow {
 struct NcclTestsTable {
     std::vector<NcclTestsRow> rows;
     std::optional<double> average_bus_gbps;
-    int ranks = 0;  // listed above the table; 0: none were
+    int ranks = 0;          // listed above the table; 0: none were
+    bool emulated = false;  // one of them says that it is slimwire's
 };
 
 // kNotFound when there is no table, kInvalidArgument with the line when a row does not fit its

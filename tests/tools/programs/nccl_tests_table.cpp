@@ -121,7 +121,10 @@ int main(int argc, char** argv) {
     }
     std::printf("# a program of ours\n#\n# Using devices\n");
     for (int d = 0; d < ranks; ++d) {
-        std::printf("#  Rank %2d Group  0 Pid      1 on       host device %2d [0x00] none\n", d, d);
+        cudaDeviceProp properties{};
+        cudaGetDeviceProperties(&properties, d);
+        std::printf("#  Rank %2d Group  0 Pid      1 on       host device %2d [0x00] %s\n", d, d,
+                    properties.name);
     }
     std::printf(
         "#\n#       size         count      type   redop    root     time   algbw   busbw "
