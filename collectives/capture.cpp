@@ -1,12 +1,21 @@
 #include "collectives/capture.h"
 
-#include <atomic>
-#include <memory>
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <vector>
 
 #include "codecs/advance.h"
 #include "collectives/comm_state.h"
 
 namespace slimwire {
+namespace {
+
+// Kept on one device beyond this is freed before more is allocated: programs whose graphs grow
+// would otherwise keep all the smaller ones' memory.
+constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
+
+}  // namespace
 
 Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
     StreamCapture capture;
@@ -25,11 +34,11 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
 struct GraphMemory::Returned {
     std::mutex mutex;
     std::vector<std::unique_ptr<Block>> blocks;
-    std::atomic<bool> any{false};
 };
 
 struct GraphMemory::Block {
     void* memory;
+    uint64_t bytes;
     int device;
     Returned* returned;
 };
@@ -41,19 +50,56 @@ void GraphMemory::give_back(void* block) {
     Returned& returned = *owned->returned;
     const std::lock_guard lock(returned.mutex);
     returned.blocks.push_back(std::move(owned));
-    returned.any.store(true, std::memory_order_release);
+}
+
+std::unique_ptr<GraphMemory::Block> GraphMemory::take_kept(int device, uint64_t bytes) {
+    const std::lock_guard lock(returned_->mutex);
+    auto best = returned_->blocks.end();
+    for (auto block = returned_->blocks.begin(); block != returned_->blocks.end(); ++block) {
+        // One more than twice as large is left for a call that needs it.
+        if ((*block)->device == device && (*block)->bytes >= bytes &&
+            (*block)->bytes / 2 <= bytes &&
+            (best == returned_->blocks.end() || (*block)->bytes < (*best)->bytes)) {
+            best = block;
+        }
+    }
+    if (best == returned_->blocks.end()) {
+        return nullptr;
+    }
+    std::unique_ptr<Block> taken = std::move(*best);
+    returned_->blocks.erase(best);
+    return taken;
+}
+
+uint64_t GraphMemory::kept_bytes(int device) {
+    const std::lock_guard lock(returned_->mutex);
+    uint64_t bytes = 0;
+    for (const std::unique_ptr<Block>& block : returned_->blocks) {
+        bytes += block->device == device ? block->bytes : 0;
+    }
+    return bytes;
 }
 
 Result<void*> GraphMemory::allocate(const DeviceApi& api,
                                     cudaGraph_t graph,
                                     int device,
                                     uint64_t bytes) {
-    collect(api);
-    auto block = std::make_unique<Block>(Block{nullptr, device, returned_});
-    if (const cudaError_t error = api.malloc(&block->memory, bytes); error != cudaSuccess) {
-        Status failed = cuda_status(api, error, "scratch of a captured call");
-        return Status(Code::kOutOfMemory,
-                      failed.message() + "; " + std::to_string(bytes) + " bytes were asked for");
+    std::unique_ptr<Block> block = take_kept(device, bytes);
+    if (block == nullptr) {
+        if (kept_bytes(device) > kMostKeptBytes) {
+            free_kept(api, device);
+        }
+        block = std::make_unique<Block>(Block{nullptr, bytes, device, returned_});
+        cudaError_t error = api.malloc(&block->memory, bytes);
+        if (error == cudaErrorMemoryAllocation) {
+            free_kept(api, device);
+            error = api.malloc(&block->memory, bytes);
+        }
+        if (error != cudaSuccess) {
+            Status failed = cuda_status(api, error, "scratch of a captured call");
+            return Status(Code::kOutOfMemory, failed.message() + "; " + std::to_string(bytes) +
+                                                  " bytes were asked for");
+        }
     }
     void* memory = block->memory;
     cudaUserObject_t object = nullptr;
@@ -76,20 +122,22 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
     return memory;
 }
 
-void GraphMemory::collect(const DeviceApi& api) {
-    if (!returned_->any.load(std::memory_order_acquire)) {
-        return;
-    }
+void GraphMemory::free_kept(const DeviceApi& api, int device) {
     std::vector<std::unique_ptr<Block>> blocks;
     {
         const std::lock_guard lock(returned_->mutex);
-        blocks = std::move(returned_->blocks);
-        returned_->blocks.clear();
-        returned_->any.store(false, std::memory_order_relaxed);
+        const auto others =
+            std::stable_partition(returned_->blocks.begin(), returned_->blocks.end(),
+                                  [&](const auto& block) { return block->device != device; });
+        blocks.assign(std::make_move_iterator(others),
+                      std::make_move_iterator(returned_->blocks.end()));
+        returned_->blocks.erase(others, returned_->blocks.end());
     }
-    for (const std::unique_ptr<Block>& block : blocks) {
-        const DeviceScope device(api, block->device);
-        (void)api.free(block->memory);
+    if (!blocks.empty()) {
+        const DeviceScope scope(api, device);
+        for (const std::unique_ptr<Block>& block : blocks) {
+            (void)api.free(block->memory);
+        }
     }
 }
 

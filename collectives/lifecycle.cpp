@@ -306,6 +306,9 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0 &&
         release_device_objects(runtime.api(), state.get(), !abort)) {
         (void)runtime.residuals.forget(runtime.api(), state->state_key);
+        if (!abort) {
+            runtime.graph_memory.free_kept(runtime.api(), state->device);
+        }
     }
     if (state->exchange_comm != nullptr && !abort) {
         end_exchange(runtime.nccl, state->exchange_comm, false);

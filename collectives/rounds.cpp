@@ -200,7 +200,6 @@ Status claim_scratch(Runtime& runtime, std::span<Running> running) {
     for (Running& run : running) {
         SLIMWIRE_TRY(prepare_device_objects(api, run.item.state, run.item.state->claimed_bytes));
     }
-    runtime.graph_memory.collect(api);
     for (Running& run : running) {
         CommState& state = *run.item.state;
         const uint64_t bytes = aligned(run.item.plan->scratch_bytes);

@@ -124,6 +124,16 @@ TEST(Traps, DeviceRestored) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 3u * 10 * 2);
 }
 
+TEST(Traps, GraphsMemoryIsUsedAgainWithoutWaitingForAnotherDevice) {
+    const TemporaryFolder reports;
+    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_GRAPH_LEFT}, 1, reports.path()));
+    job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
+    job.environment["SLIMWIRE_EMU_NODES"] = "2x1";
+    job.limit_s = 30;
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * (1 + 20 + 20));
+}
+
 TEST(Traps, ForkAfterInit) {
     const TemporaryFolder reports;
     const auto ranks =
