@@ -137,16 +137,14 @@ int main(int argc, char** argv) {
                         static_cast<double>(*wrong.second));
         }
         CHECK_CUDA(cudaGraphExecDestroy(ready));
-        // The graph's scratch comes back at the next call.
-        called.upload(1);
-        called.call();
-        CHECK_CUDA(cudaStreamSynchronize(called.main));
-        size_t free_after = 0;
-        CHECK_CUDA(cudaMemGetInfo(&free_after, &total));
-        EXPECT_THAT(shared || free_after + 4096 >= free_before, "%zu bytes are not free again",
-                    free_before - free_after);
     }
     CHECK_NCCL(ncclCommDestroy(other));
+    // With its communicator the graph's scratch is gone (programs/graph_left.cpp: used again
+    // before).
+    size_t free_after = 0;
+    CHECK_CUDA(cudaMemGetInfo(&free_after, &total));
+    EXPECT_THAT(shared || free_after >= free_before, "%zu bytes are not free again",
+                free_before - free_after);
     CHECK_NCCL(ncclCommDestroy(world));
     std::printf("replayed %u\n", steps);
     return 0;
