@@ -59,7 +59,11 @@ int64_t SlicedExchange::element_bytes() const noexcept {
 }
 
 int SlicedExchange::phases() const noexcept {
-    return overlapped_ ? slices() + hops_ : 1;
+    return overlapped_ ? slices() + lag() * hops_ : 1;
+}
+
+bool SlicedExchange::exchanges(int phase) const noexcept {
+    return !overlapped_ || phase < phases() - lag();
 }
 
 Status SlicedExchange::place_own(int) {
@@ -71,7 +75,7 @@ Status SlicedExchange::between(int, int) {
 }
 
 int SlicedExchange::slice_of(int phase, int hop) const noexcept {
-    const int slice = phase - hop;
+    const int slice = phase - lag() * hop;
     return slice >= 0 && slice < slices() ? slice : -1;
 }
 
@@ -83,20 +87,23 @@ Status SlicedExchange::kernels(int phase) {
         }
         return {};
     }
-    if (phase < slices()) {
-        SLIMWIRE_TRY(encode(phase));
-    }
-    if (staged() && phase >= 1) {
+    if (staged() && phase >= lag()) {
         SLIMWIRE_TRY(cuda_status(
-            api, api.stream_wait_event(context_.work, context_.state.done[(phase - 1) % 2], 0),
+            api, api.stream_wait_event(context_.work, context_.state.done[phase % 2], 0),
             "wait for exchange"));
     }
-    for (int hop = 1; hop < hops_; ++hop) {
+    if (const int slice = slice_of(phase, hops_); slice >= 0) {
+        SLIMWIRE_TRY(decode(slice));
+    }
+    for (int hop = hops_ - 1; hop > 0; --hop) {
         if (const int slice = slice_of(phase, hop); slice >= 0) {
             SLIMWIRE_TRY(between(hop, slice));
         }
     }
-    if (!has_exchange(phase)) {
+    if (phase < slices()) {
+        SLIMWIRE_TRY(encode(phase));
+    }
+    if (!exchanges(phase)) {
         return {};
     }
     if (staged()) {
@@ -130,11 +137,10 @@ Status SlicedExchange::finish(int phase) {
         }
         return {};
     }
-    if (staged() && has_exchange(phase)) {
-        SLIMWIRE_TRY(cuda_status(api, api.event_record(context_.state.done[phase % 2], wire_),
-                                 "exchange event"));
-    }
-    return phase >= hops_ ? decode(phase - hops_) : Status();
+    return staged() && exchanges(phase)
+               ? cuda_status(api, api.event_record(context_.state.done[phase % 2], wire_),
+                             "exchange event")
+               : Status();
 }
 
 RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane) const noexcept {

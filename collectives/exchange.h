@@ -40,8 +40,10 @@ class Exchange {
   public:
     virtual ~Exchange() = default;
     // Phases must be run in order: for each, kernels(), then exchange() inside a real NCCL group,
-    // then finish() after that group was closed.
+    // then finish() after that group was closed. Without exchanges(phase) there is no group; it is
+    // asked after kernels().
     [[nodiscard]] virtual int phases() const noexcept = 0;
+    [[nodiscard]] virtual bool exchanges(int phase) const noexcept = 0;
     virtual Status kernels(int phase) = 0;
     virtual Status exchange(int phase) = 0;
     virtual Status finish(int phase) = 0;
@@ -58,12 +60,16 @@ struct ExchangeSizes {
 };
 
 // The usual course: every slice is encoded, crosses a wire in one or more hops (with between()
-// before each but the first), and is decoded. Phase p encodes slice p, runs between() of hop h of
-// slice p-h, exchanges all of them in one NCCL group and decodes slice p-hops. With several slices
-// the exchanges run on the communicator's exchange stream, so the wire works while the codec does.
+// before each but the first), and is decoded. With one slice a hop is a phase. With several the
+// exchanges run on the communicator's exchange stream and a slice rests a phase between two hops,
+// so that the codec prepares a phase while the wire is at the one before, and neither waits: phase
+// p waits for the exchange of phase p-2, decodes slice p-2*hops, runs between() of hop h of slice
+// p-2h, the last hop first, encodes slice p, and exchanges all of them in one NCCL group. What a
+// slice leaves in a buffer is so read before the next but one overwrites it.
 class SlicedExchange : public Exchange {
   public:
     [[nodiscard]] int phases() const noexcept final;
+    [[nodiscard]] bool exchanges(int phase) const noexcept final;
     Status kernels(int phase) final;
     Status exchange(int phase) final;
     Status finish(int phase) final;
@@ -130,8 +136,9 @@ class SlicedExchange : public Exchange {
 
   private:
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
-    [[nodiscard]] bool has_exchange(int phase) const noexcept { return phase < phases() - 1; }
-    // The slice whose hop `hop` belongs to this phase, or -1.
+    // Phases from one hop of a slice to the next.
+    [[nodiscard]] int lag() const noexcept { return staged() ? 2 : 1; }
+    // The slice whose hop `hop` belongs to this phase, or -1; hop `hops` is decoding.
     [[nodiscard]] int slice_of(int phase, int hop) const noexcept;
 
     int hops_;

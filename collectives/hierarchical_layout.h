@@ -7,8 +7,8 @@
 
 namespace slimwire {
 
-// The result of a slice is gathered, handed out and decoded in three phases.
-inline constexpr int kGatherParts = 3;
+// The result of a slice is decoded four phases after the first of it is put there.
+inline constexpr int kGatherParts = 4;
 
 // Elements of a column that a piece has, and those of a column that nothing cuts short.
 [[nodiscard]] int64_t column_count(const Piece& piece, int column, int nodes) noexcept;

@@ -109,6 +109,22 @@ int Lossless::phases() const noexcept {
     return (sums() ? 1 : 0) + (given_up_ ? 0 : direct_.phases()) + 1;
 }
 
+bool Lossless::exchanges(int phase) const noexcept {
+    const int inner = inner_phase(phase);
+    if (inner < 0) {
+        return true;
+    }
+    if (inner == (given_up_ ? 0 : direct_.phases())) {
+        return given_up_ || overflowed_;
+    }
+    return direct_.exchanges(inner) || agrees(inner);
+}
+
+// With the last slices, or after them: the words of all ranks, whose encodings were enqueued before.
+bool Lossless::agrees(int inner) const noexcept {
+    return inner == direct_.phases() - 2;
+}
+
 Status Lossless::kernels(int phase) {
     const int inner = inner_phase(phase);
     if (given_up_) {
@@ -131,9 +147,10 @@ Status Lossless::exchange(int phase) {
     if (inner == (given_up_ ? 0 : direct_.phases())) {
         return given_up_ || overflowed_ ? send_raw() : Status();
     }
-    SLIMWIRE_TRY(direct_.exchange(inner));
-    // With the last slices, whose encoding was enqueued before.
-    if (inner == direct_.phases() - 2) {
+    if (direct_.exchanges(inner)) {
+        SLIMWIRE_TRY(direct_.exchange(inner));
+    }
+    if (agrees(inner)) {
         return nccl_status(context_.nccl,
                            context_.nccl.AllReduce(overflow_, overflow_, 1, ncclUint32, ncclMax,
                                                    context_.state.exchange_comm, context_.work),

@@ -35,6 +35,7 @@ class Lossless final : public Exchange {
   public:
     explicit Lossless(const ExchangeContext& context);
     [[nodiscard]] int phases() const noexcept override;
+    [[nodiscard]] bool exchanges(int phase) const noexcept override;
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
@@ -44,6 +45,7 @@ class Lossless final : public Exchange {
     [[nodiscard]] bool sums() const noexcept { return context_.plan.facts.op == Op::kAllReduce; }
     // A phase of direct's exchange, which begins after the sums.
     [[nodiscard]] int inner_phase(int phase) const noexcept { return phase - (sums() ? 1 : 0); }
+    [[nodiscard]] bool agrees(int inner) const noexcept;
     Status sum_chunks();
     Status send_raw();
 

@@ -217,7 +217,30 @@ Status claim_scratch(Runtime& runtime, std::span<Running> running) {
     return {};
 }
 
-// Phase by phase, each one real NCCL group.
+bool exchanges(const Running& run, int phase) {
+    return phase < run.exchange->phases() && run.exchange->exchanges(phase);
+}
+
+// One real NCCL group of what all have for the phase.
+Status exchange_phase(const RealNccl& nccl, std::span<Running> running, int phase) {
+    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+    Status queued;
+    for (Running& run : running) {
+        if (queued.ok() && exchanges(run, phase)) {
+            queued = run.exchange->exchange(phase);
+        }
+    }
+    const ncclResult_t group_result = nccl.GroupEnd();
+    Status launched = nccl_status(nccl, group_result, "ncclGroupEnd");
+    for (Running& run : running) {
+        if (launched.ok() && group_result == ncclInProgress) {
+            launched = settle_exchange(nccl, run.item.state);
+        }
+    }
+    SLIMWIRE_TRY(std::move(queued));
+    return launched;
+}
+
 Status run_phases(Runtime& runtime, std::span<Running> running) {
     const DeviceApi& api = runtime.api();
     const RealNccl& nccl = runtime.nccl;
@@ -232,22 +255,10 @@ Status run_phases(Runtime& runtime, std::span<Running> running) {
                 SLIMWIRE_TRY(run.exchange->kernels(phase));
             }
         }
-        SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
-        Status queued;
-        for (Running& run : running) {
-            if (queued.ok() && phase < run.exchange->phases()) {
-                queued = run.exchange->exchange(phase);
-            }
+        if (std::any_of(running.begin(), running.end(),
+                        [&](const Running& run) { return exchanges(run, phase); })) {
+            SLIMWIRE_TRY(exchange_phase(nccl, running, phase));
         }
-        const ncclResult_t group_result = nccl.GroupEnd();
-        Status launched = nccl_status(nccl, group_result, "ncclGroupEnd");
-        for (Running& run : running) {
-            if (launched.ok() && group_result == ncclInProgress) {
-                launched = settle_exchange(nccl, run.item.state);
-            }
-        }
-        SLIMWIRE_TRY(std::move(queued));
-        SLIMWIRE_TRY(std::move(launched));
         for (Running& run : running) {
             const RunDevice device(api, run);
             if (phase < run.exchange->phases()) {
