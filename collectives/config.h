@@ -31,7 +31,7 @@ struct Settings {
     std::string nccl_library;              // SLIMWIRE_NCCL_LIBRARY
     uint64_t agree_timeout_us = 0;         // SLIMWIRE_AGREE_TIMEOUT
     std::string socket_ifname;             // SLIMWIRE_SOCKET_IFNAME
-    uint64_t slice_bytes = 0;              // SLIMWIRE_SLICE_BYTES, plan-affecting
+    uint64_t slice_bytes = 16 << 20;       // SLIMWIRE_SLICE_BYTES, plan-affecting
     uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
     uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
     std::string bench_fill;                // SLIMWIRE_BENCH_FILL; empty: off

@@ -168,18 +168,24 @@ Status Direct::decode_blocks(int slice, int first, int last, int base) {
 // The sum of all contributions to this rank's block, in the order of the ranks.
 Status Direct::decode_sum(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
-        void* output = static_cast<char*>(context_.call.recv) +
-                       static_cast<int64_t>(piece.offset_elems) * element_bytes();
-        for (int source = 0; source < ranks(); ++source) {
-            // The own contribution never left the send area.
-            const char* slot =
-                source == rank() ? send_slot(slice, source) : receive_slot(slice, source);
-            SLIMWIRE_TRY(decode_run(piece, slot + piece.slot_offset, output,
-                                    {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                    source > 0));
-        }
+        SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset,
+                               slice_at(slice).slot_bytes, ranks(), piece.count,
+                               static_cast<char*>(context_.call.recv) +
+                                   static_cast<int64_t>(piece.offset_elems) * element_bytes()));
     }
     return {};
+}
+
+// The own contribution to a sum lies among those that come.
+Status Direct::place_own(int slice) {
+    return op() != Op::kReduceScatter
+               ? Status()
+               : cuda_status(
+                     context_.api,
+                     context_.api.memcpy_async(receive_slot(slice, rank()),
+                                               send_slot(slice, rank()), slot_bytes(slice),
+                                               cudaMemcpyDeviceToDevice, wire()),
+                     "own slot");
 }
 
 Status Direct::copy_own_block() {
@@ -218,9 +224,6 @@ Status Direct::copy_own_block() {
 
 Status Direct::encode(int slice) {
     const bool at_root = rank() == root();
-    if (lossless_ && slice == 0 && (op() == Op::kAllGather || op() == Op::kBroadcast)) {
-        SLIMWIRE_TRY(copy_own_block());
-    }
     switch (op()) {
         case Op::kReduceScatter:
             return encode_blocks(slice, 0, ranks(), 0);
@@ -229,16 +232,10 @@ Status Direct::encode(int slice) {
             if (op() == Op::kScatter && !at_root) {
                 return {};
             }
-            if (slice == 0) {
-                SLIMWIRE_TRY(copy_own_block());
-            }
             SLIMWIRE_TRY(encode_blocks(slice, 0, rank(), 0));
             return encode_blocks(slice, rank() + 1, ranks(), 0);
         case Op::kGather:
-            if (at_root) {
-                return slice == 0 ? copy_own_block() : Status();
-            }
-            return encode_blocks(slice, rank(), rank() + 1, rank());
+            return at_root ? Status() : encode_blocks(slice, rank(), rank() + 1, rank());
         case Op::kBroadcast:
             return at_root ? encode_blocks(slice, rank(), rank() + 1, rank()) : Status();
         case Op::kRecv:
@@ -299,6 +296,11 @@ Status Direct::send(int, int slice) {
 
 Status Direct::decode(int slice) {
     const bool at_root = rank() == root();
+    // Not before the first exchange, which need not wait for it.
+    if (slice == 0 && (lossless_ || op() == Op::kAllToAll || op() == Op::kGather ||
+                       op() == Op::kScatter)) {
+        SLIMWIRE_TRY(copy_own_block());
+    }
     switch (op()) {
         case Op::kReduceScatter:
             return decode_sum(slice);

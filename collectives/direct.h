@@ -60,6 +60,7 @@ class Direct final : public SlicedExchange {
     Status decode_blocks(int slice, int first, int last, int base);
     Status decode_sum(int slice);
     Status encode(int slice) override;
+    Status place_own(int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;
 

@@ -110,8 +110,9 @@ class SlicedExchange : public Exchange {
                       float factor = 1.0f);
     Status decode_run(
         const Piece& piece, const void* input, void* output, const Run& run, bool accumulate);
-    // The sum of `inputs` encodings of one piece, in their order, into the call's type. Nothing is
-    // cut: the piece is one chunk.
+    // The sum of `inputs` encodings of one piece, in their order, into the call's type: in fp32 and
+    // rounded once where the codec can, else decoded and added one after the other. Nothing is cut:
+    // the piece is one chunk.
     Status sum_slots(const Piece& piece,
                      const char* input,
                      int64_t stride,

@@ -78,7 +78,7 @@ TEST(Config, nothing_set_is_inactive_with_the_defaults_of_the_table) {
     EXPECT_EQ(config.settings.log_level, LogLevel::kWarn);
     EXPECT_EQ(config.settings.min_bytes, 65536u);
     EXPECT_EQ(config.settings.agree_timeout_us, 10'000'000u);
-    EXPECT_EQ(config.settings.slice_bytes, 0u);
+    EXPECT_EQ(config.settings.slice_bytes, 16u << 20);
     EXPECT_EQ(config.settings.max_memory_bytes, 0u);
     EXPECT_TRUE(config.settings.summary);
     EXPECT_TRUE(config.settings.report_pattern.empty());
@@ -306,7 +306,7 @@ TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_AGREE_TIMEOUT", "1s"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_NCCL_LIBRARY", "/x"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_EMU_DEVICES", "2"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "0"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "16MiB"}},
     };
     for (const auto& environment : kSame) {
         EXPECT_EQ(loaded(environment).hash, hash);
