@@ -180,12 +180,11 @@ Status Direct::decode_sum(int slice) {
 Status Direct::place_own(int slice) {
     return op() != Op::kReduceScatter
                ? Status()
-               : cuda_status(
-                     context_.api,
-                     context_.api.memcpy_async(receive_slot(slice, rank()),
-                                               send_slot(slice, rank()), slot_bytes(slice),
-                                               cudaMemcpyDeviceToDevice, wire()),
-                     "own slot");
+               : cuda_status(context_.api,
+                             context_.api.memcpy_async(receive_slot(slice, rank()),
+                                                       send_slot(slice, rank()), slot_bytes(slice),
+                                                       cudaMemcpyDeviceToDevice, wire()),
+                             "own slot");
 }
 
 Status Direct::copy_own_block() {
@@ -297,8 +296,8 @@ Status Direct::send(int, int slice) {
 Status Direct::decode(int slice) {
     const bool at_root = rank() == root();
     // Not before the first exchange, which need not wait for it.
-    if (slice == 0 && (lossless_ || op() == Op::kAllToAll || op() == Op::kGather ||
-                       op() == Op::kScatter)) {
+    if (slice == 0 &&
+        (lossless_ || op() == Op::kAllToAll || op() == Op::kGather || op() == Op::kScatter)) {
         SLIMWIRE_TRY(copy_own_block());
     }
     switch (op()) {

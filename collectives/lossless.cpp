@@ -120,7 +120,8 @@ bool Lossless::exchanges(int phase) const noexcept {
     return direct_.exchanges(inner) || agrees(inner);
 }
 
-// With the last slices, or after them: the words of all ranks, whose encodings were enqueued before.
+// With the last slices, or after them: the words of all ranks, whose encodings were enqueued
+// before.
 bool Lossless::agrees(int inner) const noexcept {
     return inner == direct_.phases() - 2;
 }
