@@ -9,7 +9,6 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -20,7 +19,8 @@
 
 namespace {
 
-std::atomic<uint64_t> g_allocations{0};
+// Of the calling thread: the reporter's own thread may write a report meanwhile.
+__attribute__((tls_model("initial-exec"))) thread_local uint64_t t_allocations = 0;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile
                                                          void (*)(const volatile void*));
 namespace {
 void on_malloc(const volatile void*, size_t) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
+    ++t_allocations;
 }
 void on_free(const volatile void*) {}
 void count_allocations() {
@@ -46,25 +46,25 @@ void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
 __attribute__((visibility("default"))) void* malloc(size_t size) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
+    ++t_allocations;
     return __libc_malloc(size);
 }
 __attribute__((visibility("default"))) void* calloc(size_t count, size_t size) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
+    ++t_allocations;
     return __libc_calloc(count, size);
 }
 __attribute__((visibility("default"))) void* realloc(void* old, size_t size) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
+    ++t_allocations;
     return __libc_realloc(old, size);
 }
 __attribute__((visibility("default"))) void* aligned_alloc(size_t alignment, size_t size) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
+    ++t_allocations;
     return __libc_memalign(alignment, size);
 }
 __attribute__((visibility("default"))) int posix_memalign(void** out,
                                                           size_t alignment,
                                                           size_t size) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
+    ++t_allocations;
     *out = __libc_memalign(alignment, size);
     return *out != nullptr ? 0 : 12 /* ENOMEM */;
 }
@@ -191,9 +191,9 @@ int main(int argc, char** argv) {
     }
     for (long batch = 0; batch < batches; ++batch) {
         for (Series* series : {&direct, &entry}) {
-            const uint64_t before = g_allocations.load(std::memory_order_relaxed);
+            const uint64_t before = t_allocations;
             const double ns = ns_of_batch(series->function, call, kBatch);
-            series->allocations += g_allocations.load(std::memory_order_relaxed) - before;
+            series->allocations += t_allocations - before;
             series->ns_per_call.push_back(std::max(0.0, ns - clock_ns) / kBatch);
         }
     }
