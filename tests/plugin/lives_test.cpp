@@ -49,6 +49,14 @@ TEST(Lives, parts_of_parts) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * (4 + 4 + 3) * 3);
 }
 
+// The second rank comes late to where the part's ranks meet, so the first one's call on the parent
+// is there before.
+TEST(Lives, a_call_on_the_parent_while_a_part_is_made) {
+    Job job = lives_job(2);
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:1=800ms";
+    expect_ends(job);
+}
+
 TEST(Lives, scalable) {
     expect_ends(lives_job(3));
 }

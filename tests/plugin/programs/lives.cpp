@@ -186,6 +186,24 @@ int parts_of_parts_natively(const ncclUniqueId& id) {
     return make_parts(id, false);
 }
 
+// The first rank goes on with the parent, which is not busy, while its part is made in the
+// background; the other waits for the part first. The making must not wait for the call.
+int a_call_on_the_parent_while_a_part_is_made(const ncclUniqueId& id) {
+    const bool first = g_rank == 0;
+    ncclComm_t comm = join(id);
+    ncclComm_t part = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = first ? 0 : 1;
+    const ncclResult_t result = ncclCommSplit(comm, 0, g_rank, &part, &config);
+    EXPECT_THAT(result == (first ? ncclInProgress : ncclSuccess), "%d", static_cast<int>(result));
+    reduce(comm, true);
+    EXPECT_THAT(settled(part) == ncclSuccess, "the part");
+    reduce(part, true);
+    CHECK_NCCL(ncclCommDestroy(part));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
 int scalable(const ncclUniqueId& id) {
     // Made by different ranks; only the first one's server is asked.
     ncclUniqueId ids[2] = {id, {}};
@@ -440,6 +458,7 @@ struct Situation {
 constexpr Situation kSituations[] = {
     {"non_blocking_polled_late", non_blocking_polled_late},
     {"parts_of_parts", parts_of_parts},
+    {"a_call_on_the_parent_while_a_part_is_made", a_call_on_the_parent_while_a_part_is_made},
     {"parts_of_parts_natively", parts_of_parts_natively},
     {"scalable", scalable},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
