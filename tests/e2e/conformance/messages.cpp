@@ -70,6 +70,18 @@ Traffic draw_traffic(Chance& chance, const Weights& weights, int world_ranks) {
         Weights small = weights;
         small.max_count = std::min<size_t>(weights.max_count, 200000);
         traffic.batch = draw_batch(chance, small, world_ranks);
+        // Ranks name the communicators in orders of their own, so these must not share a stream:
+        // NCCL launches them one after the other.
+        const bool both = std::any_of(
+            traffic.batch.calls.begin(), traffic.batch.calls.end(), [&](const Call& call) {
+                return call.communicator != traffic.batch.calls.front().communicator;
+            });
+        for (Call& call : traffic.batch.calls) {
+            if (both) {
+                call.stream = call.communicator == Communicator::kWorld ? StreamChoice::kNonBlocking
+                                                                        : StreamChoice::kOther;
+            }
+        }
         traffic.shared_begin = static_cast<size_t>(chance.below(static_cast<int>(messages)));
         traffic.shared_end =
             traffic.shared_begin + 1 +
