@@ -108,7 +108,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
         api.user_object_create(&object, block.get(), give_back, 1, cudaUserObjectNoDestructorSync),
         "owner of a graph's scratch");
     if (!status.ok()) {
-        (void)api.free(memory);
+        tolerate(api, api.free(memory));
         return status;
     }
     (void)block.release();  // the object's from here on
@@ -116,7 +116,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
         cuda_status(api, api.graph_retain_user_object(graph, object, 1, cudaGraphUserObjectMove),
                     "scratch retained by a graph");
     if (!status.ok()) {
-        (void)api.user_object_release(object, 1);
+        tolerate(api, api.user_object_release(object, 1));
         return status;
     }
     return memory;
@@ -136,7 +136,7 @@ void GraphMemory::free_kept(const DeviceApi& api, int device) {
     if (!blocks.empty()) {
         const DeviceScope scope(api, device);
         for (const std::unique_ptr<Block>& block : blocks) {
-            (void)api.free(block->memory);
+            tolerate(api, api.free(block->memory));
         }
     }
 }
@@ -160,10 +160,10 @@ Status move_steps_to_device(const DeviceApi& api, CommState* state) {
         status = cuda_status(api, api.stream_synchronize(stream), "device steps");
     }
     if (stream != nullptr) {
-        (void)api.stream_destroy(stream);
+        tolerate(api, api.stream_destroy(stream));
     }
     if (!status.ok()) {
-        (void)api.free(words);
+        tolerate(api, api.free(words));
         return status;
     }
     state->device_steps = steps;

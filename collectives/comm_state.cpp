@@ -1,7 +1,9 @@
 #include "collectives/comm_state.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <utility>
 
 #include "collectives/underway.h"
 
@@ -18,20 +20,68 @@ thread_local constinit LastLookup t_last;
 }  // namespace
 
 DeviceScope::DeviceScope(const DeviceApi& api, int device) noexcept : api_(api) {
-    if (api_.get_device(&former_) == cudaSuccess && former_ != device) {
-        changed_ = api_.set_device(device) == cudaSuccess;
+    if (tolerate(api_, api_.get_device(&former_)) && former_ != device) {
+        changed_ = tolerate(api_, api_.set_device(device));
     }
-    relaxed_ = api_.exchange_capture_mode(&capture_mode_) == cudaSuccess;
+    relaxed_ = tolerate(api_, api_.exchange_capture_mode(&capture_mode_));
 }
 
 DeviceScope::~DeviceScope() {
     if (relaxed_) {
-        (void)api_.exchange_capture_mode(&capture_mode_);
+        tolerate(api_, api_.exchange_capture_mode(&capture_mode_));
     }
     if (changed_) {
-        (void)api_.set_device(former_);
+        tolerate(api_, api_.set_device(former_));
     }
 }
+
+namespace {
+
+std::array<cudaStream_t*, 2> streams_of(CommState* state) {
+    return {&state->exchange_stream, &state->work_stream};
+}
+// Those that only order work, then those that also tell the time.
+constexpr size_t kTimedFrom = 7;
+std::array<cudaEvent_t*, 9> events_of(CommState* state) {
+    return {&state->ready[0], &state->ready[1],  &state->done[0],
+            &state->done[1],  &state->chain,     &state->capture_chain,
+            &state->fork,     &state->timing[0], &state->timing[1]};
+}
+
+void destroy_objects(const DeviceApi& api, CommState* state) {
+    for (cudaEvent_t* event : events_of(state)) {
+        if (*event != nullptr) {
+            tolerate(api, api.event_destroy(std::exchange(*event, nullptr)));
+        }
+    }
+    for (cudaStream_t* stream : streams_of(state)) {
+        if (*stream != nullptr) {
+            tolerate(api, api.stream_destroy(std::exchange(*stream, nullptr)));
+        }
+    }
+}
+
+// All or none: a later call takes a stream for the sign that everything is there.
+Status make_objects(const DeviceApi& api, CommState* state) {
+    Status status;
+    for (cudaStream_t* stream : streams_of(state)) {
+        if (status.ok()) {
+            status = cuda_status(api, api.stream_create_with_flags(stream, cudaStreamNonBlocking),
+                                 "internal stream");
+        }
+    }
+    const auto events = events_of(state);
+    for (size_t i = 0; i < events.size() && status.ok(); ++i) {
+        const unsigned flags = i < kTimedFrom ? cudaEventDisableTiming : cudaEventDefault;
+        status = cuda_status(api, api.event_create_with_flags(events[i], flags), "internal event");
+    }
+    if (!status.ok()) {
+        destroy_objects(api, state);
+    }
+    return status;
+}
+
+}  // namespace
 
 Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes) {
     if (state->exchange_stream != nullptr && scratch_bytes <= state->scratch_bytes) {
@@ -39,21 +89,7 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
     }
     const DeviceScope device(api, state->device);
     if (state->exchange_stream == nullptr) {
-        for (cudaStream_t* stream : {&state->exchange_stream, &state->work_stream}) {
-            SLIMWIRE_TRY(cuda_status(api,
-                                     api.stream_create_with_flags(stream, cudaStreamNonBlocking),
-                                     "internal stream"));
-        }
-        for (cudaEvent_t* event :
-             {&state->ready[0], &state->ready[1], &state->done[0], &state->done[1], &state->chain,
-              &state->capture_chain, &state->fork}) {
-            SLIMWIRE_TRY(cuda_status(
-                api, api.event_create_with_flags(event, cudaEventDisableTiming), "internal event"));
-        }
-        for (cudaEvent_t& event : state->timing) {
-            SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&event, cudaEventDefault),
-                                     "timing event"));
-        }
+        SLIMWIRE_TRY(make_objects(api, state));
     }
     if (scratch_bytes <= state->scratch_bytes) {
         return {};
@@ -68,7 +104,7 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
                 failed.message() + "; " + std::to_string(scratch_bytes) + " bytes were asked for"};
     }
     if (state->scratch != nullptr) {
-        (void)api.free(state->scratch);
+        tolerate(api, api.free(state->scratch));
     }
     state->scratch = grown;
     state->scratch_bytes = scratch_bytes;
@@ -78,9 +114,9 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
     return {};
 }
 
-bool release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
+std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
     if (state->exchange_stream == nullptr) {
-        return true;
+        return std::nullopt;
     }
     const DeviceScope device(api, state->device);
     bool idle = !state->chained || api.event_query(state->chain) == cudaSuccess;
@@ -88,22 +124,20 @@ bool release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
         idle = api.event_synchronize(state->chain) == cudaSuccess;
     }
     (void)api.get_last_error();
-    if (idle) {
-        for (void* memory : {state->scratch, static_cast<void*>(state->device_steps)}) {
-            (void)(memory == nullptr ? cudaSuccess : api.free(memory));
+    Parked left{state->device, nullptr, {}};
+    for (void* memory : {std::exchange(state->scratch, nullptr),
+                         static_cast<void*>(std::exchange(state->device_steps, nullptr))}) {
+        if (memory != nullptr && idle) {
+            tolerate(api, api.free(memory));
+        } else if (memory != nullptr) {
+            left.memory.push_back(memory);
         }
     }
-    for (cudaEvent_t event :
-         {state->ready[0], state->ready[1], state->done[0], state->done[1], state->chain,
-          state->capture_chain, state->fork, state->timing[0], state->timing[1]}) {
-        (void)api.event_destroy(event);
+    if (!idle) {
+        left.end = std::exchange(state->chain, nullptr);
     }
-    (void)api.stream_destroy(state->exchange_stream);
-    (void)api.stream_destroy(state->work_stream);
-    state->exchange_stream = nullptr;
-    state->scratch = nullptr;
-    state->device_steps = nullptr;
-    return idle;
+    destroy_objects(api, state);
+    return idle ? std::nullopt : std::optional(std::move(left));
 }
 
 uint64_t free_device_bytes(const DeviceApi& api) {

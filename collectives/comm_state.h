@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 
 #include "codecs/base/device.h"
 #include "collectives/agreement.h"
+#include "collectives/parked.h"
 #include "collectives/plan.h"
 #include "collectives/real_nccl.h"
 #include "collectives/stats.h"
@@ -95,10 +97,9 @@ class DeviceScope {
 // Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
 // that must grow. Not under stream capture.
 Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes);
-// Frees them. `wait` first waits for the last compressed call; without it (abort) what may still be
-// in use is left to the driver.
-// Returns whether nothing was in use.
-bool release_device_objects(const DeviceApi& api, CommState* state, bool wait);
+// Frees them. `wait` first waits for the last compressed call; without it (abort) memory that may
+// still be in use is given back with the event of its last use, to be parked.
+std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* state, bool wait);
 
 // What a communicator's first compressed call costs: NCCL connects the ranks in it.
 struct FirstCall {

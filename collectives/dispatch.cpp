@@ -43,10 +43,11 @@ const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
     return nullptr;
 }
 
-bool capturing(const DeviceApi& api, cudaStream_t stream) noexcept {
+Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return api.stream_is_capturing(stream, &status) == cudaSuccess &&
-           status != cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY(
+        cuda_status(api, api.stream_is_capturing(stream, &status), "capture of the stream"));
+    return status != cudaStreamCaptureStatusNone;
 }
 
 // The buffers that a call reads or writes on this rank.
@@ -69,47 +70,52 @@ std::pair<bool, bool> used_buffers(const CallFacts& facts, int rank) noexcept {
 }
 
 // The emulator refuses host buffers as NCCL does; a compressed call must not hide that.
-bool bad_buffer(const DeviceApi& api, const void* buffer) noexcept {
+Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
     if (buffer == nullptr || api.emulator == nullptr) {
         return buffer == nullptr;
     }
     cudaPointerAttributes attributes{};
-    return api.pointer_get_attributes(&attributes, buffer) != cudaSuccess ||
-           attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
+    SLIMWIRE_TRY(cuda_status(api, api.pointer_get_attributes(&attributes, buffer), "buffer"));
+    return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
 }
 
 // Why a call of a compressed plan goes native all the same. Malformed calls do, which NCCL then
 // refuses; they do not count, because the other ranks know nothing of them. The rest is equal on
-// all ranks that take part: the ordinal of the call, being captured.
-std::optional<Detour> detour_of(const DeviceApi& api,
-                                const CollectiveCall& call,
-                                const CommState& state,
-                                Plan* plan,
-                                bool unknown_operator) {
+// all ranks that take part: the ordinal of the call, being captured. A question that CUDA does not
+// answer is an error of the call: the other ranks compress.
+Result<std::optional<Detour>> detour_of(const DeviceApi& api,
+                                        const CollectiveCall& call,
+                                        const CommState& state,
+                                        Plan* plan,
+                                        bool unknown_operator) {
     const int root = call.facts.root_or_peer;
     if (root < 0 || root >= state.shape.ranks) {
-        return Detour::kBadRoot;
+        return std::optional(Detour::kBadRoot);
     }
     const auto [sends, receives] = used_buffers(call.facts, state.rank);
-    if ((sends && bad_buffer(api, call.send)) || (receives && bad_buffer(api, call.recv))) {
-        return Detour::kBadBuffer;
+    for (const auto& [used, buffer] : {std::pair(sends, call.send), {receives, call.recv}}) {
+        SLIMWIRE_TRY_ASSIGN(const bool bad, used ? bad_buffer(api, buffer) : Result<bool>(false));
+        if (bad) {
+            return std::optional(Detour::kBadBuffer);
+        }
     }
     if (unknown_operator) {
-        return Detour::kUnknownOperator;
+        return std::optional(Detour::kUnknownOperator);
     }
     if (is_point_to_point(call.facts.op) && root == state.rank) {
-        return Detour::kToItself;
+        return std::optional(Detour::kToItself);
     }
     if (plan->start_call > 0) {
         if (t_depth > 0) {
             thread_group().counted.emplace_back(&state, plan);
         }
         if (plan->calls++ < plan->start_call) {
-            return Detour::kBeforeStart;
+            return std::optional(Detour::kBeforeStart);
         }
     }
-    return !plan->capturable && capturing(api, call.stream) ? std::optional(Detour::kCapture)
-                                                            : std::nullopt;
+    SLIMWIRE_TRY_ASSIGN(const bool captured,
+                        plan->capturable ? Result<bool>(false) : capturing(api, call.stream));
+    return captured ? std::optional(Detour::kCapture) : std::nullopt;
 }
 
 std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall& call) {
@@ -137,10 +143,14 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     const DeviceApi& api = runtime.api();
     const bool scaled = call.facts.redop == RedOp::kPreMulSum;
     const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
-    if (const std::optional<Detour> detour =
-            detour_of(api, call, *state, plan, scaled && scalar == nullptr);
-        detour.has_value()) {
-        count_detour(state, plan, *detour);
+    const Result<std::optional<Detour>> detour =
+        detour_of(api, call, *state, plan, scaled && scalar == nullptr);
+    if (!detour.ok()) {
+        return runtime.fail(
+            {detour.status().code(), where(*state) + ": " + detour.status().message()});
+    }
+    if (detour.value().has_value()) {
+        count_detour(state, plan, *detour.value());
         if (t_depth > 0) {
             thread_group().has_native = true;
         }

@@ -303,11 +303,16 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(runtime.nccl, state->exchange_comm, true);
     }
-    if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0 &&
-        release_device_objects(runtime.api(), state.get(), !abort)) {
-        (void)runtime.residuals.forget(runtime.api(), state->state_key);
-        if (!abort) {
-            runtime.graph_memory.free_kept(runtime.api(), state->device);
+    if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0) {
+        std::optional<Parked> left = release_device_objects(runtime.api(), state.get(), !abort);
+        if (left.has_value()) {
+            runtime.residuals.take(state->state_key, &left->memory);
+            runtime.parked.park(std::move(*left));
+        } else {
+            (void)runtime.residuals.forget(runtime.api(), state->state_key);
+            if (!abort) {
+                runtime.graph_memory.free_kept(runtime.api(), state->device);
+            }
         }
     }
     if (state->exchange_comm != nullptr && !abort) {
@@ -318,6 +323,14 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         runtime.comms.bury(std::move(state));
     } else {
         forget_queued(*state);
+    }
+}
+
+void comm_aborted(Runtime& runtime) noexcept {
+    constexpr uint64_t kPatienceUs = 500'000;
+    if (runtime.engaged() && runtime.device().ok()) {
+        const ReentryGuard guard;
+        runtime.parked.collect(runtime.api(), kPatienceUs);
     }
 }
 

@@ -50,6 +50,8 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept;
 
 // Before the real call on the same handle. `abort` does not wait for work.
 void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept;
+// After the real abort: frees what work in flight kept, which it ended.
+void comm_aborted(Runtime& runtime) noexcept;
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept;
 void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
 // `flags` of ncclCommShrink: those that abort what runs end compressed calls, too.

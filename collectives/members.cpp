@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <utility>
 
 #include "codecs/base/emulator_abi.h"
 #include "collectives/hash.h"
@@ -214,12 +215,17 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
     for (size_t i = 0; i < states.size(); ++i) {
         const DeviceScope device(api, states[i]->device);
         if (exchanges[i].stream != nullptr &&
-            api.stream_query(exchanges[i].stream) != cudaSuccess) {
-            (void)api.get_last_error();
-            continue;  // freeing would wait for ranks that are gone; left to the driver
+            !tolerate(api, api.stream_query(exchanges[i].stream))) {
+            // Freeing would wait for ranks that are gone.
+            Parked left{
+                states[i]->device, nullptr, {std::exchange(exchanges[i].buffer.memory, nullptr)}};
+            if (tolerate(api, api.event_create_with_flags(&left.end, cudaEventDisableTiming)) &&
+                tolerate(api, api.event_record(left.end, exchanges[i].stream))) {
+                runtime.parked.park(std::move(left));
+            }
         }
         if (exchanges[i].stream != nullptr) {
-            (void)api.stream_destroy(exchanges[i].stream);
+            tolerate(api, api.stream_destroy(exchanges[i].stream));
         }
         if (exchanges[i].buffer.memory != nullptr) {
             IdentityBuffers::instance().give_back(exchanges[i].buffer);

@@ -12,7 +12,7 @@ Status reset_now(const DeviceApi& api, void* buffer, uint64_t bytes) {
     if (status.ok()) {
         status = cuda_status(api, api.stream_synchronize(stream), "residual reset");
     }
-    (void)api.stream_destroy(stream);
+    tolerate(api, api.stream_destroy(stream));
     return status;
 }
 
@@ -40,7 +40,7 @@ Result<float*> ResidualStore::get(const DeviceApi& api,
                                  : cuda_status(api, api.memset_async(buffer, 0, bytes, stream),
                                                "residual reset");
         !zeroed.ok()) {
-        (void)api.free(buffer);
+        tolerate(api, api.free(buffer));
         return zeroed;
     }
     entries_.emplace(key, Entry{static_cast<float*>(buffer), bytes});
@@ -53,13 +53,24 @@ uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
     for (auto entry = entries_.begin(); entry != entries_.end();) {
         if (entry->first.comm_key == comm_key) {
             freed += entry->second.bytes;
-            (void)api.free(entry->second.buffer);
+            tolerate(api, api.free(entry->second.buffer));
             entry = entries_.erase(entry);
         } else {
             ++entry;
         }
     }
     return freed;
+}
+
+void ResidualStore::take(uint64_t comm_key, std::vector<void*>* memory) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [&](const auto& entry) {
+        if (entry.first.comm_key != comm_key) {
+            return false;
+        }
+        memory->push_back(entry.second.buffer);
+        return true;
+    });
 }
 
 uint64_t ResidualStore::bytes(uint64_t comm_key) const {

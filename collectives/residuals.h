@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "codecs/base/device.h"
 #include "collectives/call.h"
@@ -42,6 +43,8 @@ class ResidualStore {
                        bool* made);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
+    // Hands over instead what is still in use.
+    void take(uint64_t comm_key, std::vector<void*>* memory);
     [[nodiscard]] uint64_t bytes(uint64_t comm_key) const;
 
   private:

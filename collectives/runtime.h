@@ -9,6 +9,7 @@
 #include "collectives/capture.h"
 #include "collectives/comm_state.h"
 #include "collectives/config.h"
+#include "collectives/parked.h"
 #include "collectives/real_nccl.h"
 #include "collectives/residuals.h"
 #include "collectives/stats.h"
@@ -35,6 +36,7 @@ class Runtime {
     CommRegistry comms;
     ResidualStore residuals;
     GraphMemory graph_memory;
+    ParkedMemory parked;
 
     // Whether this process takes part in agreements: a rule compresses, or the configuration is
     // wrong.

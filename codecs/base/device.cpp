@@ -25,6 +25,13 @@ Status cuda_status(const DeviceApi& api, cudaError_t error, const char* what) {
     return {Code::kCudaError, std::move(text)};
 }
 
+bool tolerate(const DeviceApi& api, cudaError_t error) {
+    if (error != cudaSuccess && api.get_last_error != nullptr) {
+        (void)api.get_last_error();
+    }
+    return error == cudaSuccess;
+}
+
 void set_device_view(DeviceViewFunction view) noexcept {
     g_view.store(view, std::memory_order_release);
 }

@@ -71,6 +71,10 @@ struct DeviceApi {
 // error cleared.
 Status cuda_status(const DeviceApi& api, cudaError_t error, const char* what);
 
+// For calls whose failure changes nothing (clearing up, statistics): the program must not find
+// their error in its cudaGetLastError. Returns whether the call succeeded.
+bool tolerate(const DeviceApi& api, cudaError_t error);
+
 // How a host body reaches the memory behind a device pointer: the emulator's alias mapping, or the
 // pointer itself when no emulator is present (plain host buffers in tests and the net plugin).
 // Host bodies call it for every pointer argument; null stays null.

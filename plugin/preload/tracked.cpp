@@ -152,7 +152,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     SLIMWIRE_ENTER(CommAbort, comm)
     comm_ending(*rt, comm, true);
-    return forward(rt->nccl.CommAbort, comm);
+    const ncclResult_t result = forward(rt->nccl.CommAbort, comm);
+    comm_aborted(*rt);
+    return result;
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {

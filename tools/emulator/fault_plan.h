@@ -8,13 +8,15 @@
 //
 // separated by commas, such as cudaMalloc:3,ncclAllReduce:10=500ms. FUNCTION is an exported name
 // without suffix; `launch` stands for slimwire's own device operations. Calls that only touch nodes
-// of a graph, or say what the emulator lacks, are not counted. A failed call does nothing. Included
+// of a graph, or say what the emulator lacks, are not counted. A failed call does nothing, but that
+// a failed ncclGroupEnd ends the group; each one, and each late one, is a line on stderr. Included
 // by both emulated libraries, each of which counts its own calls. Any thread.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <string>
@@ -53,10 +55,13 @@ class FaultPlan {
             }
             const uint64_t call = ++rule.calls;
             if (call == rule.first || (rule.onwards && call > rule.first)) {
-                std::this_thread::sleep_for(std::chrono::nanoseconds(rule.delay_ns));
                 if (rule.delay_ns == 0) {
                     error = rule.error != 0 ? rule.error : otherwise;
                 }
+                std::fprintf(stderr, "slimwire emulator: %s call %llu: %s (SLIMWIRE_EMU_FAULT)\n",
+                             rule.function.c_str(), static_cast<unsigned long long>(call),
+                             error != 0 ? ("error " + std::to_string(error)).c_str() : "late");
+                std::this_thread::sleep_for(std::chrono::nanoseconds(rule.delay_ns));
             }
         }
         return error;

@@ -33,6 +33,9 @@ ncclResult_t injected_fault(const char* function) {
     if (error != 0) {
         set_last_error(std::string(name) + ": failed by SLIMWIRE_EMU_FAULT");
         (void)group_error({Code::kInternalError, "failed by SLIMWIRE_EMU_FAULT"});
+        if (name.ends_with("ncclGroupEnd")) {
+            (void)group_end();  // as NCCL: the group is over, and nothing of it was launched
+        }
     }
     return static_cast<ncclResult_t>(error);
 }

@@ -63,7 +63,7 @@ Communicator::Communicator(Members members, int device)
 Communicator::~Communicator() {
     transport_.close();
     if (last_work_ != nullptr) {
-        (void)cudaEventDestroy(last_work_);
+        (void)cuda_check(cudaEventDestroy(last_work_), "cudaEventDestroy").ok();
     }
 }
 

@@ -20,6 +20,7 @@ Status cuda_check(cudaError_t error, const char* what) {
     if (error == cudaSuccess) {
         return {};
     }
+    (void)cudaGetLastError();  // as NCCL does: the program hears of it from NCCL only
     return {Code::kCudaError,
             std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error)};
 }

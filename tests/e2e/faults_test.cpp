@@ -1,0 +1,208 @@
+// Every call that slimwire makes of CUDA and NCCL fails once (SLIMWIRE_EMU_FAULT), on one rank or
+// on all. Whatever the call: no rank crashes, hangs or goes on with a wrong result; what a rank
+// computes before the failure is right and equal on all ranks; and where a rank sees an error, it
+// is the result of an NCCL call, or of a CUDA call of the program itself.
+//
+// A first run counts the calls. The tests take a sample of them by seed; SLIMWIRE_TEST_FAULTS=all
+// takes every one (some minutes), SLIMWIRE_TEST_FAULTS=cudaMalloc:7 that one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "codecs/base/device.h"
+#include "tests/support/job.h"
+#include "tests/support/seed.h"
+
+namespace slimwire::test {
+namespace {
+
+// Those that NCCL needs to have made a communicator at all are the program's, not slimwire's:
+// ncclGetUniqueId and ncclCommInitRank. Failing it leaves the others waiting, as without slimwire.
+const std::vector<std::string>& functions() {
+    static const std::vector<std::string> names = {
+#define SLIMWIRE_NAME(member, function) #function,
+        SLIMWIRE_DEVICE_FUNCTIONS(SLIMWIRE_NAME)
+#undef SLIMWIRE_NAME
+            "launch",
+        "ncclAllReduce",
+        "ncclReduceScatter",
+        "ncclReduce",
+        "ncclAllGather",
+        "ncclBroadcast",
+        "ncclAlltoAll",
+        "ncclSend",
+        "ncclRecv",
+        "ncclGroupStart",
+        "ncclGroupEnd",
+        "ncclCommSplit",
+        "ncclCommCount",
+        "ncclCommUserRank",
+        "ncclCommCuDevice",
+        "ncclCommGetAsyncError",
+        "ncclCommDestroy",
+        "ncclCommAbort",
+    };
+    return names;
+}
+
+struct Fault {
+    std::string function;
+    int call = 0;
+    bool on_all = false;
+};
+
+std::string name_of(const Fault& fault) {
+    return fault.function + ":" + std::to_string(fault.call) +
+           (fault.on_all ? " on all ranks" : " on rank 1");
+}
+
+Job make_job(const std::string& plan, bool on_all) {
+    Job job = slimwire_job({SLIMWIRE_TEST_FAULTED}, 2);
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64,rounding=stochastic";
+    job.environment["SLIMWIRE_EF"] = "ef14";
+    job.environment["SLIMWIRE_OPS"] = "all";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    job.environment["SLIMWIRE_SLICE_BYTES"] = "16384";
+    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "3s";
+    job.environment["SLIMWIRE_EMU_TIMEOUT"] = "40s";
+    (on_all ? job.environment : job.of_rank[1])["SLIMWIRE_EMU_FAULT"] = plan;
+    job.limit_s = 100;
+    return job;
+}
+
+// "STEP ok HASH" lines.
+std::map<std::string, std::string> results_of(const std::string& out) {
+    std::map<std::string, std::string> results;
+    std::istringstream lines(out);
+    for (std::string line; std::getline(lines, line);) {
+        const size_t at = line.find(" ok ");
+        if (at != std::string::npos) {
+            results[line.substr(0, at)] = line.substr(at + 4);
+        }
+    }
+    return results;
+}
+
+// What is kept on purpose: buffers of creations for the next one, and, of a communicator that was
+// aborted, the scratch of its graphs for the next graph. What cannot be freed stays.
+bool everything_freed(const Fault& fault, const std::vector<Ended>& ranks) {
+    constexpr int kOnPurpose = 4096;
+    return fault.function == "cudaFree" ||
+           std::all_of(ranks.begin(), ranks.end(), [](const Ended& rank) {
+               const size_t at = rank.out.find("kept ");
+               const bool graphs = rank.out.find("graph ") != std::string::npos &&
+                                   rank.out.find("abort ") != std::string::npos;
+               return graphs || (at != std::string::npos &&
+                                 std::atoi(rank.out.c_str() + at + 5) <= kOnPurpose);
+           });
+}
+
+// Of rank 1 of a job in which nothing fails.
+struct Calls {
+    int own = 0;  // of the program, before it makes its communicator
+    int all = 0;
+};
+
+std::map<std::string, Calls> count_calls() {
+    std::string plan;
+    for (const std::string& function : functions()) {
+        plan += (plan.empty() ? "" : ",") + function + ":1+=1us";
+    }
+    const std::vector<Ended> ranks = run_ranks(make_job(plan, false));
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    EXPECT_EQ(results_of(ranks[1].out).size(), 9u) << ranks[1].out;
+    EXPECT_TRUE(everything_freed({}, ranks)) << ranks[1].out;
+    std::map<std::string, Calls> calls;
+    bool own = true;
+    std::istringstream lines(ranks[1].err);
+    for (std::string line; std::getline(lines, line);) {
+        const std::string prefix = "slimwire emulator: ";
+        const size_t end = line.find(" call ");
+        if (line.rfind(prefix, 0) == 0 && end != std::string::npos) {
+            Calls& of = calls[line.substr(prefix.size(), end - prefix.size())];
+            ++of.all;
+            of.own += own ? 1 : 0;
+        }
+        own = own && line.rfind("faulted: ", 0) != 0;
+    }
+    ++calls["cudaGetDevice"].own;  // NCCL's, when it makes the communicator
+    return calls;
+}
+
+std::vector<Fault> chosen_faults(bool on_all, size_t sample) {
+    std::vector<Fault> all;
+    for (const auto& [function, calls] : count_calls()) {
+        for (int call = calls.own + 1; call <= calls.all; ++call) {
+            all.push_back({function, call, on_all});
+        }
+    }
+    EXPECT_GT(all.size(), 200u);
+    const char* variable = std::getenv("SLIMWIRE_TEST_FAULTS");
+    const std::string wanted = variable != nullptr ? variable : "";
+    if (wanted == "all") {
+        return all;
+    }
+    if (!wanted.empty()) {
+        const size_t colon = wanted.find(':');
+        return {{wanted.substr(0, colon),
+                 colon == std::string::npos ? 1 : std::stoi(wanted.substr(colon + 1)), on_all}};
+    }
+    // Of each function one in turn, so that rare ones come up as often as those called for each
+    // slice.
+    std::mt19937_64 random(test_seed());
+    std::shuffle(all.begin(), all.end(), random);
+    std::set<std::string> seen;
+    std::stable_partition(all.begin(), all.end(),
+                          [&](const Fault& fault) { return seen.insert(fault.function).second; });
+    const size_t begin = on_all ? sample % all.size() : 0;
+    std::rotate(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(begin), all.end());
+    all.resize(std::min(sample, all.size()));
+    return all;
+}
+
+void expect_order(const Fault& fault) {
+    SCOPED_TRACE("repeat with SLIMWIRE_TEST_FAULTS=" + fault.function + ":" +
+                 std::to_string(fault.call));
+    const std::string plan = fault.function + ":" + std::to_string(fault.call);
+    std::vector<Ended> ranks = run_ranks(make_job(plan, fault.on_all));
+    if (!everything_freed(fault, ranks)) {
+        // On a machine that stood still for a moment the work of an aborted communicator may have
+        // ended after ncclCommAbort's patience.
+        ranks = run_ranks(make_job(plan, fault.on_all));
+        EXPECT_TRUE(everything_freed(fault, ranks));
+    }
+    ASSERT_EQ(unless_all_exit(ranks), "") << name_of(fault);
+    const auto first = results_of(ranks[0].out);
+    for (const Ended& rank : ranks) {
+        const std::string said = name_of(fault) + "\n" + ranks[0].out + ranks[1].out + rank.err;
+        // Waiting for a rank that will never come is a hang that only the emulator's time limit
+        // ended.
+        EXPECT_EQ(rank.out.find("silent for"), std::string::npos) << said;
+        for (const auto& [step, hash] : results_of(rank.out)) {
+            const auto other = first.find(step);
+            if (other != first.end()) {
+                EXPECT_EQ(hash, other->second) << step << " differs; " << said;
+            }
+        }
+    }
+}
+
+TEST(Faults, a_call_that_fails_on_one_rank) {
+    for (const Fault& fault : chosen_faults(false, 34)) {
+        expect_order(fault);
+    }
+}
+
+TEST(Faults, a_call_that_fails_on_all_ranks) {
+    for (const Fault& fault : chosen_faults(true, 12)) {
+        expect_order(fault);
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::test
