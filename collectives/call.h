@@ -50,6 +50,7 @@ struct CallFacts {
     RedOp redop = RedOp::kNone;
     int32_t root_or_peer = 0;  // root of a rooted collective; 0 elsewhere
     uint64_t count = 0;        // NCCL's count argument (elements)
+    uint64_t asked = 0;  // what the call's own configuration wants (call_choice.h); 0: nothing
     bool operator==(const CallFacts&) const = default;
 };
 

@@ -7,134 +7,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "collectives/creation_agree.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
 
 namespace slimwire {
 namespace {
-
-std::string why_not_here(Runtime& runtime) {
-    if (!runtime.config.active) {
-        return runtime.config.settings.mode == Mode::kOff ? "SLIMWIRE_MODE is off"
-                                                          : "no policy and no codec";
-    }
-    if (runtime.nccl.CommSplit == nullptr) {
-        return "this NCCL has no ncclCommSplit (2.18 or later is needed)";
-    }
-    return {};
-}
-
-// First half: everything up to the hello.
-Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
-    const RealNccl& nccl = runtime.nccl;
-    creation->state = std::make_unique<CommState>();
-    CommState* const state = creation->state.get();
-    watch->add(creation->underway, &state->exchange_comm);
-    state->comm = creation->underway->comm;
-    (void)runtime.device();
-    state->stats = runtime.reporter().add_comm();
-    if (creation->ranks == 0) {
-        SLIMWIRE_TRY(
-            nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
-        SLIMWIRE_TRY(
-            nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank), "ncclCommUserRank"));
-    }
-    SLIMWIRE_TRY(
-        nccl_status(nccl, nccl.CommCuDevice(state->comm, &state->device), "ncclCommCuDevice"));
-    state->rank = creation->rank;
-    state->shape.ranks = creation->ranks;
-    state->stats->rank = creation->rank;
-    state->stats->ranks = creation->ranks;
-    state->stats->device = state->device;
-
-    const std::string not_here = why_not_here(runtime);
-    creation->agreement.verdict = Verdict::kNative;
-    switch (creation->kind) {
-        case Creation::Kind::kNative:
-            creation->agreement.text = creation->reason;
-            return {};
-        case Creation::Kind::kInitAll:
-        case Creation::Kind::kSplit:
-            // One process, or a parent whose ranks agreed: nothing can differ.
-            creation->agreement.text = not_here;
-            SLIMWIRE_TRY(runtime.config_status);
-            if (not_here.empty()) {
-                SLIMWIRE_TRY(runtime.device().status());
-                creation->agreement.verdict = Verdict::kGo;
-            }
-            return {};
-        case Creation::Kind::kUniqueId:
-            break;
-    }
-    AgreementAddress address;
-    const TailState tail = read_id_tail(creation->id, &address);
-    if (tail == TailState::kTorn) {
-        log_line(LogLevel::kWarn,
-                 "rank " + std::to_string(creation->rank) +
-                     ": the unique id's tail is damaged; the communicator is native");
-    }
-    if (tail != TailState::kPresent) {
-        creation->agreement.text =
-            tail == TailState::kTorn ? "the unique id's tail is damaged"
-            : runtime.engaged() ? "the process that made the unique id runs without slimwire or "
-                                  "without a policy"
-                                : not_here;
-        if (runtime.engaged()) {
-            log_once(LogLevel::kWarn, "no tail",
-                     "rank " + std::to_string(creation->rank) + ": " + creation->agreement.text +
-                         "; communicators stay native");
-        }
-        return {};
-    }
-    Hello hello;
-    hello.ranks = creation->ranks;
-    hello.rank = creation->rank;
-    hello.config_hash = runtime.config.hash;
-    hello.native_reason = not_here;
-    if (!runtime.config_status.ok()) {
-        hello.error = runtime.config_status.message();
-    } else if (runtime.config.active && !runtime.device().ok()) {
-        hello.error = runtime.device().status().message();
-    }
-    hello.identity = member_of(runtime, creation->state->device);
-    Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
-                                        [&] { return watch->stop(); });
-    SLIMWIRE_TRY(watch->why());
-    if (!sent.ok()) {
-        // The server never counts us in, so the others go native as well.
-        creation->agreement.text = sent.message();
-        log_line(LogLevel::kWarn, "rank " + std::to_string(creation->rank) + ": " + sent.message() +
-                                      "; the communicator is native");
-        creation->kind = Creation::Kind::kNative;
-    }
-    return {};
-}
-
-// Second half for communicators that agree by hello.
-Status hear(Runtime& runtime, Creation* creation, Watch* watch) {
-    if (creation->kind != Creation::Kind::kUniqueId || !creation->agreement.text.empty()) {
-        return {};
-    }
-    AgreementAddress address;
-    if (read_id_tail(creation->id, &address) != TailState::kPresent) {
-        return {};
-    }
-    // The server answers one timeout after the first hello; twice that covers the slowest sender.
-    Result<Agreement> heard = creation->client.wait(
-        2 * runtime.config.settings.agree_timeout_us + 1000000, [&] { return watch->stop(); });
-    SLIMWIRE_TRY(watch->why());
-    SLIMWIRE_TRY_ASSIGN(creation->agreement, std::move(heard));
-    if (creation->agreement.verdict == Verdict::kError) {
-        return {Code::kInvalidArgument, creation->agreement.text};
-    }
-    if (creation->agreement.verdict == Verdict::kGo) {
-        creation->state->members = creation->agreement.members;
-    } else if (creation->rank == 0 && runtime.engaged()) {
-        log_line(LogLevel::kWarn, "communicator of " + std::to_string(creation->ranks) +
-                                      " ranks stays native: " + creation->agreement.text);
-    }
-    return {};
-}
 
 // Private communicators for the exchanges, only where a rule can match.
 Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
@@ -195,6 +73,11 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     Watch watch(runtime.nccl);
     std::vector<CommState*> splits;
     for (Creation& creation : creations) {
+        creation.state = std::make_unique<CommState>();
+        watch.add(creation.underway, &creation.state->exchange_comm);
+    }
+    SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
+    for (Creation& creation : creations) {
         SLIMWIRE_TRY(greet(runtime, &creation, &watch));
     }
     for (Creation& creation : creations) {
@@ -223,7 +106,8 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
     for (Creation& creation : creations) {
-        const CommState& state = *creation.state;
+        CommState& state = *creation.state;
+        state.shape.private_comm = state.exchange_comm != nullptr;
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
             log_line(LogLevel::kInfo,

@@ -18,12 +18,12 @@ namespace slimwire {
 
 // A communicator whose real creation was called, until slimwire's part is done.
 struct Creation {
-    enum class Kind { kUniqueId, kInitAll, kSplit, kNative };
+    enum class Kind { kUniqueId, kInitAll, kSplit, kGrown, kNative };
     Kind kind = Kind::kUniqueId;
     ncclComm_t* out = nullptr;
     int ranks = 0;  // 0: NCCL knows
     int rank = 0;
-    ncclUniqueId id{};
+    ncclUniqueId id{};  // kGrown: only the rank that made it has it at first
     ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
     std::string reason;  // kNative: why

@@ -143,6 +143,36 @@ ncclResult_t part_created(Runtime& runtime,
     return created(runtime, result, std::move(creations));
 }
 
+ncclResult_t grown(Runtime& runtime,
+                   ncclResult_t result,
+                   ncclComm_t parent,
+                   ncclComm_t* comm,
+                   const ncclUniqueId* id) noexcept {
+    const CommState* from = runtime.comms.find(parent);
+    std::vector<Creation> creations(1);
+    Creation& creation = creations.front();
+    creation.out = comm;
+    creation.parent = parent;
+    if (from != nullptr && from->shape.go) {
+        creation.kind = Creation::Kind::kGrown;
+        if (id != nullptr) {
+            creation.id = *id;
+        }
+    } else {
+        creation.kind = Creation::Kind::kNative;
+        creation.reason = from == nullptr
+                              ? "grown from a communicator slimwire does not know"
+                              : "grown from a native communicator: " + from->shape.native_reason;
+    }
+    return created(runtime, result, std::move(creations));
+}
+
+void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept {
+    if (const CommState* from = runtime.comms.find(comm); from != nullptr && from->shape.go) {
+        unique_id_made(runtime, id);
+    }
+}
+
 ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept {
     std::vector<Creation> creations = std::move(group_creations());
     group_creations().clear();

@@ -34,6 +34,16 @@ ncclResult_t part_created(Runtime& runtime,
                           ncclComm_t parent,
                           ncclComm_t* comm) noexcept;
 
+// A rank that was in `parent` is in the larger `comm`; `id` where this rank made it. Agrees again,
+// with the new ranks, which are rank_created().
+ncclResult_t grown(Runtime& runtime,
+                   ncclResult_t result,
+                   ncclComm_t parent,
+                   ncclComm_t* comm,
+                   const ncclUniqueId* id) noexcept;
+// After the real ncclCommGetUniqueId: unique_id_made() if the ranks of `comm` agreed.
+void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept;
+
 // Completes creations the thread queued in its group, whose real end returned `result`.
 ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept;
 void drop_group_creations() noexcept;

@@ -149,8 +149,8 @@ class IdentityBuffers {
 
 }  // namespace
 
-Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
-    if (states.empty()) {
+Status all_gather(Runtime& runtime, const std::vector<Gathering>& gatherings, Watch* watch) {
+    if (gatherings.empty()) {
         return {};
     }
     const DeviceApi& api = runtime.api();
@@ -159,66 +159,73 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
         IdentityBuffers::Buffer buffer;
         cudaStream_t stream = nullptr;
     };
-    std::vector<Exchange> exchanges(states.size());
+    std::vector<Exchange> exchanges(gatherings.size());
+    const auto own = [&](size_t i) {
+        return exchanges[i].buffer.memory +
+               static_cast<size_t>(gatherings[i].rank) * gatherings[i].mine.size();
+    };
     const auto run = [&]() -> Status {
-        for (size_t i = 0; i < states.size(); ++i) {
-            const CommState& state = *states[i];
-            const DeviceScope device(api, state.device);
-            const auto ranks = static_cast<size_t>(state.shape.ranks);
-            SLIMWIRE_TRY_ASSIGN(
-                exchanges[i].buffer,
-                IdentityBuffers::instance().take(api, state.device, ranks * sizeof(Member)));
+        for (size_t i = 0; i < gatherings.size(); ++i) {
+            const Gathering& of = gatherings[i];
+            const DeviceScope device(api, of.device);
+            SLIMWIRE_TRY_ASSIGN(exchanges[i].buffer,
+                                IdentityBuffers::instance().take(api, of.device, of.all.size()));
             SLIMWIRE_TRY(cuda_status(
                 api, api.stream_create_with_flags(&exchanges[i].stream, cudaStreamNonBlocking),
                 "identity stream"));
-            const Member mine = member_of(runtime, state.device);
-            SLIMWIRE_TRY(cuda_status(
-                api,
-                api.memcpy_async(
-                    exchanges[i].buffer.memory + static_cast<size_t>(state.rank) * sizeof(Member),
-                    &mine, sizeof(mine), cudaMemcpyHostToDevice, exchanges[i].stream),
-                "identity copy"));
+            SLIMWIRE_TRY(cuda_status(api,
+                                     api.memcpy_async(own(i), of.mine.data(), of.mine.size(),
+                                                      cudaMemcpyHostToDevice, exchanges[i].stream),
+                                     "identity copy"));
             SLIMWIRE_TRY(
                 cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
         }
         SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
-        for (size_t i = 0; i < states.size(); ++i) {
-            const CommState& state = *states[i];
-            const ncclResult_t result = nccl.AllGather(
-                exchanges[i].buffer.memory + static_cast<size_t>(state.rank) * sizeof(Member),
-                exchanges[i].buffer.memory, sizeof(Member), ncclUint8, state.comm,
-                exchanges[i].stream);
-            if (result != ncclSuccess) {
+        for (size_t i = 0; i < gatherings.size(); ++i) {
+            const Gathering& of = gatherings[i];
+            const ncclResult_t result =
+                nccl.AllGather(own(i), exchanges[i].buffer.memory, of.mine.size(), ncclUint8,
+                               of.comm, exchanges[i].stream);
+            if (result != ncclSuccess && result != ncclInProgress) {
                 (void)nccl.GroupEnd();
                 return nccl_status(nccl, result, "ncclAllGather of identities");
             }
         }
-        SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupEnd(), "ncclGroupEnd"));
+        const ncclResult_t ended = nccl.GroupEnd();
+        SLIMWIRE_TRY(nccl_status(nccl, ended, "ncclGroupEnd"));
         SLIMWIRE_TRY(watch->settle());
-        for (size_t i = 0; i < states.size(); ++i) {
-            CommState& state = *states[i];
-            const DeviceScope device(api, state.device);
-            state.members.resize(static_cast<size_t>(state.shape.ranks));
+        for (const Gathering& of : gatherings) {
+            ncclResult_t state = ended;  // of one that `watch` need not know
+            for (Patience patience; state == ncclInProgress; patience.pause()) {
+                bool busy = false;
+                SLIMWIRE_TRY(watch->look(&busy));
+                SLIMWIRE_TRY(nccl_status(nccl, nccl.CommGetAsyncError(of.comm, &state),
+                                         "ncclAllGather of identities"));
+            }
+        }
+        for (size_t i = 0; i < gatherings.size(); ++i) {
+            const Gathering& of = gatherings[i];
+            const DeviceScope device(api, of.device);
             // First: a copy to pageable memory is waited for by CUDA itself.
             SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
-            SLIMWIRE_TRY(
-                cuda_status(api,
-                            api.memcpy_async(state.members.data(), exchanges[i].buffer.memory,
-                                             state.members.size() * sizeof(Member),
-                                             cudaMemcpyDeviceToHost, exchanges[i].stream),
-                            "identity copy"));
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.memcpy_async(of.all.data(), exchanges[i].buffer.memory, of.all.size(),
+                                 cudaMemcpyDeviceToHost, exchanges[i].stream),
+                "identity copy"));
             SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
         }
         return {};
     };
     Status status = run();
-    for (size_t i = 0; i < states.size(); ++i) {
-        const DeviceScope device(api, states[i]->device);
+    for (size_t i = 0; i < gatherings.size(); ++i) {
+        const DeviceScope device(api, gatherings[i].device);
         if (exchanges[i].stream != nullptr &&
             !tolerate(api, api.stream_query(exchanges[i].stream))) {
             // Freeing would wait for ranks that are gone.
-            Parked left{
-                states[i]->device, nullptr, {std::exchange(exchanges[i].buffer.memory, nullptr)}};
+            Parked left{gatherings[i].device,
+                        nullptr,
+                        {std::exchange(exchanges[i].buffer.memory, nullptr)}};
             if (tolerate(api, api.event_create_with_flags(&left.end, cudaEventDisableTiming)) &&
                 tolerate(api, api.event_record(left.end, exchanges[i].stream))) {
                 runtime.parked.park(std::move(left));
@@ -232,6 +239,26 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
         }
     }
     return status;
+}
+
+Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+    std::vector<Member> mine;
+    std::vector<std::vector<Member>> members;
+    for (const CommState* state : states) {
+        mine.push_back(member_of(runtime, state->device));
+        members.emplace_back(static_cast<size_t>(state->shape.ranks));
+    }
+    std::vector<Gathering> gatherings;
+    for (size_t i = 0; i < states.size(); ++i) {
+        gatherings.push_back({states[i]->comm, states[i]->device, states[i]->rank,
+                              std::as_bytes(std::span(&mine[i], 1)),
+                              std::as_writable_bytes(std::span(members[i]))});
+    }
+    SLIMWIRE_TRY(all_gather(runtime, gatherings, watch));
+    for (size_t i = 0; i < states.size(); ++i) {
+        states[i]->members = std::move(members[i]);
+    }
+    return {};
 }
 
 }  // namespace slimwire

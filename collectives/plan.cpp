@@ -1,6 +1,7 @@
 #include "collectives/plan.h"
 
 #include "collectives/algorithms.h"
+#include "collectives/call_choice.h"
 
 namespace slimwire {
 namespace {
@@ -12,6 +13,7 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
             0xc2b2ae3d27d4eb4full;
     hash ^=
         static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
+    hash ^= facts.asked;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -159,14 +161,24 @@ Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& con
         return plan;
     }
     const uint64_t bytes = message_bytes(facts, shape.ranks);
-    const Rule* rule = config.policy.match(facts, bytes, shape.ranks, shape.scope);
-    if (rule == nullptr) {
-        plan.reason = "no rule matches";
-        return plan;
+    const Action* decided = facts.asked == 0 ? nullptr : find_choice(facts.asked);
+    std::string by_rule = "the call's own configuration";
+    if (decided != nullptr) {
+        if (!shape.private_comm) {
+            plan.reason = by_rule + " counts where the policy can compress something";
+            return plan;
+        }
+    } else {
+        const Rule* rule = config.policy.match(facts, bytes, shape.ranks, shape.scope);
+        if (rule == nullptr) {
+            plan.reason = "no rule matches";
+            return plan;
+        }
+        plan.rule = rule->name;
+        by_rule = "rule '" + rule->name + "'";
+        decided = &rule->action;
     }
-    plan.rule = rule->name;
-    const std::string by_rule = "rule '" + rule->name + "'";
-    const Action& action = rule->action;
+    const Action& action = *decided;
     if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
         plan.reason = by_rule + " says native";
         return plan;

@@ -62,6 +62,7 @@ struct PlanShape {
     int max_ranks_per_node = 1;
     std::shared_ptr<const NodeTable> nodes;  // null while unknown
     bool go = false;                         // the ranks agreed
+    bool private_comm = true;                // one was made, because a rule can match
     std::string native_reason;               // when not
     uint64_t committed_bytes = 0;            // residuals of the plans made before this one
 };

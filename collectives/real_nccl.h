@@ -2,7 +2,7 @@
 // tests can pass another. Members of functions that the found version does not have are null.
 #pragma once
 
-#include <nccl.h>
+#include <nccl_later.h>
 
 #include <cstdint>
 #include <string>

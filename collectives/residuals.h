@@ -24,7 +24,7 @@ struct TensorKey {
 
     [[nodiscard]] auto order() const noexcept {
         return std::tuple(comm_key, facts.op, facts.dtype, facts.redop, facts.root_or_peer,
-                          facts.count, address);
+                          facts.count, facts.asked, address);
     }
     bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
 };

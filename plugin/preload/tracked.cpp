@@ -136,6 +136,37 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
     return part_created(*rt, result, comm, newcomm);
 }
 
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {
+    SLIMWIRE_ENTER(CommGetUniqueId, comm, uniqueId)
+    SLIMWIRE_AWAIT_CREATION(comm)
+    const ncclResult_t result = forward(rt->nccl.CommGetUniqueId, comm, uniqueId);
+    if (result == ncclSuccess) {
+        grow_id_made(*rt, comm, uniqueId);
+    }
+    return result;
+}
+
+// Ranks that join have an id and no communicator; those that were there have the communicator, and
+// one of them the id.
+ncclResult_t ncclCommGrow(ncclComm_t comm,
+                          int nRanks,
+                          const ncclUniqueId* uniqueId,
+                          int rank,
+                          ncclComm_t* newcomm,
+                          ncclConfig_t* config) {
+    SLIMWIRE_ENTER(CommGrow, comm, nRanks, uniqueId, rank, newcomm, config)
+    if (comm != nullptr) {
+        SLIMWIRE_AWAIT_CREATION(comm)
+    }
+    const ncclResult_t result =
+        forward(rt->nccl.CommGrow, comm, nRanks, uniqueId, rank, newcomm, config);
+    if (result != ncclSuccess && result != ncclInProgress) {
+        return result;
+    }
+    return comm != nullptr ? grown(*rt, result, comm, newcomm, uniqueId)
+                           : rank_created(*rt, result, newcomm, nRanks, rank, *uniqueId);
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     SLIMWIRE_ENTER(CommFinalize, comm)
     SLIMWIRE_AWAIT_CREATION(comm)

@@ -15,7 +15,6 @@ from libraries_test import declared
 
 HANDLING = {
     "compress": "may be replaced by a compressed exchange",
-    "count": "native, counted with the reason",
     "track": "forwarded; slimwire follows what it makes, ends or asks",
 }
 

@@ -113,11 +113,20 @@ def cudart(symbol_list, library):
     return int(bool(missing) or len(wanted) < 90)
 
 
+def declared_later(header):
+    """Names that nccl_later.h beside our nccl.h adds to it."""
+    with open(header.replace("nccl.h", "nccl_later.h"), encoding="utf-8") as file:
+        text = file.read()
+    return re.findall(r"^(?:ncclResult_t |SLIMWIRE_NCCL_CONFIGURED\()(nccl\w+)[(,]", text, re.M)
+
+
 def declared(header):
-    """Names of the functions that our nccl.h declares: through its macro, which adds the p twin."""
+    """Names of the functions that our nccl.h declares: through its macro, which adds the p twin; and
+    of those that came later."""
     with open(header, encoding="utf-8") as file:
         text = file.read()
-    return list(dict.fromkeys(re.findall(r"^SLIMWIRE_NCCL_FUNCTION\([^,]+,\s*(nccl\w+),", text, re.M)))
+    names = re.findall(r"^SLIMWIRE_NCCL_FUNCTION\([^,]+,\s*(nccl\w+),", text, re.M)
+    return list(dict.fromkeys(names + declared_later(header)))
 
 
 def nccl(header, library):

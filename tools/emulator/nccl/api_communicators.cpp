@@ -1,5 +1,7 @@
 // Exported functions that make, ask, split and end communicators, and the handles behind
 // ncclComm_t. A non-blocking communicator's handle exists before the communicator does.
+#include <nccl_later.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -289,6 +291,39 @@ Status shrink(ncclComm_t handle,
     });
 }
 
+// The ranks of `handle` learn the id over it; then all of them and the new ones join at the id's
+// root as at a creation, the old ones with the ranks they had.
+Status grow(ncclComm_t handle,
+            int nranks,
+            const ncclUniqueId* id,
+            int rank,
+            ncclComm_t* out,
+            const ncclConfig_t* config) {
+    constexpr char kName[] = "ncclCommGrow";
+    if (handle == nullptr) {
+        SLIMWIRE_TRY(require(id, kName, "uniqueId"));
+        return start_init(out, nranks, *id, rank, config, kName);
+    }
+    SLIMWIRE_TRY_ASSIGN(const auto comm, find_communicator(handle, kName));
+    SLIMWIRE_TRY(require(out, kName, "newcomm"));
+    *out = nullptr;
+    if (nranks <= comm->size() || rank != -1) {
+        return {Code::kInvalidArgument,
+                std::string(kName) + ": " + std::to_string(nranks) + " ranks and rank " +
+                    std::to_string(rank) + ": expected more than " + std::to_string(comm->size()) +
+                    " ranks, and rank -1 of one that is in the communicator"};
+    }
+    SLIMWIRE_TRY(comm->error());
+    const ncclUniqueId mine = id != nullptr ? *id : ncclUniqueId{};
+    return start_part(comm, out, config, kName, true,
+                      [=](Communicator& parent) -> Result<std::shared_ptr<Communicator>> {
+                          SLIMWIRE_TRY_ASSIGN(const ncclUniqueId shared, parent.share_id(mine));
+                          const DeviceScope scope(parent.device());
+                          return Communicator::create(shared, nranks, parent.rank(),
+                                                      parent.device());
+                      });
+}
+
 Status finalize(ncclComm_t handle) {
     SLIMWIRE_TRY_ASSIGN(const auto comm, find_communicator(handle, "ncclCommFinalize"));
     if (comm->async() == nullptr) {
@@ -434,6 +469,28 @@ SLIMWIRE_NCCL_EXPORT(
     (ncclComm_t comm, int* list, int count, ncclComm_t* newcomm, ncclConfig_t* config, int flags)) {
     return emu::guarded(
         [&] { return emu::group_error(emu::shrink(comm, list, count, newcomm, config, flags)); });
+}
+
+SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* id)) {
+    return emu::guarded([=]() -> Status {
+        constexpr char kName[] = "ncclCommGetUniqueId";
+        SLIMWIRE_TRY_ASSIGN(const auto found, emu::find_communicator(comm, kName));
+        SLIMWIRE_TRY(emu::require(id, kName, "uniqueId"));
+        SLIMWIRE_TRY(found->error());
+        return emu::make_unique_id(id);
+    });
+}
+
+SLIMWIRE_NCCL_EXPORT(ncclResult_t,
+                     ncclCommGrow,
+                     (ncclComm_t comm,
+                      int nranks,
+                      const ncclUniqueId* id,
+                      int rank,
+                      ncclComm_t* newcomm,
+                      ncclConfig_t* config)) {
+    return emu::guarded(
+        [&] { return emu::group_error(emu::grow(comm, nranks, id, rank, newcomm, config)); });
 }
 
 SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {

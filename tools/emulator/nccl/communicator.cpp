@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kSplitTag = 2ull << 56;
 constexpr uint64_t kShrinkTag = 3ull << 56;
+constexpr uint64_t kGrowTag = 4ull << 56;
 // Keeps names made by shrinking apart from those made by splitting.
 constexpr uint64_t kShrinkMark = 1ull << 63;
 // A peer's last messages may still be on their way when its end is seen; within this time they are
@@ -188,6 +189,32 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
     std::shared_ptr<Communicator> result(new Communicator(std::move(members), parent.device_));
     SLIMWIRE_TRY(result->open());
     return result;
+}
+
+Result<ncclUniqueId> Communicator::share_id(const ncclUniqueId& id) {
+    const Members& from = transport_.members();
+    const uint64_t tag = kGrowTag | ++grows_;
+    for (int rank = 0; rank < from.size(); ++rank) {
+        from.mesh->send(from.mesh_rank(rank), from.comm, tag, &id, sizeof id);
+    }
+    ncclUniqueId shared{};
+    int makers = 0;
+    for (int rank = 0; rank < from.size(); ++rank) {
+        std::vector<char> message;
+        SLIMWIRE_TRY(from.mesh->receive(from.mesh_rank(rank), from.comm, tag, stop_, &message));
+        ncclUniqueId theirs{};
+        memcpy(&theirs, message.data(), std::min(message.size(), sizeof theirs));
+        if (unique_id_token(theirs) != 0) {
+            shared = theirs;
+            ++makers;
+        }
+    }
+    if (makers != 1) {
+        return Status(Code::kInvalidArgument,
+                      "ncclCommGrow: " + std::to_string(makers) +
+                          " ranks of the communicator pass an id: expected one");
+    }
+    return shared;
 }
 
 // --- State

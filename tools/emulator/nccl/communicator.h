@@ -39,6 +39,8 @@ class Communicator {
     static Result<std::shared_ptr<Communicator>> shrink(Communicator& parent,
                                                         const std::vector<int>& excluded,
                                                         bool abort);
+    // The id that one member passes, to all of them; the others pass an empty one. Collective.
+    Result<ncclUniqueId> share_id(const ncclUniqueId& id);
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
@@ -115,6 +117,7 @@ class Communicator {
     SlotPool slots_;
     uint64_t splits_ = 0;
     uint64_t shrinks_ = 0;
+    uint64_t grows_ = 0;
 
     std::atomic<bool> stop_{false};
     std::atomic<bool> failed_{false};

@@ -1,0 +1,24 @@
+// How the creations of a thread come to an agreement with the other ranks, in three steps; between
+// them creation.cpp, which calls these, sends all hellos before it waits for any answer. Every wait
+// ends when `watch` says so.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/creation.h"
+
+namespace slimwire {
+
+// Why this process compresses nothing on any communicator; empty when it may.
+[[nodiscard]] std::string why_not_here(Runtime& runtime);
+
+// The old ranks of communicators that grew: the one that made the id gives it to the others, over
+// the communicator that grew, because they meet the new ranks at its address.
+Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch);
+// Who this rank is, and its hello where one is due.
+Status greet(Runtime& runtime, Creation* creation, Watch* watch);
+// The answer to the hello. An error when the ranks agreed on one.
+Status hear(Runtime& runtime, Creation* creation, Watch* watch);
+
+}  // namespace slimwire

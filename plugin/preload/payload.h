@@ -1,0 +1,43 @@
+// What the exported functions that move payload share: a call as collectives/ sees it, and asking
+// dispatch() whether to take it.
+#pragma once
+
+#include "collectives/nccl_types.h"
+#include "plugin/preload/funnel.h"
+
+namespace slimwire::preload {
+
+inline CollectiveCall make_call(Op op,
+                                ncclDataType_t type,
+                                ncclRedOp_t redop,
+                                bool reduces,
+                                int root_or_peer,
+                                size_t count,
+                                const void* send,
+                                void* recv,
+                                ncclComm_t comm,
+                                cudaStream_t stream) noexcept {
+    CollectiveCall call;
+    call.facts.op = op;
+    call.facts.dtype = static_cast<DType>(type);
+    call.facts.redop = reduces ? redop_of(redop) : RedOp::kNone;
+    call.facts.root_or_peer = root_or_peer;
+    call.facts.count = count;
+    call.send = send;
+    call.recv = recv;
+    call.nccl_dtype = type;
+    call.nccl_op = redop;
+    call.comm = comm;
+    call.stream = stream;
+    return call;
+}
+
+// dispatch() for an active slimwire and a type we know; empty: forward.
+inline std::optional<ncclResult_t> offer(Runtime* runtime, const CollectiveCall& call) noexcept {
+    if (!runtime->config.active || !known_dtype(call.nccl_dtype)) {
+        return std::nullopt;
+    }
+    return dispatch(*runtime, call);
+}
+
+}  // namespace slimwire::preload

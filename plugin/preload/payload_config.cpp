@@ -1,0 +1,168 @@
+// NCCL 2.31's twins of the collectives, which take a configuration of the call: as payload.cpp, and
+// what the configuration asks of slimwire enters the call (collectives/call_choice.h). What goes
+// native gets the configuration untouched; under an NCCL without the twins it goes to the plain
+// function, for which the configuration's other members are hints.
+#include <nccl_later.h>
+
+#include "collectives/call_choice.h"
+#include "plugin/preload/payload.h"
+
+namespace slimwire::preload {
+namespace {
+
+// As offer(); an error when the configuration cannot be read.
+std::optional<ncclResult_t> offer_configured(Runtime* runtime,
+                                             const char* function,
+                                             CollectiveCall call,
+                                             const ncclCollConfig_t* config) noexcept {
+    if (runtime->config.active && config != nullptr) {
+        try {
+            const Result<uint64_t> asked = read_choice(*config, function);
+            if (!asked.ok()) {
+                return runtime->fail(asked.status());
+            }
+            call.facts.asked = asked.value();
+        } catch (const std::exception& error) {
+            return runtime->fail({Code::kInternalError, error.what()});
+        }
+    }
+    return offer(runtime, call);
+}
+
+template <class Twin, class Plain, class... Args>
+ncclResult_t forward_configured(Twin* twin,
+                                Plain* plain,
+                                const ncclCollConfig_t* config,
+                                Args... args) noexcept {
+    return twin != nullptr ? forward(twin, args..., config) : forward(plain, args...);
+}
+
+}  // namespace
+}  // namespace slimwire::preload
+
+using namespace slimwire;
+using namespace slimwire::preload;
+
+#define SLIMWIRE_CONFIGURED(name, call, ...)                                            \
+    SLIMWIRE_ENTER(name##Config, __VA_ARGS__, config)                                   \
+    if (const auto taken = offer_configured(rt, "nccl" #name "Config", call, config)) { \
+        return *taken;                                                                  \
+    }                                                                                   \
+    return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__)
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+ncclResult_t ncclAllReduceConfig(const void* sendbuff,
+                                 void* recvbuff,
+                                 size_t count,
+                                 ncclDataType_t datatype,
+                                 ncclRedOp_t op,
+                                 ncclComm_t comm,
+                                 cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(
+        AllReduce,
+        make_call(Op::kAllReduce, datatype, op, true, 0, count, sendbuff, recvbuff, comm, stream),
+        sendbuff, recvbuff, count, datatype, op, comm, stream);
+}
+
+ncclResult_t ncclReduceScatterConfig(const void* sendbuff,
+                                     void* recvbuff,
+                                     size_t recvcount,
+                                     ncclDataType_t datatype,
+                                     ncclRedOp_t op,
+                                     ncclComm_t comm,
+                                     cudaStream_t stream,
+                                     const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(ReduceScatter,
+                        make_call(Op::kReduceScatter, datatype, op, true, 0, recvcount, sendbuff,
+                                  recvbuff, comm, stream),
+                        sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+}
+
+ncclResult_t ncclReduceConfig(const void* sendbuff,
+                              void* recvbuff,
+                              size_t count,
+                              ncclDataType_t datatype,
+                              ncclRedOp_t op,
+                              int root,
+                              ncclComm_t comm,
+                              cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(
+        Reduce,
+        make_call(Op::kReduce, datatype, op, true, root, count, sendbuff, recvbuff, comm, stream),
+        sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+}
+
+ncclResult_t ncclAllGatherConfig(const void* sendbuff,
+                                 void* recvbuff,
+                                 size_t sendcount,
+                                 ncclDataType_t datatype,
+                                 ncclComm_t comm,
+                                 cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(AllGather,
+                        make_call(Op::kAllGather, datatype, ncclSum, false, 0, sendcount, sendbuff,
+                                  recvbuff, comm, stream),
+                        sendbuff, recvbuff, sendcount, datatype, comm, stream);
+}
+
+ncclResult_t ncclBroadcastConfig(const void* sendbuff,
+                                 void* recvbuff,
+                                 size_t count,
+                                 ncclDataType_t datatype,
+                                 int root,
+                                 ncclComm_t comm,
+                                 cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(Broadcast,
+                        make_call(Op::kBroadcast, datatype, ncclSum, false, root, count, sendbuff,
+                                  recvbuff, comm, stream),
+                        sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+
+ncclResult_t ncclAlltoAllConfig(const void* sendbuff,
+                                void* recvbuff,
+                                size_t count,
+                                ncclDataType_t datatype,
+                                ncclComm_t comm,
+                                cudaStream_t stream,
+                                const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(AlltoAll,
+                        make_call(Op::kAllToAll, datatype, ncclSum, false, 0, count, sendbuff,
+                                  recvbuff, comm, stream),
+                        sendbuff, recvbuff, count, datatype, comm, stream);
+}
+
+ncclResult_t ncclGatherConfig(const void* sendbuff,
+                              void* recvbuff,
+                              size_t count,
+                              ncclDataType_t datatype,
+                              int root,
+                              ncclComm_t comm,
+                              cudaStream_t stream,
+                              const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(Gather,
+                        make_call(Op::kGather, datatype, ncclSum, false, root, count, sendbuff,
+                                  recvbuff, comm, stream),
+                        sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+
+ncclResult_t ncclScatterConfig(const void* sendbuff,
+                               void* recvbuff,
+                               size_t count,
+                               ncclDataType_t datatype,
+                               int root,
+                               ncclComm_t comm,
+                               cudaStream_t stream,
+                               const ncclCollConfig_t* config) {
+    SLIMWIRE_CONFIGURED(Scatter,
+                        make_call(Op::kScatter, datatype, ncclSum, false, root, count, sendbuff,
+                                  recvbuff, comm, stream),
+                        sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,317 @@
+// What NCCL added after 2.28, as a program meets it through slimwire before the emulated NCCL: the
+// collectives with a configuration of the call, and communicators that grow. One process, four
+// emulated devices; SLIMWIRE_CODEC of the test's environment is int8.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <nccl_later.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr size_t kCount = 20000;
+constexpr int kVendor = 0x534c57;
+
+std::vector<float> values_of(int rank, size_t count = kCount) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = std::sin(static_cast<float>(i * (static_cast<size_t>(rank) + 3)));
+    }
+    return values;
+}
+
+struct Buffer {
+    explicit Buffer(const std::vector<float>& host) : elems(host.size()) {
+        EXPECT_EQ(cudaMalloc(&device, host.size() * sizeof(float)), cudaSuccess);
+        EXPECT_EQ(
+            cudaMemcpy(device, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice),
+            cudaSuccess);
+    }
+    ~Buffer() { (void)cudaFree(device); }
+    Buffer(const Buffer&) = delete;
+    [[nodiscard]] std::vector<float> host() const {
+        std::vector<float> values(elems);
+        EXPECT_EQ(cudaMemcpy(values.data(), device, elems * sizeof(float), cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        return values;
+    }
+    void* device = nullptr;
+    size_t elems;
+};
+
+// Relative L2 distance of an all-reduce's result from the sum of the ranks' values.
+double error_of(const std::vector<float>& result, int ranks) {
+    std::vector<double> sum(kCount);
+    for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<float> of = values_of(rank);
+        for (size_t i = 0; i < kCount; ++i) {
+            sum[i] += of[i];
+        }
+    }
+    double distance = 0, norm = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+        distance += (result[i] - sum[i]) * (result[i] - sum[i]);
+        norm += sum[i] * sum[i];
+    }
+    return std::sqrt(distance / norm);
+}
+
+// Two ranks, a thread each; body(rank, comm) on its device.
+void on_two_ranks(const std::function<void(int, ncclComm_t)>& body) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    const auto run = [&](int rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ncclComm_t comm = nullptr;
+        ASSERT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclSuccess) << ncclGetLastError(nullptr);
+        body(rank, comm);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    };
+    std::thread other(run, 1);
+    run(0);
+    other.join();
+}
+
+double configured_error(int rank, ncclComm_t comm, const ncclCollConfig_t* config) {
+    const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
+    EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
+                                  nullptr, config),
+              ncclSuccess)
+        << ncclGetLastError(comm);
+    return error_of(recv.host(), 2);
+}
+
+ncclConfigExt_t option(int id, const char* text, ncclConfigExt_t* next = nullptr) {
+    ncclConfigExt_t made{};
+    made.next = next;
+    made.key = {kVendor, id};
+    made.val.s = text;
+    return made;
+}
+
+TEST(ConfiguredCalls, TheCallChoosesItsCodec) {
+    on_two_ranks([](int rank, ncclComm_t comm) {
+        const double by_rule = configured_error(rank, comm, nullptr);
+        EXPECT_GT(by_rule, 0.001);
+        EXPECT_LT(by_rule, 0.01);
+        ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+        config.userProfilerTag = 7;
+        EXPECT_EQ(configured_error(rank, comm, &config), by_rule);
+
+        ncclConfigExt_t stranger = {};
+        stranger.key = {0x1234, 1};
+        stranger.val.i = 5;
+        config.ext = &stranger;
+        EXPECT_EQ(configured_error(rank, comm, &config), by_rule);
+
+        ncclConfigExt_t native = option(1, "native", &stranger);
+        config.ext = &native;
+        EXPECT_LT(configured_error(rank, comm, &config), 1e-6);
+
+        ncclConfigExt_t coarse = option(1, "int4:block=64");
+        stranger.next = &coarse;
+        config.ext = &stranger;
+        const double asked = configured_error(rank, comm, &config);
+        EXPECT_GT(asked, 0.03);
+        EXPECT_LT(asked, 0.2);
+        // The next call is the rule's again.
+        EXPECT_EQ(configured_error(rank, comm, nullptr), by_rule);
+
+        // With error feedback what is lost comes back: the mean of many results gets close.
+        ncclConfigExt_t feedback = option(2, "ef14");
+        ncclConfigExt_t both = option(1, "int4", &feedback);
+        config.ext = &both;
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
+        std::vector<float> mean(kCount);
+        constexpr int kSteps = 32;
+        for (int step = 0; step < kSteps; ++step) {
+            ASSERT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum,
+                                          comm, nullptr, &config),
+                      ncclSuccess);
+            const std::vector<float> result = recv.host();
+            for (size_t i = 0; i < kCount; ++i) {
+                mean[i] += result[i] / kSteps;
+            }
+        }
+        EXPECT_LT(error_of(mean, 2), asked / 4);
+    });
+}
+
+// Every twin gives the bits of its plain function.
+TEST(ConfiguredCalls, EveryTwinIsItsPlainFunction) {
+    const auto call = [](int which, bool configured, const void* send, void* recv,
+                         ncclComm_t comm) {
+        const ncclCollConfig_t initial = NCCL_COLLCONFIG_INITIALIZER;
+        const ncclCollConfig_t* config = &initial;
+        const size_t n = kCount / 2;
+        const auto f32 = ncclFloat32;
+        switch (which * 2 + (configured ? 1 : 0)) {
+            case 0:
+                return ncclAllReduce(send, recv, n, f32, ncclAvg, comm, nullptr);
+            case 1:
+                return ncclAllReduceConfig(send, recv, n, f32, ncclAvg, comm, nullptr, config);
+            case 2:
+                return ncclReduceScatter(send, recv, n, f32, ncclSum, comm, nullptr);
+            case 3:
+                return ncclReduceScatterConfig(send, recv, n, f32, ncclSum, comm, nullptr, config);
+            case 4:
+                return ncclReduce(send, recv, n, f32, ncclMax, 1, comm, nullptr);
+            case 5:
+                return ncclReduceConfig(send, recv, n, f32, ncclMax, 1, comm, nullptr, config);
+            case 6:
+                return ncclAllGather(send, recv, n, f32, comm, nullptr);
+            case 7:
+                return ncclAllGatherConfig(send, recv, n, f32, comm, nullptr, config);
+            case 8:
+                return ncclBroadcast(send, recv, n, f32, 1, comm, nullptr);
+            case 9:
+                return ncclBroadcastConfig(send, recv, n, f32, 1, comm, nullptr, config);
+            case 10:
+                return ncclAlltoAll(send, recv, n, f32, comm, nullptr);
+            case 11:
+                return ncclAlltoAllConfig(send, recv, n, f32, comm, nullptr, config);
+            case 12:
+                return ncclGather(send, recv, n, f32, 1, comm, nullptr);
+            case 13:
+                return ncclGatherConfig(send, recv, n, f32, 1, comm, nullptr, config);
+            case 14:
+                return ncclScatter(send, recv, n, f32, 1, comm, nullptr);
+            default:
+                return ncclScatterConfig(send, recv, n, f32, 1, comm, nullptr, config);
+        }
+    };
+    on_two_ranks([&](int rank, ncclComm_t comm) {
+        for (int which = 0; which < 8; ++which) {
+            const Buffer send(values_of(rank)), plain(std::vector<float>(kCount, 7)),
+                twin(std::vector<float>(kCount, 7));
+            ASSERT_EQ(call(which, false, send.device, plain.device, comm), ncclSuccess);
+            ASSERT_EQ(call(which, true, send.device, twin.device, comm), ncclSuccess);
+            const std::vector<float> first = plain.host(), second = twin.host();
+            EXPECT_EQ(first, second) << which;
+            EXPECT_TRUE(rank != 1 || first != std::vector<float>(kCount, 7)) << which;
+        }
+    });
+}
+
+TEST(ConfiguredCalls, WhatIsWrongIsSaid) {
+    on_two_ranks([](int rank, ncclComm_t comm) {
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, 0));
+        const auto refused = [&](const ncclCollConfig_t& config, const char* why) {
+            EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum,
+                                          comm, nullptr, &config),
+                      ncclInvalidArgument);
+            EXPECT_NE(std::string(ncclGetLastError(comm)).find(why), std::string::npos)
+                << ncclGetLastError(comm);
+        };
+        const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
+        ncclCollConfig_t bad = good;
+        bad.magic = 1;
+        refused(bad, "NCCL_COLLCONFIG_INITIALIZER");
+        bad = good;
+        bad.size = 56;
+        refused(bad, "size is 56; at least 64");
+        bad = good;
+        bad.version = 22809;
+        refused(bad, "version is 22809");
+        bad = good;
+        ncclConfigExt_t one = option(1, "int5");
+        bad.ext = &one;
+        refused(bad, "int5");
+        one = option(1, nullptr);
+        refused(bad, "null string");
+        one = option(3, "int4");
+        refused(bad, "option 3 of slimwire in config->ext is unknown; accepted: 1 (codec)");
+        one = option(2, "ef14");
+        refused(bad, "error feedback for slimwire, and no codec");
+        ncclConfigExt_t two = option(2, "ef15");
+        one = option(1, "int4", &two);
+        refused(bad, "'ef15' in config->ext; accepted: none, ef14");
+        one = {};
+        one.next = &one;
+        refused(bad, "no end");
+        // NCCL's own refusals come through, too.
+        bad = good;
+        bad.algSelection = "tree";
+        one = option(1, "native");
+        bad.ext = &one;
+        EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
+                                      nullptr, &bad),
+                  ncclInvalidArgument);
+        EXPECT_LT(configured_error(rank, comm, &good), 0.01);
+    });
+}
+
+// Two ranks become four.
+TEST(Grow, TheLargerCommunicatorCompressesAndTheOldOneStays) {
+    ncclUniqueId first;
+    ASSERT_EQ(ncclGetUniqueId(&first), ncclSuccess);
+    std::promise<ncclUniqueId> made;
+    const std::shared_future<ncclUniqueId> second = made.get_future().share();
+    const auto run = [&](int rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ncclComm_t old = nullptr, grown = nullptr;
+        if (rank < 2) {
+            ASSERT_EQ(ncclCommInitRank(&old, 2, first, rank), ncclSuccess);
+            ncclUniqueId id;
+            if (rank == 0) {
+                ASSERT_EQ(ncclCommGetUniqueId(old, &id), ncclSuccess) << ncclGetLastError(old);
+                made.set_value(id);
+            }
+            ASSERT_EQ(ncclCommGrow(old, 4, rank == 0 ? &id : nullptr, -1, &grown, nullptr),
+                      ncclSuccess)
+                << ncclGetLastError(nullptr);
+        } else {
+            const ncclUniqueId id = second.get();
+            ASSERT_EQ(ncclCommGrow(nullptr, 4, &id, rank, &grown, nullptr), ncclSuccess)
+                << ncclGetLastError(nullptr);
+        }
+        int ranks = 0, own = -1;
+        EXPECT_EQ(ncclCommCount(grown, &ranks), ncclSuccess);
+        EXPECT_EQ(ncclCommUserRank(grown, &own), ncclSuccess);
+        EXPECT_EQ(ranks, 4);
+        EXPECT_EQ(own, rank);
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
+        for (const ncclComm_t comm : {grown, old, grown}) {
+            if (comm == nullptr) {
+                continue;
+            }
+            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
+                                    nullptr),
+                      ncclSuccess);
+            const double error = error_of(recv.host(), comm == old ? 2 : 4);
+            EXPECT_GT(error, 0.001) << "nothing was compressed";
+            EXPECT_LT(error, 0.01);
+        }
+        EXPECT_EQ(ncclCommDestroy(grown), ncclSuccess);
+        if (old != nullptr) {
+            EXPECT_EQ(ncclCommDestroy(old), ncclSuccess);
+        }
+    };
+    std::vector<std::thread> others;
+    for (int rank = 1; rank < 4; ++rank) {
+        others.emplace_back(run, rank);
+    }
+    run(0);
+    for (std::thread& other : others) {
+        other.join();
+    }
+}
+
+TEST(Grow, WrongArgumentsAreRefused) {
+    on_two_ranks([](int, ncclComm_t comm) {
+        ncclComm_t grown = nullptr;
+        EXPECT_EQ(ncclCommGrow(comm, 2, nullptr, -1, &grown, nullptr), ncclInvalidArgument);
+        EXPECT_EQ(ncclCommGrow(comm, 3, nullptr, 1, &grown, nullptr), ncclInvalidArgument);
+        EXPECT_EQ(ncclCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr), ncclInvalidArgument);
+        EXPECT_EQ(grown, nullptr);
+    });
+}
+
+}  // namespace

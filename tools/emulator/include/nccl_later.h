@@ -1,0 +1,133 @@
+/* What NCCL added to its interface after 2.28, as far as slimwire follows it or the emulator has
+   it; nccl.h is 2.28's. Names, values and layouts are NCCL's. Used by slimwire, the emulator and
+   test programs; with a newer nccl.h this header adds nothing. */
+#ifndef SLIMWIRE_EMULATOR_NCCL_LATER_H
+#define SLIMWIRE_EMULATOR_NCCL_LATER_H
+
+#include <nccl.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if NCCL_VERSION_CODE < 22900
+/* The id of a communicator that is about to grow, made by one of its ranks for the new ones. */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
+ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
+/* Existing ranks pass their communicator and rank -1, the one that made the id also the id; new
+   ranks pass no communicator, the id and their rank. */
+ncclResult_t ncclCommGrow(ncclComm_t comm,
+                          int nRanks,
+                          const ncclUniqueId* uniqueId,
+                          int rank,
+                          ncclComm_t* newcomm,
+                          ncclConfig_t* config);
+ncclResult_t pncclCommGrow(ncclComm_t comm,
+                           int nRanks,
+                           const ncclUniqueId* uniqueId,
+                           int rank,
+                           ncclComm_t* newcomm,
+                           ncclConfig_t* config);
+#endif
+
+#if NCCL_VERSION_CODE < 23100
+/* An option for another vendor's library; NCCL itself does not look at it. */
+typedef struct {
+    int vendorId;
+    int optionId;
+} ncclConfigExtKey_t;
+typedef union {
+    int i;
+    const char* s;
+    void* raw;
+} ncclConfigExtVal_t;
+typedef struct ncclConfigExt {
+    struct ncclConfigExt* next;
+    ncclConfigExtKey_t key;
+    ncclConfigExtVal_t val;
+} ncclConfigExt_t;
+
+/* Of one call; equal on all ranks. */
+typedef struct ncclCollConfig_v23100 {
+    size_t size;
+    unsigned int magic;
+    unsigned int version;
+    ncclConfigExt_t* ext;
+    int minCTAs;
+    int maxCTAs;
+    int nvlsCTAs;
+    int cgaClusterSize;
+    const char* algSelection;
+    int forceAlgSelection;
+    int CTAPolicy;
+    uint64_t userProfilerTag;
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                                                       \
+    {                                                                                     \
+        sizeof(ncclCollConfig_t), 0xcafebeef, 23102, NULL, NCCL_CONFIG_UNDEF_INT,         \
+            NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, 1, \
+            NCCL_CONFIG_UNDEF_INT, 0                                                      \
+    }
+
+#define SLIMWIRE_NCCL_CONFIGURED(name, ...)                                 \
+    ncclResult_t name(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream,    \
+                      const ncclCollConfig_t* config);                      \
+    ncclResult_t p##name(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream, \
+                         const ncclCollConfig_t* config)
+SLIMWIRE_NCCL_CONFIGURED(ncclAllReduceConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t count,
+                         ncclDataType_t datatype,
+                         ncclRedOp_t op);
+SLIMWIRE_NCCL_CONFIGURED(ncclReduceScatterConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t recvcount,
+                         ncclDataType_t datatype,
+                         ncclRedOp_t op);
+SLIMWIRE_NCCL_CONFIGURED(ncclReduceConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t count,
+                         ncclDataType_t datatype,
+                         ncclRedOp_t op,
+                         int root);
+SLIMWIRE_NCCL_CONFIGURED(ncclAllGatherConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t sendcount,
+                         ncclDataType_t datatype);
+SLIMWIRE_NCCL_CONFIGURED(ncclBroadcastConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t count,
+                         ncclDataType_t datatype,
+                         int root);
+SLIMWIRE_NCCL_CONFIGURED(ncclAlltoAllConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t count,
+                         ncclDataType_t datatype);
+SLIMWIRE_NCCL_CONFIGURED(ncclGatherConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t count,
+                         ncclDataType_t datatype,
+                         int root);
+SLIMWIRE_NCCL_CONFIGURED(ncclScatterConfig,
+                         const void* sendbuff,
+                         void* recvbuff,
+                         size_t count,
+                         ncclDataType_t datatype,
+                         int root);
+#undef SLIMWIRE_NCCL_CONFIGURED
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
