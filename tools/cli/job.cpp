@@ -16,7 +16,7 @@
 #include "collectives/config.h"
 #include "tools/cli/dropin.h"
 #include "tools/cli/elf_file.h"
-#include "tools/cli/launcher.h"
+#include "tools/cli/free_port.h"
 #include "tools/cli/loader_search.h"
 #include "tools/cli/node_network.h"
 

@@ -31,8 +31,4 @@ struct LaunchOptions {
 // 125, 126, 127 when the command could not be started (outcome.h).
 [[nodiscard]] int launch_ranks(LaunchOptions options);
 
-// A TCP port of 127.0.0.1 that nobody uses. `wanted` 0: any; else the first free one of the 16 from
-// `wanted` on.
-Result<int> find_free_port(int wanted);
-
 }  // namespace slimwire::cli
