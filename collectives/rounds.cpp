@@ -358,17 +358,14 @@ Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native
     const Company company = beside_native      ? Company::kBesideNative
                             : queue.size() > 1 ? Company::kGrouped
                                                : Company::kAlone;
-    const auto collectives = std::stable_partition(
+    const auto messages_begin = std::stable_partition(
         queue.begin(), queue.end(),
-        [](const Queued& item) { return is_point_to_point(item.call.facts.op); });
-    std::vector<Queued> round(queue.begin(), collectives);
-    queue.erase(queue.begin(), collectives);
-    while (!round.empty() || !queue.empty()) {
-        if (!round.empty()) {
-            SLIMWIRE_TRY(run_round(runtime, round, company));
-        }
+        [](const Queued& item) { return !is_point_to_point(item.call.facts.op); });
+    const std::vector<Queued> messages(messages_begin, queue.end());
+    queue.erase(messages_begin, queue.end());
+    while (!queue.empty()) {
         // The next collective of every communicator.
-        round.clear();
+        std::vector<Queued> round;
         std::vector<Queued> rest;
         for (Queued& item : queue) {
             const bool taken = std::any_of(round.begin(), round.end(), [&](const Queued& other) {
@@ -376,9 +373,10 @@ Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native
             });
             (taken ? rest : round).push_back(item);
         }
+        SLIMWIRE_TRY(run_round(runtime, round, company));
         queue = std::move(rest);
     }
-    return {};
+    return messages.empty() ? Status() : run_round(runtime, messages, company);
 }
 
 }  // namespace slimwire

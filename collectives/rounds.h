@@ -1,11 +1,11 @@
 // Runs compressed calls: begin, phases, end. Used by dispatch for a single call and for the calls a
 // group has queued.
 //
-// A group's calls run in rounds. First all sends and receives, of every communicator, in one real
-// NCCL group, because NCCL runs those of a group together; then round k holds the k-th collective
-// of every communicator, and all of them share each phase's NCCL group. So the order in which a
-// communicator's exchanges are issued depends on the order of its own calls alone, and
-// communicators whose ranks meet in several of them cannot block each other.
+// A group's calls run in rounds. Round k holds the k-th collective of every communicator, and all
+// of them share each phase's NCCL group; then come all sends and receives, of every communicator,
+// in one real NCCL group. NCCL too runs a communicator's collectives first and its messages
+// together. So the order in which a communicator's exchanges are issued depends on the order of its
+// own calls alone, and communicators whose ranks meet in several of them cannot block each other.
 #pragma once
 
 #include <optional>
