@@ -344,7 +344,7 @@ TEST(BenchCodec, LinesCarryTheContract) {
         EXPECT_EQ(line["hash"].get<std::string>().size(), 16u);
         EXPECT_NEAR(line["fraction"].get<double>(),
                     line["gbps"].get<double>() / line["baseline_gbps"].get<double>(),
-                    0.05 * line["fraction"].get<double>());
+                    0.05 * line["fraction"].get<double>() + 0.001);  // it has three decimals
         const bool int8 = line["codec"] == "int8";
         EXPECT_NEAR(line["ratio"].get<double>(), int8 ? 3.879 : 2.0, 0.001);
         const std::string op = line["op"];
