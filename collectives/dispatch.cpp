@@ -1,6 +1,7 @@
 #include "collectives/dispatch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/bench_fill.h"
 #include "collectives/keys.h"
@@ -14,6 +15,7 @@ namespace {
 struct Group {
     int depth = 0;
     bool has_native = false;
+    ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<Queued> queued;
     // Whose ordinal a call of this group has raised.
     std::vector<std::pair<const CommState*, Plan*>> counted;
@@ -182,7 +184,14 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     std::vector<Queued> queue = std::move(group.queued);
     group.queued.clear();
     group.has_native = false;
+    const ncclResult_t failed = std::exchange(group.failed, ncclSuccess);
     const ReentryGuard guard;
+    if (failed != ncclSuccess) {
+        const ncclResult_t ended = runtime.nccl.GroupEnd();
+        (void)finish_group_creations(runtime, ended);
+        uncount(&group);
+        return failed;
+    }
     Status ready = prepare_queue(runtime, queue);
     if (ready.ok() && beside_native) {
         ready = fork_work_streams(runtime, queue);
@@ -213,11 +222,26 @@ ncclResult_t group_end_impl(Runtime& runtime) {
 }  // namespace
 
 std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept {
+    std::optional<ncclResult_t> result;
     try {
-        return dispatch_impl(runtime, call);
+        result = dispatch_impl(runtime, call);
     } catch (const std::exception& error) {
-        return runtime.fail({Code::kInternalError, std::string("dispatch: ") + error.what()});
+        result = runtime.fail({Code::kInternalError, std::string("dispatch: ") + error.what()});
     }
+    if (result.has_value() && *result != ncclSuccess && *result != ncclInProgress) {
+        (void)call_failed(runtime, *result);
+    }
+    return result;
+}
+
+ncclResult_t call_failed(Runtime& runtime, ncclResult_t error) noexcept {
+    if (t_depth > 0 && thread_group().failed == ncclSuccess) {
+        thread_group().failed = error;
+        // NCCL forgets a group once a call of it was refused; this one is.
+        const ReentryGuard guard;
+        (void)runtime.nccl.AllReduce(nullptr, nullptr, 0, ncclUint8, ncclSum, nullptr, nullptr);
+    }
+    return error;
 }
 
 bool in_group() noexcept {
@@ -258,6 +282,7 @@ void group_dropped() noexcept {
     if (t_depth == 0) {
         group.queued.clear();
         group.has_native = false;
+        group.failed = ncclSuccess;
         uncount(&group);
         drop_group_creations();
     }

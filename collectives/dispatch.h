@@ -26,5 +26,8 @@ void group_started() noexcept;
 ncclResult_t group_end(Runtime& runtime) noexcept;
 // The group was simulated: nothing of it runs.
 void group_dropped() noexcept;
+// A call of the program failed before the real NCCL saw it. In a group that drops the group, the
+// real one too, as an error of NCCL's own would: its end returns the error. Returns `error`.
+ncclResult_t call_failed(Runtime& runtime, ncclResult_t error) noexcept;
 
 }  // namespace slimwire

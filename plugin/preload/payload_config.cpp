@@ -5,6 +5,7 @@
 #include <nccl_later.h>
 
 #include "collectives/call_choice.h"
+#include "collectives/dispatch.h"
 #include "plugin/preload/payload.h"
 
 namespace slimwire::preload {
@@ -19,11 +20,11 @@ std::optional<ncclResult_t> offer_configured(Runtime* runtime,
         try {
             const Result<uint64_t> asked = read_choice(*config, function);
             if (!asked.ok()) {
-                return runtime->fail(asked.status());
+                return call_failed(*runtime, runtime->fail(asked.status()));
             }
             call.facts.asked = asked.value();
         } catch (const std::exception& error) {
-            return runtime->fail({Code::kInternalError, error.what()});
+            return call_failed(*runtime, runtime->fail({Code::kInternalError, error.what()}));
         }
     }
     return offer(runtime, call);

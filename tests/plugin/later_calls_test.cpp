@@ -248,6 +248,37 @@ TEST(ConfiguredCalls, WhatIsWrongIsSaid) {
     });
 }
 
+// As after an error of NCCL's own: whether native, compressed or after the error.
+TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichACallWasRefused) {
+    on_two_ranks([](int rank, ncclComm_t comm) {
+        const std::vector<float> before(kCount, 7);
+        const Buffer send(values_of(rank)), native(before), compressed(before), late(before);
+        ncclCollConfig_t bad = NCCL_COLLCONFIG_INITIALIZER;
+        ncclConfigExt_t one = option(1, "int5");
+        bad.ext = &one;
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(
+            ncclAllReduce(send.device, native.device, kCount, ncclInt32, ncclMax, comm, nullptr),
+            ncclSuccess);
+        EXPECT_EQ(ncclAllReduce(send.device, compressed.device, kCount, ncclFloat32, ncclSum, comm,
+                                nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ncclAllReduceConfig(send.device, late.device, kCount, ncclFloat32, ncclSum, comm,
+                                      nullptr, &bad),
+                  ncclInvalidArgument);
+        (void)ncclAllReduce(send.device, late.device, kCount, ncclFloat32, ncclSum, comm, nullptr);
+        EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+        EXPECT_NE(std::string(ncclGetLastError(comm)).find("int5"), std::string::npos)
+            << ncclGetLastError(comm);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        for (const Buffer* buffer : {&native, &compressed, &late}) {
+            EXPECT_EQ(buffer->host(), before);
+        }
+        const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
+        EXPECT_LT(configured_error(rank, comm, &good), 0.01);
+    });
+}
+
 // Two ranks become four.
 TEST(Grow, TheLargerCommunicatorCompressesAndTheOldOneStays) {
     ncclUniqueId first;
