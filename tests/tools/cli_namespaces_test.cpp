@@ -48,10 +48,9 @@ class Namespaces : public testing::Test {
   protected:
     void SetUp() override {
         const Ended trial = run_slimwire({"run", "--emulate", "1", "--namespaces", "--", "true"});
-        for (const char* reason : {"needs root or unprivileged user namespaces", "needs ip of"}) {
-            if (trial.exit_code == 125 && trial.err.find(reason) != std::string::npos) {
-                GTEST_SKIP() << trial.err;
-            }
+        if (trial.exit_code == 125 &&
+            trial.err.find("needs root or unprivileged user namespaces") != std::string::npos) {
+            GTEST_SKIP() << "this user may make no namespaces here: " << trial.err;
         }
         ASSERT_EQ(trial.exit_code, 0) << trial.err;
     }
@@ -138,9 +137,6 @@ TEST(NamespacesUnavailable, WithoutIpTheMessageSaysWhatToInstall) {
     const Ended ended = run_slimwire({"run", "--emulate", "1", "--namespaces", "--", "true"},
                                      {{"PATH", folder.path().string()}});
     EXPECT_EQ(ended.exit_code, 125) << ended.err;
-    if (ended.err.find("needs root") != std::string::npos) {
-        GTEST_SKIP() << ended.err;
-    }
     EXPECT_HAS(ended.err, "apt-get install iproute2");
 }
 

@@ -180,6 +180,7 @@ NodeNetwork::~NodeNetwork() {
 
 Result<NodeNetwork> NodeNetwork::make(int nodes) {
     NodeNetwork made;
+    SLIMWIRE_TRY(ip("-Version"));  // what can be installed is asked for first
     if (::geteuid() != 0) {
         SLIMWIRE_TRY(become_root());
     }
