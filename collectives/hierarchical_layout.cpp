@@ -51,11 +51,11 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
     : scratch(layout) {
     const auto max_slot = static_cast<uint64_t>(layout.max_slot_bytes);
     const auto columns = static_cast<uint64_t>(nodes.most());
-    uint64_t most_rows = 0, most_owned = 0;
+    const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
+    uint64_t most_rows = 0;
     for (int node = 0; node < nodes.nodes(); ++node) {
         const int first = nodes.ranks_of(node).front();
         const auto owned = static_cast<uint64_t>(nodes.owned_by(first));
-        most_owned = std::max(most_owned, owned);
         most_rows = std::max(most_rows, owned * static_cast<uint64_t>(nodes.size_of(node)));
     }
     uint64_t max_row = 0;
@@ -119,11 +119,10 @@ ExchangeSizes hierarchical_sizes(const Layout& layout,
                                  const PlanShape& shape) {
     const NodeTable& nodes = *shape.nodes;
     ExchangeSizes sizes;
-    uint64_t most_owned = 0;
+    const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
     for (int rank = 0; rank < shape.ranks; ++rank) {
         sizes.wire_bytes =
             std::max(sizes.wire_bytes, hierarchical_wire_bytes(layout, facts, nodes, rank));
-        most_owned = std::max(most_owned, static_cast<uint64_t>(nodes.owned_by(rank)));
     }
     const auto count = static_cast<uint64_t>(nodes.nodes());
     const uint64_t out = facts.op == Op::kReduce ? count : 2 * (count - 1);  // slots of a column

@@ -38,12 +38,12 @@ ScatterMap::ScatterMap(const Layout& layout, const CallFacts& facts, const NodeT
     : scratch(layout) {
     const auto count = static_cast<uint64_t>(nodes.nodes());
     const auto max_slot = static_cast<uint64_t>(layout.max_slot_bytes);
-    uint64_t ranks = 0, most_owned = 0, most_rows = 0;
+    const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
+    uint64_t ranks = 0, most_rows = 0;
     for (int node = 0; node < nodes.nodes(); ++node) {
         const auto owned = static_cast<uint64_t>(nodes.owned_by(nodes.ranks_of(node).front()));
         const auto size = static_cast<uint64_t>(nodes.size_of(node));
         ranks += size;
-        most_owned = std::max(most_owned, owned);
         most_rows = std::max(most_rows, owned * count * size);
     }
     uint64_t max_row = 0, max_elems = 0;
@@ -95,11 +95,10 @@ ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
                                          const PlanShape& shape) {
     const NodeTable& nodes = *shape.nodes;
     ExchangeSizes sizes;
-    uint64_t most_owned = 0;
+    const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
     for (int rank = 0; rank < shape.ranks; ++rank) {
         sizes.wire_bytes =
             std::max(sizes.wire_bytes, hierarchical_scatter_wire_bytes(layout, facts, nodes, rank));
-        most_owned = std::max(most_owned, static_cast<uint64_t>(nodes.owned_by(rank)));
     }
     sizes.node_wire_bytes = static_cast<uint64_t>(shape.ranks - nodes.least()) *
                             static_cast<uint64_t>(layout.total_slot_bytes);

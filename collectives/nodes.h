@@ -37,6 +37,8 @@ class NodeTable {
     }
     // How many columns a rank owns: local_of(rank), local_of(rank) + size of its node, ...
     [[nodiscard]] int owned_by(int rank) const noexcept;
+    // By the first rank of the smallest node; no rank owns more.
+    [[nodiscard]] int most_owned() const noexcept { return (most_ + least_ - 1) / least_; }
 
   private:
     std::vector<int> node_of_, local_of_;
