@@ -13,29 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "plugin/net/abi/net_types.h"
+
 namespace slimwire::net {
 
-inline constexpr int kNetHandleBytes = 128;
-inline constexpr int kNetMaxRequests = 32;  // in flight for each connection
 inline constexpr int kNetMaxDevsPerNic = 4;
 inline constexpr char kNetPluginSymbolV11[] = "ncclNetPlugin_v11";
-
-enum PtrSupport : int { kPtrHost = 1, kPtrCuda = 2, kPtrDmaBuf = 4 };
-enum NetDeviceType : int { kNetDeviceHost = 0, kNetDeviceUnpack = 1 };
-
-enum LogLevel : int {
-    kLogNone = 0,
-    kLogVersion = 1,
-    kLogWarn = 2,
-    kLogInfo = 3,
-    kLogAbort = 4,
-    kLogTrace = 5
-};
-
-using DebugLogger = void (*)(
-    LogLevel level, unsigned long flags, const char* file, int line, const char* format, ...);
-using ProfilerCallback =
-    ncclResult_t (*)(void** event, int type, void* phandle, int64_t plugin_id, void* data);
 
 struct NetVDevicePropertiesV11 {
     int count;
@@ -80,8 +63,6 @@ struct NetAttrV11 {
     uint32_t algo;
     uint32_t proto;
 };
-
-struct NetDeviceHandle;  // device offload; never used here
 
 struct NetV11 {
     const char* name;

@@ -1,0 +1,26 @@
+// The net plugin's settings: its SLIMWIRE_NET_* variables (collectives/variables.def), read once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "codecs/base/status.h"
+
+namespace slimwire::net {
+
+struct EngineSettings {
+    bool codec = true;               // SLIMWIRE_NET_CODEC: palette, or off
+    size_t min_bytes = 32 << 10;     // SLIMWIRE_NET_MIN_BYTES: smaller messages go raw
+    size_t piece_bytes = 128 << 10;  // SLIMWIRE_NET_PIECE_BYTES: of a message that is compressed
+    int threads = 2;                 // SLIMWIRE_NET_THREADS: of the codec, for the process
+    bool checksum = false;           // SLIMWIRE_NET_CHECKSUM: messages are verified at the receiver
+    std::string inner;               // SLIMWIRE_NET_INNER: another plugin's library, "" for UCX
+    double rate_bytes_per_s = 0;     // SLIMWIRE_NET_RATE: of each device and direction, 0 unlimited
+    uint64_t latency_ns = 0;         // SLIMWIRE_NET_LATENCY: added to each message
+};
+
+// kInvalidArgument names the variable, its value and what would be accepted.
+Result<EngineSettings> read_engine_settings();
+
+}  // namespace slimwire::net
