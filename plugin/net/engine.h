@@ -19,6 +19,9 @@ namespace slimwire::net {
 
 class Connection;
 
+// Registered memory; owned by the connection it was registered with.
+struct Memory;
+
 // A send or a (grouped) receive in flight; owned by its connection and over when Connection::test()
 // says so.
 struct Request {
@@ -29,8 +32,8 @@ struct Request {
 class Connection {
   public:
     virtual ~Connection() = default;
-    Status register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory);
-    Status deregister_memory(WireMemory* memory);
+    virtual Status register_memory(void* data, size_t bytes, MemoryKind kind, Memory** memory) = 0;
+    virtual Status deregister_memory(Memory* memory) = 0;
     // Whether `request` is over; if so it is released. `sizes` (null or one entry for each grouped
     // receive) gets the bytes of the messages as they were sent. Over means: the exact bytes are in
     // place (receive), the buffer may be reused (send).
@@ -44,7 +47,7 @@ class SendConnection : public Connection {
     virtual Status send(const void* data,
                         size_t bytes,
                         int tag,
-                        WireMemory* memory,
+                        Memory* memory,
                         void* phandle,
                         Request** request) = 0;
 };
@@ -61,14 +64,14 @@ class ReceiveConnection : public Connection {
                            void* const* data,
                            const size_t* capacities,
                            const int* tags,
-                           WireMemory* const* memories,
+                           Memory* const* memories,
                            bool in_place_visible,
                            Request** request) = 0;
     // GPU memory that a NIC wrote is made visible to the GPU. A null *request: nothing to do.
     virtual Status flush(int count,
                          void* const* data,
                          const int* bytes,
-                         WireMemory* const* memories,
+                         Memory* const* memories,
                          Request** request) = 0;
 };
 
