@@ -1,0 +1,137 @@
+// NCCL's tuner plugin interface, versions 4 (NCCL 2.24), 5 (2.28) and 6 (2.30): our own
+// declarations of its binary layout. A plugin exports a data object `ncclTunerPlugin_v4`, `_v5` or
+// `_v6`; NCCL looks for it in the net plugin's library too. One context for each communicator.
+//
+// get_coll_info gets the times in microseconds that NCCL expects of each algorithm and protocol:
+// costs[algorithm * protocols + protocol] behind its float**, kTunerIgnore where a pair cannot be
+// used. The plugin makes a pair likelier by a smaller time. An error means NCCL's own choice.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plugin/net/abi/net_types.h"
+
+namespace slimwire::net {
+
+inline constexpr char kTunerPluginSymbolV4[] = "ncclTunerPlugin_v4";
+inline constexpr char kTunerPluginSymbolV5[] = "ncclTunerPlugin_v5";
+inline constexpr char kTunerPluginSymbolV6[] = "ncclTunerPlugin_v6";
+
+enum class TunedCollective : int {
+    kBroadcast = 0,
+    kReduce = 1,
+    kAllGather = 2,
+    kReduceScatter = 3,
+    kAllReduce = 4,
+    kSendRecv = 5,
+    kSend = 6,
+    kRecv = 7,
+    kAllToAll = 8,  // from NCCL 2.28 on
+    kScatter = 9,
+    kGather = 10,
+};
+
+enum TunerAlgorithm : int {
+    kAlgorithmTree = 0,
+    kAlgorithmRing = 1,
+    kAlgorithmCollnetDirect = 2,
+    kAlgorithmCollnetChain = 3,
+    kAlgorithmNvls = 4,
+    kAlgorithmNvlsTree = 5,
+    kAlgorithmPat = 6,
+};
+inline constexpr int kTunerAlgorithms = 7;
+
+enum TunerProtocol : int { kProtocolLl = 0, kProtocolLl128 = 1, kProtocolSimple = 2 };
+inline constexpr int kTunerProtocols = 3;
+
+inline constexpr float kTunerIgnore = -1.0F;
+
+// Links: 0 NVLink, 1 PCI, 2 network. Capabilities: 0 Volta, 1 Ampere, 2 Hopper, 3 Blackwell.
+// Scales: 0 one node, 1 two nodes, 2 four nodes and more.
+inline constexpr int kTunerLinks = 3;
+inline constexpr int kTunerCapabilities = 4;
+inline constexpr int kTunerScales = 3;
+
+struct TunerConstantsV5 {
+    double base_latencies_us[kTunerAlgorithms][kTunerProtocols];
+    double link_latencies_us[kTunerLinks][kTunerAlgorithms][kTunerProtocols];
+    double ll_max_gbytes_per_s[kTunerCapabilities][kTunerScales];
+    double channel_ring_ll128_gbytes_per_s[kTunerCapabilities][kTunerScales];
+    double channel_tree_ll128_gbytes_per_s[kTunerCapabilities][kTunerScales];
+    double channel_tree_gbytes_per_s[kTunerCapabilities][kTunerScales];
+    double channel_nvls_tree_gbytes_per_s[kTunerCapabilities][kTunerScales];
+};
+using TunerConstantsV6 = TunerConstantsV5;
+
+struct NvlinkDomainsV5 {
+    int domains;
+    int min_ranks;  // of a domain
+    int max_ranks;
+};
+using NvlinkDomainsV6 = NvlinkDomainsV5;
+
+// The same in all versions: what the communicator's context, collective, bytes, group and the table
+// of times are; *channels may be set.
+using TunerGetCollInfo = ncclResult_t (*)(void* context,
+                                          TunedCollective collective,
+                                          size_t bytes,
+                                          int grouped_operations,
+                                          float** costs,
+                                          int algorithms,
+                                          int protocols,
+                                          int registered_buffers,
+                                          int* channels);
+
+struct TunerV4 {
+    const char* name;
+    ncclResult_t (*init)(size_t ranks, size_t nodes, DebugLogger log, void** context);
+    TunerGetCollInfo get_coll_info;
+    ncclResult_t (*destroy)(void* context);
+};
+
+struct TunerV5 {
+    const char* name;
+    ncclResult_t (*init)(void** context,
+                         uint64_t comm_id,
+                         size_t ranks,
+                         size_t nodes,
+                         DebugLogger log,
+                         NvlinkDomainsV5* domains,
+                         TunerConstantsV5* constants);
+    TunerGetCollInfo get_coll_info;
+    ncclResult_t (*finalize)(void* context);
+};
+
+struct TunerV6 {
+    const char* name;
+    ncclResult_t (*init)(void** context,
+                         uint64_t comm_id,
+                         size_t ranks,
+                         size_t nodes,
+                         DebugLogger log,
+                         NvlinkDomainsV6* domains,
+                         TunerConstantsV6* constants);
+    TunerGetCollInfo get_coll_info;
+    ncclResult_t (*finalize)(void* context);
+    // May be null. *chunk_bytes is NCCL's choice, which may be changed.
+    ncclResult_t (*get_chunk_size)(void* context,
+                                   TunedCollective collective,
+                                   size_t bytes,
+                                   int algorithm,
+                                   int protocol,
+                                   int channels,
+                                   size_t* chunk_bytes);
+};
+
+static_assert(sizeof(TunerV4) == 32 && sizeof(TunerV5) == 32 && sizeof(TunerV6) == 40);
+static_assert(sizeof(TunerConstantsV5) == 1152 && sizeof(NvlinkDomainsV5) == 12);
+static_assert(offsetof(TunerConstantsV5, link_latencies_us) == 168 &&
+              offsetof(TunerConstantsV5, ll_max_gbytes_per_s) == 672 &&
+              offsetof(TunerConstantsV5, channel_nvls_tree_gbytes_per_s) == 1056);
+static_assert(offsetof(TunerV6, get_chunk_size) == 32);
+
+}  // namespace slimwire::net
