@@ -41,9 +41,13 @@ enum class MemoryKind : uint8_t { kHost, kCuda };
 
 class WireConnection {
   public:
-    // Closes. Operations in flight are dropped: after the destructor no buffer of theirs is read or
-    // written.
+    // Closes, after drop().
     virtual ~WireConnection() = default;
+
+    // Ends all operations in flight, done or not: after it no buffer of theirs is read or written.
+    // Only deregister_memory and the destructor may follow. Takes a bounded moment, whatever the
+    // peer does.
+    virtual void drop() noexcept = 0;
 
     // Makes `bytes` at `data` known; wires that need no registration return a null *memory. Memory
     // that is not registered may be passed to send and receive with a null `memory` all the same.
