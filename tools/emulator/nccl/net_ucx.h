@@ -1,6 +1,6 @@
 // The built-in network: the ncclNet v11 table over UCX tagged messages, with the shaped link in it.
-// What lies behind the table's opaque pointers is here; net_ucx_connect.cpp makes connections,
-// net_ucx.cpp moves messages.
+// What lies behind the table's opaque pointers is here; net_ucx_table.cpp makes contexts,
+// net_ucx_connect.cpp connections, net_ucx.cpp moves messages.
 //
 // A message is one header (size, wire times, and the payload itself when small) and, when larger,
 // one payload that UCX moves by rendezvous into the receiver's buffer. Connections are
@@ -94,6 +94,25 @@ struct NetComm {
 
 // Lets UCX move what it can. Under the context's mutex.
 void progress(NetContext& context);
+
+// --- net_ucx.cpp
+ncclResult_t net_isend(void* send_comm,
+                       void* data,
+                       size_t bytes,
+                       int tag,
+                       void* mhandle,
+                       void* phandle,
+                       void** request);
+ncclResult_t net_irecv(void* recv_comm,
+                       int count,
+                       void** data,
+                       size_t* bytes,
+                       int* tags,
+                       void** mhandles,
+                       void** phandles,
+                       void** request);
+ncclResult_t net_test(void* request, int* done, int* bytes);
+ncclResult_t net_close(void* comm);
 
 // --- net_ucx_connect.cpp
 ncclResult_t net_listen(void* context, int device, void* handle, void** listen_comm);
