@@ -1,0 +1,373 @@
+// Every wire keeps the contract of plugin/net/wire.h.
+#include "tests/plugin/net/wire_contract.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/plugin/net/wire_pair.h"
+#include "tests/support/seed.h"
+
+namespace slimwire::net {
+namespace {
+
+class WireContract : public testing::TestWithParam<WireMaker> {
+  protected:
+    void SetUp() override {
+        auto sending = GetParam().make();
+        auto receiving = GetParam().make();
+        if (!sending.ok()) {
+            GTEST_SKIP() << sending.status().message();
+        }
+        ASSERT_TRUE(receiving.ok()) << receiving.status().message();
+        sending_ = std::move(sending).value();
+        receiving_ = std::move(receiving).value();
+        ASSERT_GE(sending_->devices(), 1);
+        const Status status = pair_.open(*sending_, *receiving_);
+        ASSERT_TRUE(status.ok()) << status.message();
+    }
+
+    // Sends one message and receives it; what arrived.
+    std::vector<uint8_t> pass(Lane lane, const std::vector<uint8_t>& message, size_t capacity) {
+        std::vector<uint8_t> buffer(capacity + 1, 0xee);
+        WireRequest* receive = start_receive(*pair_.receiver, lane, buffer.data(), capacity);
+        WireRequest* send = start_send(*pair_.sender, lane, message.data(), message.size());
+        if (receive == nullptr || send == nullptr) {
+            return {};
+        }
+        bool sent = false, received = false;
+        size_t bytes = 0;
+        EXPECT_TRUE(poll_until([&] {
+            Status status;
+            if (!sent) {
+                status = pair_.sender->test(send, &sent, nullptr);
+            }
+            if (status.ok() && !received) {
+                status = pair_.receiver->test(receive, &received, &bytes);
+            }
+            EXPECT_TRUE(status.ok()) << status.message();
+            return !status.ok() || (sent && received);
+        }));
+        EXPECT_TRUE(std::all_of(buffer.begin() + static_cast<long>(message.size()), buffer.end(),
+                                [](uint8_t b) { return b == 0xee; }))
+            << "wrote behind the message";
+        buffer.resize(std::min(bytes, capacity));
+        return buffer;
+    }
+
+    std::unique_ptr<Wire> sending_, receiving_;
+    WirePair pair_;
+};
+
+std::vector<uint8_t> random_bytes(size_t count, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<uint8_t> bytes(count);
+    for (uint8_t& byte : bytes) {
+        byte = static_cast<uint8_t>(random());
+    }
+    return bytes;
+}
+
+TEST_P(WireContract, EverySizeArrivesInReceivesOfItsSizeAndLarger) {
+    const uint32_t seed = test_seed();
+    for (const size_t bytes : {0, 1, 7, 4095, 4096, 65537, 1 << 20, 3'000'001}) {
+        for (const size_t more : {0, 1, 100'000}) {
+            const auto message = random_bytes(bytes, seed);
+            EXPECT_EQ(pass(Lane::kData, message, bytes + more), message) << bytes << "+" << more;
+        }
+    }
+    for (const size_t bytes : {size_t{0}, size_t{16}, kControlBytes}) {
+        const auto message = random_bytes(bytes, seed);
+        EXPECT_EQ(pass(Lane::kControl, message, kControlBytes), message) << bytes;
+    }
+}
+
+TEST_P(WireContract, ALaneKeepsTheOrderAndDoesNotWaitForTheOther) {
+    constexpr int kMessages = 24;
+    std::vector<std::vector<uint8_t>> control(kMessages), data(kMessages);
+    std::vector<WireRequest*> control_in, data_in, out;
+    for (int i = 0; i < kMessages; ++i) {
+        control[i].resize(64);
+        data[i].resize(8192);
+        control_in.push_back(
+            start_receive(*pair_.receiver, Lane::kControl, control[i].data(), control[i].size()));
+        data_in.push_back(
+            start_receive(*pair_.receiver, Lane::kData, data[i].data(), data[i].size()));
+    }
+    // Only control at first: it arrives though no data does.
+    std::vector<std::vector<uint8_t>> sent;
+    for (int i = 0; i < kMessages; ++i) {
+        sent.emplace_back(static_cast<size_t>(i + 1), static_cast<uint8_t>(i));
+        out.push_back(start_send(*pair_.sender, Lane::kControl, sent[i].data(), sent[i].size()));
+    }
+    for (int i = kMessages - 1; i >= 0; --i) {  // out of order
+        const Finished over = finish(*pair_.receiver, control_in[i]);
+        ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+        EXPECT_EQ(over.bytes, sent[i].size());
+        EXPECT_EQ(control[i][0], i);
+    }
+    std::vector<std::vector<uint8_t>> payloads;
+    for (int i = 0; i < kMessages; ++i) {
+        payloads.push_back(random_bytes(8192 - static_cast<size_t>(i), test_seed() + i));
+        out.push_back(
+            start_send(*pair_.sender, Lane::kData, payloads[i].data(), payloads[i].size()));
+    }
+    for (int i = kMessages - 1; i >= 0; --i) {
+        const Finished over = finish(*pair_.receiver, data_in[i]);
+        ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+        data[i].resize(over.bytes);
+        EXPECT_EQ(data[i], payloads[i]);
+    }
+    for (WireRequest* request : out) {
+        const Finished over = finish(*pair_.sender, request);
+        EXPECT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+    }
+}
+
+TEST_P(WireContract, AControlSenderDoesNotRunAwayFromASilentReceiver) {
+    std::vector<uint8_t> message(kControlBytes, 0x5a);
+    std::vector<std::vector<uint8_t>> buffers(kControlSlots, std::vector<uint8_t>(kControlBytes));
+    std::deque<WireRequest*> posted;
+    for (auto& buffer : buffers) {
+        posted.push_back(
+            start_receive(*pair_.receiver, Lane::kControl, buffer.data(), buffer.size()));
+    }
+    // The receiver does not look; what the sender gets done is bounded all the same.
+    int sent = 0;
+    std::deque<WireRequest*> out;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+        WireRequest* request = nullptr;
+        const Status status =
+            pair_.sender->send(Lane::kControl, message.data(), message.size(), nullptr, &request);
+        ASSERT_TRUE(status.ok()) << status.message();
+        if (request != nullptr) {
+            out.push_back(request);
+            ++sent;
+        }
+        bool done = false;
+        if (!out.empty()) {
+            ASSERT_TRUE(pair_.sender->test(out.front(), &done, nullptr).ok());
+        }
+        if (done) {
+            out.pop_front();
+        }
+        ASSERT_LE(sent, 4 * kControlSlots);
+    }
+    EXPECT_GE(sent, kControlSlots);
+    // Nothing is lost.
+    std::vector<uint8_t> late(kControlBytes);
+    for (int i = 0; i < sent; ++i) {
+        if (posted.empty()) {
+            posted.push_back(
+                start_receive(*pair_.receiver, Lane::kControl, late.data(), late.size()));
+        }
+        bool received = false;
+        ASSERT_TRUE(poll_until([&] {
+            bool done = false;
+            if (!out.empty() && pair_.sender->test(out.front(), &done, nullptr).ok() && done) {
+                out.pop_front();
+            }
+            EXPECT_TRUE(pair_.receiver->test(posted.front(), &received, nullptr).ok());
+            return received || HasFailure();
+        })) << "message "
+            << i << " of " << sent;
+        posted.pop_front();
+    }
+}
+
+TEST_P(WireContract, TheLastMessagesSurviveTheSendersClose) {
+    std::vector<uint8_t> buffer(1 << 20, 0);
+    std::vector<uint8_t> later(100);
+    const auto message = random_bytes(buffer.size(), test_seed());
+    WireRequest* receive =
+        start_receive(*pair_.receiver, Lane::kData, buffer.data(), buffer.size());
+    WireRequest* send = start_send(*pair_.sender, Lane::kData, message.data(), message.size());
+    bool sent = false, received = false;
+    size_t bytes = 0;
+    ASSERT_TRUE(poll_until([&] {  // the receiver works only as long as the sender is not done
+        EXPECT_TRUE(pair_.sender->test(send, &sent, nullptr).ok());
+        if (!sent && !received) {
+            EXPECT_TRUE(pair_.receiver->test(receive, &received, &bytes).ok());
+        }
+        return sent || HasFailure();
+    }));
+    pair_.sender.reset();
+    if (!received) {
+        const Finished over = finish(*pair_.receiver, receive);
+        ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+        bytes = over.bytes;
+    }
+    EXPECT_EQ(bytes, message.size());
+    EXPECT_EQ(buffer, message);
+    // What comes no more is an error, not a wait for ever.
+    WireRequest* request = nullptr;
+    Status status;
+    ASSERT_TRUE(poll_until([&] {
+        bool done = false;
+        status = request == nullptr ? pair_.receiver->receive(Lane::kData, later.data(),
+                                                              later.size(), nullptr, &request)
+                                    : pair_.receiver->test(request, &done, nullptr);
+        return !status.ok();
+    }));
+    EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
+    EXPECT_FALSE(status.message().empty());
+}
+
+TEST_P(WireContract, ASenderLearnsThatItsReceiverHasClosed) {
+    pair_.receiver.reset();
+    const std::vector<uint8_t> message(1 << 20, 1);
+    WireRequest* request = nullptr;
+    Status status;
+    ASSERT_TRUE(poll_until([&] {
+        bool done = false;
+        status = request == nullptr ? pair_.sender->send(Lane::kData, message.data(),
+                                                         message.size(), nullptr, &request)
+                                    : pair_.sender->test(request, &done, nullptr);
+        request = done ? nullptr : request;
+        return !status.ok();
+    }));
+    EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
+}
+
+TEST_P(WireContract, AMessageLargerThanItsReceiveIsAnError) {
+    std::vector<uint8_t> buffer(1000, 0xee);
+    const std::vector<uint8_t> message(100'000, 1);
+    WireRequest* receive = start_receive(*pair_.receiver, Lane::kData, buffer.data(), 900);
+    WireRequest* send = start_send(*pair_.sender, Lane::kData, message.data(), message.size());
+    Status status;
+    bool sent = false;
+    ASSERT_TRUE(poll_until([&] {
+        bool received = false;
+        if (!sent) {
+            sent = !pair_.sender->test(send, &sent, nullptr).ok() || sent;
+        }
+        status = pair_.receiver->test(receive, &received, nullptr);
+        EXPECT_FALSE(received);
+        return !status.ok() || received;
+    }));
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
+    EXPECT_TRUE(
+        std::all_of(buffer.begin() + 900, buffer.end(), [](uint8_t b) { return b == 0xee; }));
+}
+
+TEST_P(WireContract, CloseWithOperationsInFlightLeavesTheBuffersAlone) {
+    std::vector<uint8_t> message(4 << 20, 7);
+    auto buffer = std::make_unique<std::vector<uint8_t>>(message.size(), 0);
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_NE(start_receive(*pair_.receiver, Lane::kData, buffer->data(), buffer->size()),
+                  nullptr);
+        ASSERT_NE(start_send(*pair_.sender, Lane::kData, message.data(), message.size()), nullptr);
+    }
+    pair_.receiver.reset();
+    std::fill(buffer->begin(), buffer->end(), 0xcc);
+    WirePair other;
+    ASSERT_TRUE(other.open(*sending_, *receiving_).ok());
+    WireRequest* idle = start_receive(*other.receiver, Lane::kData, message.data(), 1);
+    for (int i = 0; i < 1000; ++i) {
+        bool done = false;
+        ASSERT_TRUE(other.receiver->test(idle, &done, nullptr).ok());
+    }
+    EXPECT_TRUE(std::all_of(buffer->begin(), buffer->end(), [](uint8_t b) { return b == 0xcc; }));
+    buffer.reset();
+    pair_.sender.reset();
+}
+
+TEST_P(WireContract, AListenerTakesMoreConnectionsEachWithItsThread) {
+    constexpr int kConnections = 8;
+    std::vector<std::unique_ptr<SendWire>> senders(kConnections);
+    std::vector<std::unique_ptr<ReceiveWire>> receivers(kConnections);
+    for (int i = 0; i < kConnections; ++i) {
+        const Status status = pair_.connect(&senders[i], &receivers[i]);
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_FALSE(senders[i]->peer().empty());
+    }
+    pair_.listener.reset();  // connections outlive it
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kConnections; ++i) {
+        threads.emplace_back([&, i] {
+            for (int round = 0; round < 20; ++round) {
+                const std::vector<uint8_t> message(10'000, static_cast<uint8_t>(i * 20 + round));
+                WireRequest* send =
+                    start_send(*senders[i], Lane::kData, message.data(), message.size());
+                const Finished over = finish(*senders[i], send);
+                EXPECT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+            }
+        });
+        threads.emplace_back([&, i] {
+            std::vector<uint8_t> buffer(10'000);
+            for (int round = 0; round < 20; ++round) {
+                WireRequest* receive =
+                    start_receive(*receivers[i], Lane::kData, buffer.data(), buffer.size());
+                const Finished over = finish(*receivers[i], receive);
+                EXPECT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+                EXPECT_EQ(buffer[9999], static_cast<uint8_t>(i * 20 + round));
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+TEST_P(WireContract, RegisteredMemoryCarriesMessages) {
+    std::vector<uint8_t> out = random_bytes(200'000, test_seed());
+    std::vector<uint8_t> in(out.size());
+    WireMemory *out_memory = nullptr, *in_memory = nullptr;
+    ASSERT_TRUE(
+        pair_.sender->register_memory(out.data(), out.size(), MemoryKind::kHost, &out_memory).ok());
+    ASSERT_TRUE(
+        pair_.receiver->register_memory(in.data(), in.size(), MemoryKind::kHost, &in_memory).ok());
+    WireRequest *send = nullptr, *receive = nullptr;
+    ASSERT_TRUE(poll_until([&] {
+        return pair_.receiver
+                   ->receive(Lane::kData, in.data() + 10, in.size() - 10, in_memory, &receive)
+                   .ok() &&
+               receive != nullptr;
+    }));
+    ASSERT_TRUE(poll_until([&] {
+        return pair_.sender->send(Lane::kData, out.data() + 10, out.size() - 10, out_memory, &send)
+                   .ok() &&
+               send != nullptr;
+    }));
+    bool sent = false, received = false;
+    ASSERT_TRUE(poll_until([&] {
+        EXPECT_TRUE(sent || pair_.sender->test(send, &sent, nullptr).ok());
+        EXPECT_TRUE(received || pair_.receiver->test(receive, &received, nullptr).ok());
+        return (sent && received) || HasFailure();
+    }));
+    EXPECT_TRUE(std::equal(out.begin() + 10, out.end(), in.begin() + 10));
+    if (out_memory != nullptr) {
+        EXPECT_TRUE(pair_.sender->deregister_memory(out_memory).ok());
+    }
+    if (in_memory != nullptr) {
+        EXPECT_TRUE(pair_.receiver->deregister_memory(in_memory).ok());
+    }
+}
+
+TEST_P(WireContract, AnAttemptCanBeGivenUp) {
+    for (int i = 0; i < 5; ++i) {
+        std::unique_ptr<WireConnecting> attempt;
+        std::unique_ptr<SendWire> wire;
+        EXPECT_TRUE(pair_.sender_context->connect(0, pair_.handle, &attempt, &wire).ok());
+        std::unique_ptr<ReceiveWire> taken;
+        EXPECT_TRUE(pair_.listener->accept(&taken).ok());
+    }
+    // The connection that exists goes on.
+    const std::vector<uint8_t> message(1000, 0x42);
+    EXPECT_EQ(pass(Lane::kData, message, 1000), message);
+}
+
+INSTANTIATE_TEST_SUITE_P(Wires,
+                         WireContract,
+                         testing::ValuesIn(wire_makers()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace slimwire::net

@@ -1,0 +1,99 @@
+// A connection over any wire, for tests: both ends in one object, and the loops around calls that
+// say "not yet".
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "plugin/net/wire.h"
+
+namespace slimwire::net {
+
+// Calls `step` until it is true; false after ten seconds (a test's limit, not a wire's).
+template <class Step>
+bool poll_until(Step&& step) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!step()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+struct WirePair {
+    std::unique_ptr<WireContext> sender_context, receiver_context;
+    std::unique_ptr<WireListener> listener;
+    alignas(8) char handle[kNetHandleBytes] = {};
+    std::unique_ptr<SendWire> sender;
+    std::unique_ptr<ReceiveWire> receiver;
+
+    // Connects from one wire to a new listener of the other.
+    Status open(Wire& sending, Wire& receiving) {
+        SLIMWIRE_TRY(sending.open(1, -1, &sender_context));
+        SLIMWIRE_TRY(receiving.open(1, -1, &receiver_context));
+        SLIMWIRE_TRY(receiver_context->listen(0, handle, &listener));
+        return connect(&sender, &receiver);
+    }
+
+    // A further connection to the listener.
+    Status connect(std::unique_ptr<SendWire>* send, std::unique_ptr<ReceiveWire>* receive) {
+        std::unique_ptr<WireConnecting> attempt;
+        Status status;
+        const bool in_time = poll_until([&] {
+            if (*send == nullptr) {
+                status = sender_context->connect(0, handle, &attempt, send);
+            }
+            if (status.ok() && *receive == nullptr) {
+                status = listener->accept(receive);
+            }
+            return !status.ok() || (*send != nullptr && *receive != nullptr);
+        });
+        return in_time ? status : Status(Code::kInternalError, "no connection in time");
+    }
+};
+
+// Starts an operation, calling again while there is no room. Null on an error.
+inline WireRequest* start_send(SendWire& wire, Lane lane, const void* data, size_t bytes) {
+    WireRequest* request = nullptr;
+    Status status;
+    poll_until([&] {
+        status = wire.send(lane, data, bytes, nullptr, &request);
+        return !status.ok() || request != nullptr;
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+    return request;
+}
+
+inline WireRequest* start_receive(ReceiveWire& wire, Lane lane, void* data, size_t capacity) {
+    WireRequest* request = nullptr;
+    Status status;
+    poll_until([&] {
+        status = wire.receive(lane, data, capacity, nullptr, &request);
+        return !status.ok() || request != nullptr;
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+    return request;
+}
+
+// Waits until `request` is over.
+struct Finished {
+    Status status;
+    size_t bytes = 0;
+    bool in_time = false;
+};
+inline Finished finish(WireConnection& wire, WireRequest* request) {
+    Finished result;
+    bool done = false;
+    result.in_time = poll_until([&] {
+        result.status = wire.test(request, &done, &result.bytes);
+        return done || !result.status.ok();
+    });
+    return result;
+}
+
+}  // namespace slimwire::net
