@@ -105,21 +105,7 @@ class Side : public End {
         ++network_->count.connections;
     }
     ~Side() override {
-        const Busy busy(this);
-        const std::lock_guard lock(channel_->mutex);
-        (sending_ ? channel_->sender_open : channel_->receiver_open) = false;
-        for (int lane = 0; lane < kLanes; ++lane) {
-            if (sending_) {
-                std::erase_if(channel_->messages[lane],
-                              [](const Message& m) { return m.sender != nullptr; });
-            } else {
-                channel_->receives[lane].clear();
-            }
-        }
-        network_->count.requests -= static_cast<long>(operations_.size());
-        for (Operation* operation : operations_) {
-            delete operation;
-        }
+        drop();
         network_->count.memories -= static_cast<long>(memories_.size());
         for (MemoryBlock* memory : memories_) {
             delete memory;
@@ -127,8 +113,22 @@ class Side : public End {
         --network_->count.connections;
     }
 
+    void drop() noexcept override {
+        const Busy busy(this);
+        const std::lock_guard lock(channel_->mutex);
+        (sending_ ? channel_->sender_open : channel_->receiver_open) = false;
+        for (Operation* operation : operations_) {
+            unlink(operation);
+            delete operation;
+        }
+        network_->count.requests -= static_cast<long>(operations_.size());
+        operations_.clear();
+        dropped_ = true;
+    }
+
     Status register_memory(void* data, size_t bytes, MemoryKind, WireMemory** memory) override {
         const Busy busy(this);
+        check_open();
         auto* block = new MemoryBlock{static_cast<const uint8_t*>(data), bytes};
         memories_.insert(block);
         ++network_->count.memories;
@@ -143,15 +143,9 @@ class Side : public End {
             network_->violation("deregistered memory that is not registered");
             return {Code::kInvalidArgument, "memory wire: not registered"};
         }
-        {
-            // What still uses it is over, so that the buffer may go at once.
-            const std::lock_guard lock(channel_->mutex);
-            for (Operation* operation : operations_) {
-                if (!operation->done && operation->memory == block) {
-                    channel_->failure =
-                        Status(Code::kRemoteError, "memory wire: deregistered in flight");
-                    unlink(operation);
-                }
+        for (const Operation* operation : operations_) {
+            if (!operation->done && operation->memory == block) {
+                network_->violation("deregistered memory that a request in flight uses");
             }
         }
         delete block;
@@ -161,6 +155,7 @@ class Side : public End {
 
     Status test(WireRequest* request, bool* done, size_t* bytes) override {
         const Busy busy(this);
+        check_open();
         auto* operation = reinterpret_cast<Operation*>(request);
         if (operations_.count(operation) == 0) {
             network_->violation("tested a request that is over or of another connection");
@@ -210,6 +205,12 @@ class Side : public End {
         operations_.insert(operation);
         ++network_->count.requests;
         return operation;
+    }
+
+    void check_open() {
+        if (dropped_) {
+            network_->violation("a call after drop");
+        }
     }
 
     void check_memory(const void* data, size_t bytes, WireMemory* memory) {
@@ -301,6 +302,7 @@ class Side : public End {
     }
 
     std::atomic<bool> busy_{false};
+    bool dropped_ = false;
     std::set<Operation*> operations_;
     std::set<MemoryBlock*> memories_;
 };
@@ -315,6 +317,7 @@ class Sender : public Side<SendWire> {
                 WireMemory* memory,
                 WireRequest** request) override {
         const Busy busy(this);
+        check_open();
         check_memory(data, bytes, memory);
         *request = nullptr;
         const MemoryWireOptions& options = network_->options;
@@ -373,6 +376,7 @@ class Receiver : public Side<ReceiveWire> {
                    WireMemory* memory,
                    WireRequest** request) override {
         const Busy busy(this);
+        check_open();
         check_memory(data, capacity, memory);
         *request = nullptr;
         const int every = network_->options.refuse_receive_every;

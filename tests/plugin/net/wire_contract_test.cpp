@@ -257,25 +257,42 @@ TEST_P(WireContract, AMessageLargerThanItsReceiveIsAnError) {
         std::all_of(buffer.begin() + 900, buffer.end(), [](uint8_t b) { return b == 0xee; }));
 }
 
-TEST_P(WireContract, CloseWithOperationsInFlightLeavesTheBuffersAlone) {
+TEST_P(WireContract, DropWithOperationsInFlightLeavesTheBuffersAlone) {
     std::vector<uint8_t> message(4 << 20, 7);
-    auto buffer = std::make_unique<std::vector<uint8_t>>(message.size(), 0);
+    std::vector<uint8_t> buffer(message.size(), 0);
+    WireMemory* memory = nullptr;
+    ASSERT_TRUE(
+        pair_.receiver->register_memory(buffer.data(), buffer.size(), MemoryKind::kHost, &memory)
+            .ok());
     for (int i = 0; i < 4; ++i) {
-        ASSERT_NE(start_receive(*pair_.receiver, Lane::kData, buffer->data(), buffer->size()),
-                  nullptr);
+        WireRequest* request = nullptr;
+        ASSERT_TRUE(poll_until([&] {
+            EXPECT_TRUE(
+                pair_.receiver->receive(Lane::kData, buffer.data(), buffer.size(), memory, &request)
+                    .ok());
+            return request != nullptr || HasFailure();
+        }));
         ASSERT_NE(start_send(*pair_.sender, Lane::kData, message.data(), message.size()), nullptr);
     }
+    const auto begin = std::chrono::steady_clock::now();
+    pair_.receiver->drop();
+    std::fill(buffer.begin(), buffer.end(), 0xcc);
+    if (memory != nullptr) {
+        EXPECT_TRUE(pair_.receiver->deregister_memory(memory).ok());
+    }
     pair_.receiver.reset();
-    std::fill(buffer->begin(), buffer->end(), 0xcc);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
     WirePair other;
     ASSERT_TRUE(other.open(*sending_, *receiving_).ok());
-    WireRequest* idle = start_receive(*other.receiver, Lane::kData, message.data(), 1);
+    char byte = 0;
+    WireRequest* idle = start_receive(*other.receiver, Lane::kData, &byte, 1);
     for (int i = 0; i < 1000; ++i) {
         bool done = false;
         ASSERT_TRUE(other.receiver->test(idle, &done, nullptr).ok());
     }
-    EXPECT_TRUE(std::all_of(buffer->begin(), buffer->end(), [](uint8_t b) { return b == 0xcc; }));
-    buffer.reset();
+    EXPECT_TRUE(std::all_of(buffer.begin(), buffer.end(), [](uint8_t b) { return b == 0xcc; }));
+    pair_.sender->drop();
+    std::fill(message.begin(), message.end(), 0);
     pair_.sender.reset();
 }
 
