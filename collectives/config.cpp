@@ -89,7 +89,23 @@ Status convert(const VariableInfo& variable, const std::string& text, uint32_t* 
     return {};
 }
 
+Status convert(const VariableInfo& variable, const std::string& text, double* out) {
+    if (text.empty()) {
+        *out = 0;
+        return {};
+    }
+    Result<double> value = parse_bits_per_second(text);
+    if (!value.ok()) {
+        return bad_value(variable, text, value.status().message());
+    }
+    *out = value.value();
+    return {};
+}
+
 Status convert(const VariableInfo& variable, const std::string& text, std::string* out) {
+    if (variable.kind == VariableKind::kNetCodec && text != "palette" && text != "off") {
+        return bad_value(variable, text);
+    }
     if (variable.kind == VariableKind::kPattern) {
         for (size_t i = text.find('%'); i != std::string::npos; i = text.find('%', i + 2)) {
             if (i + 1 == text.size() ||
@@ -266,6 +282,26 @@ std::string plan_text(const Config& config) {
 }
 
 }  // namespace
+
+Status read_variable(GetenvFunction getenv_function, const char* name, bool* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, double* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out) {
+    return read(getenv_function, name, out);
+}
+
+Status check_variable_names(const char* const* environment) {
+    return check_names(environment != nullptr ? environment : ::environ);
+}
 
 const char* process_getenv(const char* name) noexcept {
     return std::getenv(name);

@@ -46,6 +46,19 @@ struct Config {
     bool active = false;
 };
 
+// One variable of the table for a reader that has no member in Settings: absent and empty have the
+// table's default. The type must be what the variable's kind is converted to: bool, uint64_t bytes
+// or microseconds, uint32_t, double bits a second (0 where the default is empty), text. An error
+// names variable, value and what would be accepted.
+using GetenvFunction = const char* (*)(const char*);
+Status read_variable(GetenvFunction getenv_function, const char* name, bool* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, double* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out);
+// An error when `environment` (null: the process's) has a SLIMWIRE_ variable that nobody knows.
+Status check_variable_names(const char* const* environment = nullptr);
+
 // Where a value came from, for `slimwire policy check` and `explain`.
 struct SettingOrigin {
     std::string variable, value, source;  // source: "environment" or "default"
@@ -55,7 +68,6 @@ struct SettingOrigin {
 // that begins with SLIMWIRE_ and is not known to any of our programs is an error that names the
 // nearest. Such variables are looked for in `environment`, a null-terminated array of "NAME=value"
 // as environ has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read.
-using GetenvFunction = const char* (*)(const char*);
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
 // What is left when load_config() fails: every setting that can be read, defaults for the others. A

@@ -34,6 +34,10 @@ const char* accepted_values(VariableKind kind) noexcept {
             return "rate or rate,latency, like 1gbit,50us";
         case VariableKind::kNodes:
             return "nodes x ranks, like 2x4";
+        case VariableKind::kNetCodec:
+            return "palette, off";
+        case VariableKind::kRate:
+            return "bits a second, like 10gbit or 250mbit";
     }
     return "text";
 }
@@ -51,6 +55,7 @@ std::string variables_markdown() {
         const char* heading;
     } kParts[] = {
         {VariableReader::kLibrary, "Read by the library:"},
+        {VariableReader::kNet, "Read by the net plugin (plugin/net):"},
         {VariableReader::kTools, "Read by the `slimwire` command:"},
         {VariableReader::kEmulator, "Read by the emulator:"},
         {VariableReader::kBuild, "Read by `tools/build`, and so by `tools/demo` and `tools/test`:"},

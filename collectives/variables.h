@@ -23,6 +23,8 @@ enum class VariableKind : uint8_t {
     kInteger,
     kLink,
     kNodes,
+    kNetCodec,
+    kRate,
 };
 // What values look like, for messages and the reference.
 [[nodiscard]] const char* accepted_values(VariableKind kind) noexcept;
@@ -33,7 +35,7 @@ enum class VariableEffect : uint8_t {
     kPlans,   // is compared between ranks itself
 };
 
-enum class VariableReader : uint8_t { kLibrary, kTools, kEmulator, kBuild, kTests };
+enum class VariableReader : uint8_t { kLibrary, kNet, kTools, kEmulator, kBuild, kTests };
 
 struct VariableInfo {
     const char* name;

@@ -1,3 +1,4 @@
+#include "plugin/net/throttle.h"
 #include "tests/plugin/net/memory_wire.h"
 #include "tests/plugin/net/wire_contract.h"
 
@@ -21,6 +22,11 @@ const std::vector<WireMaker>& wire_makers() {
                                                        .refuse_receive_every = 2,
                                                        .delay_ns = 200'000,
                                                        .bytes_per_call = 5000}));
+        list.push_back({"throttled",
+                        [network = MemoryNetwork::make(
+                             {.refuse_send_every = 4})]() -> Result<std::unique_ptr<Wire>> {
+                            return make_throttled_wire(network->wire(), 2e9, 100'000);
+                        }});
         return list;
     }();
     return makers;

@@ -80,20 +80,29 @@ inline WireRequest* start_receive(ReceiveWire& wire, Lane lane, void* data, size
     return request;
 }
 
-// Waits until `request` is over.
 struct Finished {
     Status status;
     size_t bytes = 0;
     bool in_time = false;
 };
-inline Finished finish(WireConnection& wire, WireRequest* request) {
+
+// Waits until `request` is over, and calls `meanwhile` after each look.
+template <class Meanwhile>
+Finished finish(WireConnection& wire, WireRequest* request, Meanwhile&& meanwhile) {
     Finished result;
     bool done = false;
     result.in_time = poll_until([&] {
         result.status = wire.test(request, &done, &result.bytes);
-        return done || !result.status.ok();
+        const bool over = done || !result.status.ok();
+        if (!over) {
+            meanwhile();
+        }
+        return over;
     });
     return result;
+}
+inline Finished finish(WireConnection& wire, WireRequest* request) {
+    return finish(wire, request, [] {});
 }
 
 }  // namespace slimwire::net

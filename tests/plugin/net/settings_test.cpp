@@ -1,0 +1,91 @@
+// The plugin's variables: defaults as documented, values converted, nonsense refused with the name.
+#include "plugin/net/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace slimwire::net {
+namespace {
+
+class NetSettings : public testing::Test {
+  protected:
+    void SetUp() override { clear(); }
+    void TearDown() override { clear(); }
+    static void clear() {
+        for (const char* name : {"CODEC", "MIN_BYTES", "PIECE_BYTES", "THREADS", "CHECKSUM",
+                                 "INNER", "RATE", "LATENCY", "LATENZY"}) {
+            unsetenv((std::string("SLIMWIRE_NET_") + name).c_str());
+        }
+    }
+    static void set(const char* name, const char* value) {
+        setenv((std::string("SLIMWIRE_NET_") + name).c_str(), value, 1);
+    }
+    static void expect_refused(const char* name, const char* value, const char* part) {
+        clear();
+        set(name, value);
+        const auto settings = read_engine_settings();
+        ASSERT_FALSE(settings.ok()) << name << "=" << value;
+        EXPECT_EQ(settings.status().code(), Code::kInvalidArgument);
+        const std::string text = settings.status().message();
+        EXPECT_NE(text.find(std::string("SLIMWIRE_NET_") + name), std::string::npos) << text;
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+};
+
+TEST_F(NetSettings, DefaultsAreThoseOfTheStruct) {
+    const auto read = read_engine_settings();
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    const EngineSettings& settings = read.value();
+    const EngineSettings wanted;
+    EXPECT_EQ(settings.codec, wanted.codec);
+    EXPECT_EQ(settings.min_bytes, wanted.min_bytes);
+    EXPECT_EQ(settings.piece_bytes, wanted.piece_bytes);
+    EXPECT_EQ(settings.checksum, wanted.checksum);
+    EXPECT_EQ(settings.inner, wanted.inner);
+    EXPECT_EQ(settings.rate_bytes_per_s, wanted.rate_bytes_per_s);
+    EXPECT_EQ(settings.latency_ns, wanted.latency_ns);
+    EXPECT_GE(settings.threads, 1);
+    EXPECT_LE(settings.threads, 4);
+}
+
+TEST_F(NetSettings, ValuesAreRead) {
+    set("CODEC", "off");
+    set("MIN_BYTES", "1MiB");
+    set("PIECE_BYTES", "64KiB");
+    set("THREADS", "7");
+    set("CHECKSUM", "on");
+    set("INNER", "/lib/x.so");
+    set("RATE", "10gbit");
+    set("LATENCY", "50us");
+    const auto read = read_engine_settings();
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    const EngineSettings& settings = read.value();
+    EXPECT_FALSE(settings.codec);
+    EXPECT_EQ(settings.min_bytes, 1u << 20);
+    EXPECT_EQ(settings.piece_bytes, 64u << 10);
+    EXPECT_EQ(settings.threads, 7);
+    EXPECT_TRUE(settings.checksum);
+    EXPECT_EQ(settings.inner, "/lib/x.so");
+    EXPECT_DOUBLE_EQ(settings.rate_bytes_per_s, 1.25e9);
+    EXPECT_EQ(settings.latency_ns, 50'000u);
+}
+
+TEST_F(NetSettings, NonsenseIsRefusedByName) {
+    expect_refused("CODEC", "zip", "palette, off");
+    expect_refused("MIN_BYTES", "many", "accepted");
+    expect_refused("PIECE_BYTES", "1000", "4KiB");
+    expect_refused("PIECE_BYTES", "8MiB", "4MiB");
+    expect_refused("THREADS", "0", "from 1 to 256");
+    expect_refused("THREADS", "two", "whole number");
+    expect_refused("CHECKSUM", "maybe", "yes");
+    expect_refused("RATE", "10gbps", "gbit");
+    expect_refused("RATE", "0gbit", "zero");
+    expect_refused("LATENCY", "50", "us");
+    expect_refused("LATENCY", "2000000s", "hour");
+    expect_refused("LATENZY", "50us", "SLIMWIRE_NET_LATENCY");
+}
+
+}  // namespace
+}  // namespace slimwire::net
