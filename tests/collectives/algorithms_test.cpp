@@ -66,7 +66,13 @@ TEST(Algorithms, ARefusalSaysWhy) {
           Case{Op::kReduceScatter, "int4", Algorithm::kTwoShot,
                "two_shot has no form of reducescatter"},
           Case{Op::kAllReduce, "topk", Algorithm::kTwoShot, "does not reduce in one pass"},
+          Case{Op::kReduce, "threshold", Algorithm::kTwoShot, "write sparse"},
           Case{Op::kAllReduce, "int4", Algorithm::kSparse, "reduces in one pass; write two_shot"},
+          Case{Op::kReduce, "rowtopk", Algorithm::kSparse, "reduces in one pass; write two_shot"},
+          Case{Op::kReduceScatter, "topk", Algorithm::kSparse,
+               "sparse has no form of reducescatter"},
+          Case{Op::kReduceScatter, "topk", Algorithm::kSummable, "do not add up"},
+          Case{Op::kReduce, "blocktopk", Algorithm::kSummable, "do not add up"},
           Case{Op::kAllReduce, "int4", Algorithm::kSummable, "do not add up"},
           Case{Op::kAllReduce, "randomk:values=int8", Algorithm::kSummable, "do not add up"}}) {
         const std::string reason =

@@ -209,7 +209,16 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
           Case{"codec = \"int4\"\nintra_codec = \"bf16\"\n", sum_of(1 << 20, DType::kFloat64),
                kTwoOfFour, "int4 does not take f64"},
           Case{"codec = \"int4\"\nintra_codec = \"palette\"\nalgorithm = \"hierarchical\"\n",
-               sum_of(1 << 20), kTwoOfFour, "has no fixed size"}}) {
+               sum_of(1 << 20), kTwoOfFour, "has no fixed size"},
+          Case{"codec = \"topk\"\nintra_codec = \"palette:slot=0.9\"\nalgorithm = "
+               "\"hierarchical\"\n",
+               sum_of(1 << 20), kTwoOfFour, "may overflow its slots"},
+          Case{"codec = \"topk\"\nintra_codec = \"bf16\"\nalgorithm = \"hierarchical\"\n",
+               sum_of(1 << 20, DType::kBfloat16), kTwoOfFour, "bf16 does not take bf16"},
+          Case{"codec = \"topk\"\nintra_codec = \"randomk\"\nalgorithm = \"hierarchical\"\n",
+               sum_of(1 << 20),
+               {1, 1, 1},
+               "all ranks are on one node"}}) {
         const Plan plan = make_plan(of.facts, shape_of(of.hosts), config_of(of.action));
         EXPECT_FALSE(plan.compressed);
         EXPECT_NE(plan.reason.find(of.reason), std::string::npos) << plan.reason;

@@ -4,6 +4,8 @@
 // word in meson.build.
 #pragma once
 
+#include "tests/e2e/conformance_series.h"
+
 namespace slimwire::test {
 
 struct Case {
@@ -18,6 +20,7 @@ struct Case {
     const char* algorithms = "";  // that the first seed must use
     int slice_bytes = 0;
     const char* nodes = "";
+    int series = 0;  // of calls on the same tensors, for kSeries... policies
 };
 
 inline constexpr const char* kMinBytes = "2048";
@@ -244,6 +247,53 @@ inline constexpr Case kCases[] = {
      .rules = kSparsifiersRules,
      .algorithms = "gather summable direct",
      .slice_bytes = 32768},
+    {.name = "series_largest",
+     .calls = 100,
+     .ranks = 3,
+     .policy = kSeriesLargest,
+     .rules = kSeriesLargestRules,
+     .algorithms = "sparse gather direct",
+     .series = 25},
+    {.name = "series_threshold",
+     .calls = 100,
+     .ranks = 2,
+     .policy = kSeriesThreshold,
+     .rules = kSeriesThresholdRules,
+     .algorithms = "sparse gather direct",
+     .slice_bytes = 32768,
+     .series = 25},
+    {.name = "series_groups",
+     .calls = 100,
+     .threads = 3,
+     .policy = kSeriesGroups,
+     .rules = kSeriesGroupsRules,
+     .algorithms = "two_shot direct",
+     .series = 25},
+    {.name = "series_runs",
+     .calls = 100,
+     .devices = 3,
+     .policy = kSeriesRuns,
+     .rules = kSeriesRunsRules,
+     .algorithms = "two_shot gather summable direct",
+     .slice_bytes = 65536,
+     .series = 25},
+    {.name = "series_nodes",
+     .calls = 100,
+     .ranks = 4,
+     .policy = kSeriesNodes,
+     .rules = kSeriesNodesRules,
+     .algorithms = "hierarchical direct",
+     .nodes = "2x2",
+     .series = 25},
+    {.name = "series_uneven_nodes",
+     .calls = 100,
+     .ranks = 3,
+     .policy = kSeriesUnevenNodes,
+     .rules = kSeriesUnevenNodesRules,
+     .algorithms = "hierarchical direct",
+     .slice_bytes = 65536,
+     .nodes = "2x2",
+     .series = 25},
 };
 
 }  // namespace slimwire::test

@@ -22,6 +22,10 @@ bool native(const Case& of) {
 Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& folder) {
     std::vector<std::string> command = {SLIMWIRE_TEST_CONFORMANCE, "--seed", seed, "--calls",
                                         std::to_string(of.calls)};
+    if (of.series > 0) {  // told from the other calls by their size
+        command.insert(command.end(),
+                       {"--series", std::to_string(of.series), "--max-count", "8000"});
+    }
     std::istringstream rules(of.rules);
     for (std::string word; rules >> word;) {
         command.push_back(word);

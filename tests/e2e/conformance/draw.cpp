@@ -92,7 +92,7 @@ std::string Call::text() const {
     constexpr const char* kOperators[] = {"sum",           "prod",           "max", "min", "avg",
                                           "premul (host)", "premul (device)"};
     constexpr const char* kStreams[] = {"null", "blocking", "non-blocking", "other", "per-thread"};
-    constexpr const char* kTables[] = {"spread", "sparse", "factors", "small"};
+    constexpr const char* kTables[] = {"spread", "sparse", "factors", "small", "nothing"};
     std::string text = kKinds[static_cast<int>(kind)];
     text += std::string(" ") + facts_of(type).name;
     if (reduces()) {

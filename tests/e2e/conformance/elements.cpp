@@ -1,5 +1,6 @@
 #include "tests/e2e/conformance/elements.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -119,8 +120,8 @@ Table make_table(ncclDataType_t type, Shape shape) {
         if (shape == Shape::kSparse && zeros == 0 && chance.below(100) == 0) {
             zeros = 30 + chance.below(200);
         }
-        if (zeros > 0) {
-            --zeros;
+        if (zeros > 0 || shape == Shape::kNothing) {
+            zeros = std::max(zeros - 1, 0);
             std::memset(element, 0, facts.bytes);
         } else if (facts.floating) {
             const bool factors = shape == Shape::kFactors;

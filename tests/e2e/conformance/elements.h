@@ -50,8 +50,9 @@ enum class Shape : int {
     kSparse,   // the same with long runs of zeros
     kFactors,  // magnitudes in [0.5, 1.5], for products; integers: any bits
     kSmall,    // small integers, whose sum over ranks fits; floats as kSpread
+    kNothing,  // zeros
 };
-inline constexpr int kShapes = 4;
+inline constexpr int kShapes = 5;
 
 // A cyclic message of a prime number of elements; a rank's input is the table from its own offset
 // on.

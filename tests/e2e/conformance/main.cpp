@@ -1,10 +1,11 @@
 // An ordinary NCCL program: random calls from a printed seed, every result compared with float64
 // and between ranks. It knows nothing of slimwire; told about codecs (the options of rules.h, like
 // --codec NAME --block N --min-bytes N) it grants the calls that a codec may take its error and
-// nothing else. One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or --threads N:
-// N devices of one process, a thread each, or --devices N: one thread for all of them. Ends with 0,
-// or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is "digest HEX calls N":
-// equal for equal arguments.
+// nothing else. --series N: among them N series of calls on the same tensors, in which nothing may
+// get lost (series.h). One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or
+// --threads N: N devices of one process, a thread each, or --devices N: one thread for all of them.
+// Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is "digest HEX
+// calls N": equal for equal arguments.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/e2e/conformance/series.h"
 #include "tests/e2e/conformance/together.h"
 #include "tests/support/nccl_program.h"
 
@@ -23,9 +25,13 @@ namespace {
 struct Options {
     uint64_t seed = 1;
     uint64_t calls = 1000;
+    uint64_t series = 0;
     int threads = 0, devices = 0;
     Rules rules;
     Weights weights;
+    [[nodiscard]] size_t arena_elems() const {
+        return std::max(weights.max_count, series > 0 ? kSeriesArenaElems : 0);
+    }
 };
 
 Options parse(int argc, char** argv) {
@@ -37,6 +43,8 @@ Options parse(int argc, char** argv) {
             options.seed = value;
         } else if (name == "--calls") {
             options.calls = value;
+        } else if (name == "--series") {
+            options.series = value;
         } else if (name == "--threads") {
             options.threads = static_cast<int>(value);
         } else if (name == "--devices") {
@@ -56,16 +64,23 @@ Options parse(int argc, char** argv) {
 }
 
 // Draws and plays until there were enough calls; returns how many.
-template <class PlayBatch, class PlayTraffic, class Compare>
+template <class PlayBatch, class PlayTraffic, class PlaySeries, class Compare>
 uint64_t play_all(const Options& options,
                   int ranks,
                   const PlayBatch& play_batch,
                   const PlayTraffic& play_traffic,
+                  const PlaySeries& play_series,
                   const Compare& compare) {
     constexpr uint64_t kCompareEvery = 50;
     Chance chance(options.seed);
     uint64_t calls = 0, batches = 0;
-    while (calls < options.calls) {
+    SeriesDrawer drawer(options.rules, ranks);
+    while (calls < options.calls || drawer.drawn() < options.series) {
+        if (drawer.drawn() < options.series) {
+            const Series series = drawer.draw(chance);
+            play_series(series, batches);
+            calls += series.calls();
+        }
         if (chance.below(3) == 0) {
             const Traffic traffic = draw_traffic(chance, options.weights, ranks);
             play_traffic(traffic, batches);
@@ -90,11 +105,17 @@ void play_rank(const Options& options, int device, int rank, int ranks, ncclComm
     CHECK_CUDA(cudaSetDevice(device));
     std::vector<ncclComm_t> splits;
     split_worlds({world}, &splits);
-    Player player(device, world, splits[0], options.rules, options.weights.max_count);
+    Player player(device, world, splits[0], options.rules, options.arena_elems());
     Messenger messenger(&player, options.rules, options.weights);
     const uint64_t calls = play_all(
         options, ranks, [&](const Batch& batch, uint64_t number) { player.play(batch, number); },
         [&](const Traffic& traffic, uint64_t number) { messenger.play(traffic, number); },
+        [&](const Series& series, uint64_t number) {
+            SeriesJudge judge(series, options.rules);
+            for (size_t step = 0; step < series.steps.size(); ++step) {
+                player.play(series.steps[step], number, judge.of_step(step));
+            }
+        },
         [&](uint64_t number) { player.compare_digests(number); });
     if (rank == 0) {
         print_digest(player.own_digest(), calls);
@@ -102,9 +123,9 @@ void play_rank(const Options& options, int device, int rank, int ranks, ncclComm
 }
 
 void play_together(const Options& options, const std::vector<ncclComm_t>& worlds) {
-    Together together(worlds, options.rules, options.weights);
+    Together together(worlds, options.rules, options.weights, options.arena_elems());
     const auto play = [&](const auto& what, uint64_t number) { together.play(what, number); };
-    const uint64_t calls = play_all(options, options.devices, play, play,
+    const uint64_t calls = play_all(options, options.devices, play, play, play,
                                     [&](uint64_t number) { together.compare_digests(number); });
     print_digest(together.own_digest(), calls);
 }

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "tests/e2e/conformance/rules.h"
 
 namespace conformance {
+
+// Fills what no call has written.
+inline constexpr int kResultPoison = 0xa5;
 
 struct Member {
     ncclComm_t comm = nullptr;
@@ -25,6 +29,10 @@ void split_worlds(const std::vector<ncclComm_t>& worlds, std::vector<ncclComm_t>
 
 class Player {
   public:
+    // Judges the result, which this rank gets, of call `index` of a batch; empty when right.
+    using Judge =
+        std::function<std::string(size_t index, const Member& member, const char* output)>;
+
     // Ends `split` with itself; `world` stays the caller's.
     Player(int device, ncclComm_t world, ncclComm_t split, const Rules& rules, size_t max_elems);
     ~Player();
@@ -33,12 +41,15 @@ class Player {
 
     // Plays and checks; ends the process with 5 and a text when a result is wrong.
     void play(const Batch& batch, uint64_t number);
+    void play(const Batch& batch, uint64_t number, const Judge& judge);
     // The same in steps: begin(), call() for each in any group, end(), then check(); a batch that
     // is played again is compared with what check() saw instead.
     void begin(const Batch& batch);
     void call(const Batch& batch, size_t index);
     void end(const Batch& batch);
     void check(const Batch& batch, uint64_t number);
+    // The same with another judge of values.
+    void check(const Batch& batch, uint64_t number, const Judge& judge);
     void compare_with_before(const Batch& batch, uint64_t number);
     // How a batch is grouped the second time.
     static Grouping regrouped(const Batch& batch);

@@ -71,7 +71,8 @@ std::vector<ncclDataType_t> types_of(const std::string& list) {
 void set_codec(const std::string& name, Codec* codec) {
     const double up = (1 + 0x1p-7) * (1 + 0x1p-16);
     codec->any = name != "none";
-    if (name == "int8" || name == "topk_int8" || name == "blocktopk_int8") {
+    if (name == "int8" || name == "topk_int8" || name == "blocktopk_int8" ||
+        name == "threshold_int8") {
         codec->error = 0.5 / 127 * up;
     } else if (name == "int4") {
         codec->error = 0.5 / 7 * up;
@@ -93,7 +94,7 @@ void set_codec(const std::string& name, Codec* codec) {
     }
     if (name == "topk" || name == "topk_int8") {
         codec->selection = Selection::kLargest;
-    } else if (name == "threshold") {
+    } else if (name == "threshold" || name == "threshold_int8") {
         codec->selection = Selection::kThreshold;
     } else if (name == "blocktopk" || name == "blocktopk_int8" || name == "rowtopk") {
         codec->selection = Selection::kGroups;
@@ -151,6 +152,14 @@ bool Rules::take(const std::string& option, const std::string& value) {
         rule.slice_bytes = number;
     } else if (option == "--two-shot") {
         rule.two_shot = number != 0;
+    } else if (option == "--nodes") {
+        rule.nodes = number != 0;
+    } else if (option == "--intra") {
+        Codec inner;
+        set_codec(value, &inner);
+        rule.intra_error = inner.error;
+    } else if (option == "--intra-fraction") {
+        rule.intra_fraction = real;
     } else {
         return option == "--rule";
     }

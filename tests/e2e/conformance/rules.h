@@ -38,6 +38,9 @@ struct Codec {
     size_t group = 0, kept = 0;
     size_t slice_bytes = 0;  // SLIMWIRE_SLICE_BYTES: chunks are parts of slices
     bool two_shot = true;    // sums are encoded again, by the owners of their chunks
+    bool nodes = false;      // hierarchical: chunks and sums are those of nodes
+    // Of what travels inside nodes, where that is encoded.
+    double intra_error = 0, intra_fraction = 1;
 };
 
 class Rules {
@@ -47,9 +50,11 @@ class Rules {
     //   --codec NAME --block N --min-bytes N --feedback 0|1      any codec
     //   --op NAMES --dtype NAMES --from BYTES --until BYTES      which calls; names with commas
     //   --fraction F --threshold T --group N --kept N --slice-bytes N --two-shot 0|1   sparsifiers
+    //   --nodes 0|1 --intra NAME --intra-fraction F              hierarchical
     bool take(const std::string& option, const std::string& value);
     // The rule that decides, or one without a codec.
     [[nodiscard]] const Codec& of(const Call& call, int ranks) const;
+    [[nodiscard]] const std::vector<Codec>& all() const { return rules_; }
 
   private:
     std::vector<Codec> rules_;

@@ -160,12 +160,11 @@ std::string SparseOracle::check_choice(const std::vector<double>& results,
                                        size_t begin,
                                        size_t end,
                                        size_t room) const {
-    size_t there = 0, last = begin;
+    size_t there = 0;
     double least = HUGE_VAL;  // of what is there, as the sums know it
     for (size_t i = begin; i < end; ++i) {
         if (results[i] != 0) {
             ++there;
-            last = i;
             least = std::min(least, std::fabs(sums[i]) + slack[i]);
             if (codec_.selection == Selection::kThreshold &&
                 std::fabs(sums[i]) + slack[i] < codec_.threshold) {
@@ -179,16 +178,22 @@ std::string SparseOracle::check_choice(const std::vector<double>& results,
                " on, room for " + std::to_string(room);
     }
     const bool full = there == room;
+    size_t before = 0;  // elements that may have been sent, as nothing too in the code of values
     for (size_t i = begin; i < end; ++i) {
+        const double sum = std::fabs(sums[i]);
+        const bool no_room = before >= room;
+        if (results[i] != 0 || (sum + slack[i] >= codec_.threshold && sum <= 2 * slack[i])) {
+            ++before;
+        }
         if (results[i] != 0) {
             continue;
         }
         double most = full ? least : 0;
         if (codec_.selection == Selection::kThreshold) {
-            most = full && i > last ? HUGE_VAL : codec_.threshold;
+            most = no_room ? HUGE_VAL : codec_.threshold;
         }
         // Twice, because an element that was sent may have become zero in the code of values.
-        if (std::fabs(sums[i]) > most + 2 * slack[i]) {
+        if (sum > most + 2 * slack[i]) {
             return element(i, results[i], "though a sum this large must be sent:", sums[i],
                            slack[i]);
         }

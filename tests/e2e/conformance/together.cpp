@@ -6,12 +6,14 @@ namespace conformance {
 
 Together::Together(const std::vector<ncclComm_t>& worlds,
                    const Rules& rules,
-                   const Weights& weights) {
+                   const Weights& weights,
+                   size_t arena_elems)
+    : rules_(rules) {
     std::vector<ncclComm_t> splits;
     split_worlds(worlds, &splits);
     for (size_t i = 0; i < worlds.size(); ++i) {
         players_.push_back(std::make_unique<Player>(static_cast<int>(i), worlds[i], splits[i],
-                                                    rules, weights.max_count));
+                                                    rules, arena_elems));
         messengers_.push_back(std::make_unique<Messenger>(players_[i].get(), rules, weights));
     }
 }
@@ -63,6 +65,16 @@ void Together::play(const Batch& batch, uint64_t number) {
     issue(batch, Player::regrouped(batch), number % 2 != 0);
     for (const auto& player : players_) {
         player->compare_with_before(batch, number);
+    }
+}
+
+void Together::play(const Series& series, uint64_t number) {
+    std::vector<SeriesJudge> judges(players_.size(), SeriesJudge(series, rules_));
+    for (size_t step = 0; step < series.steps.size(); ++step) {
+        issue(series.steps[step], series.steps[step].grouping, (number + step) % 2 == 0);
+        for (size_t i = 0; i < players_.size(); ++i) {
+            players_[i]->check(series.steps[step], number, judges[i].of_step(step));
+        }
     }
 }
 
