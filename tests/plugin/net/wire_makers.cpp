@@ -1,6 +1,9 @@
 #include "plugin/net/throttle.h"
 #include "tests/plugin/net/memory_wire.h"
 #include "tests/plugin/net/wire_contract.h"
+#ifdef SLIMWIRE_HAVE_UCX
+#include "plugin/net/ucx/ucx_wire.h"
+#endif
 
 namespace slimwire::net {
 namespace {
@@ -10,6 +13,18 @@ WireMaker memory_maker(std::string name, const MemoryWireOptions& options) {
     return {std::move(name),
             [network]() -> Result<std::unique_ptr<Wire>> { return network->wire(); }};
 }
+
+#ifdef SLIMWIRE_HAVE_UCX
+// Over loopback; with other transports where `transports` names them.
+WireMaker ucx_maker(std::string name, const std::string& transports) {
+    return {std::move(name), [transports]() -> Result<std::unique_ptr<Wire>> {
+                UcxSettings settings = read_ucx_settings();
+                settings.interfaces = "=lo";
+                settings.transports = transports;
+                return open_ucx_wire(settings);
+            }};
+}
+#endif
 
 }  // namespace
 
@@ -27,6 +42,10 @@ const std::vector<WireMaker>& wire_makers() {
                              {.refuse_send_every = 4})]() -> Result<std::unique_ptr<Wire>> {
                             return make_throttled_wire(network->wire(), 2e9, 100'000);
                         }});
+#ifdef SLIMWIRE_HAVE_UCX
+        list.push_back(ucx_maker("ucx", ""));
+        list.push_back(ucx_maker("ucxSharedMemory", "posix,cma"));
+#endif
         return list;
     }();
     return makers;

@@ -1,0 +1,106 @@
+#include "plugin/net/ucx/connecting.h"
+
+#include <net/if.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace slimwire::net {
+
+UcxConnecting::UcxConnecting(std::shared_ptr<UcxState> state, std::shared_ptr<UcxDevice> device)
+    : state_(std::move(state)), device_(std::move(device)) {}
+
+Result<std::unique_ptr<UcxConnecting>> UcxConnecting::start(std::shared_ptr<UcxState> state,
+                                                            std::shared_ptr<UcxDevice> device,
+                                                            const WireHandle& handle) {
+    std::unique_ptr<UcxConnecting> attempt(new UcxConnecting(std::move(state), std::move(device)));
+    SLIMWIRE_TRY_ASSIGN(attempt->address_, address_of(handle));
+    if (attempt->address_.any.sa_family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&attempt->address_.v6.sin6_addr)) {
+        attempt->address_.v6.sin6_scope_id =
+            if_nametoindex(attempt->device_->facts().interface.c_str());
+    }
+    attempt->hello_ = {kWireMagic, kWireVersion, 0, handle.cookie};
+    SLIMWIRE_TRY_ASSIGN(attempt->socket_, start_connect(attempt->address_));
+    return attempt;
+}
+
+Status UcxConnecting::lost(const std::string& why) const {
+    return {Code::kRemoteError, "net: no connection to " + to_string(address_) + ": " + why};
+}
+
+Status UcxConnecting::say_hello(bool* said) {
+    *said = false;
+    int error = 0;
+    switch (connect_state(socket_, &error)) {
+        case ConnectState::kPending:
+            return {};
+        case ConnectState::kFailed:
+            return lost(strerror(error));
+        case ConnectState::kReady:
+            break;
+    }
+    const long sent = send_some(socket_.fd(), reinterpret_cast<const char*>(&hello_) + said_,
+                                sizeof hello_ - said_);
+    if (sent < 0) {
+        return lost(strerror(errno));
+    }
+    said_ += static_cast<size_t>(sent);
+    *said = said_ == sizeof hello_;
+    return {};
+}
+
+Status UcxConnecting::hear_answer(bool* heard) {
+    *heard = false;
+    while (true) {
+        size_t wanted = sizeof(Answer);
+        if (answer_.size() >= sizeof(Answer)) {
+            Answer answer{};
+            memcpy(&answer, answer_.data(), sizeof answer);
+            if (answer.magic != kWireMagic || answer.version != kWireVersion ||
+                answer.address_bytes == 0 || answer.address_bytes > kMaxWorkerAddressBytes) {
+                return lost("what listens there does not speak slimwire's protocol");
+            }
+            wanted += answer.address_bytes;
+        }
+        if (answer_.size() == wanted) {
+            *heard = true;
+            return {};
+        }
+        const size_t had = answer_.size();
+        answer_.resize(wanted);
+        bool end = false;
+        const long got = receive_some(socket_.fd(), answer_.data() + had, wanted - had, &end);
+        answer_.resize(had + static_cast<size_t>(got > 0 ? got : 0));
+        if (got < 0) {
+            return lost(end ? "it refused us, or was closed" : strerror(errno));
+        }
+        if (got == 0) {
+            return {};
+        }
+    }
+}
+
+Status UcxConnecting::step(std::unique_ptr<SendWire>* wire) {
+    wire->reset();
+    if (said_ < sizeof hello_) {
+        bool said = false;
+        SLIMWIRE_TRY(say_hello(&said));
+        if (!said) {
+            return {};
+        }
+    }
+    bool heard = false;
+    SLIMWIRE_TRY(hear_answer(&heard));
+    if (!heard) {
+        return {};
+    }
+    SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link,
+                        Link::create(device_, &state_->housekeeper));
+    SLIMWIRE_TRY(link->connect_endpoint(answer_.substr(sizeof(Answer))));
+    SLIMWIRE_TRY(link->start(std::move(socket_), to_string(address_)));
+    *wire = std::make_unique<UcxSendWire>(state_, link);
+    return {};
+}
+
+}  // namespace slimwire::net

@@ -1,0 +1,35 @@
+// Which network devices there are, and what /sys knows about them. Reads files; opens no device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "plugin/net/ucx/sockets.h"
+
+namespace slimwire::net {
+
+struct NetDevice {
+    std::string name;       // "eth0", "mlx5_0:1": what UCX calls it
+    std::string pci_path;   // of /sys, "" for a virtual device
+    std::string interface;  // the network interface with the device's address, may be ""
+    uint64_t guid = 0;
+    int speed_mbps = 10000;
+    int port = 0;
+    bool rdma = false;
+};
+
+// Devices in use order: RDMA ports that are up; else network interfaces. `interfaces` is the user's
+// list (NCCL's spelling), "" for all but loopback and container bridges, which are taken when there
+// is nothing else. `ucx_devices` is UCX_NET_DEVICES: names by comma, "" or "all" for any.
+Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
+                                            std::string_view ucx_devices,
+                                            const std::string& sys = "/sys");
+
+// Where to listen for connections to `device`: at an interface of the user's list, else at the
+// device's own interface, else at the first one that is no loopback. The port is 0.
+Result<SocketAddress> listening_address(const NetDevice& device, std::string_view interfaces);
+
+}  // namespace slimwire::net

@@ -1,0 +1,139 @@
+// One connection's own UCX worker, and the socket whose end says that the peer is gone. A worker
+// for each connection keeps connections apart: what one peer does or how it dies touches no other,
+// no lock is shared, and destroying the worker ends for certain all access to the buffers of
+// operations in flight, which UCX cannot cancel one by one.
+//
+// Thread contract: the owner (a SendWire or ReceiveWire, one thread at a time) and the housekeeper
+// both drive the worker, under mutex(). Members that say so need it held.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "plugin/net/ucx/handshake.h"
+#include "plugin/net/ucx/ucx_device.h"
+
+namespace slimwire::net {
+
+class Housekeeper;
+class Link;
+
+struct UcxRequest {
+    Link* link = nullptr;
+    Lane lane = Lane::kControl;
+    bool complete = false;
+    ucs_status_t status = UCS_OK;
+    uint64_t sequence = 0;
+    uint64_t posted_ns = 0;
+    size_t bytes = 0;     // of the message; receive: once complete
+    size_t capacity = 0;  // receive
+};
+
+uint64_t steady_ns() noexcept;
+
+// What is known about a message that has not come yet.
+enum class Outlook : uint8_t { kOpen, kPromised, kNever };
+
+class Link : public std::enable_shared_from_this<Link> {
+  public:
+    static Result<std::shared_ptr<Link>> create(std::shared_ptr<UcxDevice> device,
+                                                Housekeeper* housekeeper);
+    ~Link();
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+
+    // Before it is connected.
+    Result<std::string> worker_address() const;
+    Status connect_endpoint(const std::string& worker_address);
+    // The link is connected: the socket is watched from now on.
+    Status start(Socket socket, const std::string& peer);
+
+    [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
+    [[nodiscard]] UcxDevice& device() const noexcept { return *device_; }
+    [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
+
+    // --- The owner's, with mutex() held.
+    // Null when too many are in flight.
+    UcxRequest* new_request(Lane lane, uint64_t sequence);
+    void post_send(const void* data, UcxRequest* request);
+    void post_receive(void* data, UcxRequest* request);
+    // Whether the request is over. After an error, and when *done, the request is gone.
+    Status advance(UcxRequest* request, Outlook outlook, bool* done, size_t* bytes);
+    // The error that ended the link, or ok.
+    [[nodiscard]] const Status& failure() const noexcept { return failure_; }
+    // The peer has closed its side, or is gone.
+    [[nodiscard]] bool hung_up() const noexcept {
+        return hung_up_ns_.load(std::memory_order_acquire) != 0;
+    }
+    // Ends the link: no buffer is touched any more.
+    const Status& fail(const std::string& why);
+    [[nodiscard]] int socket() const noexcept { return socket_.fd(); }
+
+    // Ends all operations in flight. Takes the mutex itself.
+    void drop() noexcept;
+    // Ends the link, after what UCX still has to move when nothing of the owner is in flight. May
+    // take 20 ms; the housekeeper does the rest. `bye`: to be said to the peer then.
+    void close(const std::optional<Bye>& bye);
+
+    // --- The housekeeper's.
+    enum class Rest { kArmed, kBusy, kGone };
+    void hang_up() noexcept;
+    // Moves on what UCX has to do, then makes the worker wake `epoll` when there is more.
+    Rest housekeep(int epoll, uint64_t id);
+    [[nodiscard]] uint64_t activity() const noexcept {
+        return activity_.load(std::memory_order_relaxed);
+    }
+    Status watch_socket(int epoll, uint64_t id) const;
+    // No more patience: the link is over now.
+    void abandon();
+
+  private:
+    Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper);
+    unsigned progress() noexcept;
+    void release(UcxRequest* request);
+    void post(void* handle, UcxRequest* request);
+    bool out_of_patience(const UcxRequest& request, Outlook outlook, uint64_t now) const;
+    void end(const std::string& why);
+    void start_flush();
+    void finish_close() noexcept;
+    void end_worker() noexcept;
+
+    static void on_sent(void* handle, ucs_status_t status, void* request);
+    static void on_received(void* handle,
+                            ucs_status_t status,
+                            const ucp_tag_recv_info_t* info,
+                            void* request);
+    static void on_flushed(void* handle, ucs_status_t status, void* link);
+    static void on_endpoint_error(void* link, ucp_ep_h endpoint, ucs_status_t status);
+
+    const std::shared_ptr<UcxDevice> device_;
+    Housekeeper* const housekeeper_;
+    std::string peer_;
+    std::mutex mutex_;
+    ucp_worker_h worker_ = nullptr;
+    ucp_ep_h endpoint_ = nullptr;
+    int event_fd_ = -1;
+    bool event_known_ = false;  // to the housekeeper's epoll
+    Socket socket_;
+    Status failure_;
+    ucs_status_t endpoint_status_ = UCS_OK;
+    int in_flight_ = 0;
+    bool used_ = false;
+    bool closing_ = false;
+    bool flushing_ = false;
+    uint64_t close_deadline_ns_ = 0;
+    std::optional<Bye> bye_;
+    std::atomic<uint64_t> activity_{0};
+    std::atomic<uint64_t> hung_up_ns_{0};
+    std::deque<UcxRequest> requests_;
+    std::vector<UcxRequest*> free_;
+};
+
+}  // namespace slimwire::net

@@ -1,0 +1,24 @@
+// What steers the UCX wire, read once from the environment. UCX's own UCX_* variables are read by
+// UCX; where the wire would set an option itself, the user's variable wins.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace slimwire::net {
+
+struct UcxSettings {
+    std::string transports;        // SLIMWIRE_NET_UCX_TLS, else UCX_TLS; "" for the device's own
+    std::string interfaces;        // SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME
+    std::string devices;           // UCX_NET_DEVICES
+    bool user_rendezvous = false;  // UCX_RNDV_THRESH is set
+    // A connection that has not said its hello after this long is a stranger's.
+    uint64_t handshake_ns = 30'000'000'000;
+    // Gets one line for each refused peer; slimwire's log by default.
+    std::function<void(const std::string&)> warn;
+};
+
+UcxSettings read_ucx_settings();
+
+}  // namespace slimwire::net

@@ -1,0 +1,213 @@
+#include "plugin/net/ucx/sockets.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace slimwire::net {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+Status system_error(const std::string& what) {
+    return {Code::kSystemError, what + ": " + strerror(errno)};
+}
+
+socklen_t bytes_of(const SocketAddress& address) {
+    return address.any.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+// A peer whose machine is gone without a word is noticed after about half a minute.
+void set_options(int fd) {
+    const int on = 1, idle_s = 15, between_s = 3, probes = 5;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+Result<Socket> open_socket(int family) {
+    Socket socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) {
+        return system_error("a socket");
+    }
+    set_options(socket.fd());
+    return socket;
+}
+
+// What an interface's addresses are worth to a peer; less is better.
+int rank_of(const sockaddr* address) {
+    if (address->sa_family == AF_INET) {
+        return 0;
+    }
+    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    return IN6_IS_ADDR_LINKLOCAL(&v6) ? 2 : 1;
+}
+
+}  // namespace
+
+std::string to_string(const SocketAddress& address) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (address.any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &address.v6.sin6_addr, text, sizeof text);
+        return std::string("[") + text + "]:" + std::to_string(ntohs(address.v6.sin6_port));
+    }
+    inet_ntop(AF_INET, &address.v4.sin_addr, text, sizeof text);
+    return std::string(text) + ":" + std::to_string(ntohs(address.v4.sin_port));
+}
+
+Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+    if (this != &other) {
+        reset();
+        fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+}
+
+void Socket::reset() noexcept {
+    if (fd_ >= 0) {
+        close(std::exchange(fd_, -1));
+    }
+}
+
+Result<Socket> listen_at(SocketAddress* address) {
+    SLIMWIRE_TRY_ASSIGN(Socket socket, open_socket(address->any.sa_family));
+    socklen_t length = bytes_of(*address);
+    if (bind(socket.fd(), &address->any, length) != 0 || listen(socket.fd(), kBacklog) != 0 ||
+        getsockname(socket.fd(), &address->any, &length) != 0) {
+        return system_error("listening at " + to_string(*address));
+    }
+    return socket;
+}
+
+Result<Socket> accept_waiting(const Socket& listener, SocketAddress* peer) {
+    *peer = {};
+    socklen_t length = sizeof *peer;
+    Socket socket(accept4(listener.fd(), &peer->any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.valid()) {
+        set_options(socket.fd());
+        return socket;
+    }
+    switch (errno) {
+        case EMFILE:
+        case ENFILE:
+        case ENOBUFS:
+        case ENOMEM:
+            return system_error("accepting a connection");
+        default:
+            return Socket();  // nobody, or somebody who has left again
+    }
+}
+
+Result<Socket> start_connect(const SocketAddress& address) {
+    SLIMWIRE_TRY_ASSIGN(Socket socket, open_socket(address.any.sa_family));
+    if (connect(socket.fd(), &address.any, bytes_of(address)) != 0 && errno != EINPROGRESS &&
+        errno != EINTR) {
+        return Status(Code::kRemoteError,
+                      "connecting to " + to_string(address) + ": " + strerror(errno));
+    }
+    return socket;
+}
+
+ConnectState connect_state(const Socket& socket, int* error) noexcept {
+    pollfd entry{socket.fd(), POLLOUT, 0};
+    if (poll(&entry, 1, 0) <= 0) {
+        return ConnectState::kPending;
+    }
+    socklen_t length = sizeof *error;
+    *error = 0;
+    if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, error, &length) != 0) {
+        *error = errno;
+    }
+    return *error == 0 ? ConnectState::kReady : ConnectState::kFailed;
+}
+
+long receive_some(int fd, void* data, size_t bytes, bool* end_of_stream) noexcept {
+    *end_of_stream = false;
+    while (true) {
+        const ssize_t got = recv(fd, data, bytes, MSG_DONTWAIT);
+        if (got > 0) {
+            return got;
+        }
+        if (got == 0) {
+            *end_of_stream = true;
+            return -1;
+        }
+        if (errno != EINTR) {
+            return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+        }
+    }
+}
+
+long send_some(int fd, const void* data, size_t bytes) noexcept {
+    while (true) {
+        const ssize_t sent = send(fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent >= 0) {
+            return sent;
+        }
+        if (errno != EINTR) {
+            return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+        }
+    }
+}
+
+Result<std::vector<Interface>> running_interfaces() {
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) {
+        return system_error("network interfaces");
+    }
+    std::vector<Interface> found;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        constexpr unsigned kRunning = IFF_UP | IFF_RUNNING;
+        if (entry->ifa_addr == nullptr || (entry->ifa_flags & kRunning) != kRunning ||
+            (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6)) {
+            continue;
+        }
+        Interface interface { entry->ifa_name, {}, (entry->ifa_flags & IFF_LOOPBACK) != 0 };
+        memcpy(&interface.address, entry->ifa_addr,
+               entry->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+        const auto known = std::find_if(found.begin(), found.end(), [&](const Interface& other) {
+            return other.name == interface.name;
+        });
+        if (known == found.end()) {
+            found.push_back(std::move(interface));
+        } else if (rank_of(&interface.address.any) < rank_of(&known->address.any)) {
+            known->address = interface.address;
+        }
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+bool interface_matches(std::string_view list, std::string_view name) {
+    const bool excluded = !list.empty() && list.front() == '^';
+    if (excluded) {
+        list.remove_prefix(1);
+    }
+    const bool exact = !list.empty() && list.front() == '=';
+    if (exact) {
+        list.remove_prefix(1);
+    }
+    bool found = false;
+    while (!list.empty()) {
+        const size_t comma = std::min(list.find(','), list.size());
+        const std::string_view entry = list.substr(0, comma);
+        found = found ||
+                (!entry.empty() && (exact ? name == entry : name.substr(0, entry.size()) == entry));
+        list.remove_prefix(std::min(comma + 1, list.size()));
+    }
+    return found != excluded;
+}
+
+}  // namespace slimwire::net

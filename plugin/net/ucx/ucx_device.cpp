@@ -1,0 +1,151 @@
+#include "plugin/net/ucx/ucx_device.h"
+
+namespace slimwire::net {
+namespace {
+
+// A device's own transports only. Shared memory would be faster between processes of one machine,
+// but it also joins network namespaces, past the link between them; and NCCL has its own
+// shared-memory transport for ranks that share a machine.
+std::string own_transports(const NetDevice& device) {
+    return device.rdma ? "ib,cuda_copy,gdr_copy" : "tcp";
+}
+
+Status configure(const UcxApi& api,
+                 ucp_config_t* config,
+                 const NetDevice& device,
+                 const std::string& transports,
+                 const UcxSettings& settings) {
+    const auto set = [&](const char* name, const std::string& value) -> Status {
+        const ucs_status_t status = api.ucp_config_modify(config, name, value.c_str());
+        if (status != UCS_OK) {
+            return {Code::kInvalidArgument, std::string("UCX refuses ") + name + " '" + value +
+                                                "': " + api.ucs_status_string(status)};
+        }
+        return {};
+    };
+    SLIMWIRE_TRY(set("TLS", transports));
+    SLIMWIRE_TRY(set("NET_DEVICES", device.name));
+    if (!device.rdma) {
+        // Over sockets every message is sent at once (the wire itself bounds how far a sender runs
+        // ahead): faster, and UCX then needs no connection back to the sender. Half-made ones, and
+        // a rendezvous that its peer leaves, are what UCX 1.13 ends the process for.
+        if (!settings.user_rendezvous) {
+            SLIMWIRE_TRY(set("RNDV_THRESH", "inf"));
+        }
+        SLIMWIRE_TRY(set("RESOLVE_REMOTE_EP_ID", "n"));
+    }
+    SLIMWIRE_TRY(set("KEEPALIVE_INTERVAL", "inf"));  // the handshake's socket stays open for that
+    // Options of transports, known to UCX only when it opens them: connecting must not wait, and a
+    // worker of one connection needs no queue for a thousand.
+    SLIMWIRE_TRY(set("CONN_NB", "y"));
+    if (device.rdma) {
+        SLIMWIRE_TRY(set("RX_QUEUE_LEN", "512"));
+    }
+    return {};
+}
+
+}  // namespace
+
+UcxDevice::UcxDevice(const UcxApi& api, NetDevice facts, std::string transports)
+    : api_(api), facts_(std::move(facts)), transports_(std::move(transports)) {}
+
+Result<std::shared_ptr<UcxDevice>> UcxDevice::open(const UcxApi& api,
+                                                   NetDevice device,
+                                                   const UcxSettings& settings) {
+    std::string transports =
+        settings.transports.empty() ? own_transports(device) : settings.transports;
+    std::shared_ptr<UcxDevice> opened(new UcxDevice(api, std::move(device), std::move(transports)));
+    const NetDevice& facts = opened->facts_;
+
+    ucp_config_t* config = nullptr;
+    ucs_status_t status = api.ucp_config_read(nullptr, nullptr, &config);
+    if (status != UCS_OK) {
+        return ucx_error(api, "configuration", status);
+    }
+    const Status configured = configure(api, config, facts, opened->transports_, settings);
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+    params.mt_workers_shared = 1;
+    if (configured.ok()) {
+        status =
+            api.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &opened->context_);
+    }
+    api.ucp_config_release(config);
+    SLIMWIRE_TRY(configured);
+    if (status != UCS_OK) {
+        opened->context_ = nullptr;
+        return ucx_error(api, "device " + facts.name + " with transports " + opened->transports_,
+                         status);
+    }
+
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    status = api.ucp_context_query(opened->context_, &attributes);
+    WireDevice& info = opened->info_;
+    info.name = facts.name.c_str();
+    info.pci_path = facts.pci_path.empty() ? nullptr : facts.pci_path.c_str();
+    info.guid = facts.guid;
+    info.port = facts.port;
+    info.speed_mbps = facts.speed_mbps;
+    // Over TCP, UCX would stage GPU memory by CUDA calls that wait; NCCL's own staging is better.
+    info.cuda_memory = facts.rdma && status == UCS_OK &&
+                       (attributes.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0;
+    info.reg_is_global = true;
+    return opened;
+}
+
+UcxDevice::~UcxDevice() {
+    for (const auto& [key, region] : regions_) {
+        api_.ucp_mem_unmap(context_, region.handle);
+    }
+    if (context_ != nullptr) {
+        api_.ucp_cleanup(context_);
+    }
+}
+
+Status UcxDevice::register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory) {
+    if (kind == MemoryKind::kCuda && !info_.cuda_memory) {
+        return {Code::kUnsupported, "device " + facts_.name + " cannot reach GPU memory by UCX"};
+    }
+    if (!facts_.rdma || bytes == 0) {
+        *memory = nullptr;
+        return {};
+    }
+    const std::lock_guard lock(regions_mutex_);
+    const auto [place, fresh] = regions_.try_emplace({reinterpret_cast<uintptr_t>(data), bytes});
+    Region& region = place->second;
+    if (fresh) {
+        ucp_mem_map_params_t params{};
+        params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                            UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+        params.address = data;
+        params.length = bytes;
+        params.memory_type =
+            kind == MemoryKind::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+        const ucs_status_t status = api_.ucp_mem_map(context_, &params, &region.handle);
+        if (status != UCS_OK) {
+            regions_.erase(place);
+            return ucx_error(api_, "registering " + std::to_string(bytes) + " bytes", status);
+        }
+    }
+    ++region.users;
+    *memory = reinterpret_cast<WireMemory*>(&*place);
+    return {};
+}
+
+Status UcxDevice::deregister_memory(WireMemory* memory) {
+    if (memory == nullptr) {
+        return {};
+    }
+    const std::lock_guard lock(regions_mutex_);
+    auto* entry = reinterpret_cast<Regions::value_type*>(memory);
+    if (--entry->second.users > 0) {
+        return {};
+    }
+    const ucs_status_t status = api_.ucp_mem_unmap(context_, entry->second.handle);
+    regions_.erase(entry->first);
+    return status == UCS_OK ? Status() : ucx_error(api_, "deregistering memory", status);
+}
+
+}  // namespace slimwire::net

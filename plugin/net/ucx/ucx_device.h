@@ -1,0 +1,58 @@
+// One network device opened by UCX: a UCP context restricted to the device and its transports, and
+// the memory registered there. Shared by all connections over the device; any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "codecs/base/status.h"
+#include "plugin/net/ucx/devices.h"
+#include "plugin/net/ucx/settings.h"
+#include "plugin/net/ucx/ucx_api.h"
+#include "plugin/net/wire.h"
+
+namespace slimwire::net {
+
+class UcxDevice {
+  public:
+    // Opens the device; fails when UCX has no transport for it.
+    static Result<std::shared_ptr<UcxDevice>> open(const UcxApi& api,
+                                                   NetDevice device,
+                                                   const UcxSettings& settings);
+    ~UcxDevice();
+    UcxDevice(const UcxDevice&) = delete;
+    UcxDevice& operator=(const UcxDevice&) = delete;
+
+    [[nodiscard]] const UcxApi& api() const noexcept { return api_; }
+    [[nodiscard]] ucp_context_h context() const noexcept { return context_; }
+    [[nodiscard]] const NetDevice& facts() const noexcept { return facts_; }
+    [[nodiscard]] const WireDevice& info() const noexcept { return info_; }
+    [[nodiscard]] const std::string& transports() const noexcept { return transports_; }
+
+    // RDMA needs memory that the card knows: a region is registered once and counted. Other
+    // transports copy, and *memory is null.
+    Status register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory);
+    Status deregister_memory(WireMemory* memory);
+
+  private:
+    struct Region {
+        ucp_mem_h handle = nullptr;
+        int users = 0;
+    };
+    using Regions = std::map<std::pair<uintptr_t, size_t>, Region>;
+
+    UcxDevice(const UcxApi& api, NetDevice facts, std::string transports);
+
+    const UcxApi& api_;
+    const NetDevice facts_;
+    const std::string transports_;
+    WireDevice info_;
+    ucp_context_h context_ = nullptr;
+    std::mutex regions_mutex_;
+    Regions regions_;
+};
+
+}  // namespace slimwire::net
