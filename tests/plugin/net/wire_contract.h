@@ -17,6 +17,8 @@ struct WireMaker {
     // A wire that can talk to others of the same maker. An error says why there is none here; the
     // tests are skipped with its text.
     std::function<Result<std::unique_ptr<Wire>>()> make;
+    // Whether it can tell a message that is too long from a peer that is gone.
+    bool names_truncation = true;
 };
 
 const std::vector<WireMaker>& wire_makers();

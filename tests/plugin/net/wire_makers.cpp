@@ -1,3 +1,4 @@
+#include "plugin/net/chain/chain_wire.h"
 #include "plugin/net/throttle.h"
 #include "tests/plugin/net/memory_wire.h"
 #include "tests/plugin/net/wire_contract.h"
@@ -46,6 +47,14 @@ const std::vector<WireMaker>& wire_makers() {
         list.push_back(ucx_maker("ucx", ""));
         list.push_back(ucx_maker("ucxSharedMemory", "posix,cma"));
 #endif
+        for (const char* version : {"8", "9", "10", "11", "12"}) {
+            list.push_back({std::string("chain") + version,
+                            [version] {
+                                return open_chain_wire(
+                                    std::string(SLIMWIRE_TEST_INNER) + version + ".so", nullptr);
+                            },
+                            false});
+        }
         return list;
     }();
     return makers;

@@ -1,0 +1,270 @@
+// Connections over an inner plugin, once their lanes are paired.
+#include <array>
+#include <unordered_set>
+#include <utility>
+
+#include "plugin/net/chain/chain_state.h"
+
+namespace slimwire::net {
+namespace {
+
+constexpr const char* kLaneNames[kLanes] = {"control", "data"};
+
+// A registration is made in a lane when the lane first needs it; data's at once, because that is
+// where the caller's buffers go.
+struct ChainMemory {
+    void* data;
+    size_t bytes;
+    int type;
+    std::array<void*, kLanes> handles{};
+    std::array<bool, kLanes> registered{};
+};
+
+struct Operation {
+    int lane;
+    void* request;
+    size_t bytes;      // of a send; of a receive its capacity
+    void* own_handle;  // a registration for this operation alone
+    bool has_own_handle;
+};
+
+template <class Base>
+class Side : public Base {
+  public:
+    Side(InnerComm (&lanes)[kLanes], bool reg_is_global, std::string peer)
+        : lanes_{std::move(lanes[0]), std::move(lanes[1])},
+          reg_is_global_(reg_is_global),
+          peer_(std::move(peer)) {}
+
+    ~Side() override {
+        drop();
+        for (ChainMemory* memory : memories_) {
+            delete memory;
+        }
+    }
+
+    // An inner plugin has no cancel: without registrations and connections nothing of it can touch
+    // a buffer. That is also how NCCL ends an aborted connection.
+    void drop() noexcept override {
+        for (Operation* operation : operations_) {
+            forget_own_handle(*operation);
+            delete operation;
+        }
+        operations_.clear();
+        for (ChainMemory* memory : memories_) {
+            unregister(*memory);
+        }
+        unregister(nothing_);
+        for (InnerComm& lane : lanes_) {
+            lane.close();
+        }
+    }
+
+    Status register_memory(void* data,
+                           size_t bytes,
+                           MemoryKind kind,
+                           WireMemory** memory) override {
+        auto made = std::make_unique<ChainMemory>(
+            ChainMemory{data, bytes, kind == MemoryKind::kCuda ? kPtrCuda : kPtrHost, {}, {}});
+        if (bytes > 0) {
+            SLIMWIRE_TRY(ensure(*made, static_cast<int>(Lane::kData)));
+        }
+        memories_.insert(made.get());
+        *memory = reinterpret_cast<WireMemory*>(made.release());
+        return {};
+    }
+
+    Status deregister_memory(WireMemory* memory) override {
+        auto* known = reinterpret_cast<ChainMemory*>(memory);
+        if (memories_.erase(known) == 0) {
+            return {Code::kInvalidArgument, "deregistering memory that is not registered"};
+        }
+        unregister(*known);
+        delete known;
+        return {};
+    }
+
+    Status test(WireRequest* request, bool* done, size_t* bytes) override {
+        *done = false;
+        SLIMWIRE_TRY(failure_);
+        auto* operation = reinterpret_cast<Operation*>(request);
+        InnerComm& comm = lanes_[static_cast<size_t>(operation->lane)];
+        int over = 0;
+        int size = 0;
+        const ncclResult_t result = comm.inner().test(operation->request, &over, &size);
+        if (result != ncclSuccess) {
+            return fail(failed("test", operation->lane, result));
+        }
+        if (over == 0) {
+            return {};
+        }
+        const size_t came = kSending ? operation->bytes : static_cast<size_t>(size);
+        if (size < 0 || came > operation->bytes) {
+            return fail({Code::kInvalidArgument, peer_ + ": a message of " + std::to_string(size) +
+                                                     " bytes came for a receive of " +
+                                                     std::to_string(operation->bytes)});
+        }
+        if (bytes != nullptr) {
+            *bytes = came;
+        }
+        *done = true;
+        --in_flight_[static_cast<size_t>(operation->lane)];
+        forget_own_handle(*operation);
+        operations_.erase(operation);
+        delete operation;
+        return {};
+    }
+
+    [[nodiscard]] const std::string& peer() const noexcept override { return peer_; }
+
+  protected:
+    static constexpr bool kSending = std::is_same_v<Base, SendWire>;
+
+    Status start(
+        Lane lane_name, void* data, size_t bytes, WireMemory* memory, WireRequest** request) {
+        *request = nullptr;
+        SLIMWIRE_TRY(failure_);
+        const int lane = static_cast<int>(lane_name);
+        if (in_flight_[static_cast<size_t>(lane)] >= kNetMaxRequests) {
+            return {};
+        }
+        Operation operation{lane, nullptr, bytes, nullptr, false};
+        void* handle = nullptr;
+        if (memory != nullptr) {
+            auto& known = *reinterpret_cast<ChainMemory*>(memory);
+            SLIMWIRE_TRY(ensure(known, lane));
+            handle = known.handles[static_cast<size_t>(lane)];
+        } else if (bytes == 0) {
+            SLIMWIRE_TRY(ensure(nothing_, lane));
+            handle = nothing_.handles[static_cast<size_t>(lane)];
+            data = &nowhere_;
+        } else {
+            ChainMemory one{data, bytes, kPtrHost, {}, {}};
+            SLIMWIRE_TRY(ensure(one, lane));
+            handle = operation.own_handle = one.handles[static_cast<size_t>(lane)];
+            operation.has_own_handle = true;
+        }
+        InnerComm& comm = lanes_[static_cast<size_t>(lane)];
+        ncclResult_t result;
+        if constexpr (kSending) {
+            result =
+                comm.inner().isend(comm.get(), data, bytes, kInnerTag, handle, &operation.request);
+        } else {
+            const int tag = kInnerTag;
+            result =
+                comm.inner().irecv(comm.get(), 1, &data, &bytes, &tag, &handle, &operation.request);
+        }
+        if (result != ncclSuccess || operation.request == nullptr) {
+            forget_own_handle(operation);
+            return result != ncclSuccess ? fail(failed(kSending ? "isend" : "irecv", lane, result))
+                                         : Status();
+        }
+        auto* kept = new Operation(operation);
+        operations_.insert(kept);
+        ++in_flight_[static_cast<size_t>(lane)];
+        *request = reinterpret_cast<WireRequest*>(kept);
+        return {};
+    }
+
+  private:
+    Status failed(const char* call, int lane, ncclResult_t result) {
+        const InnerComm& comm = lanes_[static_cast<size_t>(lane)];
+        const Status status = inner_status(comm.inner(), call, result);
+        return {status.code(), peer_ + ", lane " + kLaneNames[lane] + ": " + status.message()};
+    }
+    Status fail(Status status) {
+        failure_ = std::move(status);
+        return failure_;
+    }
+
+    Status ensure(ChainMemory& memory, int lane_number) {
+        const auto lane = static_cast<size_t>(lane_number);
+        if (memory.registered[lane]) {
+            return {};
+        }
+        const size_t other = 1 - lane;
+        if (reg_is_global_ && memory.registered[other]) {
+            memory.handles[lane] = memory.handles[other];  // taken back once, by the other lane
+            return {};
+        }
+        void* handle = nullptr;
+        const ncclResult_t result = lanes_[lane].inner().reg_mr(lanes_[lane].get(), memory.data,
+                                                                memory.bytes, memory.type, &handle);
+        if (result != ncclSuccess) {
+            return failed("regMr", lane_number, result);
+        }
+        memory.handles[lane] = handle;
+        memory.registered[lane] = true;
+        return {};
+    }
+
+    void unregister(ChainMemory& memory) noexcept {
+        for (size_t lane = 0; lane < kLanes; ++lane) {
+            if (memory.registered[lane] && lanes_[lane].get() != nullptr) {
+                static_cast<void>(
+                    lanes_[lane].inner().dereg_mr(lanes_[lane].get(), memory.handles[lane]));
+            }
+            memory.registered[lane] = false;
+        }
+    }
+
+    void forget_own_handle(Operation& operation) noexcept {
+        InnerComm& comm = lanes_[static_cast<size_t>(operation.lane)];
+        if (operation.has_own_handle && comm.get() != nullptr) {
+            static_cast<void>(comm.inner().dereg_mr(comm.get(), operation.own_handle));
+        }
+        operation.has_own_handle = false;
+    }
+
+    std::array<InnerComm, kLanes> lanes_;
+    const bool reg_is_global_;
+    const std::string peer_;
+    std::array<int, kLanes> in_flight_{};
+    std::unordered_set<Operation*> operations_;
+    std::unordered_set<ChainMemory*> memories_;
+    char nowhere_ = 0;  // where messages without bytes lie
+    ChainMemory nothing_{&nowhere_, 1, kPtrHost, {}, {}};
+    Status failure_;
+};
+
+class ChainSend final : public Side<SendWire> {
+  public:
+    using Side::Side;
+    Status send(Lane lane,
+                const void* data,
+                size_t bytes,
+                WireMemory* memory,
+                WireRequest** request) override {
+        return start(lane, const_cast<void*>(data), bytes, memory, request);
+    }
+};
+
+class ChainReceive final : public Side<ReceiveWire> {
+  public:
+    using Side::Side;
+    Status receive(Lane lane,
+                   void* data,
+                   size_t capacity,
+                   WireMemory* memory,
+                   WireRequest** request) override {
+        return start(lane, data, capacity, memory, request);
+    }
+};
+
+std::string describe(const InnerComm& lane) {
+    return std::string("a peer over ") + lane.inner().name();
+}
+
+}  // namespace
+
+std::unique_ptr<SendWire> make_chain_send(InnerComm (&lanes)[kLanes], bool reg_is_global) {
+    std::string peer = describe(lanes[0]);
+    return std::make_unique<ChainSend>(lanes, reg_is_global, std::move(peer));
+}
+
+std::unique_ptr<ReceiveWire> make_chain_receive(InnerComm (&lanes)[kLanes], bool reg_is_global) {
+    std::string peer = describe(lanes[0]);
+    return std::make_unique<ChainReceive>(lanes, reg_is_global, std::move(peer));
+}
+
+}  // namespace slimwire::net

@@ -1,0 +1,323 @@
+// How the lanes of a connection find each other: every inner connection begins with a hello.
+#include <chrono>
+#include <cstring>
+#include <list>
+#include <map>
+#include <utility>
+
+#include "plugin/net/chain/chain_state.h"
+#include "plugin/net/nccl_log.h"
+
+namespace slimwire::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostArrivals = 256;  // that have not said their hello
+constexpr auto kHelloTime = std::chrono::seconds(30);
+
+// One side's hello on one inner connection.
+class Greeting {
+  public:
+    explicit Greeting(InnerComm comm) : comm_(std::move(comm)) {}
+    ~Greeting() { forget(); }
+    Greeting(const Greeting&) = delete;
+    Greeting& operator=(const Greeting&) = delete;
+
+    // Sets *over when the hello has been sent or has come.
+    Status advance(bool sending, bool* over) {
+        *over = false;
+        InnerTable& inner = comm_.inner();
+        if (!registered_) {
+            const ncclResult_t result =
+                inner.reg_mr(comm_.get(), buffer_.get(), sizeof(ChainHello), kPtrHost, &mhandle_);
+            if (result != ncclSuccess) {
+                return inner_status(inner, "regMr", result);
+            }
+            registered_ = true;
+        }
+        if (request_ == nullptr) {
+            void* data = buffer_.get();
+            const size_t bytes = sizeof(ChainHello);
+            const int tag = kInnerTag;
+            const ncclResult_t result =
+                sending ? inner.isend(comm_.get(), data, bytes, tag, mhandle_, &request_)
+                        : inner.irecv(comm_.get(), 1, &data, &bytes, &tag, &mhandle_, &request_);
+            if (result != ncclSuccess) {
+                return inner_status(inner, sending ? "isend" : "irecv", result);
+            }
+            if (request_ == nullptr) {
+                return {};
+            }
+        }
+        int done = 0;
+        int size = 0;
+        const ncclResult_t result = inner.test(request_, &done, &size);
+        if (result != ncclSuccess) {
+            return inner_status(inner, "test", result);
+        }
+        if (done == 0) {
+            return {};
+        }
+        if (!sending && size != static_cast<int>(sizeof(ChainHello))) {
+            return {Code::kRemoteError, "its first message has " + std::to_string(size) +
+                                            " bytes, not " + std::to_string(sizeof(ChainHello))};
+        }
+        *over = true;
+        return {};
+    }
+
+    [[nodiscard]] ChainHello& hello() noexcept { return *buffer_; }
+    // The connection, when its hello is over.
+    InnerComm take() {
+        forget();
+        return std::move(comm_);
+    }
+
+  private:
+    void forget() noexcept {
+        if (registered_ && comm_.get() != nullptr) {
+            static_cast<void>(comm_.inner().dereg_mr(comm_.get(), mhandle_));
+        }
+        registered_ = false;
+    }
+
+    // Before the connection: that is closed first, and may write until then.
+    std::unique_ptr<ChainHello> buffer_ = std::make_unique<ChainHello>();
+    InnerComm comm_;
+    void* mhandle_ = nullptr;
+    void* request_ = nullptr;
+    bool registered_ = false;
+};
+
+class ChainListener final : public WireListener {
+  public:
+    ChainListener(std::shared_ptr<InnerContext> context, void* comm, uint64_t cookie, bool global)
+        : context_(std::move(context)), comm_(comm), cookie_(cookie), reg_is_global_(global) {}
+    ~ChainListener() override {
+        arrivals_.clear();
+        halves_.clear();
+        static_cast<void>(context_->inner().close_listen(comm_));
+    }
+
+    Status accept(std::unique_ptr<ReceiveWire>* wire) override {
+        wire->reset();
+        SLIMWIRE_TRY(take_arrivals());
+        const auto now = Clock::now();
+        for (auto arrival = arrivals_.begin(); arrival != arrivals_.end();) {
+            bool over = false;
+            Status status = arrival->greeting.advance(false, &over);
+            if (status.ok() && over) {
+                status = check(arrival->greeting.hello());
+            }
+            if (status.ok() && !over && now - arrival->since > kHelloTime) {
+                status = Status(Code::kRemoteError, "it has said nothing for 30 s");
+            }
+            if (!status.ok()) {
+                nccl_warn("a peer is refused: " + status.message());
+                arrival = arrivals_.erase(arrival);
+                continue;
+            }
+            if (!over) {
+                ++arrival;
+                continue;
+            }
+            const ChainHello hello = arrival->greeting.hello();
+            Half& half = halves_[hello.connection];
+            half.lanes[hello.lane] = arrival->greeting.take();
+            half.since = now;
+            arrival = arrivals_.erase(arrival);
+            if (half.lanes[0].get() != nullptr && half.lanes[1].get() != nullptr) {
+                *wire = make_chain_receive(half.lanes, reg_is_global_);
+                halves_.erase(hello.connection);
+                break;
+            }
+        }
+        drop_old_halves(now);
+        return {};
+    }
+
+  private:
+    struct Arrival {
+        Arrival(InnerComm comm, Clock::time_point time) : greeting(std::move(comm)), since(time) {}
+        Greeting greeting;
+        Clock::time_point since;
+    };
+    struct Half {
+        InnerComm lanes[kLanes];
+        Clock::time_point since;
+    };
+
+    Status take_arrivals() {
+        while (arrivals_.size() < kMostArrivals) {
+            void* comm = nullptr;
+            const ncclResult_t result = context_->inner().accept(comm_, &comm);
+            if (result != ncclSuccess) {
+                return inner_status(context_->inner(), "accept", result);
+            }
+            if (comm == nullptr) {
+                break;
+            }
+            arrivals_.emplace_back(InnerComm(context_, InnerComm::Kind::kReceive, comm),
+                                   Clock::now());
+        }
+        return {};
+    }
+
+    [[nodiscard]] Status check(const ChainHello& hello) const {
+        if (hello.magic != kChainMagic) {
+            return {Code::kRemoteError,
+                    "it is not slimwire; accepted: ranks that all load it, with the same "
+                    "SLIMWIRE_NET_INNER"};
+        }
+        if (hello.version != kChainVersion) {
+            return {Code::kRemoteError, "it speaks version " + std::to_string(hello.version) +
+                                            "; accepted: " + std::to_string(kChainVersion)};
+        }
+        if (hello.cookie != cookie_) {
+            return {Code::kRemoteError, "its cookie is wrong: it looked for another listener"};
+        }
+        const auto half = halves_.find(hello.connection);
+        if (hello.lane >= kLanes ||
+            (half != halves_.end() && half->second.lanes[hello.lane].get() != nullptr)) {
+            return {Code::kRemoteError,
+                    "its lane " + std::to_string(hello.lane) + " is there already or cannot be"};
+        }
+        return {};
+    }
+
+    void drop_old_halves(Clock::time_point now) {
+        for (auto half = halves_.begin(); half != halves_.end();) {
+            if (now - half->second.since > kHelloTime) {
+                nccl_warn("a peer is refused: only one of its two connections came in 30 s");
+                half = halves_.erase(half);
+            } else {
+                ++half;
+            }
+        }
+    }
+
+    std::shared_ptr<InnerContext> context_;
+    void* comm_;
+    const uint64_t cookie_;
+    const bool reg_is_global_;
+    std::list<Arrival> arrivals_;
+    std::map<uint64_t, Half> halves_;  // by connection
+};
+
+class ChainConnecting final : public WireConnecting {
+  public:
+    ChainConnecting(std::shared_ptr<InnerContext> context, int device)
+        : context_(std::move(context)), device_(device) {}
+
+    // Reads the listener's handle.
+    Status start(const void* handle) {
+        ChainTail tail{};
+        std::memcpy(&tail, static_cast<const char*>(handle) + kTailOffset, sizeof tail);
+        const ChainTail none{};
+        if (tail.magic == kChainMagic && tail.version != kChainVersion) {
+            return {Code::kRemoteError,
+                    "the peer speaks version " + std::to_string(tail.version) +
+                        " of slimwire's chain; accepted: " + std::to_string(kChainVersion)};
+        }
+        if (std::memcmp(&tail, &none, sizeof tail) == 0) {
+            return {Code::kRemoteError,
+                    "the peer does not use slimwire; accepted: ranks that all load it, with the "
+                    "same SLIMWIRE_NET_INNER"};
+        }
+        const bool ours = tail.magic == kChainMagic;  // else the inner plugin needs the place
+        const uint64_t connection = random_number();
+        for (int lane = 0; lane < kLanes; ++lane) {
+            std::memcpy(handles_[lane], handle, kNetHandleBytes);
+            if (ours) {
+                std::memset(handles_[lane] + kTailOffset, 0, sizeof tail);
+            }
+            hellos_[lane] = {kChainMagic, kChainVersion, static_cast<uint16_t>(lane), connection,
+                             ours ? tail.cookie : 0};
+        }
+        return {};
+    }
+
+    Status advance(bool reg_is_global, std::unique_ptr<SendWire>* wire) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+            if (greetings_[lane] == nullptr) {
+                void* comm = nullptr;
+                const ncclResult_t result =
+                    context_->inner().connect(context_->get(), device_, handles_[lane], &comm);
+                if (result != ncclSuccess) {
+                    return inner_status(context_->inner(), "connect", result);
+                }
+                if (comm == nullptr) {
+                    continue;
+                }
+                greetings_[lane] =
+                    std::make_unique<Greeting>(InnerComm(context_, InnerComm::Kind::kSend, comm));
+                greetings_[lane]->hello() = hellos_[lane];
+            }
+            if (!over_[lane]) {
+                SLIMWIRE_TRY(greetings_[lane]->advance(true, &over_[lane]));
+            }
+        }
+        if (over_[0] && over_[1]) {
+            InnerComm lanes[kLanes] = {greetings_[0]->take(), greetings_[1]->take()};
+            *wire = make_chain_send(lanes, reg_is_global);
+        }
+        return {};
+    }
+
+  private:
+    std::shared_ptr<InnerContext> context_;
+    const int device_;
+    // A copy for each attempt: plugins note in it how far they are.
+    alignas(16) char handles_[kLanes][kNetHandleBytes] = {};
+    ChainHello hellos_[kLanes] = {};
+    std::unique_ptr<Greeting> greetings_[kLanes];
+    bool over_[kLanes] = {};
+};
+
+}  // namespace
+
+Status chain_listen(std::shared_ptr<InnerContext> context,
+                    int device,
+                    bool reg_is_global,
+                    void* handle,
+                    std::unique_ptr<WireListener>* listener) {
+    alignas(16) char inner_handle[kNetHandleBytes] = {};
+    void* comm = nullptr;
+    const ncclResult_t result =
+        context->inner().listen(context->get(), device, inner_handle, &comm);
+    if (result != ncclSuccess || comm == nullptr) {
+        return inner_status(context->inner(), "listen", result);
+    }
+    const char none[sizeof(ChainTail)] = {};
+    uint64_t cookie = 0;
+    if (std::memcmp(inner_handle + kTailOffset, none, sizeof none) == 0) {
+        cookie = random_number();
+        const ChainTail tail{kChainMagic, kChainVersion, cookie};
+        std::memcpy(inner_handle + kTailOffset, &tail, sizeof tail);
+    }
+    std::memcpy(handle, inner_handle, kNetHandleBytes);
+    *listener = std::make_unique<ChainListener>(std::move(context), comm, cookie, reg_is_global);
+    return {};
+}
+
+Status chain_connect(const std::shared_ptr<InnerContext>& context,
+                     int device,
+                     bool reg_is_global,
+                     const void* handle,
+                     std::unique_ptr<WireConnecting>* attempt,
+                     std::unique_ptr<SendWire>* wire) {
+    wire->reset();
+    if (*attempt == nullptr) {
+        auto made = std::make_unique<ChainConnecting>(context, device);
+        SLIMWIRE_TRY(made->start(handle));
+        *attempt = std::move(made);
+    }
+    SLIMWIRE_TRY(static_cast<ChainConnecting&>(**attempt).advance(reg_is_global, wire));
+    if (*wire != nullptr) {
+        attempt->reset();
+    }
+    return {};
+}
+
+}  // namespace slimwire::net

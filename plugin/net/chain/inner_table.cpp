@@ -1,0 +1,314 @@
+#include "plugin/net/chain/inner_table.h"
+
+#include <dlfcn.h>
+
+#include <climits>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "plugin/net/abi/net_v10.h"
+#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net_v12.h"
+#include "plugin/net/abi/net_v8.h"
+#include "plugin/net/abi/net_v9.h"
+
+namespace slimwire::net {
+namespace {
+
+constexpr int kMostGrouped = 16;  // receives in one call; NCCL's own limit is 8
+
+template <class Net>
+struct Traits;
+template <>
+struct Traits<NetV8> {
+    static constexpr int kVersion = 8;
+    using Properties = NetPropertiesV8;
+};
+template <>
+struct Traits<NetV9> {
+    static constexpr int kVersion = 9;
+    using Properties = NetPropertiesV9;
+};
+template <>
+struct Traits<NetV10> {
+    static constexpr int kVersion = 10;
+    using Properties = NetPropertiesV10;
+    using Config = NetCommConfigV10;
+};
+template <>
+struct Traits<NetV11> {
+    static constexpr int kVersion = 11;
+    using Properties = NetPropertiesV11;
+    using Config = NetCommConfigV11;
+};
+template <>
+struct Traits<NetV12> {
+    static constexpr int kVersion = 12;
+    using Properties = NetPropertiesV12;
+    using Config = NetCommConfigV12;
+};
+
+// What version 10 takes at each connect.
+struct OldContext {
+    int traffic_class;
+};
+
+// Tables without contexts that have been started: once in a process.
+struct Started {
+    std::mutex mutex;
+    std::set<const void*> tables;
+};
+Started& started() {
+    static Started& all = *new Started;
+    return all;
+}
+
+template <class Net>
+class TableOf final : public InnerTable {
+  public:
+    explicit TableOf(const Net* net) : net_(net) {}
+
+    [[nodiscard]] int version() const noexcept override { return kVersion; }
+    [[nodiscard]] const char* name() const noexcept override { return net_->name; }
+
+    ncclResult_t init(void** context,
+                      uint64_t comm_id,
+                      int traffic_class,
+                      DebugLogger log,
+                      ProfilerCallback profiler) override {
+        if constexpr (kVersion >= 11) {
+            typename Traits<Net>::Config config{traffic_class};
+            return net_->init(context, comm_id, &config, log, profiler);
+        } else {
+            static_cast<void>(comm_id);
+            const std::lock_guard lock(started().mutex);
+            if (started().tables.count(net_) == 0) {
+                ncclResult_t result;
+                if constexpr (kVersion == 10) {
+                    result = net_->init(log, profiler);
+                } else {
+                    result = net_->init(log);
+                }
+                if (result != ncclSuccess) {
+                    return result;
+                }
+                started().tables.insert(net_);
+            }
+            *context = new OldContext{traffic_class};
+            return ncclSuccess;
+        }
+    }
+
+    ncclResult_t finalize(void* context) override {
+        if constexpr (kVersion >= 11) {
+            return net_->finalize != nullptr ? net_->finalize(context) : ncclSuccess;
+        } else {
+            delete static_cast<OldContext*>(context);
+            return ncclSuccess;
+        }
+    }
+
+    ncclResult_t devices(int* count) override { return net_->devices(count); }
+
+    ncclResult_t properties(int device, InnerProperties* out) override {
+        typename Traits<Net>::Properties given{};
+        const ncclResult_t result = net_->get_properties(device, &given);
+        if (result != ncclSuccess) {
+            return result;
+        }
+        *out = {};
+        out->name = given.name != nullptr ? given.name : net_->name;
+        out->pci_path = given.pci_path != nullptr ? given.pci_path : "";
+        out->guid = given.guid;
+        out->ptr_support = given.ptr_support;
+        out->reg_is_global = given.reg_is_global != 0;
+        out->speed_mbps = given.speed_mbps;
+        out->port = given.port;
+        out->latency_us = given.latency_us;
+        out->max_comms = given.max_comms;
+        out->max_recvs = given.max_recvs;
+        out->device_type = given.device_type;
+        if constexpr (kVersion >= 9) {
+            out->force_flush = given.force_flush != 0;
+            if (given.max_p2p_bytes > 0) {
+                out->max_p2p_bytes = given.max_p2p_bytes;
+            }
+        }
+        if constexpr (kVersion >= 12) {
+            out->rail_id = given.rail_id;
+            out->plane_id = given.plane_id;
+        }
+        return ncclSuccess;
+    }
+
+    ncclResult_t listen(void* context, int device, void* handle, void** listen_comm) override {
+        if constexpr (kVersion >= 11) {
+            return net_->listen(context, device, handle, listen_comm);
+        } else {
+            return net_->listen(device, handle, listen_comm);
+        }
+    }
+
+    ncclResult_t connect(void* context, int device, void* handle, void** send_comm) override {
+        NetDeviceHandle* offload = nullptr;
+        if constexpr (kVersion >= 11) {
+            return net_->connect(context, device, handle, send_comm, &offload);
+        } else if constexpr (kVersion == 10) {
+            NetCommConfigV10 config{static_cast<OldContext*>(context)->traffic_class};
+            return net_->connect(device, &config, handle, send_comm, &offload);
+        } else {
+            return net_->connect(device, handle, send_comm, &offload);
+        }
+    }
+
+    ncclResult_t accept(void* listen_comm, void** recv_comm) override {
+        NetDeviceHandle* offload = nullptr;
+        return net_->accept(listen_comm, recv_comm, &offload);
+    }
+
+    ncclResult_t reg_mr(void* comm, void* data, size_t bytes, int type, void** mhandle) override {
+        return net_->reg_mr(comm, data, bytes, type, mhandle);
+    }
+    ncclResult_t dereg_mr(void* comm, void* mhandle) override {
+        return net_->dereg_mr(comm, mhandle);
+    }
+
+    ncclResult_t isend(void* send_comm,
+                       void* data,
+                       size_t bytes,
+                       int tag,
+                       void* mhandle,
+                       void** request) override {
+        if constexpr (kVersion >= 10) {
+            return net_->isend(send_comm, data, bytes, tag, mhandle, nullptr, request);
+        } else if constexpr (kVersion == 9) {
+            return net_->isend(send_comm, data, bytes, tag, mhandle, request);
+        } else {
+            if (bytes > INT_MAX) {
+                return ncclInvalidArgument;
+            }
+            return net_->isend(send_comm, data, static_cast<int>(bytes), tag, mhandle, request);
+        }
+    }
+
+    ncclResult_t irecv(void* recv_comm,
+                       int count,
+                       void** data,
+                       const size_t* bytes,
+                       const int* tags,
+                       void** mhandles,
+                       void** request) override {
+        if (count < 1 || count > kMostGrouped) {
+            return ncclInvalidArgument;
+        }
+        // The tables' parameters are not const; plugins get copies.
+        int own_tags[kMostGrouped];
+        size_t sizes[kMostGrouped];
+        [[maybe_unused]] int short_sizes[kMostGrouped];
+        for (int i = 0; i < count; ++i) {
+            own_tags[i] = tags[i];
+            sizes[i] = bytes[i];
+            if constexpr (kVersion == 8) {
+                if (bytes[i] > INT_MAX) {
+                    return ncclInvalidArgument;
+                }
+                short_sizes[i] = static_cast<int>(bytes[i]);
+            }
+        }
+        if constexpr (kVersion >= 10) {
+            void* phandles[kMostGrouped] = {};
+            return net_->irecv(recv_comm, count, data, sizes, own_tags, mhandles, phandles,
+                               request);
+        } else if constexpr (kVersion == 9) {
+            return net_->irecv(recv_comm, count, data, sizes, own_tags, mhandles, request);
+        } else {
+            *request = nullptr;
+            return net_->irecv(recv_comm, count, data, short_sizes, own_tags, mhandles, request);
+        }
+    }
+
+    [[nodiscard]] bool has_flush() const noexcept override { return net_->iflush != nullptr; }
+    ncclResult_t iflush(void* recv_comm,
+                        int count,
+                        void** data,
+                        int* bytes,
+                        void** mhandles,
+                        void** request) override {
+        return net_->iflush(recv_comm, count, data, bytes, mhandles, request);
+    }
+    ncclResult_t test(void* request, int* done, int* bytes) override {
+        return net_->test(request, done, bytes);
+    }
+    ncclResult_t close_send(void* send_comm) override { return net_->close_send(send_comm); }
+    ncclResult_t close_recv(void* recv_comm) override { return net_->close_recv(recv_comm); }
+    ncclResult_t close_listen(void* listen_comm) override {
+        return net_->close_listen(listen_comm);
+    }
+
+  private:
+    static constexpr int kVersion = Traits<Net>::kVersion;
+    const Net* net_;
+};
+
+template <class Net>
+std::unique_ptr<InnerTable> look_up(void* library, const char* symbol, int only_version) {
+    if (only_version != 0 && only_version != Traits<Net>::kVersion) {
+        return nullptr;
+    }
+    const auto* net = static_cast<const Net*>(dlsym(library, symbol));
+    return net != nullptr ? std::make_unique<TableOf<Net>>(net) : nullptr;
+}
+
+// As NCCL: a name without a folder that is not lib*.so is short for libnccl-net-<name>.so.
+std::vector<std::string> candidates(const std::string& library) {
+    std::vector<std::string> names{library};
+    const bool is_file = library.starts_with("lib") && library.find(".so") != std::string::npos;
+    if (library.find('/') == std::string::npos && !is_file) {
+        names.push_back("libnccl-net-" + library + ".so");
+    }
+    return names;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<InnerTable>> InnerTable::open(const std::string& library, int only_version) {
+    void* handle = nullptr;
+    std::string why;
+    for (const std::string& name : candidates(library)) {
+        handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (handle != nullptr) {
+            break;
+        }
+        const char* const error = dlerror();
+        why +=
+            std::string(why.empty() ? "" : "; ") + (error != nullptr ? error : "cannot be opened");
+    }
+    if (handle == nullptr) {
+        return Status(Code::kNotFound, "net plugin '" + library + "': " + why);
+    }
+    std::unique_ptr<InnerTable> table = look_up<NetV12>(handle, kNetPluginSymbolV12, only_version);
+    if (table == nullptr) {
+        table = look_up<NetV11>(handle, kNetPluginSymbolV11, only_version);
+    }
+    if (table == nullptr) {
+        table = look_up<NetV10>(handle, kNetPluginSymbolV10, only_version);
+    }
+    if (table == nullptr) {
+        table = look_up<NetV9>(handle, kNetPluginSymbolV9, only_version);
+    }
+    if (table == nullptr) {
+        table = look_up<NetV8>(handle, kNetPluginSymbolV8, only_version);
+    }
+    if (table == nullptr) {
+        dlclose(handle);
+        return Status(Code::kNotFound,
+                      "net plugin '" + library + "' exports no ncclNetPlugin_v" +
+                          (only_version != 0 ? std::to_string(only_version)
+                                             : std::to_string(kNewestTable) + " to _v" +
+                                                   std::to_string(kOldestTable)));
+    }
+    return table;
+}
+
+}  // namespace slimwire::net
