@@ -1,0 +1,89 @@
+#include "plugin/net/engine/codec_pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <system_error>
+
+namespace slimwire::net {
+namespace {
+
+// Threads inherit the mask: the job's signals stay with its own threads.
+class BlockedSignals {
+  public:
+    BlockedSignals() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+CodecPool::~CodecPool() {
+    {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) {
+        thread.join();
+    }
+}
+
+void CodecPool::submit(CodecTask* task) {
+    task->done_.store(false, std::memory_order_relaxed);
+    bool run_here = wanted_ == 0;
+    bool wake = false;
+    if (!run_here) {
+        const std::lock_guard lock(mutex_);
+        if (idle_ == 0 && static_cast<int>(threads_.size()) < wanted_) {
+            const BlockedSignals blocked;
+            try {
+                threads_.emplace_back([this] { work(); });
+                pthread_setname_np(threads_.back().native_handle(), "slimwire-codec");
+            } catch (const std::system_error&) {
+                run_here = threads_.empty();  // the others, or the caller, do it
+            }
+        }
+        if (!run_here) {
+            task->next_ = nullptr;
+            (last_ != nullptr ? last_->next_ : first_) = task;
+            last_ = task;
+            wake = idle_ > 0;
+        }
+    }
+    if (run_here) {
+        task->run();
+        task->done_.store(true, std::memory_order_release);
+    } else if (wake) {
+        wake_.notify_one();
+    }
+}
+
+void CodecPool::work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        while (first_ == nullptr) {
+            if (ending_) {
+                return;
+            }
+            ++idle_;
+            wake_.wait(lock);
+            --idle_;
+        }
+        CodecTask* const task = first_;
+        first_ = task->next_;
+        last_ = first_ != nullptr ? last_ : nullptr;
+        lock.unlock();
+        task->run();
+        task->done_.store(true, std::memory_order_release);
+        lock.lock();
+    }
+}
+
+}  // namespace slimwire::net

@@ -1,0 +1,59 @@
+// The frame: what a control message of a connection begins with (README.md, "On the wire").
+// Little-endian, 48 bytes. Every frame announces one message of the sender, or ends one.
+//
+// A receiver trusts nothing in it: read_frame() refuses what no sender writes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "codecs/base/dtype.h"
+#include "codecs/base/status.h"
+#include "plugin/net/wire.h"
+
+namespace slimwire::net {
+
+enum class FrameKind : uint8_t {
+    kInline = 1,  // the message follows in the same control message
+    kRaw = 2,     // one data message: the message as it is
+    kCoded = 3,   // ceil(bytes / piece_bytes) data messages, each a piece (piece.h)
+    kEnd = 4,     // the checksum of the message `sequence`, whose data messages have been sent
+};
+
+inline constexpr uint8_t kFrameChecksum = 1;  // flag: `checksum` counts (kInline), or kEnd follows
+
+struct Frame {
+    uint32_t magic;
+    uint8_t version;
+    FrameKind kind;
+    uint8_t flags;
+    DType element;         // kCoded: what the palette took the elements for
+    uint64_t sequence;     // of the message in its connection, from 0
+    uint64_t bytes;        // of the message
+    int32_t tag;           // NCCL's
+    uint32_t piece_bytes;  // kCoded
+    uint64_t checksum;     // checksum.h
+    uint64_t check;        // of the bytes before, so that no damaged frame is believed
+};
+static_assert(sizeof(Frame) == 48);
+
+inline constexpr uint32_t kFrameMagic = 0x77464C53;  // "SLFw" in memory
+inline constexpr uint8_t kFrameVersion = 1;
+inline constexpr size_t kInlineBytes = kControlBytes - sizeof(Frame);
+inline constexpr size_t kLeastPieceBytes = 4096;
+inline constexpr size_t kMostPieceBytes = 4 << 20;
+inline constexpr size_t kMostMessageBytes = size_t{1} << 40;
+
+[[nodiscard]] constexpr uint64_t pieces_of(uint64_t bytes, uint64_t piece_bytes) noexcept {
+    return (bytes + piece_bytes - 1) / piece_bytes;
+}
+
+// Writes the frame with its check.
+void write_frame(const Frame& frame, uint8_t* message) noexcept;
+
+// Reads the frame at the begin of a control message of `size` bytes. kRemoteError says what is
+// wrong with it.
+Result<Frame> read_frame(const uint8_t* message, size_t size);
+
+}  // namespace slimwire::net

@@ -1,0 +1,39 @@
+// Whether compressing pays on a connection: compares the goodput it measured with and without, so
+// that a network faster than the codec is left alone. One object for each sending connection, used
+// by its thread.
+//
+// Goodput is bytes of messages over the time the connection was busy with them: from the end of the
+// message before, or from its own begin where the connection was idle, to its end.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace slimwire::net {
+
+class Pace {
+  public:
+    enum Way : int { kRaw = 0, kCoded = 1 };
+
+    // How the next message that could be compressed should be sent.
+    [[nodiscard]] Way choose() noexcept;
+    // Tells what became of a message; times are of one steady clock, in ns.
+    void finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept;
+    // Bytes a second, 0 while unknown.
+    [[nodiscard]] double goodput(Way way) const noexcept;
+
+  private:
+    struct Measure {
+        double bytes = 0;
+        double busy_ns = 0;
+    };
+    std::array<Measure, 2> measured_{};
+    uint64_t last_end_ns_ = 0;
+    Way current_ = kCoded;
+    int left_ = 0;        // messages until the other way is tried again
+    int trial_left_ = 0;  // messages of the trial under way
+    int interval_ = 64;   // messages between trials
+};
+
+}  // namespace slimwire::net

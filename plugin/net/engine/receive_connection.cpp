@@ -1,0 +1,404 @@
+#include "plugin/net/engine/receive_connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "plugin/net/engine/piece.h"
+
+namespace slimwire::net {
+
+Result<std::unique_ptr<ReceiveConnection>> EngineReceive::make(const EngineParts& parts,
+                                                               std::unique_ptr<ReceiveWire> wire) {
+    std::unique_ptr<EngineReceive> made(new EngineReceive(parts, std::move(wire)));
+    SLIMWIRE_TRY(made->open_control());
+    SLIMWIRE_TRY(made->advance());
+    return std::unique_ptr<ReceiveConnection>(std::move(made));
+}
+
+EngineReceive::~EngineReceive() {
+    for (uint64_t number = parts_done_; number < parts_came_; ++number) {
+        while (part(number).submitted && !part(number).done()) {
+            std::this_thread::yield();
+        }
+    }
+    for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
+        while (arrival->checking && !arrival->checksum.done()) {
+            std::this_thread::yield();
+        }
+    }
+    close_wire();
+}
+
+void EngineReceive::Part::run() noexcept {
+    status =
+        decode_piece(arrival->frame.element, staging->data, received, output, bytes, write_once);
+}
+
+Status EngineReceive::receive(int count,
+                              void* const* data,
+                              const size_t* capacities,
+                              const int* tags,
+                              Memory* const* memories,
+                              bool in_place_visible,
+                              Request** request) {
+    *request = nullptr;
+    if (!failure_.ok()) {
+        return failure_;
+    }
+    if (count < 1 || count > kMaxGroupedReceives) {
+        return {Code::kInvalidArgument, std::to_string(count) + " grouped receives; 1 to " +
+                                            std::to_string(kMaxGroupedReceives) + " are accepted"};
+    }
+    Group& group = groups_[next_group_ % kNetMaxRequests];
+    if (group.in_use) {
+        return advance();
+    }
+    group.in_use = true;
+    group.connection = this;
+    group.count = group.left = count;
+    group.write_once = in_place_visible;
+    ++next_group_;
+    for (int i = 0; i < count; ++i) {
+        const auto at = static_cast<size_t>(i);
+        group.posted[at] = {.group = &group,
+                            .data = static_cast<uint8_t*>(data[i]),
+                            .capacity = capacities[i],
+                            .tag = tags[i],
+                            .memory = wire_memory(memories[i])};
+    }
+    *request = &group;
+    for (int i = 0; i < count && unmatched_ > 0; ++i) {
+        Posted& posted = group.posted[static_cast<size_t>(i)];
+        const auto waiting = std::find_if(arrivals_.begin(), arrivals_.end(), [&](const auto& a) {
+            return a->target == nullptr && a->frame.tag == posted.tag;
+        });
+        if (waiting != arrivals_.end()) {
+            --unmatched_;
+            if (Status status = match(waiting->get(), &posted); !status.ok()) {
+                return fail(std::move(status));
+            }
+        }
+    }
+    return advance();
+}
+
+Status EngineReceive::flush(int, void* const*, const int*, Memory* const*, Request** request) {
+    *request = nullptr;
+    return failure_;
+}
+
+Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
+    auto* const group = static_cast<Group*>(request);
+    *done = false;
+    SLIMWIRE_TRY(advance());
+    *done = group->left == 0;
+    if (*done) {
+        group->in_use = false;
+        for (int i = 0; sizes != nullptr && i < group->count; ++i) {
+            sizes[i] = group->posted[static_cast<size_t>(i)].bytes;
+        }
+    }
+    return {};
+}
+
+Status EngineReceive::advance() {
+    if (failure_.ok()) {
+        Status status = read_control();
+        status = status.ok() ? post_parts() : status;
+        status = status.ok() ? take_parts() : status;
+        status = status.ok() ? finish_parts() : status;
+        status = status.ok() ? finish_arrivals() : status;
+        if (!status.ok()) {
+            return fail(std::move(status));
+        }
+    }
+    return failure_;
+}
+
+// --- Frames
+
+Status EngineReceive::read_control() {
+    while (true) {
+        while (control_posted_ - control_read_ < kControlSlots) {
+            WireRequest*& request = control_requests_[control_posted_ % kControlSlots];
+            SLIMWIRE_TRY(wire_->receive(Lane::kControl, control_slot(control_posted_),
+                                        kControlBytes, control_memory_, &request));
+            if (request == nullptr) {
+                break;
+            }
+            ++control_posted_;
+        }
+        if (control_read_ == control_posted_ || unmatched_ >= kMostUnmatched) {
+            return {};
+        }
+        WireRequest*& oldest = control_requests_[control_read_ % kControlSlots];
+        bool done = false;
+        size_t size = 0;
+        SLIMWIRE_TRY(wire_->test(oldest, &done, &size));
+        if (!done) {
+            return {};
+        }
+        oldest = nullptr;
+        const uint8_t* const message = control_slot(control_read_);
+        ++control_read_;
+        SLIMWIRE_TRY(handle_frame(message, size));
+    }
+}
+
+Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
+    SLIMWIRE_TRY_ASSIGN(const Frame frame, read_frame(message, size));
+    Counters::add(counters_.wire_bytes, size);
+    if (frame.kind == FrameKind::kEnd) {
+        return handle_end(frame);
+    }
+    if (frame.sequence != next_sequence_) {
+        return {Code::kRemoteError, "damaged frame from the peer: message " +
+                                        std::to_string(frame.sequence) + " instead of " +
+                                        std::to_string(next_sequence_)};
+    }
+    ++next_sequence_;
+    Counters::add(counters_.messages, 1);
+    Counters::add(counters_.bytes, frame.bytes);
+    arrivals_.push_back(std::make_unique<Arrival>());
+    Arrival* const arrival = arrivals_.back().get();
+    arrival->frame = frame;
+    Posted* const posted = find_posted(frame.tag);
+    if (frame.kind == FrameKind::kInline) {
+        const uint8_t* const bytes = message + sizeof(Frame);
+        if ((frame.flags & kFrameChecksum) != 0 &&
+            checksum_of(bytes, frame.bytes) != frame.checksum) {
+            return {Code::kRemoteError, "damaged data from the peer: the checksum of message " +
+                                            std::to_string(frame.sequence) + " is wrong"};
+        }
+        arrival->data_done = true;
+        arrival->end_came = true;
+        if (posted == nullptr || posted->capacity < frame.bytes) {
+            arrival->held.assign(bytes, bytes + frame.bytes);
+            arrival->holds = true;
+        } else if (frame.bytes > 0) {
+            std::memcpy(posted->data, bytes, frame.bytes);
+        }
+    } else {
+        arrival->parts_left =
+            frame.kind == FrameKind::kCoded ? pieces_of(frame.bytes, frame.piece_bytes) : 1;
+        arrival->end_came = (frame.flags & kFrameChecksum) == 0;
+        data_queue_.push_back(arrival);
+        if (frame.kind == FrameKind::kCoded) {
+            Counters::add(counters_.coded_messages, 1);
+            Counters::add(counters_.coded_bytes, frame.bytes);
+        }
+    }
+    if (posted == nullptr) {
+        ++unmatched_;
+        return {};
+    }
+    return match(arrival, posted);
+}
+
+Status EngineReceive::handle_end(const Frame& frame) {
+    const auto ended = std::find_if(arrivals_.begin(), arrivals_.end(), [&](const auto& arrival) {
+        return arrival->frame.sequence == frame.sequence;
+    });
+    if (ended == arrivals_.end() || (*ended)->end_came) {
+        return {Code::kRemoteError, "damaged frame from the peer: the end of message " +
+                                        std::to_string(frame.sequence) + ", which is not expected"};
+    }
+    (*ended)->end_came = true;
+    (*ended)->frame.checksum = frame.checksum;
+    return {};
+}
+
+EngineReceive::Posted* EngineReceive::find_posted(int tag) noexcept {
+    // A group that is over may have left its place to a later one.
+    oldest_group_ =
+        std::max(oldest_group_, next_group_ - std::min<uint64_t>(next_group_, kNetMaxRequests));
+    for (uint64_t number = oldest_group_; number < next_group_; ++number) {
+        Group& group = groups_[number % kNetMaxRequests];
+        bool all_matched = true;
+        for (int i = 0; i < group.count; ++i) {
+            Posted& posted = group.posted[static_cast<size_t>(i)];
+            if (!posted.matched && posted.tag == tag) {
+                return &posted;
+            }
+            all_matched = all_matched && posted.matched;
+        }
+        if (all_matched && number == oldest_group_) {
+            ++oldest_group_;
+        }
+    }
+    return nullptr;
+}
+
+Status EngineReceive::match(Arrival* arrival, Posted* posted) {
+    if (arrival->frame.bytes > posted->capacity) {
+        return {Code::kInvalidArgument, "a message of " + std::to_string(arrival->frame.bytes) +
+                                            " bytes with tag " + std::to_string(posted->tag) +
+                                            " is larger than its receive of " +
+                                            std::to_string(posted->capacity)};
+    }
+    posted->matched = true;
+    posted->bytes = arrival->frame.bytes;
+    arrival->target = posted;
+    return {};
+}
+
+// --- Data
+
+bool EngineReceive::someone_waits_behind(size_t index) const noexcept {
+    return std::any_of(data_queue_.begin() + static_cast<std::ptrdiff_t>(index) + 1,
+                       data_queue_.end(),
+                       [](const Arrival* arrival) { return arrival->target != nullptr; });
+}
+
+Status EngineReceive::hold(Arrival* arrival) {
+    try {
+        arrival->held.resize(arrival->frame.bytes);
+    } catch (const std::exception&) {
+        return {Code::kOutOfMemory, "no " + std::to_string(arrival->frame.bytes) +
+                                        " bytes to hold a message that is asked for later"};
+    }
+    arrival->holds = true;
+    return {};
+}
+
+Status EngineReceive::post_parts() {
+    while (!data_queue_.empty() && parts_made_ - parts_done_ < kParts) {
+        Arrival* const next = data_queue_.front();
+        if (next->target == nullptr && !next->holds) {
+            if (!someone_waits_behind(0)) {
+                return {};
+            }
+            SLIMWIRE_TRY(hold(next));
+        }
+        bool made = false;
+        SLIMWIRE_TRY(post_part(next, &made));
+        if (!made) {
+            return {};
+        }
+        if (next->next_offset == next->frame.bytes) {
+            data_queue_.pop_front();
+        }
+    }
+    return {};
+}
+
+Status EngineReceive::post_part(Arrival* from, bool* made) {
+    Part& next = part(parts_made_);
+    const uint64_t left = from->frame.bytes - from->next_offset;
+    const bool coded = from->frame.kind == FrameKind::kCoded;
+    next.staging = nullptr;
+    if (coded) {
+        bool ready = false;
+        SLIMWIRE_TRY(staging_.prepare(*wire_, from->frame.piece_bytes, &ready));
+        next.staging = ready ? staging_.take() : nullptr;
+        if (next.staging == nullptr) {
+            return {};
+        }
+    }
+    next.arrival = from;
+    next.output = from->destination() + from->next_offset;
+    next.bytes = coded ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
+    next.received = 0;
+    next.write_once = !from->holds && from->target->group->write_once;
+    next.submitted = false;
+    WireMemory* const memory =
+        coded ? staging_.memory() : (from->holds ? nullptr : from->target->memory);
+    SLIMWIRE_TRY(wire_->receive(Lane::kData, coded ? next.staging->data : next.output, next.bytes,
+                                memory, &next.request));
+    if (next.request == nullptr) {
+        if (next.staging != nullptr) {
+            staging_.give(next.staging);
+        }
+        return {};
+    }
+    from->next_offset += next.bytes;
+    ++parts_made_;
+    *made = true;
+    return {};
+}
+
+// Messages of a lane come in order, so only the oldest is asked.
+Status EngineReceive::take_parts() {
+    for (; parts_came_ < parts_made_; ++parts_came_) {
+        Part& oldest = part(parts_came_);
+        bool done = false;
+        SLIMWIRE_TRY(wire_->test(oldest.request, &done, &oldest.received));
+        if (!done) {
+            return {};
+        }
+        oldest.request = nullptr;
+        Counters::add(counters_.wire_bytes, oldest.received);
+        if (oldest.staging != nullptr) {
+            oldest.submitted = true;
+            parts_.pool->submit(&oldest);
+        } else if (oldest.received != oldest.bytes) {
+            return {Code::kRemoteError,
+                    "damaged data from the peer: " + std::to_string(oldest.received) +
+                        " bytes instead of " + std::to_string(oldest.bytes)};
+        }
+    }
+    return {};
+}
+
+Status EngineReceive::finish_parts() {
+    for (; parts_done_ < parts_came_; ++parts_done_) {
+        Part& oldest = part(parts_done_);
+        if (oldest.staging != nullptr) {
+            if (!oldest.done()) {
+                return {};
+            }
+            staging_.give(oldest.staging);
+            oldest.staging = nullptr;
+            SLIMWIRE_TRY(oldest.status);
+        }
+        if (--oldest.arrival->parts_left == 0) {
+            oldest.arrival->data_done = true;
+        }
+    }
+    return {};
+}
+
+// --- Messages that are complete
+
+Status EngineReceive::finish_arrivals() {
+    bool delivered = false;
+    for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
+        if (!arrival->data_done || !arrival->end_came || arrival->target == nullptr) {
+            continue;
+        }
+        const bool checks = (arrival->frame.flags & kFrameChecksum) != 0 &&
+                            arrival->frame.kind != FrameKind::kInline;
+        if (checks && !arrival->checking) {
+            arrival->checking = true;
+            arrival->checksum.submit(*parts_.pool, arrival->destination(), arrival->frame.bytes);
+        }
+        if (checks && !arrival->checksum.done()) {
+            continue;
+        }
+        SLIMWIRE_TRY(deliver(arrival.get()));
+        delivered = true;
+    }
+    if (delivered) {
+        std::erase_if(arrivals_, [](const auto& arrival) { return arrival->frame.magic == 0; });
+    }
+    return {};
+}
+
+// Afterwards the arrival is marked as gone by a frame without magic number.
+Status EngineReceive::deliver(Arrival* arrival) {
+    if (arrival->checking && arrival->checksum.value() != arrival->frame.checksum) {
+        return {Code::kRemoteError, "damaged data from the peer: the checksum of message " +
+                                        std::to_string(arrival->frame.sequence) + " is wrong"};
+    }
+    if (arrival->holds && arrival->frame.bytes > 0) {
+        std::memcpy(arrival->target->data, arrival->held.data(), arrival->frame.bytes);
+    }
+    --arrival->target->group->left;
+    arrival->frame.magic = 0;
+    return {};
+}
+
+}  // namespace slimwire::net

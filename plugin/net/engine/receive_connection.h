@@ -1,0 +1,130 @@
+// The receiving side of a connection.
+//
+//   receive() ─> posted receives ──┐ matched by tag, in order
+//   control lane ─> frames ────────┴─> arrivals ─> data receives ─> parts ─> done
+//                                                   (codec threads decode pieces)
+//
+// Data messages come in the order of their frames, so their receives are posted in that order. When
+// the next one belongs to a message nobody has asked for yet, while a later one has been asked for
+// (grouped receives with other tags), it is received into memory of its own and copied later.
+//
+// Everything moves on in advance(), which receive() and test() call; no other thread touches the
+// object but codec threads, in the tasks of parts.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "plugin/net/engine/checksum.h"
+#include "plugin/net/engine/connection.h"
+
+namespace slimwire::net {
+
+class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire> {
+  public:
+    static Result<std::unique_ptr<ReceiveConnection>> make(const EngineParts& parts,
+                                                           std::unique_ptr<ReceiveWire> wire);
+    ~EngineReceive() override;
+
+    Status receive(int count,
+                   void* const* data,
+                   const size_t* capacities,
+                   const int* tags,
+                   Memory* const* memories,
+                   bool in_place_visible,
+                   Request** request) override;
+    Status flush(int count,
+                 void* const* data,
+                 const int* bytes,
+                 Memory* const* memories,
+                 Request** request) override;
+    Status test(Request* request, bool* done, size_t* sizes) override;
+
+  private:
+    using ConnectionOver::ConnectionOver;
+
+    struct Group;
+    // One of the receives of a group.
+    struct Posted {
+        Group* group = nullptr;
+        uint8_t* data = nullptr;
+        size_t capacity = 0;
+        int tag = 0;
+        WireMemory* memory = nullptr;
+        bool matched = false;
+        size_t bytes = 0;  // of its message
+    };
+    struct Group : Request {
+        bool in_use = false;
+        bool write_once = false;
+        int count = 0;
+        int left = 0;
+        std::array<Posted, kMaxGroupedReceives> posted;
+    };
+    // A message whose frame has come.
+    struct Arrival {
+        Frame frame{};
+        Posted* target = nullptr;   // null: nobody has asked for it yet
+        std::vector<uint8_t> held;  // its bytes where they cannot go to the target yet
+        bool holds = false;
+        uint64_t parts_left = 0;
+        uint64_t next_offset = 0;  // receives are posted up to here
+        bool data_done = false;
+        bool end_came = false;
+        bool checking = false;
+        ChecksumTask checksum;
+
+        [[nodiscard]] uint8_t* destination() noexcept { return holds ? held.data() : target->data; }
+    };
+    // A data message.
+    struct Part final : CodecTask {
+        Arrival* arrival = nullptr;
+        uint8_t* output = nullptr;
+        size_t bytes = 0;
+        size_t received = 0;
+        StagingBuffer* staging = nullptr;  // null: received in place
+        bool write_once = false;
+        bool submitted = false;
+        WireRequest* request = nullptr;
+        Status status;
+
+        void run() noexcept override;
+    };
+    static constexpr uint64_t kParts = 64;
+    // Messages that nobody has asked for; the peer is then kept waiting.
+    static constexpr size_t kMostUnmatched = 256;
+
+    Part& part(uint64_t number) noexcept { return parts_in_flight_[number % kParts]; }
+
+    Status advance();
+    Status read_control();
+    Status handle_frame(const uint8_t* message, size_t size);
+    Status handle_end(const Frame& frame);
+    [[nodiscard]] Posted* find_posted(int tag) noexcept;
+    Status match(Arrival* arrival, Posted* posted);
+    Status post_parts();
+    Status post_part(Arrival* from, bool* made);
+    Status hold(Arrival* arrival);
+    Status take_parts();
+    Status finish_parts();
+    Status finish_arrivals();
+    Status deliver(Arrival* arrival);
+    [[nodiscard]] bool someone_waits_behind(size_t index) const noexcept;
+
+    std::array<Group, kNetMaxRequests> groups_;
+    uint64_t next_group_ = 0;
+    uint64_t oldest_group_ = 0;  // with unmatched receives
+    uint64_t control_posted_ = 0, control_read_ = 0;
+    std::array<WireRequest*, kControlSlots> control_requests_{};
+    uint64_t next_sequence_ = 0;
+    // In the order of their frames; a message leaves when it is delivered.
+    std::deque<std::unique_ptr<Arrival>> arrivals_;
+    size_t unmatched_ = 0;
+    std::deque<Arrival*> data_queue_;  // receives are to be posted of these
+    std::array<Part, kParts> parts_in_flight_;
+    uint64_t parts_made_ = 0, parts_came_ = 0, parts_done_ = 0;
+};
+
+}  // namespace slimwire::net

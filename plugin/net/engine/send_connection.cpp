@@ -1,0 +1,326 @@
+#include "plugin/net/engine/send_connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "plugin/net/engine/clock.h"
+#include "plugin/net/engine/piece.h"
+
+namespace slimwire::net {
+
+static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buffer");
+
+Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& parts,
+                                                         std::unique_ptr<SendWire> wire) {
+    std::unique_ptr<EngineSend> made(new EngineSend(parts, std::move(wire)));
+    SLIMWIRE_TRY(made->open_control());
+    return std::unique_ptr<SendConnection>(std::move(made));
+}
+
+EngineSend::~EngineSend() {
+    for (uint64_t number = parts_done_; number < parts_made_; ++number) {
+        while (part(number).staging != nullptr && !part(number).done()) {
+            std::this_thread::yield();
+        }
+    }
+    for (Message& each : messages_) {
+        while (each.in_use && (each.frame.flags & kFrameChecksum) != 0 &&
+               each.frame.kind != FrameKind::kInline && !each.checksum.done()) {
+            std::this_thread::yield();
+        }
+    }
+    close_wire();
+}
+
+void EngineSend::Part::run() noexcept {
+    wire_bytes = encode_piece(element, source, bytes, staging->data);
+}
+
+Status EngineSend::send(
+    const void* data, size_t bytes, int tag, Memory* memory, void* phandle, Request** request) {
+    static_cast<void>(phandle);
+    *request = nullptr;
+    if (!failure_.ok()) {
+        return failure_;
+    }
+    Message& made = message(next_message_);
+    if (made.in_use) {
+        return advance();
+    }
+    made.in_use = true;
+    made.connection = this;
+    made.frame_sent = made.frame_done = made.data_done = made.end_sent = false;
+    made.pieces_do_not_shrink = made.paced = false;
+    made.data = static_cast<const uint8_t*>(data);
+    made.memory = wire_memory(memory);
+    made.next_offset = made.parts_left = 0;
+    made.frame = {.magic = kFrameMagic,
+                  .version = kFrameVersion,
+                  .kind = FrameKind::kRaw,
+                  .flags = parts_.settings.checksum ? kFrameChecksum : uint8_t{0},
+                  .element = DType::kUint8,
+                  .sequence = next_message_,
+                  .bytes = bytes,
+                  .tag = tag,
+                  .piece_bytes = 0,
+                  .checksum = 0,
+                  .check = 0};
+    plan(&made, memory);
+    write_frame(made.frame, control_slot(next_message_));
+    ++next_message_;
+    Counters::add(counters_.messages, 1);
+    Counters::add(counters_.bytes, bytes);
+    *request = &made;
+    return advance();
+}
+
+// Decides how the message goes, and fills the control buffer of a small one.
+void EngineSend::plan(Message* made, const Memory* memory) {
+    Frame& frame = made->frame;
+    made->control_bytes = sizeof(Frame);
+    if (frame.bytes == 0 || (frame.bytes <= kInlineBytes && !on_device(memory))) {
+        frame.kind = FrameKind::kInline;
+        if ((frame.flags & kFrameChecksum) != 0) {
+            frame.checksum = checksum_of(made->data, frame.bytes);
+        }
+        if (frame.bytes > 0) {
+            std::memcpy(control_slot(frame.sequence) + sizeof(Frame), made->data, frame.bytes);
+        }
+        made->control_bytes += frame.bytes;
+        made->data_done = true;
+        return;
+    }
+    if ((frame.flags & kFrameChecksum) != 0) {
+        made->checksum.submit(*parts_.pool, made->data, frame.bytes);
+    }
+    made->parts_left = 1;
+    if (!parts_.settings.codec || frame.bytes < parts_.settings.min_bytes || on_device(memory)) {
+        return;
+    }
+    if (carries_flags(made->data, frame.bytes)) {
+        Counters::add(counters_.flagged_messages, 1);
+        return;
+    }
+    if (skip_looking_ > 0) {
+        --skip_looking_;
+        return;
+    }
+    const bool aligned = element_.has_value() &&
+                         reinterpret_cast<uintptr_t>(made->data) % dtype_bytes(*element_) == 0;
+    if (!aligned) {
+        const std::optional<ElementGuess> guess =
+            guess_element(made->data, frame.bytes, std::nullopt);
+        if (!guess.has_value()) {
+            skips_ = std::min<uint32_t>(2 * skips_ + 1, 63);
+            skip_looking_ = skips_;
+            return;
+        }
+        element_ = guess->element;
+        skips_ = 0;
+        coded_in_ = coded_out_ = 0;
+    }
+    made->paced = true;
+    made->way = pace_.choose();
+    made->began_ns = now_ns();
+    if (made->way == Pace::kCoded) {
+        frame.kind = FrameKind::kCoded;
+        frame.element = *element_;
+        frame.piece_bytes = static_cast<uint32_t>(parts_.settings.piece_bytes);
+        made->parts_left = pieces_of(frame.bytes, frame.piece_bytes);
+        Counters::add(counters_.coded_messages, 1);
+        Counters::add(counters_.coded_bytes, frame.bytes);
+    }
+}
+
+Status EngineSend::test(Request* request, bool* done, size_t* sizes) {
+    auto* const tested = static_cast<Message*>(request);
+    *done = false;
+    SLIMWIRE_TRY(advance());
+    SLIMWIRE_TRY(finish_control(tested));
+    *done = over(*tested);
+    if (*done) {
+        tested->in_use = false;
+        if (sizes != nullptr) {
+            sizes[0] = tested->frame.bytes;
+        }
+    }
+    return {};
+}
+
+bool EngineSend::over(const Message& message) noexcept {
+    const bool ends =
+        (message.frame.flags & kFrameChecksum) != 0 && message.frame.kind != FrameKind::kInline;
+    return message.frame_done && message.data_done &&
+           (!ends || (message.end_sent && message.control == nullptr));
+}
+
+Status EngineSend::advance() {
+    if (failure_.ok()) {
+        Status status = send_frames();
+        status = status.ok() ? make_parts() : status;
+        status = status.ok() ? send_parts() : status;
+        status = status.ok() ? finish_parts() : status;
+        if (!status.ok()) {
+            return fail(std::move(status));
+        }
+    }
+    return failure_;
+}
+
+Status EngineSend::send_frames() {
+    for (; next_frame_ < next_message_; ++next_frame_) {
+        Message& next = message(next_frame_);
+        SLIMWIRE_TRY(wire_->send(Lane::kControl, control_slot(next_frame_), next.control_bytes,
+                                 control_memory_, &next.control));
+        if (next.control == nullptr) {
+            return {};
+        }
+        next.frame_sent = true;
+        Counters::add(counters_.wire_bytes, next.control_bytes);
+    }
+    return {};
+}
+
+// Sees whether the frame has gone, then sends the end of a message with a checksum.
+Status EngineSend::finish_control(Message* message) {
+    if (message->control != nullptr) {
+        bool done = false;
+        if (Status status = wire_->test(message->control, &done, nullptr); !status.ok()) {
+            return fail(std::move(status));
+        }
+        if (!done) {
+            return {};
+        }
+        message->control = nullptr;
+        message->frame_done = true;
+    }
+    if ((message->frame.flags & kFrameChecksum) == 0 || message->frame.kind == FrameKind::kInline ||
+        !message->frame_done || message->end_sent || !message->checksum.done()) {
+        return {};
+    }
+    Frame end = message->frame;
+    end.kind = FrameKind::kEnd;
+    end.checksum = message->checksum.value();
+    uint8_t* const control = control_slot(end.sequence);
+    write_frame(end, control);
+    if (Status status =
+            wire_->send(Lane::kControl, control, sizeof end, control_memory_, &message->control);
+        !status.ok()) {
+        return fail(std::move(status));
+    }
+    message->end_sent = message->control != nullptr;
+    return {};
+}
+
+Status EngineSend::make_parts() {
+    while (next_data_ < next_frame_ && parts_made_ - parts_done_ < kParts) {
+        Message& from = message(next_data_);
+        if (from.frame.kind == FrameKind::kInline) {
+            ++next_data_;
+            continue;
+        }
+        bool made = false;
+        SLIMWIRE_TRY(make_part(&from, &made));
+        if (!made) {
+            break;
+        }
+        if (from.next_offset == from.frame.bytes) {
+            ++next_data_;
+        }
+    }
+    return {};
+}
+
+Status EngineSend::make_part(Message* from, bool* made) {
+    Part& next = part(parts_made_);
+    const uint64_t left = from->frame.bytes - from->next_offset;
+    const bool coded = from->frame.kind == FrameKind::kCoded;
+    next.staging = nullptr;
+    if (coded && !from->pieces_do_not_shrink) {
+        bool ready = false;
+        SLIMWIRE_TRY(staging_.prepare(*wire_, from->frame.piece_bytes, &ready));
+        next.staging = ready ? staging_.take() : nullptr;
+        if (next.staging == nullptr) {
+            return {};
+        }
+    }
+    next.message = from;
+    next.source = from->data + from->next_offset;
+    next.bytes = coded ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
+    next.wire_bytes = next.bytes;
+    next.element = from->frame.element;
+    next.request = nullptr;
+    from->next_offset += next.bytes;
+    ++parts_made_;
+    if (next.staging != nullptr) {
+        parts_.pool->submit(&next);
+    }
+    *made = true;
+    return {};
+}
+
+Status EngineSend::send_parts() {
+    for (; parts_sent_ < parts_made_; ++parts_sent_) {
+        Part& next = part(parts_sent_);
+        if (next.staging != nullptr && !next.done()) {
+            return {};
+        }
+        const bool encoded = next.staging != nullptr && next.wire_bytes < next.bytes;
+        SLIMWIRE_TRY(
+            wire_->send(Lane::kData, encoded ? next.staging->data : next.source, next.wire_bytes,
+                        encoded ? staging_.memory() : next.message->memory, &next.request));
+        if (next.request == nullptr) {
+            return {};
+        }
+        if (next.staging != nullptr && !encoded) {
+            staging_.give(next.staging);
+            next.staging = nullptr;
+            next.message->pieces_do_not_shrink = true;
+        }
+        Counters::add(counters_.wire_bytes, next.wire_bytes);
+    }
+    return {};
+}
+
+// Messages of a lane end in order, so only the oldest is asked.
+Status EngineSend::finish_parts() {
+    while (parts_done_ < parts_sent_) {
+        Part& oldest = part(parts_done_);
+        bool done = false;
+        SLIMWIRE_TRY(wire_->test(oldest.request, &done, nullptr));
+        if (!done) {
+            return {};
+        }
+        oldest.request = nullptr;
+        if (oldest.staging != nullptr) {
+            staging_.give(oldest.staging);
+            oldest.staging = nullptr;
+        }
+        Message& from = *oldest.message;
+        if (from.frame.kind == FrameKind::kCoded) {
+            coded_in_ += oldest.bytes;
+            coded_out_ += oldest.wire_bytes;
+        }
+        ++parts_done_;
+        if (--from.parts_left > 0) {
+            continue;
+        }
+        from.data_done = true;
+        if (from.paced) {
+            pace_.finished(from.way, from.frame.bytes, from.began_ns, now_ns());
+        }
+        // The data changed its kind: look again.
+        if (from.frame.kind == FrameKind::kCoded && coded_out_ > coded_in_ - coded_in_ / 32) {
+            element_.reset();
+        }
+        if (coded_in_ > (uint64_t{16} << 20)) {
+            coded_in_ /= 2;
+            coded_out_ /= 2;
+        }
+    }
+    return {};
+}
+
+}  // namespace slimwire::net

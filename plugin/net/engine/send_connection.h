@@ -1,0 +1,99 @@
+// The sending side of a connection. A message travels as a frame on the control lane and, unless it
+// is small, as data messages on the data lane; both lanes keep the order in which NCCL sent.
+//
+//   send()  ─> request ─┬─ frame ───────────────────────────────> control lane
+//                       └─ parts: the message, or its pieces ─┬─> data lane
+//                                   codec threads encode ─────┘
+//
+// Everything moves on in advance(), which send() and test() call; no other thread touches the
+// object but codec threads, in the tasks of parts.
+#pragma once
+
+#include <array>
+
+#include "plugin/net/engine/checksum.h"
+#include "plugin/net/engine/connection.h"
+#include "plugin/net/engine/element_probe.h"
+#include "plugin/net/engine/pace.h"
+
+namespace slimwire::net {
+
+class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
+  public:
+    static Result<std::unique_ptr<SendConnection>> make(const EngineParts& parts,
+                                                        std::unique_ptr<SendWire> wire);
+    ~EngineSend() override;
+
+    Status send(const void* data,
+                size_t bytes,
+                int tag,
+                Memory* memory,
+                void* phandle,
+                Request** request) override;
+    Status test(Request* request, bool* done, size_t* sizes) override;
+
+  private:
+    using ConnectionOver::ConnectionOver;
+
+    struct Message : Request {
+        bool in_use = false;
+        bool frame_sent = false;
+        bool frame_done = false;
+        bool data_done = false;
+        bool end_sent = false;
+        bool pieces_do_not_shrink = false;
+        const uint8_t* data = nullptr;
+        WireMemory* memory = nullptr;
+        Frame frame{};
+        size_t control_bytes = 0;
+        WireRequest* control = nullptr;  // the frame's, then the end's
+        uint64_t parts_left = 0;
+        uint64_t next_offset = 0;  // parts are made up to here
+        Pace::Way way = Pace::kRaw;
+        bool paced = false;
+        uint64_t began_ns = 0;
+        ChecksumTask checksum;
+    };
+
+    // A data message.
+    struct Part final : CodecTask {
+        Message* message = nullptr;
+        const uint8_t* source = nullptr;
+        size_t bytes = 0;
+        size_t wire_bytes = 0;
+        DType element = DType::kUint8;
+        StagingBuffer* staging = nullptr;  // null: sent as it is
+        WireRequest* request = nullptr;
+
+        void run() noexcept override;
+    };
+    static constexpr uint64_t kParts = 64;
+
+    Message& message(uint64_t number) noexcept { return messages_[number % kNetMaxRequests]; }
+    Part& part(uint64_t number) noexcept { return parts_in_flight_[number % kParts]; }
+
+    void plan(Message* message, const Memory* memory);
+    Status advance();
+    Status send_frames();
+    Status make_parts();
+    Status make_part(Message* message, bool* made);
+    Status send_parts();
+    Status finish_parts();
+    Status finish_control(Message* message);
+    [[nodiscard]] static bool over(const Message& message) noexcept;
+
+    std::array<Message, kNetMaxRequests> messages_;
+    uint64_t next_message_ = 0;  // number of the next message
+    uint64_t next_frame_ = 0;    // its frame goes next
+    uint64_t next_data_ = 0;     // parts are made of it
+    std::array<Part, kParts> parts_in_flight_;
+    uint64_t parts_made_ = 0, parts_sent_ = 0, parts_done_ = 0;
+    // What was learned about this connection's data.
+    std::optional<DType> element_;
+    uint32_t skip_looking_ = 0;  // messages that go raw unseen
+    uint32_t skips_ = 0;         // how many the next time
+    uint64_t coded_in_ = 0, coded_out_ = 0;
+    Pace pace_;
+};
+
+}  // namespace slimwire::net

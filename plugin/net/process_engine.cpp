@@ -1,0 +1,54 @@
+// The engine of the process: settings, then the wire they name, the throttle before it.
+#include <mutex>
+
+#include "plugin/net/chain/chain_wire.h"
+#include "plugin/net/engine.h"
+#include "plugin/net/nccl_log.h"
+#include "plugin/net/settings.h"
+#include "plugin/net/throttle.h"
+#ifdef SLIMWIRE_HAVE_UCX
+#include "plugin/net/ucx/ucx_wire.h"
+#endif
+
+namespace slimwire::net {
+namespace {
+
+Result<std::unique_ptr<Wire>> open_wire(const EngineSettings& settings, DebugLogger log) {
+    if (!settings.inner.empty()) {
+        return open_chain_wire(settings.inner, log);
+    }
+#ifdef SLIMWIRE_HAVE_UCX
+    UcxSettings ucx = read_ucx_settings();
+    ucx.warn = nccl_warn;
+    return open_ucx_wire(std::move(ucx));
+#else
+    return Status(Code::kUnsupported,
+                  "this build has no transport of its own (it was made without UCX); name another "
+                  "plugin's library in SLIMWIRE_NET_INNER");
+#endif
+}
+
+Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
+    set_nccl_log(log);
+    SLIMWIRE_TRY_ASSIGN(const EngineSettings settings, read_engine_settings());
+    SLIMWIRE_TRY_ASSIGN(std::unique_ptr<Wire> wire, open_wire(settings, log));
+    if (settings.rate_bytes_per_s > 0 || settings.latency_ns > 0) {
+        wire = make_throttled_wire(std::move(wire), settings.rate_bytes_per_s, settings.latency_ns);
+    }
+    return make_engine(std::move(wire), settings);
+}
+
+}  // namespace
+
+Result<Engine*> process_engine(DebugLogger log) {
+    static std::mutex mutex;
+    static Engine* engine = nullptr;  // kept: NCCL's threads may use it until the process ends
+    const std::lock_guard lock(mutex);
+    if (engine == nullptr) {
+        SLIMWIRE_TRY_ASSIGN(std::unique_ptr<Engine> opened, open_engine(log));
+        engine = opened.release();
+    }
+    return engine;
+}
+
+}  // namespace slimwire::net

@@ -1,0 +1,273 @@
+// The parts of the engine that need no wire: frames, pieces, the look at a message, the choice
+// between raw and coded, codec threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "plugin/net/engine/checksum.h"
+#include "plugin/net/engine/codec_pool.h"
+#include "plugin/net/engine/element_probe.h"
+#include "plugin/net/engine/frame.h"
+#include "plugin/net/engine/pace.h"
+#include "plugin/net/engine/piece.h"
+#include "tests/plugin/net/messages.h"
+#include "tests/support/seed.h"
+
+namespace slimwire::net {
+namespace {
+
+Frame good_frame(FrameKind kind) {
+    return {.magic = kFrameMagic,
+            .version = kFrameVersion,
+            .kind = kind,
+            .flags = 0,
+            .element = DType::kBfloat16,
+            .sequence = 7,
+            .bytes = 100,
+            .tag = 3,
+            .piece_bytes = 8192,
+            .checksum = 0,
+            .check = 0};
+}
+
+std::string refusal(const Frame& frame, size_t size) {
+    std::vector<uint8_t> message(std::max(size, sizeof frame));
+    write_frame(frame, message.data());
+    const Result<Frame> read = read_frame(message.data(), size);
+    return read.ok() ? "" : read.status().message();
+}
+
+TEST(NetFrame, what_a_sender_writes_is_read) {
+    EXPECT_EQ(refusal(good_frame(FrameKind::kRaw), sizeof(Frame)), "");
+    EXPECT_EQ(refusal(good_frame(FrameKind::kCoded), sizeof(Frame)), "");
+    EXPECT_EQ(refusal(good_frame(FrameKind::kEnd), sizeof(Frame)), "");
+    EXPECT_EQ(refusal(good_frame(FrameKind::kInline), sizeof(Frame) + 100), "");
+}
+
+TEST(NetFrame, every_field_that_cannot_be_is_named) {
+    const auto damaged = [](auto change, size_t size = sizeof(Frame)) {
+        Frame frame = good_frame(FrameKind::kCoded);
+        change(frame);
+        return refusal(frame, size);
+    };
+    EXPECT_NE(damaged([](Frame&) {}, 47).find("47 bytes"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.magic ^= 1; }).find("magic"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.version = 9; }).find("version 9"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.kind = FrameKind{0}; }).find("kind 0"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.kind = FrameKind{5}; }).find("kind 5"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.flags = 2; }).find("bits"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.element = DType{77}; }).find("77"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.piece_bytes = 0; }).find("pieces of 0"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.piece_bytes = 8193; }).find("8193"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.piece_bytes = 1u << 30; }).find("pieces"),
+              std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.bytes = 0; }).find("0 bytes"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.bytes = ~0ull; }).find("bytes"), std::string::npos);
+    EXPECT_NE(damaged([](Frame&) {}, sizeof(Frame) + 1).find("49 bytes"), std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.kind = FrameKind::kInline; }, sizeof(Frame) + 99)
+                  .find("100 bytes in 99"),
+              std::string::npos);
+}
+
+TEST(NetFrame, no_changed_bit_is_believed) {
+    std::vector<uint8_t> message(sizeof(Frame));
+    write_frame(good_frame(FrameKind::kCoded), message.data());
+    for (size_t bit = 0; bit < 8 * sizeof(Frame); ++bit) {
+        message[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+        EXPECT_FALSE(read_frame(message.data(), message.size()).ok()) << "bit " << bit;
+        message[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+    }
+    EXPECT_TRUE(read_frame(message.data(), message.size()).ok());
+}
+
+// --- Pieces
+
+struct Aligned {
+    explicit Aligned(size_t bytes) : memory(bytes + 64) {}
+    uint8_t* data() {
+        return memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
+    }
+    std::vector<uint8_t> memory;
+};
+
+TEST(NetPiece, comes_back_bit_for_bit_and_floats_shrink) {
+    std::mt19937 random(test_seed());
+    for (const DType type : {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64,
+                             DType::kFloat8e4m3, DType::kUint8}) {
+        for (const size_t bytes :
+             {size_t{16}, size_t{4096}, size_t{8192 + 13}, size_t{131072}, size_t{131072 - 1}}) {
+            for (const bool floats : {true, false}) {
+                Aligned source(bytes), encoded(piece_capacity(bytes)), decoded(bytes + 1);
+                const std::vector<uint8_t> data =
+                    floats ? gaussian_bytes(type, bytes, random) : random_bytes(bytes, random);
+                std::memcpy(source.data(), data.data(), bytes);
+                const size_t size = encode_piece(type, source.data(), bytes, encoded.data());
+                SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::to_string(bytes) +
+                             (floats ? " floats" : " random"));
+                ASSERT_LE(size, bytes);
+                if (!floats && type != DType::kFloat8e4m3) {
+                    EXPECT_EQ(size, bytes);
+                }
+                if (floats && bytes >= 8192 && type == DType::kBfloat16) {
+                    EXPECT_LT(size, bytes * 3 / 4);
+                }
+                const uint8_t* const sent = size == bytes ? source.data() : encoded.data();
+                for (const size_t shift : {size_t{0}, size_t{1}}) {
+                    for (const bool once : {false, true}) {
+                        std::memset(decoded.data(), 0xA5, bytes + 1);
+                        const Status status =
+                            decode_piece(type, sent, size, decoded.data() + shift, bytes, once);
+                        ASSERT_TRUE(status.ok()) << status.message();
+                        ASSERT_EQ(std::memcmp(decoded.data() + shift, data.data(), bytes), 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(NetPiece, damaged_bytes_are_refused_or_decode_to_something_and_never_write_outside) {
+    std::mt19937 random(test_seed());
+    constexpr size_t kBytes = 40000;
+    Aligned source(kBytes), encoded(piece_capacity(kBytes)), decoded(kBytes + 64);
+    const std::vector<uint8_t> data = gaussian_bytes(DType::kBfloat16, kBytes, random);
+    std::memcpy(source.data(), data.data(), kBytes);
+    const size_t size = encode_piece(DType::kBfloat16, source.data(), kBytes, encoded.data());
+    ASSERT_LT(size, kBytes);
+    const std::vector<uint8_t> good(encoded.data(), encoded.data() + size);
+    int refused = 0;
+    for (int trial = 0; trial < 2000; ++trial) {
+        std::memcpy(encoded.data(), good.data(), size);
+        size_t given = size;
+        if (trial % 4 == 0) {
+            given = random() % (size + 1);
+        }
+        const size_t near = trial % 2 == 0 ? 64 : size;
+        for (int change = 0; change < 1 + trial % 3; ++change) {
+            encoded.data()[random() % near] ^= static_cast<uint8_t>(1 + random() % 255);
+        }
+        std::memset(decoded.data(), 0x5A, kBytes + 64);
+        refused += decode_piece(DType::kBfloat16, encoded.data(), given, decoded.data(), kBytes,
+                                trial % 5 == 0)
+                           .ok()
+                       ? 0
+                       : 1;
+        for (size_t i = kBytes; i < kBytes + 64; ++i) {
+            ASSERT_EQ(decoded.data()[i], 0x5A) << "seed " << test_seed() << " trial " << trial;
+        }
+    }
+    EXPECT_GT(refused, 500);
+}
+
+// --- The look at a message
+
+TEST(NetProbe, finds_the_element_type_that_shrinks_most) {
+    std::mt19937 random(test_seed());
+    for (const DType type : {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64}) {
+        const std::vector<uint8_t> data = gaussian_bytes(type, 1 << 20, random);
+        const auto guess = guess_element(data.data(), data.size(), std::nullopt);
+        ASSERT_TRUE(guess.has_value()) << dtype_name(type);
+        EXPECT_EQ(guess->element, type)
+            << dtype_name(type) << " taken for " << dtype_name(guess->element);
+        Aligned source(1 << 17), encoded(piece_capacity(1 << 17));
+        std::memcpy(source.data(), data.data(), 1 << 17);
+        const double ratio =
+            static_cast<double>(encode_piece(type, source.data(), 1 << 17, encoded.data())) /
+            (1 << 17);
+        EXPECT_NEAR(guess->ratio, ratio, 0.03) << dtype_name(type);
+    }
+    const std::vector<uint8_t> noise = random_bytes(1 << 20, random);
+    EXPECT_FALSE(guess_element(noise.data(), noise.size(), std::nullopt).has_value());
+    const std::vector<uint8_t> zeros(1 << 16);
+    EXPECT_TRUE(guess_element(zeros.data(), zeros.size(), std::nullopt).has_value());
+}
+
+TEST(NetProbe, flags_between_data_are_seen_and_data_is_not_taken_for_them) {
+    std::mt19937 random(test_seed());
+    for (const uint32_t flag : {1u, 77u, 0x80000000u}) {
+        for (const size_t bytes : {size_t{512}, size_t{16384}, size_t{1} << 19}) {
+            const std::vector<uint8_t> ll = ll_message(bytes, flag, random);
+            EXPECT_TRUE(carries_flags(ll.data(), ll.size())) << flag << " " << bytes;
+            const std::vector<uint8_t> ll128 = ll128_message(bytes, flag, random);
+            EXPECT_TRUE(carries_flags(ll128.data(), ll128.size())) << flag << " " << bytes;
+        }
+    }
+    for (const DType type : {DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {
+        const std::vector<uint8_t> data = gaussian_bytes(type, 1 << 18, random);
+        EXPECT_FALSE(carries_flags(data.data(), data.size()));
+    }
+    const std::vector<uint8_t> zeros(1 << 16), ones(1 << 16, 1);
+    EXPECT_FALSE(carries_flags(zeros.data(), zeros.size()));
+    EXPECT_FALSE(carries_flags(ones.data(), ones.size()));
+    EXPECT_FALSE(carries_flags(ones.data(), 8));
+}
+
+// --- Raw or coded
+
+// Sends `count` messages of 1 MiB over a network and codec of the given speeds; how many were
+// coded.
+int coded_of(Pace& pace, int count, double wire_gbps, double codec_gbps, double ratio) {
+    static uint64_t clock = 1;
+    int coded = 0;
+    for (int i = 0; i < count; ++i) {
+        const Pace::Way way = pace.choose();
+        constexpr double kBytes = 1 << 20;
+        const double wire_ns = kBytes / wire_gbps;
+        const double ns =
+            way == Pace::kRaw ? wire_ns : std::max(ratio * wire_ns, kBytes / codec_gbps);
+        const uint64_t begin = clock;
+        clock += static_cast<uint64_t>(ns);
+        pace.finished(way, 1 << 20, begin, clock);
+        coded += way == Pace::kCoded ? 1 : 0;
+    }
+    return coded;
+}
+
+TEST(NetPace, settles_on_what_is_faster_and_notices_changes) {
+    Pace pace;
+    EXPECT_GT(coded_of(pace, 200, 0.125, 8, 0.7), 180);    // 1 Gbit/s: compress
+    EXPECT_LT(coded_of(pace, 6000, 12.5, 8, 0.7), 3000);   // the network became fast: notices
+    EXPECT_LT(coded_of(pace, 2000, 12.5, 8, 0.7), 100);    // and stays raw
+    EXPECT_GT(coded_of(pace, 6000, 0.125, 8, 0.7), 3000);  // slow again
+}
+
+TEST(NetPace, idle_time_is_not_counted) {
+    Pace pace;
+    static_cast<void>(pace.choose());
+    pace.finished(Pace::kCoded, 1000, 0, 1000);
+    pace.finished(Pace::kCoded, 1000, 1'000'000, 1'001'000);
+    EXPECT_NEAR(pace.goodput(Pace::kCoded), 1e9, 1e6);
+    // Queued behind each other: each counts from the end of the one before.
+    pace.finished(Pace::kCoded, 1000, 1'000'500, 1'002'000);
+    EXPECT_NEAR(pace.goodput(Pace::kCoded), 1e9, 1e6);
+}
+
+// --- Codec threads
+
+TEST(NetCodecPool, runs_every_task_also_without_threads_and_at_its_end) {
+    for (const int threads : {0, 1, 3}) {
+        std::vector<uint8_t> data(1000);
+        for (size_t i = 0; i < data.size(); ++i) {
+            data[i] = static_cast<uint8_t>(i);
+        }
+        std::vector<ChecksumTask> tasks(500);
+        {
+            CodecPool pool(threads);
+            for (size_t i = 0; i < tasks.size(); ++i) {
+                EXPECT_FALSE(tasks[i].done());
+                tasks[i].submit(pool, data.data(), i);
+            }
+        }
+        for (size_t i = 0; i < tasks.size(); ++i) {
+            EXPECT_TRUE(tasks[i].done());
+            EXPECT_EQ(tasks[i].value(), checksum_of(data.data(), i));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::net
