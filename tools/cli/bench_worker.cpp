@@ -4,13 +4,13 @@
 // bytes as the program's own call gave to the transport, in turn. Rank 0 checks its result against
 // a float64 reference and writes one JSON line per size.
 //
-// RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands; usage in kUsage.
+// RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands; usage in
+// bench_worker_options.cpp.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,101 +18,13 @@
 #include <string>
 #include <vector>
 
+#include "tools/cli/bench_worker_calls.h"
 #include "tools/cli/bench_worker_data.h"
 #include "tools/cli/bench_worker_meeting.h"
+#include "tools/cli/bench_worker_result.h"
 
 namespace slimwire::bench {
 namespace {
-
-constexpr char kUsage[] =
-    "usage: slimwire-bench-worker --op OP --dtype f32|f16|bf16 --bytes N[,N...] --port P\n"
-    "       [--rounds N] [--warmup N] [--seed N] [--out FILE]";
-
-void check(cudaError_t error, const char* what) {
-    if (error != cudaSuccess) {
-        stop(std::string(what) + ": " + cudaGetErrorString(error));
-    }
-}
-
-void check(ncclResult_t result, const char* what) {
-    if (result != ncclSuccess) {
-        stop(std::string(what) + ": " + ncclGetErrorString(result));
-    }
-}
-
-// --- Arguments
-
-// kSendRecv: to the next rank and from the one before, in a group. kPairs: even ranks send to the
-// next one, odd ones receive, each call by itself.
-enum class Operation {
-    kAllReduce,
-    kReduceScatter,
-    kAllGather,
-    kAllToAll,
-    kBroadcast,
-    kReduce,
-    kSendRecv,
-    kPairs,
-};
-constexpr const char* kOperations[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast",  "reduce",         "send_recv",  "pairs"};
-
-struct Options {
-    Operation operation = Operation::kAllReduce;
-    Type type = Type::kF32;
-    std::vector<size_t> bytes;
-    int port = 0;
-    int rounds = 5;
-    int warmup = 1;
-    uint64_t seed = 1;
-    std::string out;
-};
-
-Options parse(int argc, char** argv) {
-    Options options;
-    for (int i = 1; i < argc; i += 2) {
-        const std::string flag = argv[i];
-        if (i + 1 == argc) {
-            stop(kUsage);
-        }
-        const std::string value = argv[i + 1];
-        if (flag == "--op") {
-            const auto* const end = std::end(kOperations);
-            const auto* const found = std::find(std::begin(kOperations), end, value);
-            if (found == end) {
-                stop(kUsage);
-            }
-            options.operation = static_cast<Operation>(found - std::begin(kOperations));
-        } else if (flag == "--dtype" && (value == "f32" || value == "f16" || value == "bf16")) {
-            options.type = value == "f32" ? Type::kF32 : value == "f16" ? Type::kF16 : Type::kBf16;
-        } else if (flag == "--bytes") {
-            for (const char* at = value.c_str(); *at != '\0';) {
-                char* end = nullptr;
-                options.bytes.push_back(std::strtoull(at, &end, 10));
-                if (end == at || (*end != '\0' && *end != ',')) {
-                    stop(kUsage);
-                }
-                at = *end == ',' ? end + 1 : end;
-            }
-        } else if (flag == "--port") {
-            options.port = std::atoi(value.c_str());
-        } else if (flag == "--rounds") {
-            options.rounds = std::max(1, std::atoi(value.c_str()));
-        } else if (flag == "--warmup") {
-            options.warmup = std::max(1, std::atoi(value.c_str()));
-        } else if (flag == "--seed") {
-            options.seed = std::strtoull(value.c_str(), nullptr, 10);
-        } else if (flag == "--out") {
-            options.out = value;
-        } else {
-            stop(kUsage);
-        }
-    }
-    if (options.bytes.empty() || options.port <= 0) {
-        stop(kUsage);
-    }
-    return options;
-}
 
 int integer_variable(const char* name, int otherwise) {
     const char* text = std::getenv(name);
@@ -125,28 +37,6 @@ struct Counters {
     uint64_t payload_bytes_sent, payload_bytes_received, inter_node_bytes_sent, messages_sent;
 };
 using CountersFunction = void (*)(Counters*);
-
-// --- The measurement
-
-// The functions of one way: as the program's symbols resolve, or NCCL's own.
-struct Nccl {
-    decltype(&ncclAllReduce) all_reduce;
-    decltype(&ncclReduceScatter) reduce_scatter;
-    decltype(&ncclAllGather) all_gather;
-    decltype(&ncclAlltoAll) all_to_all;
-    decltype(&ncclBroadcast) broadcast;
-    decltype(&ncclReduce) reduce;
-    decltype(&ncclSend) send;
-    decltype(&ncclRecv) recv;
-    decltype(&ncclGroupStart) group_start;
-    decltype(&ncclGroupEnd) group_end;
-};
-constexpr Nccl kOwn = {&ncclAllReduce,  &ncclReduceScatter, &ncclAllGather, &ncclAlltoAll,
-                       &ncclBroadcast,  &ncclReduce,        &ncclSend,      &ncclRecv,
-                       &ncclGroupStart, &ncclGroupEnd};
-constexpr Nccl kNative = {&pncclAllReduce,  &pncclReduceScatter, &pncclAllGather, &pncclAlltoAll,
-                          &pncclBroadcast,  &pncclReduce,        &pncclSend,      &pncclRecv,
-                          &pncclGroupStart, &pncclGroupEnd};
 
 // What is timed in a round, in this order.
 enum Timed { kTimedNative, kTimedOwn, kTimedRaw, kTimedKinds };
@@ -165,16 +55,8 @@ class Worker {
     };
     template <class Call>
     Sample timed(Call call);
-    void enqueue(const Nccl& nccl, size_t count);
-    void enqueue_raw(size_t wire_bytes);
     void barrier();
     std::vector<double> gather(const std::vector<double>& mine);
-    // Of what the operation delivers to this rank.
-    [[nodiscard]] size_t input_elems(size_t count) const;
-    [[nodiscard]] size_t output_elems(size_t count) const;
-    [[nodiscard]] double exact(size_t count, size_t index) const;
-    [[nodiscard]] double relative_error(const std::vector<char>& result, size_t count) const;
-    [[nodiscard]] bool alike_on_all_ranks() const;
 
     Options options_;
     int rank_ = 0, ranks_ = 1;
@@ -231,90 +113,6 @@ void Worker::barrier() {
     check(cudaStreamSynchronize(stream_), "barrier");
 }
 
-void Worker::enqueue(const Nccl& nccl, size_t count) {
-    const ncclDataType_t type = nccl_type(options_.type);
-    const int next = (rank_ + 1) % ranks_;
-    const int former = (rank_ + ranks_ - 1) % ranks_;
-    switch (options_.operation) {
-        case Operation::kAllReduce:
-            return check(nccl.all_reduce(send_, recv_, count, type, ncclSum, comm_, stream_),
-                         "ncclAllReduce");
-        case Operation::kReduceScatter:
-            return check(nccl.reduce_scatter(send_, recv_, count, type, ncclSum, comm_, stream_),
-                         "ncclReduceScatter");
-        case Operation::kAllGather:
-            return check(nccl.all_gather(send_, recv_, count, type, comm_, stream_),
-                         "ncclAllGather");
-        case Operation::kAllToAll:
-            return check(nccl.all_to_all(send_, recv_, count, type, comm_, stream_),
-                         "ncclAlltoAll");
-        case Operation::kBroadcast:
-            return check(nccl.broadcast(send_, recv_, count, type, 0, comm_, stream_),
-                         "ncclBroadcast");
-        case Operation::kReduce:
-            return check(nccl.reduce(send_, recv_, count, type, ncclSum, 0, comm_, stream_),
-                         "ncclReduce");
-        case Operation::kSendRecv:
-            check(nccl.group_start(), "ncclGroupStart");
-            check(nccl.send(send_, count, type, next, comm_, stream_), "ncclSend");
-            check(nccl.recv(recv_, count, type, former, comm_, stream_), "ncclRecv");
-            return check(nccl.group_end(), "ncclGroupEnd");
-        case Operation::kPairs:
-            if (rank_ % 2 == 1) {
-                check(nccl.recv(recv_, count, type, former, comm_, stream_), "ncclRecv");
-            } else if (next > rank_) {
-                check(nccl.send(send_, count, type, next, comm_, stream_), "ncclSend");
-            }
-            return;
-    }
-}
-
-// As many plain bytes as the call gave to the transport, by the same kinds of exchange.
-void Worker::enqueue_raw(size_t wire_bytes) {
-    const auto others = static_cast<size_t>(ranks_ - 1);
-    const int next = (rank_ + 1) % ranks_;
-    const int former = (rank_ + ranks_ - 1) % ranks_;
-    switch (options_.operation) {
-        case Operation::kAllReduce: {
-            const size_t slot = wire_bytes / 2 / others;
-            check(pncclAlltoAll(send_, recv_, slot, ncclUint8, comm_, stream_), "ncclAlltoAll");
-            return check(pncclAllGather(send_, recv_, slot, ncclUint8, comm_, stream_),
-                         "ncclAllGather");
-        }
-        case Operation::kReduceScatter:
-        case Operation::kAllToAll:
-            return check(
-                pncclAlltoAll(send_, recv_, wire_bytes / others, ncclUint8, comm_, stream_),
-                "ncclAlltoAll");
-        case Operation::kAllGather:
-            return check(
-                pncclAllGather(send_, recv_, wire_bytes / others, ncclUint8, comm_, stream_),
-                "ncclAllGather");
-        case Operation::kBroadcast:
-            return check(pncclBroadcast(send_, recv_, wire_bytes, ncclUint8, 0, comm_, stream_),
-                         "ncclBroadcast");
-        case Operation::kReduce: {
-            // The root sends N-1 slots, the others N.
-            const size_t slot = wire_bytes / static_cast<size_t>(ranks_);
-            check(pncclAlltoAll(send_, recv_, slot, ncclUint8, comm_, stream_), "ncclAlltoAll");
-            return check(pncclGather(send_, recv_, slot, ncclUint8, 0, comm_, stream_),
-                         "ncclGather");
-        }
-        case Operation::kSendRecv:
-            check(pncclGroupStart(), "ncclGroupStart");
-            check(pncclSend(send_, wire_bytes, ncclUint8, next, comm_, stream_), "ncclSend");
-            check(pncclRecv(recv_, wire_bytes, ncclUint8, former, comm_, stream_), "ncclRecv");
-            return check(pncclGroupEnd(), "ncclGroupEnd");
-        case Operation::kPairs:
-            if (rank_ % 2 == 1) {
-                check(pncclRecv(recv_, wire_bytes, ncclUint8, former, comm_, stream_), "ncclRecv");
-            } else if (next > rank_) {
-                check(pncclSend(send_, wire_bytes, ncclUint8, next, comm_, stream_), "ncclSend");
-            }
-            return;
-    }
-}
-
 template <class Call>
 Worker::Sample Worker::timed(Call call) {
     barrier();
@@ -357,93 +155,33 @@ std::vector<double> Worker::gather(const std::vector<double>& mine) {
     return all;
 }
 
-size_t Worker::input_elems(size_t count) const {
-    const bool blocks = options_.operation == Operation::kReduceScatter ||
-                        options_.operation == Operation::kAllToAll;
-    return blocks ? count * static_cast<size_t>(ranks_) : count;
-}
-
-size_t Worker::output_elems(size_t count) const {
-    const bool blocks =
-        options_.operation == Operation::kAllGather || options_.operation == Operation::kAllToAll;
-    return blocks ? count * static_cast<size_t>(ranks_) : count;
-}
-
-bool Worker::alike_on_all_ranks() const {
-    return options_.operation == Operation::kAllReduce ||
-           options_.operation == Operation::kAllGather ||
-           options_.operation == Operation::kBroadcast;
-}
-
-// What element `index` of this rank's result should be.
-double Worker::exact(size_t count, size_t index) const {
-    const auto input = [&](size_t rank, size_t at) {
-        return static_cast<double>(
-            rounded(options_.type, gaussian(options_.seed, static_cast<int>(rank), at)));
-    };
-    const auto mine = static_cast<size_t>(rank_);
-    const auto ranks = static_cast<size_t>(ranks_);
-    size_t at = index;
-    switch (options_.operation) {
-        case Operation::kAllGather:
-            return input(index / count, index % count);
-        case Operation::kAllToAll:
-            return input(index / count, mine * count + index % count);
-        case Operation::kBroadcast:
-            return input(0, index);
-        case Operation::kSendRecv:
-        case Operation::kPairs:
-            return input((mine + ranks - 1) % ranks, index);
-        case Operation::kReduceScatter:
-            at = mine * count + index;
-            break;
-        case Operation::kAllReduce:
-        case Operation::kReduce:
-            break;
-    }
-    double sum = 0;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-        sum += input(rank, at);
-    }
-    return sum;
-}
-
-double Worker::relative_error(const std::vector<char>& result, size_t count) const {
-    double error = 0;
-    double norm = 0;
-    for (size_t i = 0; i < output_elems(count); ++i) {
-        const double expected = exact(count, i);
-        const double off = static_cast<double>(load(options_.type, result.data(), i)) - expected;
-        error += off * off;
-        norm += expected * expected;
-    }
-    return norm > 0 ? std::sqrt(error / norm) : 0;
-}
-
 void Worker::measure(size_t bytes, std::FILE* out) {
     const size_t elem = element_bytes(options_.type);
     size_t count = std::max<size_t>(1, bytes / elem);
-    if (input_elems(1) > 1 || output_elems(1) > 1) {
+    const Delivery delivery{options_, rank_, ranks_};
+    if (delivery.input_elems(1) > 1 || delivery.output_elems(1) > 1) {
         count = std::max<size_t>(1, count / static_cast<size_t>(ranks_));
     }
-    const size_t send_bytes = input_elems(count) * elem;
-    const size_t recv_bytes = output_elems(count) * elem;
+    const size_t send_bytes = delivery.input_elems(count) * elem;
+    const size_t recv_bytes = delivery.output_elems(count) * elem;
     // Either is the other's size in the raw exchange.
     const size_t room = std::max(send_bytes, recv_bytes) + 4096 * static_cast<size_t>(ranks_);
     check(cudaMalloc(&send_, room), "cudaMalloc");
     check(cudaMalloc(&recv_, room), "cudaMalloc");
     std::vector<char> host(std::max(send_bytes, recv_bytes));
-    for (size_t i = 0; i < input_elems(count); ++i) {
+    for (size_t i = 0; i < delivery.input_elems(count); ++i) {
         store(options_.type, host.data(), i, gaussian(options_.seed, rank_, i));
     }
 
+    const Calls calls{
+        options_.operation, nccl_type(options_.type), rank_, ranks_, comm_, stream_, send_, recv_};
     std::vector<double> figures;
     Sample samples[kTimedKinds];
     for (int round = -options_.warmup; round < options_.rounds; ++round) {
-        samples[kTimedNative] = timed([&] { enqueue(kNative, count); });
+        samples[kTimedNative] = timed([&] { calls.native(count); });
         // The raw exchange went over the inputs.
         check(cudaMemcpy(send_, host.data(), send_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-        samples[kTimedOwn] = timed([&] { enqueue(kOwn, count); });
+        samples[kTimedOwn] = timed([&] { calls.own(count); });
         if (round + 1 == options_.rounds) {
             host.resize(recv_bytes);
             check(cudaMemcpy(host.data(), recv_, recv_bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -454,7 +192,7 @@ void Worker::measure(size_t bytes, std::FILE* out) {
             wire_bytes = std::max(wire_bytes, of_rank);
         }
         if (wire_bytes > 0 && ranks_ > 1) {
-            samples[kTimedRaw] = timed([&] { enqueue_raw(static_cast<size_t>(wire_bytes)); });
+            samples[kTimedRaw] = timed([&] { calls.raw(static_cast<size_t>(wire_bytes)); });
         }
         for (const Sample& sample : samples) {
             if (round >= 0) {
@@ -474,7 +212,7 @@ void Worker::measure(size_t bytes, std::FILE* out) {
     figures.push_back(mine);
     // Even ranks of pairs receive nothing, so the second rank judges.
     const int judge = options_.operation == Operation::kPairs ? 1 : 0;
-    figures.push_back(rank_ == judge ? relative_error(host, count) : 0);
+    figures.push_back(rank_ == judge ? delivery.relative_error(host, count) : 0);
     figures.push_back(samples[kTimedNative].between_nodes);
     figures.push_back(samples[kTimedOwn].between_nodes);
     const std::vector<double> all = gather(figures);
@@ -503,7 +241,7 @@ void Worker::measure(size_t bytes, std::FILE* out) {
         const double* of_rank = &all[rank * stride + kTimedKinds * rounds];
         sent[0] += of_rank[0];
         sent[1] += of_rank[1];
-        identical = identical && (of_rank[2] == mine || !alike_on_all_ranks());
+        identical = identical && (of_rank[2] == mine || !delivery.alike_on_all_ranks());
         error = std::max(error, of_rank[3]);
         between_nodes[0] += of_rank[4];
         between_nodes[1] += of_rank[5];
@@ -528,6 +266,6 @@ void Worker::measure(size_t bytes, std::FILE* out) {
 
 int main(int argc, char** argv) {
     using namespace slimwire::bench;
-    Worker(parse(argc, argv)).run();
+    Worker(parse_options(argc, argv)).run();
     return 0;
 }
