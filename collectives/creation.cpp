@@ -241,6 +241,18 @@ bool busy(const RealNccl& nccl, ncclComm_t comm) {
            nccl.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
 }
 
+// Of communicators that grow and that the program may go on with meanwhile.
+void begin_sharing_now(Runtime& runtime, std::vector<Creation>& creations) noexcept {
+    const ReentryGuard guard;
+    std::vector<Creation*> grown;
+    for (Creation& creation : creations) {
+        if (creation.kind == Creation::Kind::kGrown && !busy(runtime.nccl, creation.parent)) {
+            grown.push_back(&creation);
+        }
+    }
+    begin_sharing(runtime, grown);
+}
+
 void put_under_way(const RealNccl& nccl, Creation* creation, bool background) {
     creation->underway = std::make_shared<Underway>();
     Underway& underway = *creation->underway;
@@ -274,6 +286,7 @@ ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations
 }
 
 ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> creations) noexcept {
+    begin_sharing_now(runtime, creations);
     std::vector<UnderwayRef> started;
     for (Creation& creation : creations) {
         put_under_way(runtime.nccl, &creation, true);

@@ -16,6 +16,8 @@
 
 namespace slimwire {
 
+struct IdSharing;  // creation_agree.h
+
 // A communicator whose real creation was called, until slimwire's part is done.
 struct Creation {
     enum class Kind { kUniqueId, kInitAll, kSplit, kGrown, kNative };
@@ -30,6 +32,8 @@ struct Creation {
 
     // Filled on the way.
     UnderwayRef underway;
+    std::shared_ptr<IdSharing> sharing;  // kGrown
+    size_t shared_as = 0;                // its number in that
     std::unique_ptr<CommState> state;
     AgreementClient client;
     Agreement agreement;

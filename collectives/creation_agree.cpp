@@ -126,36 +126,65 @@ Status hear(Runtime& runtime, Creation* creation, Watch* watch) {
     return {};
 }
 
-Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
-    std::vector<Creation*> grown;
-    std::vector<std::vector<ncclUniqueId>> ids;
-    std::vector<Gathering> gatherings;
-    for (Creation& creation : creations) {
-        if (creation.kind == Creation::Kind::kGrown) {
-            grown.push_back(&creation);
-        }
-    }
+namespace {
+
+Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSharing* sharing) {
+    std::vector<const CommState*> parents;
     for (const Creation* creation : grown) {
         const CommState* parent = runtime.comms.find(creation->parent);
         if (parent == nullptr) {
             return {Code::kInvalidUsage, "the communicator that grows was destroyed meanwhile"};
         }
-        ids.emplace_back(static_cast<size_t>(parent->shape.ranks));
-        gatherings.push_back({parent->comm,
-                              parent->device,
-                              parent->rank,
-                              std::as_bytes(std::span(&creation->id, 1)),
-                              {}});
+        parents.push_back(parent);
+        sharing->mine.push_back(creation->id);
+        sharing->all.emplace_back(static_cast<size_t>(parent->shape.ranks));
     }
+    std::vector<AllGathering::Part> parts;
     for (size_t i = 0; i < grown.size(); ++i) {
-        gatherings[i].all = std::as_writable_bytes(std::span(ids[i]));
+        parts.push_back({parents[i]->comm, parents[i]->device, parents[i]->rank,
+                         std::as_bytes(std::span(&sharing->mine[i], 1)),
+                         std::as_writable_bytes(std::span(sharing->all[i]))});
     }
-    SLIMWIRE_TRY(all_gather(runtime, gatherings, watch));
+    sharing->gathering = std::make_unique<AllGathering>(runtime, std::move(parts));
+    return sharing->gathering->start();
+}
+
+}  // namespace
+
+void begin_sharing(Runtime& runtime, const std::vector<Creation*>& grown) {
+    if (grown.empty()) {
+        return;
+    }
+    const auto sharing = std::make_shared<IdSharing>();
+    sharing->started = start_sharing(runtime, grown, sharing.get());
     for (size_t i = 0; i < grown.size(); ++i) {
-        for (const ncclUniqueId& id : ids[i]) {
+        grown[i]->sharing = sharing;
+        grown[i]->shared_as = i;
+    }
+}
+
+Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
+    std::vector<Creation*> left;
+    for (Creation& creation : creations) {
+        if (creation.kind == Creation::Kind::kGrown && creation.sharing == nullptr) {
+            left.push_back(&creation);
+        }
+    }
+    begin_sharing(runtime, left);
+    for (Creation& creation : creations) {
+        if (creation.sharing == nullptr) {
+            continue;
+        }
+        IdSharing& sharing = *creation.sharing;
+        if (!sharing.finished) {
+            SLIMWIRE_TRY(sharing.started);
+            SLIMWIRE_TRY(sharing.gathering->finish(watch));
+            sharing.finished = true;
+        }
+        for (const ncclUniqueId& id : sharing.all[creation.shared_as]) {
             AgreementAddress address;
             if (read_id_tail(id, &address) != TailState::kAbsent) {
-                grown[i]->id = id;
+                creation.id = id;
             }
         }
     }

@@ -4,10 +4,10 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <mutex>
 #include <utility>
 
 #include "codecs/base/emulator_abi.h"
+#include "collectives/all_gathering.h"
 #include "collectives/hash.h"
 #include "collectives/launcher.h"
 #include "topology/comm_shape.h"
@@ -78,169 +78,6 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     return {};
 }
 
-namespace {
-
-// Waits for what is on `stream`; an all-gather on it never ends by itself when a rank is gone.
-Status await_stream(const DeviceApi& api, cudaStream_t stream, Watch* watch) {
-    bool busy = false;
-    for (Patience patience;; patience.pause()) {
-        const cudaError_t error = api.stream_query(stream);
-        if (error == cudaSuccess) {
-            return {};
-        }
-        if (error != cudaErrorNotReady) {
-            return cuda_status(api, error, "identity copy");
-        }
-        (void)api.get_last_error();  // not being ready is no error of the program
-        SLIMWIRE_TRY(watch->look(&busy));
-    }
-}
-
-// Device memory in which ranks tell each other who they are. Never freed but used again: freeing
-// waits for the whole device, where a call may wait for a rank that waits for the creation at hand.
-// As many as creations were under way at once.
-class IdentityBuffers {
-  public:
-    struct Buffer {
-        char* memory = nullptr;
-        int device = 0;
-        size_t bytes = 0;
-    };
-    static IdentityBuffers& instance() {
-        static IdentityBuffers* const buffers = new IdentityBuffers;
-        return *buffers;
-    }
-    // On the current device, which is `device`.
-    Result<Buffer> take(const DeviceApi& api, int device, size_t bytes) {
-        {
-            const std::lock_guard lock(mutex_);
-            for (auto spare = spare_.begin(); spare != spare_.end(); ++spare) {
-                if (spare->device == device && spare->bytes >= bytes) {
-                    const Buffer buffer = *spare;
-                    spare_.erase(spare);
-                    if (lives(api, buffer.memory)) {
-                        return buffer;
-                    }
-                    break;
-                }
-            }
-        }
-        void* memory = nullptr;
-        SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, bytes), "identity buffer"));
-        return Buffer{static_cast<char*>(memory), device, bytes};
-    }
-    void give_back(const Buffer& buffer) {
-        const std::lock_guard lock(mutex_);
-        spare_.push_back(buffer);
-    }
-
-  private:
-    // The program may have reset the device since.
-    static bool lives(const DeviceApi& api, const char* memory) {
-        cudaPointerAttributes attributes{};
-        const bool known = api.pointer_get_attributes(&attributes, memory) == cudaSuccess &&
-                           attributes.type == cudaMemoryTypeDevice;
-        (void)api.get_last_error();
-        return known;
-    }
-    std::mutex mutex_;
-    std::vector<Buffer> spare_;
-};
-
-}  // namespace
-
-Status all_gather(Runtime& runtime, const std::vector<Gathering>& gatherings, Watch* watch) {
-    if (gatherings.empty()) {
-        return {};
-    }
-    const DeviceApi& api = runtime.api();
-    const RealNccl& nccl = runtime.nccl;
-    struct Exchange {
-        IdentityBuffers::Buffer buffer;
-        cudaStream_t stream = nullptr;
-    };
-    std::vector<Exchange> exchanges(gatherings.size());
-    const auto own = [&](size_t i) {
-        return exchanges[i].buffer.memory +
-               static_cast<size_t>(gatherings[i].rank) * gatherings[i].mine.size();
-    };
-    const auto run = [&]() -> Status {
-        for (size_t i = 0; i < gatherings.size(); ++i) {
-            const Gathering& of = gatherings[i];
-            const DeviceScope device(api, of.device);
-            SLIMWIRE_TRY_ASSIGN(exchanges[i].buffer,
-                                IdentityBuffers::instance().take(api, of.device, of.all.size()));
-            SLIMWIRE_TRY(cuda_status(
-                api, api.stream_create_with_flags(&exchanges[i].stream, cudaStreamNonBlocking),
-                "identity stream"));
-            SLIMWIRE_TRY(cuda_status(api,
-                                     api.memcpy_async(own(i), of.mine.data(), of.mine.size(),
-                                                      cudaMemcpyHostToDevice, exchanges[i].stream),
-                                     "identity copy"));
-            SLIMWIRE_TRY(
-                cuda_status(api, api.stream_synchronize(exchanges[i].stream), "identity copy"));
-        }
-        SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
-        for (size_t i = 0; i < gatherings.size(); ++i) {
-            const Gathering& of = gatherings[i];
-            const ncclResult_t result =
-                nccl.AllGather(own(i), exchanges[i].buffer.memory, of.mine.size(), ncclUint8,
-                               of.comm, exchanges[i].stream);
-            if (result != ncclSuccess && result != ncclInProgress) {
-                (void)nccl.GroupEnd();
-                return nccl_status(nccl, result, "ncclAllGather of identities");
-            }
-        }
-        const ncclResult_t ended = nccl.GroupEnd();
-        SLIMWIRE_TRY(nccl_status(nccl, ended, "ncclGroupEnd"));
-        SLIMWIRE_TRY(watch->settle());
-        for (const Gathering& of : gatherings) {
-            ncclResult_t state = ended;  // of one that `watch` need not know
-            for (Patience patience; state == ncclInProgress; patience.pause()) {
-                bool busy = false;
-                SLIMWIRE_TRY(watch->look(&busy));
-                SLIMWIRE_TRY(nccl_status(nccl, nccl.CommGetAsyncError(of.comm, &state),
-                                         "ncclAllGather of identities"));
-            }
-        }
-        for (size_t i = 0; i < gatherings.size(); ++i) {
-            const Gathering& of = gatherings[i];
-            const DeviceScope device(api, of.device);
-            // First: a copy to pageable memory is waited for by CUDA itself.
-            SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
-            SLIMWIRE_TRY(cuda_status(
-                api,
-                api.memcpy_async(of.all.data(), exchanges[i].buffer.memory, of.all.size(),
-                                 cudaMemcpyDeviceToHost, exchanges[i].stream),
-                "identity copy"));
-            SLIMWIRE_TRY(await_stream(api, exchanges[i].stream, watch));
-        }
-        return {};
-    };
-    Status status = run();
-    for (size_t i = 0; i < gatherings.size(); ++i) {
-        const DeviceScope device(api, gatherings[i].device);
-        if (exchanges[i].stream != nullptr &&
-            !tolerate(api, api.stream_query(exchanges[i].stream))) {
-            // Freeing would wait for ranks that are gone.
-            Parked left{gatherings[i].device,
-                        nullptr,
-                        {std::exchange(exchanges[i].buffer.memory, nullptr)}};
-            if (tolerate(api, api.event_create_with_flags(&left.end, cudaEventDisableTiming)) &&
-                tolerate(api, api.event_record(left.end, exchanges[i].stream))) {
-                runtime.parked.park(std::move(left));
-            }
-        }
-        if (exchanges[i].stream != nullptr) {
-            tolerate(api, api.stream_destroy(exchanges[i].stream));
-        }
-        if (exchanges[i].buffer.memory != nullptr) {
-            IdentityBuffers::instance().give_back(exchanges[i].buffer);
-        }
-    }
-    return status;
-}
-
 Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
     std::vector<Member> mine;
     std::vector<std::vector<Member>> members;
@@ -248,13 +85,15 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
         mine.push_back(member_of(runtime, state->device));
         members.emplace_back(static_cast<size_t>(state->shape.ranks));
     }
-    std::vector<Gathering> gatherings;
+    std::vector<AllGathering::Part> gatherings;
     for (size_t i = 0; i < states.size(); ++i) {
         gatherings.push_back({states[i]->comm, states[i]->device, states[i]->rank,
                               std::as_bytes(std::span(&mine[i], 1)),
                               std::as_writable_bytes(std::span(members[i]))});
     }
-    SLIMWIRE_TRY(all_gather(runtime, gatherings, watch));
+    AllGathering gathering(runtime, std::move(gatherings));
+    SLIMWIRE_TRY(gathering.start());
+    SLIMWIRE_TRY(gathering.finish(watch));
     for (size_t i = 0; i < states.size(); ++i) {
         states[i]->members = std::move(members[i]);
     }

@@ -24,17 +24,6 @@ Member member_of(Runtime& runtime, int device);
 // Fills the shape and the keys of `state` from its members; `parent_key` is 0 without a parent.
 Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key);
 
-// A few bytes of every rank of a communicator, to all of them: `all` has room for those of each.
-struct Gathering {
-    ncclComm_t comm = nullptr;
-    int device = 0, rank = 0;
-    std::span<const std::byte> mine;
-    std::span<std::byte> all;
-};
-// On internal streams, in one group, waited for under `watch`. All ranks of the communicators must
-// call it.
-Status all_gather(Runtime& runtime, const std::vector<Gathering>& gatherings, Watch* watch);
-
 // Members of communicators made by a split: all-gathered over the new communicators themselves.
 Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
 

@@ -163,6 +163,38 @@ TEST(Lives, the_survivors_shrink_non_blocking) {
     expect_ends(lives_job(4), true);
 }
 
+// Communicators that grow: programs/growing.cpp has these situations.
+class Growing : public testing::Test {
+  protected:
+    static Job growing_job() {
+        Job job = lives_job(3);
+        job.command[0] = SLIMWIRE_TEST_GROWING;
+        return job;
+    }
+};
+
+TEST_F(Growing, all_compress) {
+    expect_ends(growing_job());
+}
+
+TEST_F(Growing, a_new_rank_is_a_stranger) {
+    Job job = growing_job();
+    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    job.without_preload = {2};
+    expect_ends(job);
+}
+
+TEST_F(Growing, an_old_rank_is_a_stranger) {
+    Job job = growing_job();
+    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    job.without_preload = {1};
+    expect_ends(job);
+}
+
+TEST_F(Growing, calls_on_the_old_one_while_it_grows) {
+    expect_ends(growing_job());
+}
+
 // No memory for the identities of the new ranks, on rank 1 alone.
 TEST(Lives, one_rank_fails_its_part) {
     Job job = lives_job(3);
