@@ -2,6 +2,7 @@
 """Looks at what is shipped: exported names, needed libraries, and what our own objects refer to.
 
 usage: libraries_test.py exports NCCL_API_DEF LIBRARY...
+       libraries_test.py only PATTERN COUNT LIBRARY   exports COUNT names, all of the pattern
        libraries_test.py needed NAMES LIBRARY     NAMES, RUNPATH and SONAME as "key=value" words
        libraries_test.py objects ARCHIVE...
        libraries_test.py cudart SYMBOL_LIST [LIBRARY]   the emulator's; skips (77) without a library
@@ -43,6 +44,14 @@ def exports(definition, libraries):
                 print(f"{library} {text} {', '.join(sorted(names))}")
         print(f"{library}: {len(found)} names exported")
     return int(failed)
+
+
+def only(pattern, count, library):
+    found = {line.split()[-1].split("@")[0]
+             for line in run("nm", "-D", "--defined-only", library).splitlines()}
+    others = sorted(name for name in found if not re.fullmatch(pattern, name))
+    print(f"{library} exports {', '.join(sorted(found))}")
+    return int(bool(others) or len(found) != int(count))
 
 
 def needed(words, library):
@@ -154,6 +163,8 @@ def main():
     mode, arguments = sys.argv[1], sys.argv[2:]
     if mode == "exports":
         return exports(arguments[0], arguments[1:])
+    if mode == "only":
+        return only(*arguments)
     if mode == "needed":
         return needed(arguments[:-1], arguments[-1])
     if mode == "objects":

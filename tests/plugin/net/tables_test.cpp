@@ -1,0 +1,478 @@
+// The tables over an engine of the test's own: what NCCL asks reaches it as it was asked, each
+// failure becomes one result and one line, and nothing leaks whatever the order of the calls.
+#include <gtest/gtest.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plugin/net/abi/net_v10.h"
+#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net_v12.h"
+#include "plugin/net/abi/net_v8.h"
+#include "plugin/net/abi/net_v9.h"
+#include "plugin/net/engine.h"
+
+extern "C" {
+extern const slimwire::net::NetV8 ncclNetPlugin_v8;
+extern const slimwire::net::NetV9 ncclNetPlugin_v9;
+extern const slimwire::net::NetV10 ncclNetPlugin_v10;
+extern const slimwire::net::NetV11 ncclNetPlugin_v11;
+extern const slimwire::net::NetV12 ncclNetPlugin_v12;
+}
+
+namespace slimwire::net {
+
+struct Memory {};
+
+namespace {
+
+// What the fake engine was asked, and what it shall answer.
+struct Fake {
+    Status status;  // of every call
+    bool not_yet = false;
+    bool throws = false;
+    int starts = 0, contexts = 0, connections = 0, listeners = 0, memories = 0;
+    int traffic_class = 0;
+    uint64_t comm_id = 0;
+    size_t bytes = 0;
+    std::vector<size_t> capacities;
+    std::vector<int> tags;
+    bool visible = false;
+    void* phandle = nullptr;
+    MemoryKind kind = MemoryKind::kHost;
+    bool done = true;
+    std::vector<size_t> sizes;
+    WireDevice device;
+};
+Fake fake;
+std::vector<std::string> lines;
+
+Status answer() {
+    if (fake.throws) {
+        throw std::runtime_error("thrown");
+    }
+    return fake.status;
+}
+
+template <class Base>
+class FakeConnection : public Base {
+  public:
+    FakeConnection() { ++fake.connections; }
+    ~FakeConnection() override { --fake.connections; }
+    Status register_memory(void*, size_t, MemoryKind kind, Memory** memory) override {
+        SLIMWIRE_TRY(answer());
+        fake.kind = kind;
+        ++fake.memories;
+        *memory = new Memory;
+        return {};
+    }
+    Status deregister_memory(Memory* memory) override {
+        --fake.memories;
+        delete memory;
+        return answer();
+    }
+    Status test(Request*, bool* done, size_t* sizes) override {
+        SLIMWIRE_TRY(answer());
+        *done = fake.done;
+        for (size_t i = 0; fake.done && i < fake.sizes.size(); ++i) {
+            sizes[i] = fake.sizes[i];
+        }
+        return {};
+    }
+    Request request;
+};
+
+class FakeSend final : public FakeConnection<SendConnection> {
+    Status send(
+        const void*, size_t bytes, int tag, Memory*, void* phandle, Request** out) override {
+        SLIMWIRE_TRY(answer());
+        fake.bytes = bytes;
+        fake.tags = {tag};
+        fake.phandle = phandle;
+        *out = fake.not_yet ? nullptr : &request;
+        return {};
+    }
+};
+
+class FakeReceive final : public FakeConnection<ReceiveConnection> {
+    Status receive(int count,
+                   void* const*,
+                   const size_t* capacities,
+                   const int* tags,
+                   Memory* const*,
+                   bool visible,
+                   Request** out) override {
+        SLIMWIRE_TRY(answer());
+        fake.capacities.assign(capacities, capacities + count);
+        fake.tags.assign(tags, tags + count);
+        fake.visible = visible;
+        *out = fake.not_yet ? nullptr : &request;
+        return {};
+    }
+    Status flush(int, void* const*, const int*, Memory* const*, Request** out) override {
+        SLIMWIRE_TRY(answer());
+        *out = nullptr;
+        return {};
+    }
+};
+
+class FakeListener final : public Listener {
+  public:
+    FakeListener() { ++fake.listeners; }
+    ~FakeListener() override { --fake.listeners; }
+    Status accept(std::unique_ptr<ReceiveConnection>* connection) override {
+        SLIMWIRE_TRY(answer());
+        if (!fake.not_yet) {
+            *connection = std::make_unique<FakeReceive>();
+        }
+        return {};
+    }
+};
+
+class FakeContext final : public Context {
+  public:
+    FakeContext() { ++fake.contexts; }
+    ~FakeContext() override { --fake.contexts; }
+    Status listen(int, void*, std::unique_ptr<Listener>* listener) override {
+        SLIMWIRE_TRY(answer());
+        *listener = std::make_unique<FakeListener>();
+        return {};
+    }
+    Status connect(int, void*, std::unique_ptr<SendConnection>* connection) override {
+        SLIMWIRE_TRY(answer());
+        if (!fake.not_yet) {
+            *connection = std::make_unique<FakeSend>();
+        }
+        return {};
+    }
+};
+
+class FakeEngine final : public Engine {
+  public:
+    [[nodiscard]] int devices() const noexcept override { return 2; }
+    [[nodiscard]] const WireDevice& device(int) const noexcept override { return fake.device; }
+    Status open(uint64_t comm_id,
+                int traffic_class,
+                ProfilerCallback,
+                std::unique_ptr<Context>* context) override {
+        SLIMWIRE_TRY(answer());
+        fake.comm_id = comm_id;
+        fake.traffic_class = traffic_class;
+        *context = std::make_unique<FakeContext>();
+        return {};
+    }
+};
+
+void log_line_of_nccl(LogLevel level, unsigned long, const char*, int, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    char text[500];
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    lines.emplace_back((level == kLogWarn ? "warn " : "info ") + std::string(text));
+}
+
+class Tables : public testing::Test {
+  protected:
+    void SetUp() override {
+        fake = {};
+        lines.clear();
+        NetCommConfigV11 config{3};
+        ASSERT_EQ(v11.init(&context, 42, &config, log_line_of_nccl, nullptr), ncclSuccess);
+        ASSERT_EQ(v11.listen(context, 0, handle, &listener), ncclSuccess);
+        ASSERT_EQ(v11.accept(listener, &receiver, nullptr), ncclSuccess);
+        ASSERT_EQ(v11.connect(context, 0, handle, &sender, nullptr), ncclSuccess);
+        ASSERT_NE(receiver, nullptr);
+        ASSERT_NE(sender, nullptr);
+    }
+    void TearDown() override {
+        fake.status = {};
+        fake.throws = false;
+        EXPECT_EQ(v11.finalize(context), ncclSuccess);  // before what lives in it
+        EXPECT_EQ(v11.close_send(sender), ncclSuccess);
+        EXPECT_EQ(v11.close_recv(receiver), ncclSuccess);
+        EXPECT_EQ(v11.close_listen(listener), ncclSuccess);
+        EXPECT_EQ(fake.connections, 0);
+        EXPECT_EQ(fake.listeners, 0);
+        EXPECT_EQ(fake.contexts, 0);
+        EXPECT_EQ(fake.memories, 0);
+    }
+
+    const NetV11& v11 = ncclNetPlugin_v11;
+    void *context = nullptr, *listener = nullptr, *receiver = nullptr, *sender = nullptr;
+    alignas(8) char handle[kNetHandleBytes] = {};
+    char data[16] = {};
+};
+
+TEST_F(Tables, TheContextIsTheCommunicators) {
+    EXPECT_EQ(fake.comm_id, 42u);
+    EXPECT_EQ(fake.traffic_class, 3);
+    EXPECT_EQ(fake.contexts, 1);
+    EXPECT_EQ(v11.finalize(nullptr), ncclSuccess);
+}
+
+TEST_F(Tables, RequestsGoThereAndComeBack) {
+    void* request = nullptr;
+    int phandle = 0;
+    ASSERT_EQ(v11.isend(sender, data, 16, 5, nullptr, &phandle, &request), ncclSuccess);
+    ASSERT_NE(request, nullptr);
+    EXPECT_EQ(fake.bytes, 16u);
+    EXPECT_EQ(fake.tags, std::vector<int>{5});
+    EXPECT_EQ(fake.phandle, &phandle);
+    int done = 5, sizes[kMaxGroupedReceives] = {};
+    fake.done = false;
+    ASSERT_EQ(v11.test(request, &done, sizes), ncclSuccess);
+    EXPECT_EQ(done, 0);
+    fake.done = true;
+    fake.sizes = {16};
+    ASSERT_EQ(v11.test(request, &done, nullptr), ncclSuccess);
+    EXPECT_EQ(done, 1);
+
+    void* buffers[3] = {data, data + 4, data + 8};
+    size_t capacities[3] = {4, 5, 6};
+    int tags[3] = {9, 7, 8};
+    void* mhandles[3] = {};
+    void* phandles[3] = {};
+    request = kOptionalReceiveCompletion;
+    ASSERT_EQ(v11.irecv(receiver, 3, buffers, capacities, tags, mhandles, phandles, &request),
+              ncclSuccess);
+    EXPECT_TRUE(fake.visible);
+    EXPECT_EQ(fake.capacities, (std::vector<size_t>{4, 5, 6}));
+    EXPECT_EQ(fake.tags, (std::vector<int>{9, 7, 8}));
+    fake.sizes = {1, 2, 3};
+    ASSERT_EQ(v11.test(request, &done, sizes), ncclSuccess);
+    EXPECT_EQ(sizes[0] * 100 + sizes[1] * 10 + sizes[2], 123);
+    EXPECT_EQ(sizes[3], 0);
+    request = nullptr;
+    ASSERT_EQ(v11.irecv(receiver, 1, buffers, capacities, tags, mhandles, phandles, &request),
+              ncclSuccess);
+    EXPECT_FALSE(fake.visible);
+    EXPECT_EQ(lines.size(), 0u);
+}
+
+TEST_F(Tables, NoRoomIsANullRequest) {
+    fake.not_yet = true;
+    void* request = data;
+    ASSERT_EQ(v11.isend(sender, data, 16, 5, nullptr, nullptr, &request), ncclSuccess);
+    EXPECT_EQ(request, nullptr);
+    void* comm = data;
+    ASSERT_EQ(v11.connect(context, 0, handle, &comm, nullptr), ncclSuccess);
+    EXPECT_EQ(comm, nullptr);
+    comm = data;
+    ASSERT_EQ(v11.accept(listener, &comm, nullptr), ncclSuccess);
+    EXPECT_EQ(comm, nullptr);
+}
+
+TEST_F(Tables, ACodeBecomesItsResultAndOneLine) {
+    const std::pair<Code, ncclResult_t> cases[] = {
+        {Code::kInvalidArgument, ncclInvalidArgument}, {Code::kInvalidUsage, ncclInvalidUsage},
+        {Code::kUnsupported, ncclInvalidUsage},        {Code::kNotFound, ncclSystemError},
+        {Code::kOutOfMemory, ncclSystemError},         {Code::kSystemError, ncclSystemError},
+        {Code::kCudaError, ncclUnhandledCudaError},    {Code::kRemoteError, ncclRemoteError},
+        {Code::kNcclError, ncclInternalError},         {Code::kInternalError, ncclInternalError}};
+    for (const auto& [code, result] : cases) {
+        void* comm = nullptr;
+        ASSERT_EQ(v11.connect(context, 0, handle, &comm, nullptr), ncclSuccess);
+        lines.clear();
+        fake.status = Status(code, "the peer 10.0.0.7 has gone");
+        void* request = nullptr;
+        for (int i = 0; i < 3; ++i) {  // it stays failed, and says so once
+            EXPECT_EQ(v11.isend(comm, data, 16, 5, nullptr, nullptr, &request), result);
+            EXPECT_EQ(request, nullptr);
+        }
+        ASSERT_EQ(lines.size(), 1u);
+        EXPECT_EQ(lines[0].find("warn "), 0u);
+        EXPECT_NE(lines[0].find("the peer 10.0.0.7 has gone"), std::string::npos);
+        fake.status = {};
+        EXPECT_EQ(v11.close_send(comm), ncclSuccess);
+    }
+}
+
+TEST_F(Tables, NoExceptionLeaves) {
+    fake.throws = true;
+    void* out = nullptr;
+    EXPECT_EQ(v11.isend(sender, data, 16, 5, nullptr, nullptr, &out), ncclInternalError);
+    EXPECT_EQ(v11.reg_mr(receiver, data, 16, kPtrHost, &out), ncclInternalError);
+    EXPECT_EQ(v11.listen(context, 0, handle, &out), ncclInternalError);
+    EXPECT_EQ(v11.connect(context, 0, handle, &out, nullptr), ncclInternalError);
+    EXPECT_EQ(v11.accept(listener, &out, nullptr), ncclInternalError);
+    NetCommConfigV11 config{-1};
+    EXPECT_EQ(v11.init(&out, 1, &config, log_line_of_nccl, nullptr), ncclInternalError);
+    EXPECT_EQ(out, nullptr);
+    EXPECT_FALSE(lines.empty());
+}
+
+TEST_F(Tables, ModeOffIsNcclWithoutThePlugin) {
+    setenv("SLIMWIRE_MODE", "off", 1);
+    setenv("SLIMWIRE_NET_RATE", "nonsense", 1);
+    void* other = nullptr;
+    NetCommConfigV11 config{-1};
+    EXPECT_EQ(v11.init(&other, 1, &config, log_line_of_nccl, nullptr), ncclInvalidUsage);
+    EXPECT_EQ(other, nullptr);
+    EXPECT_EQ(v11.finalize(other), ncclSuccess);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0].find("info NET/slimwire: off"), 0u) << lines[0];
+    unsetenv("SLIMWIRE_MODE");
+    unsetenv("SLIMWIRE_NET_RATE");
+}
+
+TEST_F(Tables, MemoryIsRegisteredByItsKind) {
+    void* mhandle = nullptr;
+    ASSERT_EQ(v11.reg_mr(sender, data, 16, kPtrCuda, &mhandle), ncclSuccess);
+    EXPECT_EQ(fake.kind, MemoryKind::kCuda);
+    EXPECT_EQ(v11.dereg_mr(sender, mhandle), ncclSuccess);
+    ASSERT_EQ(v11.reg_mr(receiver, data, 16, kPtrHost, &mhandle), ncclSuccess);
+    EXPECT_EQ(fake.kind, MemoryKind::kHost);
+    EXPECT_EQ(v11.dereg_mr(receiver, mhandle), ncclSuccess);
+    EXPECT_EQ(v11.dereg_mr(receiver, nullptr), ncclSuccess);
+    EXPECT_EQ(v11.reg_mr(sender, data, 16, kPtrDmaBuf, &mhandle), ncclInvalidArgument);
+}
+
+TEST_F(Tables, WhatCannotBeIsRefused) {
+    void* request = nullptr;
+    void* buffers[9] = {};
+    size_t sizes[9] = {};
+    int tags[9] = {}, done = 0;
+    void* handles[9] = {};
+    EXPECT_EQ(v11.irecv(receiver, 9, buffers, sizes, tags, handles, handles, &request),
+              ncclInvalidArgument);
+    EXPECT_EQ(v11.irecv(sender, 1, buffers, sizes, tags, handles, handles, &request),
+              ncclInvalidArgument);
+    EXPECT_EQ(v11.isend(receiver, data, 1, 0, nullptr, nullptr, &request), ncclInvalidArgument);
+    EXPECT_EQ(v11.isend(nullptr, data, 1, 0, nullptr, nullptr, &request), ncclInvalidArgument);
+    EXPECT_EQ(v11.test(nullptr, &done, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(v11.listen(nullptr, 0, handle, &request), ncclInvalidArgument);
+    void* other = nullptr;
+    ASSERT_EQ(v11.connect(context, 0, handle, &other, nullptr), ncclSuccess);
+    EXPECT_EQ(v11.isend(other, data, (size_t{1} << 30) + 1, 0, nullptr, nullptr, &request),
+              ncclInvalidArgument);
+    EXPECT_NE(lines.back().find("1073741825"), std::string::npos);
+    v11.close_send(other);
+    NetPropertiesV11 properties;
+    EXPECT_EQ(v11.get_properties(2, &properties), ncclInvalidArgument);
+    EXPECT_EQ(v11.get_properties(-1, &properties), ncclInvalidArgument);
+}
+
+TEST_F(Tables, AFlushWithoutWorkIsANullRequest) {
+    void* buffers[1] = {data};
+    int sizes[1] = {16};
+    void* handles[1] = {};
+    void* request = data;
+    EXPECT_EQ(v11.iflush(receiver, 1, buffers, sizes, handles, &request), ncclSuccess);
+    EXPECT_EQ(request, nullptr);
+}
+
+TEST_F(Tables, DevicesAreDescribedHonestly) {
+    static char name[] = "mlx5_0";
+    fake.device = {};
+    fake.device.name = name;
+    fake.device.pci_path = "/sys/x";
+    fake.device.guid = 77;
+    fake.device.cuda_memory = true;
+    fake.device.dma_buf = true;        // there is no call for it
+    fake.device.reg_is_global = true;  // the engine's registrations are not
+    fake.device.force_flush = true;
+    fake.device.speed_mbps = 200'000;
+    fake.device.port = 2;
+    fake.device.latency_us = 1.5F;
+    fake.device.max_connections = 99;
+    fake.device.rail_id = 4;
+    fake.device.plane_id = 5;
+    int count = 0;
+    EXPECT_EQ(ncclNetPlugin_v12.devices(&count), ncclSuccess);
+    EXPECT_EQ(count, 2);
+    NetPropertiesV12 v12;
+    ASSERT_EQ(ncclNetPlugin_v12.get_properties(1, &v12), ncclSuccess);
+    EXPECT_STREQ(v12.name, "mlx5_0");
+    EXPECT_STREQ(v12.pci_path, "/sys/x");
+    EXPECT_EQ(v12.guid, 77u);
+    EXPECT_EQ(v12.ptr_support, kPtrHost | kPtrCuda);
+    EXPECT_EQ(v12.reg_is_global, 0);
+    EXPECT_EQ(v12.force_flush, 1);
+    EXPECT_EQ(v12.speed_mbps, 200'000);
+    EXPECT_EQ(v12.port, 2);
+    EXPECT_EQ(v12.latency_us, 1.5F);
+    EXPECT_EQ(v12.max_comms, 99);
+    EXPECT_EQ(v12.max_recvs, kMaxGroupedReceives);
+    EXPECT_EQ(v12.device_type, kNetDeviceHost);
+    EXPECT_EQ(v12.virtual_devices.count, 1);
+    EXPECT_EQ(v12.virtual_devices.devices[0], 1);
+    EXPECT_EQ(v12.max_p2p_bytes, size_t{1} << 30);
+    EXPECT_EQ(v12.max_coll_bytes, size_t{1} << 30);
+    EXPECT_EQ(v12.max_multi_request_size, 1);
+    EXPECT_EQ(v12.rail_id, 4);
+    EXPECT_EQ(v12.plane_id, 5);
+    fake.device.max_message_bytes = 1 << 20;
+    fake.device.cuda_memory = false;
+    NetPropertiesV9 v9;
+    ASSERT_EQ(ncclNetPlugin_v9.get_properties(0, &v9), ncclSuccess);
+    EXPECT_EQ(v9.max_p2p_bytes, 1u << 20);
+    EXPECT_EQ(v9.ptr_support, kPtrHost);
+    NetPropertiesV8 v8;
+    ASSERT_EQ(ncclNetPlugin_v8.get_properties(0, &v8), ncclSuccess);
+    EXPECT_EQ(v8.speed_mbps, 200'000);
+    for (const char* table_name : {ncclNetPlugin_v8.name, ncclNetPlugin_v9.name,
+                                   ncclNetPlugin_v10.name, v11.name, ncclNetPlugin_v12.name}) {
+        EXPECT_STREQ(table_name, "slimwire");
+    }
+}
+
+// One context for the process, which stays: its objects are closed here, it is not.
+TEST(OldTables, IntsAreCheckedAndTheContextIsShared) {
+    fake = {};
+    lines.clear();
+    const NetV8& v8 = ncclNetPlugin_v8;
+    ASSERT_EQ(v8.init(log_line_of_nccl), ncclSuccess);
+    ASSERT_EQ(v8.init(log_line_of_nccl), ncclSuccess);
+    alignas(8) char handle[kNetHandleBytes] = {};
+    char data[16] = {};
+    void *listener = nullptr, *receiver = nullptr, *sender = nullptr, *request = nullptr;
+    ASSERT_EQ(v8.listen(0, handle, &listener), ncclSuccess);
+    ASSERT_EQ(v8.accept(listener, &receiver, nullptr), ncclSuccess);
+    ASSERT_EQ(v8.connect(0, handle, &sender, nullptr), ncclSuccess);
+    EXPECT_EQ(fake.contexts, 1);
+    EXPECT_EQ(fake.traffic_class, -1);
+    EXPECT_EQ(v8.isend(sender, data, -1, 0, nullptr, &request), ncclInvalidArgument);
+    EXPECT_EQ(v8.isend(sender, data, 16, 3, nullptr, &request), ncclSuccess);
+    EXPECT_EQ(fake.bytes, 16u);
+    EXPECT_EQ(fake.phandle, nullptr);
+    void* buffers[2] = {data, data};
+    int sizes[2] = {16, -5}, tags[2] = {1, 2};
+    EXPECT_EQ(v8.irecv(receiver, 2, buffers, sizes, tags, buffers, &request), ncclInvalidArgument);
+    sizes[1] = 5;
+    EXPECT_EQ(v8.irecv(receiver, 2, buffers, sizes, tags, buffers, &request), ncclSuccess);
+    EXPECT_EQ(fake.capacities, (std::vector<size_t>{16, 5}));
+    v8.close_send(sender);
+    v8.close_recv(receiver);
+
+    const NetV10& v10 = ncclNetPlugin_v10;
+    ASSERT_EQ(v10.init(log_line_of_nccl, nullptr), ncclSuccess);
+    NetCommConfigV10 config{7};
+    ASSERT_EQ(v10.connect(0, &config, handle, &sender, nullptr), ncclSuccess);
+    EXPECT_EQ(fake.traffic_class, 7);
+    EXPECT_EQ(fake.contexts, 2);
+    v10.close_send(sender);
+    ASSERT_EQ(v10.connect(0, &config, handle, &sender, nullptr), ncclSuccess);
+    EXPECT_EQ(fake.contexts, 2);
+    v10.close_send(sender);
+    v8.close_listen(listener);
+    EXPECT_EQ(fake.connections, 0);
+    EXPECT_EQ(fake.listeners, 0);
+}
+
+}  // namespace
+
+Result<Engine*> process_engine(DebugLogger) {
+    static FakeEngine engine;
+    if (!fake.status.ok()) {
+        return fake.status;
+    }
+    ++fake.starts;
+    return &engine;
+}
+
+}  // namespace slimwire::net
