@@ -193,6 +193,7 @@ class Tables : public testing::Test {
         fake.status = {};
         fake.throws = false;
         EXPECT_EQ(v11.finalize(context), ncclSuccess);  // before what lives in it
+        EXPECT_EQ(fake.contexts, 1);
         EXPECT_EQ(v11.close_send(sender), ncclSuccess);
         EXPECT_EQ(v11.close_recv(receiver), ncclSuccess);
         EXPECT_EQ(v11.close_listen(listener), ncclSuccess);
