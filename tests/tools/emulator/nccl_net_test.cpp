@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <sstream>
 
-#include "tests/tools/emulator/nccl_jobs.h"
+#include "tests/tools/emulator/nccl_net_log.h"
 
 namespace slimwire::test {
 namespace {
@@ -46,30 +45,8 @@ TEST(NcclNet, traffic_inside_a_node_is_counted_apart) {
     EXPECT_EQ(wires[3].inter_node, wires[3].sent);
 }
 
-Job plugin_job(const std::string& program, int ranks, const std::string& log) {
-    Job job = emulator_job(program, ranks);
-    job.library_path.push_back(SLIMWIRE_TEST_PROGRAMS);
-    job.environment["TEST_NET_LOG"] = log;
-    job.environment["NCCL_DEBUG"] = "INFO";
-    return job;
-}
-
-// What the plugin wrote at finalize, summed over ranks; nothing may be left open.
 long bytes_carried(const std::string& log) {
-    std::istringstream lines(read_file(log));
-    long total = 0;
-    for (std::string line; std::getline(lines, line);) {
-        long bytes = 0, messages = 0, registered = 0, open = 0, requests = 0;
-        EXPECT_EQ(
-            sscanf(line.c_str(), "bytes %ld messages %ld registered %ld open %ld requests %ld",
-                   &bytes, &messages, &registered, &open, &requests),
-            5);
-        EXPECT_EQ(registered, 0) << "registrations left";
-        EXPECT_EQ(open, 0) << "connections left";
-        EXPECT_EQ(requests, 0) << "requests left";
-        total += bytes;
-    }
-    return total;
+    return sum_of(read_net_log(log), "bytes");
 }
 
 TEST(NcclNet, a_plugin_carries_the_traffic_between_nodes) {
@@ -112,12 +89,41 @@ TEST(NcclNet, every_operation_over_a_plugin) {
 TEST(NcclNet, a_plugin_of_another_name_is_passed_over) {
     const TemporaryFolder folder;
     Job job = plugin_job("wire", 2, folder.file("log"));
-    job.environment["NCCL_NET_PLUGIN"] = "testtcp";
     job.environment["NCCL_NET"] = "IB";
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     EXPECT_NE(ended[0].err.find("NCCL_NET wants 'IB'"), std::string::npos) << ended[0].err;
     EXPECT_EQ(read_file(folder.file("log")), "");
+}
+
+TEST(NcclNet, a_name_that_nobody_has_is_an_error) {
+    const TemporaryFolder folder;
+    Job job = plugin_job("wire", 2, folder.file("log"));
+    job.environment["NCCL_NET"] = "nonesuch";
+    const auto ended = run_ranks(job);
+    EXPECT_NE(unless_all_exit(ended), "");
+    EXPECT_NE(ended[0].err.find("no network is named 'nonesuch'"), std::string::npos)
+        << ended[0].err;
+}
+
+TEST(NcclNet, a_plugin_that_cannot_be_initialised_is_passed_over) {
+    const TemporaryFolder folder;
+    Job job = plugin_job("wire", 2, folder.file("log"));
+    job.environment["TEST_NET_BROKEN"] = "1";
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    EXPECT_NE(ended[0].err.find("failed to initialize"), std::string::npos) << ended[0].err;
+    EXPECT_EQ(read_file(folder.file("log")), "");
+}
+
+TEST(NcclNet, a_library_without_a_table_is_passed_over) {
+    const TemporaryFolder folder;
+    Job job = plugin_job("wire", 2, folder.file("log"));
+    job.environment["NCCL_NET_PLUGIN"] = "libc.so.6,testtcp";
+    const auto ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ended), "");
+    EXPECT_NE(ended[0].err.find("libc.so.6 is unsupported"), std::string::npos) << ended[0].err;
+    EXPECT_GT(bytes_carried(folder.file("log")), 0);
 }
 
 }  // namespace

@@ -1,29 +1,55 @@
 // A network plugin for tests, written against the interface's contract alone: TCP on loopback, one
-// message after the other, receives larger than their message, and now and then "try again". At
-// finalize it appends what it carried to the file $TEST_NET_LOG. Counts every call's balance
-// (registrations, requests, connections) so that a leak shows.
+// message after the other, receives larger than their message, and now and then "try again". It
+// exports all versions of the network's table (nccl_test_net_tables.cpp), a profiler, a tuner and
+// an env table (nccl_test_observers.cpp). When the library is closed it appends what it has counted
+// to the file $TEST_NET_LOG, so a leak of registrations, requests or connections shows, and so does
+// a library that is not closed in order.
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <utility>
 
-#include "plugin/net/abi/net_v11.h"
+#include "codecs/base/emulator_abi.h"
+#include "plugin/net/abi/profiler.h"
+#include "plugin/net/abi/tuner.h"
+#include "tests/tools/emulator/nccl_test_net_plugin.h"
 
-namespace {
+namespace slimwire::test {
 
 using namespace slimwire::net;
 
-std::atomic<long> g_bytes{0}, g_messages{0}, g_registered{0}, g_open{0}, g_requests{0};
+Counts& counts() {
+    static Counts all;
+    return all;
+}
+
+bool asked_for(const char* variable) {
+    const char* text = getenv(variable);
+    return text != nullptr && strcmp(text, "1") == 0;
+}
+
+namespace {
+
+// The contract of set_net_attr: nothing but what it was told can be known of a message.
+std::atomic<uint32_t> g_told_protocol{~0u};
 
 struct Connection;
+struct Registration {
+    char* data;
+    size_t bytes;
+    int type;
+};
 struct Request {
     Connection* connection;
     char* data;
@@ -32,12 +58,14 @@ struct Request {
     uint64_t moved = 0;
     bool size_known = false;
     bool finished = false;
+    void* event = nullptr;  // of the profiler
 };
 
 struct Connection {
     int fd;
     bool sending;
     int refusals = 0;
+
     std::deque<Request*> queue;
 };
 
@@ -46,11 +74,42 @@ struct Handle {
     int fd_plus_one;  // the connecting side's note
 };
 
-ncclResult_t init(void** context, uint64_t, NetCommConfigV11*, DebugLogger log, ProfilerCallback) {
-    *context = new int(0);
+ProfilerCallback g_profiler = nullptr;
+
+// What a device pointer is to host code of the emulator.
+char* reachable(void* data) {
+    const auto function =
+        reinterpret_cast<EmulatorApiFunction>(dlsym(RTLD_DEFAULT, kEmulatorApiSymbol));
+    if (function == nullptr) {
+        return static_cast<char*>(data);
+    }
+    return static_cast<char*>(function(kEmulatorAbiVersion)->device_view(data));
+}
+
+}  // namespace
+
+ncclResult_t init_shared(DebugLogger log, ProfilerCallback profiler, int version) {
+    if (asked_for("TEST_NET_BROKEN")) {
+        return ncclSystemError;
+    }
+    g_profiler = profiler;
+    ++counts().inits;
+    counts().version = version;
     log(kLogInfo, 0, __FILE__, __LINE__, "test plugin at work");
     return ncclSuccess;
 }
+
+ncclResult_t init(
+    void** context, uint64_t, NetCommConfigV11*, DebugLogger log, ProfilerCallback profiler) {
+    *context = nullptr;
+    const ncclResult_t result = init_shared(log, profiler, 11);
+    if (result == ncclSuccess) {
+        *context = new int(0);
+    }
+    return result;
+}
+
+namespace {
 
 ncclResult_t devices(int* count) {
     *count = 1;
@@ -59,8 +118,10 @@ ncclResult_t devices(int* count) {
 
 ncclResult_t get_properties(int, NetPropertiesV11* properties) {
     *properties = {};
-    properties->ptr_support = kPtrHost;
+    properties->ptr_support = kPtrHost | (asked_for("TEST_NET_CUDA") ? kPtrCuda : 0);
+    properties->force_flush = asked_for("TEST_NET_CUDA") ? 1 : 0;
     properties->max_recvs = 1;
+    properties->max_p2p_bytes = properties->max_coll_bytes = size_t{1} << 30;
     return ncclSuccess;
 }
 
@@ -77,12 +138,12 @@ ncclResult_t listen_here(void*, int device, void* opaque, void** listen_comm) {
     }
     memcpy(opaque, &handle, sizeof handle);
     *listen_comm = new int(fd);
-    ++g_open;
+    ++counts().open;
     return ncclSuccess;
 }
 
 Connection* make_connection(int fd, bool sending) {
-    ++g_open;
+    ++counts().open;
     return new Connection{fd, sending, 0, {}};
 }
 
@@ -110,35 +171,89 @@ ncclResult_t accept_one(void* listen_comm, void** recv_comm, NetDeviceHandle**) 
 }
 
 ncclResult_t reg_mr(void*, void* data, size_t bytes, int type, void** mhandle) {
-    if (data == nullptr || bytes == 0 || type != kPtrHost) {
+    const bool known = type == kPtrHost || (type == kPtrCuda && asked_for("TEST_NET_CUDA"));
+    if (data == nullptr || bytes == 0 || !known) {
         return ncclInvalidArgument;
     }
-    ++g_registered;
-    *mhandle = data;
+    ++counts().registered;
+    counts().on_device += type == kPtrCuda ? 1 : 0;
+    *mhandle = new Registration{static_cast<char*>(data), bytes, type};
     return ncclSuccess;
 }
 
 ncclResult_t dereg_mr(void*, void* mhandle) {
-    g_registered -= mhandle != nullptr ? 1 : 1000;
+    counts().registered -= mhandle != nullptr ? 1 : 1000;
+    delete static_cast<Registration*>(mhandle);
     return ncclSuccess;
 }
 
-ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void** request) {
+// Whether the message lies in registered memory.
+bool registered(const void* mhandle, const void* data, size_t bytes) {
+    const auto* registration = static_cast<const Registration*>(mhandle);
+    const auto* first = static_cast<const char*>(data);
+    return registration != nullptr && first >= registration->data &&
+           first + bytes <= registration->data + registration->bytes;
+}
+
+ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void* phandle, void** request) {
     auto* connection = static_cast<Connection*>(opaque);
     *request = nullptr;
     if (connection->queue.size() >= kNetMaxRequests || ++connection->refusals % 5 == 0) {
         return ncclSuccess;  // try again
     }
-    auto* made = new Request{connection, static_cast<char*>(data), size, size};
+    auto* made = new Request{connection, reachable(data), size, size};
     connection->queue.push_back(made);
-    ++g_requests;
+    ++counts().requests;
+    if (g_profiler != nullptr) {
+        (void)g_profiler(&made->event, kNetEventStart, phandle, 0x1234, nullptr);
+    }
     *request = made;
     return ncclSuccess;
 }
 
+// Whether a message looks like protocol LL: the second and fourth word of every line are one
+// number.
+bool looks_like_ll(const char* data, size_t bytes) {
+    uint32_t line[4];
+    uint32_t flag = 0;
+    for (size_t at = 0; at + sizeof line <= bytes; at += sizeof line) {
+        memcpy(line, data + at, sizeof line);
+        flag = at == 0 ? line[1] : flag;
+        if (line[1] != flag || line[3] != flag || flag == 0) {
+            return false;
+        }
+    }
+    return bytes >= sizeof line && bytes % sizeof line == 0;
+}
+
+// The same for LL128: the last eight bytes of 128.
+bool looks_like_ll128(const char* data, size_t bytes) {
+    uint64_t flag = 0;
+    for (size_t at = 0; at + 128 <= bytes; at += 128) {
+        uint64_t found = 0;
+        memcpy(&found, data + at + 120, sizeof found);
+        flag = at == 0 ? found : flag;
+        if (found != flag || flag == 0 || flag > 1'000'000) {
+            return false;
+        }
+    }
+    return bytes >= 128 && bytes % 128 == 0;
+}
+
 ncclResult_t isend(
-    void* comm, void* data, size_t bytes, int, void* mhandle, void*, void** request) {
-    return bytes > 0 && mhandle != data ? ncclInvalidArgument : enqueue(comm, data, bytes, request);
+    void* comm, void* data, size_t bytes, int, void* mhandle, void* phandle, void** request) {
+    if (bytes > 0 && !registered(mhandle, data, bytes)) {
+        return ncclInvalidArgument;
+    }
+    const ncclResult_t result = enqueue(comm, data, bytes, phandle, request);
+    if (*request != nullptr) {
+        const char* text = reachable(data);
+        counts().ll += looks_like_ll(text, bytes) ? 1 : 0;
+        counts().ll128 += looks_like_ll128(text, bytes) ? 1 : 0;
+        counts().largest = std::max<long>(counts().largest, static_cast<long>(bytes));
+        counts().told_ll += g_told_protocol == 1u << kProtocolLl ? 1 : 0;
+    }
+    return result;
 }
 
 ncclResult_t irecv(void* comm,
@@ -147,10 +262,38 @@ ncclResult_t irecv(void* comm,
                    size_t* bytes,
                    int*,
                    void** mhandles,
-                   void**,
+                   void** phandles,
                    void** request) {
-    const bool bad = count != 1 || (bytes[0] > 0 && mhandles[0] != data[0]);
-    return bad ? ncclInvalidArgument : enqueue(comm, data[0], bytes[0], request);
+    if (count != 1 || (bytes[0] > 0 && !registered(mhandles[0], data[0], bytes[0]))) {
+        return ncclInvalidArgument;
+    }
+    const bool optional = *request == kOptionalReceiveCompletion;
+    const ncclResult_t result =
+        enqueue(comm, data[0], bytes[0], phandles != nullptr ? phandles[0] : nullptr, request);
+    counts().optional += optional && *request != nullptr ? 1 : 0;
+    return result;
+}
+
+// Device memory that a receive wrote is visible after this; two looks are needed.
+ncclResult_t iflush(
+    void* comm, int count, void** data, int* bytes, void** mhandles, void** request) {
+    auto* connection = static_cast<Connection*>(comm);
+    if (count != 1 || bytes[0] <= 0 ||
+        !registered(mhandles[0], data[0], static_cast<size_t>(bytes[0]))) {
+        return ncclInvalidArgument;
+    }
+    auto* made = new Request{connection, nullptr, 0, 0};
+    made->finished = true;
+    ++counts().flushes;
+    ++counts().requests;
+    *request = made;
+    return ncclSuccess;
+}
+
+ncclResult_t set_net_attr(void*, NetAttrV11* attributes) {
+    ++counts().attributes;
+    g_told_protocol = attributes->proto;
+    return ncclSuccess;
 }
 
 // Moves bytes of one request; true when it is complete. The size goes ahead of the data.
@@ -194,12 +337,17 @@ ncclResult_t test(void* opaque, int* done, int* bytes) {
     }
     *done = request->finished ? 1 : 0;
     if (request->finished) {
+        counts().larger_receives +=
+            !connection.sending && request->capacity > request->size ? 1 : 0;
+        if (request->event != nullptr) {
+            (void)g_profiler(&request->event, kNetEventStop, nullptr, 0x1234, nullptr);
+        }
         *bytes = static_cast<int>(request->size);
         if (connection.sending) {
-            g_bytes += static_cast<long>(request->size);
-            ++g_messages;
+            counts().bytes += static_cast<long>(request->size);
+            ++counts().messages;
         }
-        --g_requests;
+        --counts().requests;
         delete request;
     }
     return broken ? ncclRemoteError : ncclSuccess;
@@ -209,53 +357,100 @@ ncclResult_t close_connection(void* opaque) {
     auto* connection = static_cast<Connection*>(opaque);
     close(connection->fd);
     delete connection;
-    --g_open;
+    --counts().open;
     return ncclSuccess;
 }
 
 ncclResult_t close_listen(void* listen_comm) {
     close(*static_cast<int*>(listen_comm));
     delete static_cast<int*>(listen_comm);
-    --g_open;
-    return ncclSuccess;
-}
-
-ncclResult_t finalize(void* context) {
-    delete static_cast<int*>(context);
-    if (const char* path = getenv("TEST_NET_LOG"); path != nullptr) {
-        FILE* file = fopen(path, "a");
-        fprintf(file, "bytes %ld messages %ld registered %ld open %ld requests %ld\n",
-                g_bytes.load(), g_messages.load(), g_registered.load(), g_open.load(),
-                g_requests.load());
-        fclose(file);
-    }
+    --counts().open;
     return ncclSuccess;
 }
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const NetV11 ncclNetPlugin_v11;
-extern "C" const NetV11 ncclNetPlugin_v11 = {
-    .name = "TestTcp",
-    .init = init,
-    .devices = devices,
-    .get_properties = get_properties,
-    .listen = listen_here,
-    .connect = connect_to,
-    .accept = accept_one,
-    .reg_mr = reg_mr,
-    .reg_mr_dma_buf = nullptr,
-    .dereg_mr = dereg_mr,
-    .isend = isend,
-    .irecv = irecv,
-    .iflush = nullptr,
-    .test = test,
-    .close_send = close_connection,
-    .close_recv = close_connection,
-    .close_listen = close_listen,
-    .get_device_mr = nullptr,
-    .irecv_consumed = nullptr,
-    .make_vdevice = nullptr,
-    .finalize = finalize,
-    .set_net_attr = nullptr,
+ncclResult_t finalize(void* context) {
+    ++counts().finalizes;
+    delete static_cast<int*>(context);
+    return ncclSuccess;
+}
+
+namespace {
+
+// When the library is closed.
+struct Report {
+    ~Report() {
+        const char* path = getenv("TEST_NET_LOG");
+        if (path == nullptr || counts().inits == 0) {
+            return;
+        }
+        FILE* file = fopen(path, "a");
+        const Counts& all = counts();
+        const std::pair<const char*, long> values[] = {
+            {"bytes", all.bytes},
+            {"messages", all.messages},
+            {"registered", all.registered},
+            {"open", all.open},
+            {"requests", all.requests},
+            {"inits", all.inits},
+            {"finalizes", all.finalizes},
+            {"version", all.version},
+            {"ll", all.ll},
+            {"ll128", all.ll128},
+            {"told_ll", all.told_ll},
+            {"largest", all.largest},
+            {"optional", all.optional},
+            {"flushes", all.flushes},
+            {"on_device", all.on_device},
+            {"attributes", all.attributes},
+            {"larger_receives", all.larger_receives},
+            {"tuner_version", all.tuner_version},
+            {"tuned", all.tuned},
+            {"tuners_open", all.tuners_open},
+            {"profiler_version", all.profiler_version},
+            {"profilers_open", all.profilers_open},
+            {"events_open", all.events_open},
+            {"net_events", all.net_events},
+            {"known_types", all.known_types},
+        };
+        for (const auto& [name, value] : values) {
+            fprintf(file, "%s %ld ", name, value);
+        }
+        fprintf(file, "\n");
+        fclose(file);
+    }
 };
+const Report g_report;
+
+}  // namespace
+
+const NetV11& table_v11() {
+    static const NetV11 table = {
+        .name = "TestTcp",
+        .init = init,
+        .devices = devices,
+        .get_properties = get_properties,
+        .listen = listen_here,
+        .connect = connect_to,
+        .accept = accept_one,
+        .reg_mr = reg_mr,
+        .reg_mr_dma_buf = nullptr,
+        .dereg_mr = dereg_mr,
+        .isend = isend,
+        .irecv = irecv,
+        .iflush = iflush,
+        .test = test,
+        .close_send = close_connection,
+        .close_recv = close_connection,
+        .close_listen = close_listen,
+        .get_device_mr = nullptr,
+        .irecv_consumed = nullptr,
+        .make_vdevice = nullptr,
+        .finalize = finalize,
+        .set_net_attr = set_net_attr,
+    };
+    return table;
+}
+
+}  // namespace slimwire::test

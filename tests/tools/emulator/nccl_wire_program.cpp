@@ -1,5 +1,6 @@
 // Prints what the emulator's counters say about known traffic: one all-reduce of a million floats,
-// one send of 1000 bytes from rank 0 to rank 1. Checks the ring's byte count.
+// one send of 1000 bytes from rank 0 to rank 1. Checks the ring's byte count. With the argument
+// "split", a second communicator does the same all-reduce afterwards.
 #include <dlfcn.h>
 
 #include "codecs/base/emulator_abi.h"
@@ -18,7 +19,7 @@ slimwire::EmulatorCounters counters() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
     constexpr size_t kCount = 1'000'000;
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
@@ -52,6 +53,13 @@ int main() {
     EXPECT_THAT(all.payload_bytes_received == expected + (rank == 1 ? 1000 : 0), "receive");
     std::printf("sent %lu inter_node %lu messages %lu\n", all.payload_bytes_sent,
                 all.inter_node_bytes_sent, all.messages_sent);
+    if (argc > 1) {
+        ncclComm_t part = nullptr;
+        CHECK_NCCL(ncclCommSplit(comm, 0, rank, &part, nullptr));
+        CHECK_NCCL(ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, part, stream));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        CHECK_NCCL(ncclCommDestroy(part));
+    }
     CHECK_NCCL(ncclCommDestroy(comm));
     return 0;
 }

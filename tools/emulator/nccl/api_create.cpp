@@ -1,7 +1,6 @@
 // Exported functions that make communicators.
 #include "tools/emulator/nccl/api_create.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
@@ -9,6 +8,7 @@
 #include "tools/emulator/nccl/comm_handle.h"
 #include "tools/emulator/nccl/device.h"
 #include "tools/emulator/nccl/group.h"
+#include "tools/emulator/nccl/plugin_library.h"
 #include "tools/emulator/nccl/unique_id.h"
 
 namespace slimwire::emu {
@@ -16,9 +16,14 @@ namespace {
 
 constexpr unsigned kConfigMagic = 0xcafebeef;
 
-Status init_rank(const Target& target, int nranks, const ncclUniqueId& id, int rank, int device) {
+Status init_rank(const Target& target,
+                 int nranks,
+                 const ncclUniqueId& id,
+                 int rank,
+                 int device,
+                 const CommSettings& settings) {
     const DeviceScope scope(device);
-    SLIMWIRE_TRY_ASSIGN(const auto comm, Communicator::create(id, nranks, rank, device));
+    SLIMWIRE_TRY_ASSIGN(const auto comm, Communicator::create(id, nranks, rank, device, settings));
     target.deliver(comm);
     return {};
 }
@@ -31,7 +36,7 @@ Result<bool> is_blocking(const ncclConfig_t* config, const char* function, bool 
             Code::kInvalidArgument,
             std::string(function) + ": the configuration was not set to NCCL_CONFIG_INITIALIZER");
     }
-    if (const char* forced = std::getenv("NCCL_COMM_BLOCKING"); forced != nullptr) {
+    if (const char* forced = nccl_env("NCCL_COMM_BLOCKING"); forced != nullptr) {
         return std::strcmp(forced, "0") != 0;
     }
     if (config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT) {
@@ -51,6 +56,7 @@ Status start_init(ncclComm_t* out,
                   int rank,
                   const ncclConfig_t* config,
                   const char* function) {
+    load_env_plugin();
     SLIMWIRE_TRY(require(out, function, "comm"));
     *out = nullptr;
     SLIMWIRE_TRY_ASSIGN(const bool blocking, is_blocking(config, function, true));
@@ -62,7 +68,9 @@ Status start_init(ncclComm_t* out,
     int device = 0;
     SLIMWIRE_TRY(cuda_check(cudaGetDevice(&device), function));
     const Target target(out, blocking);
-    return run_or_defer([=] { return init_rank(target, nranks, id, rank, device); }, target.busy());
+    const CommSettings settings = comm_settings(config);
+    return run_or_defer([=] { return init_rank(target, nranks, id, rank, device, settings); },
+                        target.busy());
 }
 
 namespace {
@@ -85,6 +93,7 @@ Status init_scalable(ncclComm_t* out,
 }
 
 Status init_all(ncclComm_t* out, int count, const int* list) {
+    load_env_plugin();
     SLIMWIRE_TRY(require(out, "ncclCommInitAll", "comm"));
     const int available = device_count();
     if (count < 1 || count > available) {
@@ -106,11 +115,12 @@ Status init_all(ncclComm_t* out, int count, const int* list) {
     }
     ncclUniqueId id;
     SLIMWIRE_TRY(make_unique_id(&id));
+    const CommSettings settings = comm_settings(nullptr);
     group_start();
     for (int i = 0; i < count; ++i) {
         const int device = list != nullptr ? list[i] : i;
         const Target target(&out[i], true);
-        (void)run_or_defer([=] { return init_rank(target, count, id, i, device); }).ok();
+        (void)run_or_defer([=] { return init_rank(target, count, id, i, device, settings); }).ok();
     }
     return group_end();
 }
@@ -123,6 +133,7 @@ using slimwire::Status;
 
 SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id)) {
     return emu::guarded([=]() -> Status {
+        emu::load_env_plugin();
         SLIMWIRE_TRY(emu::require(id, "ncclGetUniqueId", "uniqueId"));
         return emu::make_unique_id(id);
     });

@@ -52,9 +52,10 @@ Status split(ncclComm_t handle, int color, int key, ncclComm_t* out, const ncclC
                                             ": expected a number >= 0 or NCCL_SPLIT_NOCOLOR"};
     }
     SLIMWIRE_TRY(comm->error());
+    const CommSettings settings = comm_settings(config, comm->settings());
     return start_part(
         comm, out, config, kName, color != NCCL_SPLIT_NOCOLOR,
-        [=](Communicator& parent) { return Communicator::split(parent, color, key); });
+        [=](Communicator& parent) { return Communicator::split(parent, color, key, settings); });
 }
 
 Status shrink(ncclComm_t handle,
@@ -86,8 +87,9 @@ Status shrink(ncclComm_t handle,
     if (!abort) {
         SLIMWIRE_TRY(comm->error());
     }
+    const CommSettings settings = comm_settings(config, comm->settings());
     return start_part(comm, out, config, kName, true, [=](Communicator& parent) {
-        return Communicator::shrink(parent, excluded, abort);
+        return Communicator::shrink(parent, excluded, abort, settings);
     });
 }
 
@@ -114,13 +116,14 @@ Status grow(ncclComm_t handle,
                     " ranks, and rank -1 of one that is in the communicator"};
     }
     SLIMWIRE_TRY(comm->error());
+    const CommSettings settings = comm_settings(config, comm->settings());
     const ncclUniqueId mine = id != nullptr ? *id : ncclUniqueId{};
     return start_part(comm, out, config, kName, true,
                       [=](Communicator& parent) -> Result<std::shared_ptr<Communicator>> {
                           SLIMWIRE_TRY_ASSIGN(const ncclUniqueId shared, parent.share_id(mine));
                           const DeviceScope scope(parent.device());
                           return Communicator::create(shared, nranks, parent.rank(),
-                                                      parent.device());
+                                                      parent.device(), settings);
                       });
 }
 

@@ -21,8 +21,8 @@ constexpr uint64_t kLeftPatienceNs = 1'000'000'000;
 
 }  // namespace
 
-Communicator::Communicator(Members members, int device)
-    : transport_(std::move(members)), device_(device) {}
+Communicator::Communicator(Members members, int device, CommSettings settings)
+    : transport_(std::move(members)), device_(device), settings_(std::move(settings)) {}
 
 Communicator::~Communicator() {
     transport_.close();
@@ -47,7 +47,7 @@ Status Communicator::open() {
     }
     const char* timeout = getenv("SLIMWIRE_EMU_TIMEOUT");
     SLIMWIRE_TRY_ASSIGN(timeout_ns_, parse_timeout(timeout != nullptr ? timeout : ""));
-    SLIMWIRE_TRY(transport_.open(device_));
+    SLIMWIRE_TRY(transport_.open(device_, settings_));
     log_info("%s node %d ready", describe().c_str(), transport_.members().info(rank()).node);
     return {};
 }

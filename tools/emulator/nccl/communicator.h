@@ -28,17 +28,19 @@ class Communicator {
   public:
     // Joins the communicator of `id` as `rank`; blocks until all have come. `device` is this
     // process's device of the rank.
-    static Result<std::shared_ptr<Communicator>> create(const ncclUniqueId& id,
-                                                        int nranks,
-                                                        int rank,
-                                                        int device);
+    static Result<std::shared_ptr<Communicator>> create(
+        const ncclUniqueId& id, int nranks, int rank, int device, const CommSettings& settings);
     // The part of `parent` with this rank's color; null for NCCL_SPLIT_NOCOLOR. Collective.
-    static Result<std::shared_ptr<Communicator>> split(Communicator& parent, int color, int key);
+    static Result<std::shared_ptr<Communicator>> split(Communicator& parent,
+                                                       int color,
+                                                       int key,
+                                                       const CommSettings& settings);
     // The members of `parent` that are not in `excluded` (sorted), in the same order; only they
     // call. With `abort`, running jobs of the parent end first and it cannot be used any more.
     static Result<std::shared_ptr<Communicator>> shrink(Communicator& parent,
                                                         const std::vector<int>& excluded,
-                                                        bool abort);
+                                                        bool abort,
+                                                        const CommSettings& settings);
     // The id that one member passes, to all of them; the others pass an empty one. Collective.
     Result<ncclUniqueId> share_id(const ncclUniqueId& id);
     ~Communicator();
@@ -50,6 +52,7 @@ class Communicator {
     [[nodiscard]] int device() const noexcept { return device_; }
     [[nodiscard]] uint64_t id() const noexcept { return transport_.members().comm; }
     [[nodiscard]] std::string describe() const;
+    [[nodiscard]] const CommSettings& settings() const noexcept { return settings_; }
 
     // Set for non-blocking communicators, before anybody else knows the communicator.
     void set_async(AsyncRef async) { async_ = std::move(async); }
@@ -70,6 +73,8 @@ class Communicator {
     [[nodiscard]] bool finalized() const noexcept { return finalized_; }
 
     // --- Jobs
+    // Decides what is left open in tasks that are about to be enqueued.
+    Status tune(std::vector<Task>* tasks);
     // An uncaptured job was enqueued / could not be.
     void job_enqueued();
     void job_dropped();
@@ -99,7 +104,7 @@ class Communicator {
         DType type;
         Reduction reduction;
     };
-    Communicator(Members members, int device);
+    Communicator(Members members, int device, CommSettings settings);
     Status open();
     Status execute(const std::vector<Task>& tasks);
     Status run_collective(const Task& task);
@@ -112,6 +117,7 @@ class Communicator {
     Transport transport_;
     AsyncRef async_;
     int device_;
+    CommSettings settings_;
     size_t chunk_bytes_ = 0;
     uint64_t timeout_ns_ = 0;  // how long peers may stay silent; 0: for ever
     SlotPool slots_;

@@ -80,7 +80,8 @@ Status Communicator::run_collective(const Task& task) {
         run_alone(local);
         return {};
     }
-    Ring ring(transport_, slots_, local, chunk_bytes_);
+    Ring ring(transport_, slots_, local,
+              transport_.collective_message(local.protocol, chunk_bytes_));
     return drive(ring);
 }
 
@@ -98,7 +99,20 @@ Status Communicator::run_point_to_point(const std::vector<Task>& tasks) {
     return drive(flows);
 }
 
-Status Communicator::execute(const std::vector<Task>& tasks) {
+Status Communicator::tune(std::vector<Task>* tasks) {
+    for (Task& task : *tasks) {
+        SLIMWIRE_TRY(transport_.tune(&task));
+    }
+    return {};
+}
+
+Status Communicator::execute(const std::vector<Task>& launched) {
+    std::vector<Task> observed;
+    if (transport_.profiler() != nullptr) {
+        observed = launched;
+        transport_.profiler()->prepare(observed);
+    }
+    const std::vector<Task>& tasks = observed.empty() ? launched : observed;
     for (const Task& task : tasks) {
         if (!is_point_to_point(task.kind)) {
             SLIMWIRE_TRY(run_collective(task));

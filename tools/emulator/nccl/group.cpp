@@ -117,6 +117,7 @@ Status join_streams(cudaStream_t earlier, cudaStream_t later) {
 Status launch_job(const CommWork& work, cudaGraph_t graph) {
     const bool captured = graph != nullptr;
     auto job = std::make_unique<Job>(Job{work.comm, work.tasks, captured});
+    SLIMWIRE_TRY(work.comm->tune(&job->tasks));
     if (!captured) {
         work.comm->job_enqueued();
     }

@@ -52,10 +52,8 @@ Result<uint64_t> wanted_chunk_bytes() {
 
 }  // namespace
 
-Result<std::shared_ptr<Communicator>> Communicator::create(const ncclUniqueId& id,
-                                                           int nranks,
-                                                           int rank,
-                                                           int device) {
+Result<std::shared_ptr<Communicator>> Communicator::create(
+    const ncclUniqueId& id, int nranks, int rank, int device, const CommSettings& settings) {
     // The first id names the job's shared network cards where nothing else does.
     SLIMWIRE_TRY(job_shaper("id:" + std::to_string(unique_id_token(id))).status());
     SLIMWIRE_TRY_ASSIGN(const uint64_t chunk_bytes, wanted_chunk_bytes());
@@ -72,14 +70,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const ncclUniqueId& i
     for (int i = 0; i < nranks; ++i) {
         members.mesh_ranks.push_back(i);
     }
-    std::shared_ptr<Communicator> result(new Communicator(std::move(members), device));
+    std::shared_ptr<Communicator> result(new Communicator(std::move(members), device, settings));
     SLIMWIRE_TRY(result->open());
     return result;
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
                                                           int color,
-                                                          int key) {
+                                                          int key,
+                                                          const CommSettings& settings) {
     struct Wish {
         int32_t color;
         int32_t key;
@@ -114,14 +113,16 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
         }
         members.mesh_ranks.push_back(from.mesh_rank(rank));
     }
-    std::shared_ptr<Communicator> result(new Communicator(std::move(members), parent.device_));
+    std::shared_ptr<Communicator> result(
+        new Communicator(std::move(members), parent.device_, settings));
     SLIMWIRE_TRY(result->open());
     return result;
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
                                                            const std::vector<int>& excluded,
-                                                           bool abort) {
+                                                           bool abort,
+                                                           const CommSettings& settings) {
     if (abort) {
         parent.revoke();
         const std::lock_guard running(parent.run_mutex_);  // the job that ran is over
@@ -149,7 +150,8 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
         std::vector<char> message;
         SLIMWIRE_TRY(members.mesh->receive(peer, members.comm, kShrinkTag, parent.stop_, &message));
     }
-    std::shared_ptr<Communicator> result(new Communicator(std::move(members), parent.device_));
+    std::shared_ptr<Communicator> result(
+        new Communicator(std::move(members), parent.device_, settings));
     SLIMWIRE_TRY(result->open());
     return result;
 }

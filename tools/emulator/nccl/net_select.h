@@ -1,19 +1,41 @@
-// Which network table carries traffic between nodes: a plugin named by NCCL_NET_PLUGIN, found as
-// NCCL finds it, else the built-in one. Thread contract: any thread; the choice is made once.
+// Which network table carries traffic between nodes: a plugin named by NCCL_NET_PLUGIN, loaded,
+// initialised and closed as NCCL 2.28 does it, else the built-in one. Thread contract: any thread.
 #pragma once
 
+#include <cstdint>
+
+#include "codecs/base/status.h"
 #include "plugin/net/abi/net_v11.h"
+#include "tools/emulator/nccl/comm_settings.h"
+#include "tools/emulator/nccl/plugin_library.h"
 
 namespace slimwire::emu {
 
-// NCCL_NET_PLUGIN is a list by comma, tried in order: each entry as a library, then as
-// libnccl-net-<entry>.so; "none" and an unset variable mean the built-in network. The library must
-// export ncclNetPlugin_v11; where NCCL_NET is set, the table's name must equal it (any case). What
-// does not fit is passed over with an INFO line, as NCCL does.
-[[nodiscard]] const net::NetV11* inter_node_net();
+// A network as one communicator has it.
+struct AssignedNet {
+    const net::NetV11* table = nullptr;
+    void* context = nullptr;
+    int devices = 0;
+    int plugin = -1;  // its place in the list; -1: built in, and not initialised yet
+};
 
-// The logger handed to tables: NCCL_DEBUG's lines.
-void plugin_log(
-    net::LogLevel level, unsigned long flags, const char* file, int line, const char* format, ...);
+// NCCL_NET_PLUGIN is a list by comma, tried in order; where it is not set, libnccl-net.so is the
+// list, "none" is an entry that is never found. Of a library the newest version of the table is
+// taken that it exports (12 to 8). Where NCCL_NET or the configuration name a network, the table's
+// name must equal it (any case); IB and Socket mean the built-in network here. What does not fit,
+// cannot be initialised, has no device or wants device code is passed over with an INFO line; the
+// first that fits disables the others. kInvalidUsage when a name is wanted that nobody has.
+//
+// The table's init is called for every communicator (versions before 11: for the first).
+Result<AssignedNet> assign_net(uint64_t comm,
+                               const CommSettings& settings,
+                               net::ProfilerCallback profiler);
+
+// Ends a plugin's context; the last communicator that lets go closes the library.
+void release_net(const AssignedNet& net) noexcept;
+
+// The library of the plugin in use, opened once more: where tuners and profilers are looked for
+// that have none of their own. Not open when the network is built in.
+[[nodiscard]] PluginLibrary net_plugin_library();
 
 }  // namespace slimwire::emu

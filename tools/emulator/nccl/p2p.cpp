@@ -45,7 +45,7 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
                                         size_t chunk_bytes) {
     const int rank = transport.members().rank;
     SLIMWIRE_TRY(copy_to_self(tasks, rank));
-    PointToPoint result(chunk_bytes);
+    PointToPoint result;
     std::map<std::pair<int, bool>, size_t> flow_of;
     for (const Task& task : tasks) {
         if (task.root == rank) {
@@ -59,9 +59,14 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
             result.flows_.push_back({&link, sending, task.root, {}, {}});
         }
         const void* data = sending ? task.send : task.recv;
-        result.flows_[entry->second].waiting.push_back(
-            {static_cast<unsigned char*>(const_cast<void*>(data)),
-             task.count * task.element_bytes()});
+        Flow& flow = result.flows_[entry->second];
+        const size_t largest = flow.link->largest_message(task.protocol);
+        const size_t message_bytes = largest != 0 ? largest : chunk_bytes;
+        const size_t messages =
+            std::max<size_t>(1, (task.bytes() + message_bytes - 1) / message_bytes);
+        flow.waiting.push_back({static_cast<unsigned char*>(const_cast<void*>(data)), task.bytes(),
+                                message_bytes,
+                                flow.link->begin(task, task.bytes(), static_cast<int>(messages))});
     }
     // Every rank begins with its next neighbour, so that no two begin with the same receiver.
     const int ranks = transport.members().size();
@@ -73,29 +78,43 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
     return result;
 }
 
+// What a failure left.
+PointToPoint::~PointToPoint() {
+    for (const Flow& flow : flows_) {
+        for (const InFlight& message : flow.in_flight) {
+            Link::end(message.ends);
+        }
+        for (const Buffer& buffer : flow.waiting) {
+            Link::end(buffer.operation);
+        }
+    }
+}
+
 bool PointToPoint::done() const noexcept {
     return std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
         return flow.waiting.empty() && flow.in_flight.empty();
     });
 }
 
-Status PointToPoint::start_one(Flow& flow, bool* moved) const {
+Status PointToPoint::start_one(Flow& flow, bool* moved) {
     if (flow.waiting.empty() || flow.in_flight.size() >= kInFlight) {
         return {};
     }
     Buffer& buffer = flow.waiting.front();
-    const size_t bytes = std::min(chunk_bytes_, buffer.bytes - buffer.started);
-    InFlight message{{}, bytes};
+    const size_t bytes = std::min(buffer.message_bytes, buffer.bytes - buffer.started);
+    InFlight message{{}, bytes, nullptr};
     bool started = false;
-    SLIMWIRE_TRY(
-        flow.link->start(buffer.data + buffer.started, bytes, &message.transfer, &started));
+    SLIMWIRE_TRY(flow.link->start(buffer.data + buffer.started, bytes, *buffer.operation,
+                                  &message.transfer, &started));
     if (!started) {
         return {};
     }
     buffer.started += bytes;
     buffer.empty_started = true;
+    const bool last = buffer.all_started();
+    message.ends = last ? buffer.operation : nullptr;
     flow.in_flight.push_back(message);
-    if (buffer.all_started()) {
+    if (last) {
         flow.waiting.pop_front();
     }
     *moved = true;
@@ -116,6 +135,7 @@ Status PointToPoint::complete(Flow& flow, bool* moved) {
                                              std::to_string(bytes) + " bytes where " +
                                              std::to_string(oldest.bytes) + " were expected"};
         }
+        Link::end(oldest.ends);
         flow.in_flight.pop_front();
         *moved = true;
     }

@@ -22,6 +22,10 @@ class PointToPoint {
     static Result<PointToPoint> make(Transport& transport,
                                      const std::vector<Task>& tasks,
                                      size_t chunk_bytes);
+    ~PointToPoint();
+    PointToPoint(PointToPoint&&) = default;
+    PointToPoint(const PointToPoint&) = delete;
+    PointToPoint& operator=(const PointToPoint&) = delete;
     Status advance(bool* moved);
     [[nodiscard]] bool done() const noexcept;
 
@@ -29,6 +33,8 @@ class PointToPoint {
     struct Buffer {
         unsigned char* data;
         size_t bytes;
+        size_t message_bytes;  // at most
+        WireOperation* operation;
         size_t started = 0;
         bool empty_started = false;  // a message without bytes is one message, too
         [[nodiscard]] bool all_started() const noexcept {
@@ -38,6 +44,7 @@ class PointToPoint {
     struct InFlight {
         Transfer transfer;
         size_t bytes;
+        WireOperation* ends;  // the operation whose last message this is; else null
     };
     // One peer and direction.
     struct Flow {
@@ -48,11 +55,10 @@ class PointToPoint {
         std::deque<InFlight> in_flight;
     };
 
-    explicit PointToPoint(size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
-    Status start_one(Flow& flow, bool* moved) const;
+    PointToPoint() = default;
+    static Status start_one(Flow& flow, bool* moved);
     static Status complete(Flow& flow, bool* moved);
 
-    size_t chunk_bytes_;
     std::vector<Flow> flows_;
 };
 

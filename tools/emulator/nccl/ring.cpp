@@ -76,6 +76,12 @@ Ring::Ring(Transport& transport, SlotPool& slots, const Task& task, size_t chunk
             break;
     }
     set_slices(chunk_bytes);
+    open_links(task);
+}
+
+Ring::~Ring() {
+    Link::end(next_operation_);
+    Link::end(previous_operation_);
 }
 
 void Ring::plan_all_reduce(const Task& task) {
@@ -186,6 +192,30 @@ void Ring::set_slices(size_t chunk_bytes) {
     slots_.prepare(kSlots, slice_elems_ * element_bytes_);
 }
 
+void Ring::open_links(const Task& task) {
+    size_t sent = 0;
+    size_t received = 0;
+    for (const RingStep& step : steps_) {
+        if (step.source != Source::kNone) {
+            sent += blocks_[static_cast<size_t>(step.send_block)].elems;
+        }
+        if (step.action != Action::kNone) {
+            received += blocks_[static_cast<size_t>(step.recv_block)].elems;
+        }
+    }
+    const auto messages = [&](size_t elems) {
+        return static_cast<int>((elems + slice_elems_ - 1) / slice_elems_);
+    };
+    if (sent > 0) {
+        next_ = &transport_.link(modulo(rank_ + 1, nranks_), Channel::kCollective, true);
+        next_operation_ = next_->begin(task, sent * element_bytes_, messages(sent));
+    }
+    if (received > 0) {
+        previous_ = &transport_.link(modulo(rank_ - 1, nranks_), Channel::kCollective, false);
+        previous_operation_ = previous_->begin(task, received * element_bytes_, messages(received));
+    }
+}
+
 size_t Ring::slices_in_group(size_t group) const noexcept {
     return std::min(group_slices_, slices_ - group * group_slices_);
 }
@@ -242,9 +272,9 @@ Status Ring::receive_more(bool* moved) {
                 }
                 target = slots_.data(receive.slot);
             }
-            Link& link = transport_.link(modulo(rank_ - 1, nranks_), Channel::kCollective, false);
             bool started = false;
-            const Status status = link.start(target, receive.bytes, &receive.transfer, &started);
+            const Status status = previous_->start(target, receive.bytes, *previous_operation_,
+                                                   &receive.transfer, &started);
             if (!started) {
                 if (receive.slot >= 0) {
                     slots_.give_back(receive.slot);
@@ -262,11 +292,10 @@ Status Ring::receive_more(bool* moved) {
 Status Ring::complete_receives(bool* moved) {
     while (!receiving_.empty()) {
         InFlight& oldest = receiving_.front();
-        if (oldest.transfer.request != nullptr) {
-            Link& link = transport_.link(modulo(rank_ - 1, nranks_), Channel::kCollective, false);
+        if (oldest.transfer.step != nullptr) {
             bool arrived = false;
             size_t bytes = 0;
-            SLIMWIRE_TRY(link.test(&oldest.transfer, &arrived, &bytes));
+            SLIMWIRE_TRY(previous_->test(&oldest.transfer, &arrived, &bytes));
             if (!arrived) {
                 return {};
             }
@@ -287,7 +316,7 @@ Status Ring::complete_receives(bool* moved) {
 
 void Ring::process(const InFlight& received) {
     const RingStep& step = steps_[received.at.step];
-    if (received.transfer.request == nullptr || received.slot < 0) {
+    if (received.transfer.step == nullptr || received.slot < 0) {
         return;  // nothing came, or it came to its place
     }
     const auto [first, elems] = slice_range(received.at, step.recv_block);
@@ -351,10 +380,9 @@ Status Ring::send_more(bool* moved) {
                     data = slots_.data(send.slot);
                 }
             }
-            Link& link = transport_.link(modulo(rank_ + 1, nranks_), Channel::kCollective, true);
             bool started = false;
-            SLIMWIRE_TRY(
-                link.start(const_cast<unsigned char*>(data), send.bytes, &send.transfer, &started));
+            SLIMWIRE_TRY(next_->start(const_cast<unsigned char*>(data), send.bytes,
+                                      *next_operation_, &send.transfer, &started));
             if (!started) {
                 return {};
             }
@@ -373,11 +401,10 @@ Status Ring::send_more(bool* moved) {
 Status Ring::complete_sends(bool* moved) {
     while (!sending_.empty()) {
         InFlight& oldest = sending_.front();
-        if (oldest.transfer.request != nullptr) {
-            Link& link = transport_.link(modulo(rank_ + 1, nranks_), Channel::kCollective, true);
+        if (oldest.transfer.step != nullptr) {
             bool sent = false;
             size_t bytes = 0;
-            SLIMWIRE_TRY(link.test(&oldest.transfer, &sent, &bytes));
+            SLIMWIRE_TRY(next_->test(&oldest.transfer, &sent, &bytes));
             if (!sent) {
                 return {};
             }

@@ -66,6 +66,9 @@ class Ring {
   public:
     // `task` with pointers that this process may touch. `chunk_bytes` bounds a slice.
     Ring(Transport& transport, SlotPool& slots, const Task& task, size_t chunk_bytes);
+    ~Ring();
+    Ring(const Ring&) = delete;
+    Ring& operator=(const Ring&) = delete;
 
     // Moves what can be moved. `*moved` becomes true when something did.
     Status advance(bool* moved);
@@ -91,6 +94,7 @@ class Ring {
     void plan_broadcast(const Task& task);
     void plan_reduce(const Task& task);
     void set_slices(size_t chunk_bytes);
+    void open_links(const Task& task);
 
     [[nodiscard]] size_t slices_in_group(size_t group) const noexcept;
     [[nodiscard]] uint64_t ordinal(const Cursor& at) const noexcept;
@@ -119,6 +123,11 @@ class Ring {
     size_t group_slices_ = 1;
     size_t groups_ = 0;
 
+    // To the next rank and from the previous one; a rank at the end of a chain lacks one of them.
+    Link* next_ = nullptr;
+    Link* previous_ = nullptr;
+    WireOperation* next_operation_ = nullptr;
+    WireOperation* previous_operation_ = nullptr;
     Cursor send_;
     Cursor recv_;
     uint64_t processed_ = 0;  // receives done, in order

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
+#include "tools/emulator/nccl/protocol.h"
 #include "tools/emulator/nccl/reduce.h"
 
 namespace slimwire::emu {
@@ -19,6 +20,7 @@ enum class TaskKind : uint8_t {
     kSend,
     kRecv,
 };
+inline constexpr int kTaskKinds = 7;
 
 struct Reduction {
     ReduceOp op = ReduceOp::kSum;
@@ -35,12 +37,19 @@ struct Task {
     DType type = DType::kInt8;
     int root = 0;  // or the peer of a send or receive
     Reduction reduction;
+    Protocol protocol = Protocol::kSimple;  // between nodes; set when the call is launched
+    void* event = nullptr;                  // the profiler's handle, while the task runs
 
     [[nodiscard]] size_t element_bytes() const noexcept { return dtype_bytes(type); }
+    [[nodiscard]] size_t bytes() const noexcept { return count * element_bytes(); }
 };
 
 [[nodiscard]] constexpr bool is_point_to_point(TaskKind kind) noexcept {
     return kind == TaskKind::kSend || kind == TaskKind::kRecv;
 }
+
+// NCCL's name and number (ncclFunc_t) of a kind.
+[[nodiscard]] const char* task_name(TaskKind kind) noexcept;
+[[nodiscard]] int task_function(TaskKind kind) noexcept;
 
 }  // namespace slimwire::emu

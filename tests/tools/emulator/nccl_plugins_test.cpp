@@ -1,0 +1,180 @@
+// The emulated NCCL as plugins see it: every version of the network's table, protocols on the wire,
+// buffers in device memory, tuner, profiler and env tables.
+#include <gtest/gtest.h>
+
+#include "tests/tools/emulator/nccl_net_log.h"
+
+namespace slimwire::test {
+namespace {
+
+struct Outcome {
+    std::vector<NetLog> logs;
+    std::vector<Ended> ended;
+
+    [[nodiscard]] long sum(const std::string& name) const { return sum_of(logs, name); }
+};
+
+// Runs `program` on two nodes over the test plugin; its ranks check their results.
+Outcome over_plugin(const Environment& environment,
+                    const std::string& program = "wire",
+                    const std::string& argument = "") {
+    constexpr int kRanks = 2;
+    const TemporaryFolder folder;
+    Job job = plugin_job(program, kRanks, folder.file("log"));
+    if (!argument.empty()) {
+        job.command.push_back(argument);
+    }
+    for (const auto& [name, value] : environment) {
+        job.environment[name] = value;
+    }
+    Outcome outcome;
+    outcome.ended = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(outcome.ended), "");
+    outcome.logs = read_net_log(folder.file("log"));
+    EXPECT_EQ(outcome.logs.size(), static_cast<size_t>(kRanks)) << outcome.ended[0].err;
+    return outcome;
+}
+
+TEST(NcclPlugins, every_version_of_the_table_carries_everything) {
+    for (const int version : {8, 9, 10, 11, 12}) {
+        SCOPED_TRACE(version);
+        const Outcome outcome = over_plugin(
+            {{"SLIMWIRE_EMU_PLUGIN_VERSIONS", "net:" + std::to_string(version)}}, "sweep", "large");
+        for (const NetLog& log : outcome.logs) {
+            EXPECT_EQ(log.at("version"), version);
+            EXPECT_GT(log.at("bytes"), 0);
+            EXPECT_EQ(log.at("attributes") > 0, version >= 11);
+            EXPECT_EQ(log.at("net_events") > 0, version >= 10);
+        }
+    }
+}
+
+TEST(NcclPlugins, contexts_belong_to_communicators_from_version_11_on) {
+    for (const int version : {8, 9, 10, 11, 12}) {
+        SCOPED_TRACE(version);
+        const Outcome outcome = over_plugin(
+            {{"SLIMWIRE_EMU_PLUGIN_VERSIONS", "net:" + std::to_string(version)}}, "wire", "split");
+        for (const NetLog& log : outcome.logs) {
+            EXPECT_EQ(log.at("inits"), version >= 11 ? 2 : 1);
+            EXPECT_EQ(log.at("finalizes"), version >= 11 ? 2 : 0);
+        }
+    }
+}
+
+TEST(NcclPlugins, the_newest_version_is_taken) {
+    const Outcome outcome = over_plugin({});
+    EXPECT_EQ(outcome.logs[0].at("version"), 12);
+    EXPECT_EQ(outcome.logs[0].at("tuner_version"), 5);
+    EXPECT_EQ(outcome.logs[0].at("profiler_version"), 5);
+}
+
+TEST(NcclPlugins, a_version_that_is_none_is_refused) {
+    for (const std::string text : {"net:7", "net", "tuner:12", "gin:11", "net:11x"}) {
+        Job job = plugin_job("wire", 2, "/dev/null");
+        job.environment["SLIMWIRE_EMU_PLUGIN_VERSIONS"] = text;
+        const auto ended = run_ranks(job);
+        EXPECT_NE(unless_all_exit(ended), "") << text;
+        EXPECT_NE(ended[0].err.find("SLIMWIRE_EMU_PLUGIN_VERSIONS: '" + text), std::string::npos)
+            << ended[0].err;
+    }
+}
+
+TEST(NcclPlugins, protocols_carry_their_flags) {
+    const Outcome ll = over_plugin({{"NCCL_PROTO", "LL"}}, "sweep");
+    EXPECT_GT(ll.sum("ll"), 0);
+    EXPECT_GT(ll.sum("told_ll"), 0);
+    EXPECT_GT(ll.sum("optional"), 0);
+    const Outcome ll128 = over_plugin({{"NCCL_PROTO", "LL128"}}, "sweep");
+    EXPECT_GT(ll128.sum("ll128"), 0);
+    EXPECT_EQ(ll128.sum("told_ll"), 0);
+    const Outcome simple = over_plugin({{"NCCL_PROTO", "Simple"}, {"NCCL_P2P_LL_THRESHOLD", "0"}});
+    EXPECT_EQ(simple.sum("optional"), 0);
+    EXPECT_LT(simple.sum("bytes"), ll128.sum("bytes"));
+    EXPECT_LT(ll128.sum("bytes"), ll.sum("bytes"));
+}
+
+TEST(NcclPlugins, a_completion_that_is_not_optional_is_waited_for) {
+    const Outcome outcome = over_plugin(
+        {{"NCCL_PROTO", "LL"}, {"NCCL_NET_OPTIONAL_RECV_COMPLETION", "0"}}, "sweep", "large");
+    EXPECT_EQ(outcome.sum("optional"), 0);
+    EXPECT_GT(outcome.sum("ll"), 0);
+}
+
+TEST(NcclPlugins, a_protocol_that_is_none_is_refused) {
+    Job job = plugin_job("wire", 2, "/dev/null");
+    job.environment["NCCL_PROTO"] = "LL,Fast";
+    const auto ended = run_ranks(job);
+    EXPECT_NE(unless_all_exit(ended), "");
+    EXPECT_NE(ended[0].err.find("NCCL_PROTO: 'Fast'"), std::string::npos) << ended[0].err;
+}
+
+// Buffers are divided as in NCCL: a message takes two of eight steps of Simple's buffer.
+TEST(NcclPlugins, messages_have_the_sizes_of_nccl) {
+    const Outcome all = over_plugin({{"NCCL_PROTO", "Simple"}});
+    EXPECT_EQ(all.logs[0].at("largest"), 500'000) << "a quarter of a block";
+    EXPECT_GT(all.sum("larger_receives"), 0) << "a slot is larger";
+    const Outcome small = over_plugin({{"NCCL_PROTO", "Simple"}, {"NCCL_BUFFSIZE", "65536"}});
+    EXPECT_EQ(small.logs[0].at("largest"), 16384);
+    const Outcome ll = over_plugin({{"NCCL_PROTO", "LL"}});
+    EXPECT_EQ(ll.logs[0].at("largest"), 65536);
+    const Outcome p2p = over_plugin(
+        {{"NCCL_PROTO", "Simple"}, {"NCCL_BUFFSIZE", "4096"}, {"NCCL_P2P_NET_CHUNKSIZE", "2048"}},
+        "sweep", "large");
+    EXPECT_EQ(p2p.logs[0].at("largest"), 2048);
+}
+
+TEST(NcclPlugins, device_memory_is_handed_over_and_flushed) {
+    const Outcome outcome = over_plugin({{"TEST_NET_CUDA", "1"},
+                                         {"NCCL_NET_GDR_LEVEL", "SYS"},
+                                         {"NCCL_PROTO", "LL128,Simple"},
+                                         {"SLIMWIRE_EMU_STRICT", "1"}},
+                                        "sweep", "large");
+    EXPECT_GT(outcome.sum("on_device"), 0);
+    EXPECT_GT(outcome.sum("flushes"), 0);
+    // A virtual card is too far away where nobody says otherwise.
+    const Outcome host = over_plugin({{"TEST_NET_CUDA", "1"}});
+    EXPECT_EQ(host.sum("on_device"), 0);
+    EXPECT_EQ(host.sum("flushes"), 0);
+}
+
+TEST(NcclPlugins, the_tuner_chooses_the_protocol) {
+    for (const int version : {4, 5}) {
+        const Environment forced = {
+            {"SLIMWIRE_EMU_PLUGIN_VERSIONS", "tuner:" + std::to_string(version)},
+            {"NCCL_P2P_LL_THRESHOLD", "0"}};
+        Environment ll = forced;
+        ll["TEST_TUNER_PROTOCOL"] = "0";
+        const Outcome with_ll = over_plugin(ll);
+        EXPECT_EQ(with_ll.logs[0].at("tuner_version"), version);
+        EXPECT_GT(with_ll.sum("tuned"), 0);
+        EXPECT_GT(with_ll.sum("told_ll"), 0);
+        Environment simple = forced;
+        simple["TEST_TUNER_PROTOCOL"] = "2";
+        EXPECT_EQ(over_plugin(simple).sum("told_ll"), 0);
+    }
+    const Outcome none = over_plugin({{"NCCL_TUNER_PLUGIN", "none"}});
+    EXPECT_EQ(none.sum("tuned"), 0);
+}
+
+TEST(NcclPlugins, the_profiler_knows_what_a_message_belongs_to) {
+    for (const int version : {4, 5}) {
+        const Outcome outcome =
+            over_plugin({{"SLIMWIRE_EMU_PLUGIN_VERSIONS", "profiler:" + std::to_string(version)}});
+        EXPECT_EQ(outcome.logs[0].at("profiler_version"), version);
+        EXPECT_GT(outcome.sum("net_events"), 0);
+        EXPECT_EQ(outcome.sum("known_types"), outcome.sum("net_events"));
+    }
+    EXPECT_EQ(over_plugin({{"NCCL_PROFILER_PLUGIN", "none"}}).sum("net_events"), 0);
+}
+
+TEST(NcclPlugins, the_env_plugin_answers_for_all_settings) {
+    const std::string library = std::string(SLIMWIRE_TEST_PROGRAMS) + "/libnccl-net-testtcp.so";
+    const Outcome outcome = over_plugin({{"NCCL_ENV_PLUGIN", library},
+                                         {"NCCL_NET_PLUGIN", "none"},
+                                         {"TEST_ENV_NCCL_NET_PLUGIN", "testtcp"},
+                                         {"TEST_ENV_NCCL_PROTO", "LL"}});
+    EXPECT_GT(outcome.sum("told_ll"), 0);
+}
+
+}  // namespace
+}  // namespace slimwire::test

@@ -1,0 +1,150 @@
+// The test plugin's network in all versions of the interface, over its version 11.
+#include <vector>
+
+#include "plugin/net/abi/net_v10.h"
+#include "plugin/net/abi/net_v12.h"
+#include "plugin/net/abi/net_v8.h"
+#include "plugin/net/abi/net_v9.h"
+#include "tests/tools/emulator/nccl_test_net_plugin.h"
+
+namespace slimwire::test {
+namespace {
+
+using namespace slimwire::net;
+
+constexpr char kName[] = "TestTcp";
+int g_context = 0;  // of the versions that know none
+
+template <class Properties>
+ncclResult_t get_properties(int device, Properties* out) {
+    NetPropertiesV11 from{};
+    const ncclResult_t result = table_v11().get_properties(device, &from);
+    *out = {};
+    out->ptr_support = from.ptr_support;
+    out->max_recvs = from.max_recvs;
+    if constexpr (requires { out->max_p2p_bytes; }) {
+        out->max_p2p_bytes = from.max_p2p_bytes;
+        out->max_coll_bytes = from.max_coll_bytes;
+        out->force_flush = from.force_flush;
+        out->virtual_devices.count = 1;
+    }
+    return result;
+}
+
+ncclResult_t init_v8(DebugLogger log) {
+    return init_shared(log, nullptr, 8);
+}
+ncclResult_t init_v9(DebugLogger log) {
+    return init_shared(log, nullptr, 9);
+}
+ncclResult_t init_v10(DebugLogger log, ProfilerCallback profiler) {
+    return init_shared(log, profiler, 10);
+}
+ncclResult_t init_v12(void** context,
+                      uint64_t comm,
+                      NetCommConfigV12* config,
+                      DebugLogger log,
+                      ProfilerCallback profiler) {
+    const ncclResult_t result = table_v11().init(context, comm, config, log, profiler);
+    counts().version = 12;
+    return result;
+}
+
+ncclResult_t listen_plain(int device, void* handle, void** listen_comm) {
+    return table_v11().listen(&g_context, device, handle, listen_comm);
+}
+ncclResult_t connect_plain(int device, void* handle, void** comm, NetDeviceHandle** offload) {
+    return table_v11().connect(&g_context, device, handle, comm, offload);
+}
+ncclResult_t connect_v10(
+    int device, NetCommConfigV10* config, void* handle, void** comm, NetDeviceHandle** offload) {
+    return config == nullptr ? ncclInvalidArgument
+                             : table_v11().connect(&g_context, device, handle, comm, offload);
+}
+
+template <class Size>
+ncclResult_t isend_plain(
+    void* comm, void* data, Size bytes, int tag, void* mhandle, void** request) {
+    return table_v11().isend(comm, data, static_cast<size_t>(bytes), tag, mhandle, nullptr,
+                             request);
+}
+template <class Size>
+ncclResult_t irecv_plain(
+    void* comm, int count, void** data, Size* bytes, int* tags, void** mhandles, void** request) {
+    std::vector<size_t> sizes(bytes, bytes + count);
+    return table_v11().irecv(comm, count, data, sizes.data(), tags, mhandles, nullptr, request);
+}
+
+// What is the same in all versions.
+template <class Table>
+Table common() {
+    const NetV11& from = table_v11();
+    Table table{};
+    table.name = kName;
+    table.devices = from.devices;
+    table.accept = from.accept;
+    table.reg_mr = from.reg_mr;
+    table.dereg_mr = from.dereg_mr;
+    table.iflush = from.iflush;
+    table.test = from.test;
+    table.close_send = from.close_send;
+    table.close_recv = from.close_recv;
+    table.close_listen = from.close_listen;
+    return table;
+}
+
+NetV8 make_v8() {
+    auto table = common<NetV8>();
+    table.init = init_v8;
+    table.get_properties = get_properties<NetPropertiesV8>;
+    table.listen = listen_plain;
+    table.connect = connect_plain;
+    table.isend = isend_plain<int>;
+    table.irecv = irecv_plain<int>;
+    return table;
+}
+NetV9 make_v9() {
+    auto table = common<NetV9>();
+    table.init = init_v9;
+    table.get_properties = get_properties<NetPropertiesV9>;
+    table.listen = listen_plain;
+    table.connect = connect_plain;
+    table.isend = isend_plain<size_t>;
+    table.irecv = irecv_plain<size_t>;
+    return table;
+}
+NetV10 make_v10() {
+    auto table = common<NetV10>();
+    table.init = init_v10;
+    table.get_properties = get_properties<NetPropertiesV10>;
+    table.listen = listen_plain;
+    table.connect = connect_v10;
+    table.isend = table_v11().isend;
+    table.irecv = table_v11().irecv;
+    return table;
+}
+NetV12 make_v12() {
+    auto table = common<NetV12>();
+    table.init = init_v12;
+    table.get_properties = get_properties<NetPropertiesV12>;
+    table.listen = table_v11().listen;
+    table.connect = table_v11().connect;
+    table.isend = table_v11().isend;
+    table.irecv = table_v11().irecv;
+    table.finalize = table_v11().finalize;
+    table.set_net_attr = table_v11().set_net_attr;
+    return table;
+}
+
+}  // namespace
+}  // namespace slimwire::test
+
+#define SLIMWIRE_TEST_TABLE(type, name, value)                                  \
+    extern "C" __attribute__((visibility("default"))) slimwire::net::type name; \
+    slimwire::net::type name = value
+
+SLIMWIRE_TEST_TABLE(NetV8, ncclNetPlugin_v8, slimwire::test::make_v8());
+SLIMWIRE_TEST_TABLE(NetV9, ncclNetPlugin_v9, slimwire::test::make_v9());
+SLIMWIRE_TEST_TABLE(NetV10, ncclNetPlugin_v10, slimwire::test::make_v10());
+SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::table_v11());
+SLIMWIRE_TEST_TABLE(NetV12, ncclNetPlugin_v12, slimwire::test::make_v12());

@@ -1,0 +1,169 @@
+#include "tools/emulator/nccl/plugin_library.h"
+
+#include <dlfcn.h>
+#include <strings.h>
+
+#include <array>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "tools/emulator/nccl/log.h"
+
+namespace slimwire::emu {
+namespace {
+
+struct Versions {
+    const char* kind;
+    std::array<int, 5> known;
+};
+constexpr std::array kVersions = {Versions{"net", {8, 9, 10, 11, 12}}, Versions{"tuner", {4, 5}},
+                                  Versions{"profiler", {4, 5}}};
+
+bool knows(const Versions& versions, int version) {
+    for (const int known : versions.known) {
+        if (known == version && version != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// "net:9": the kind and its version, or null.
+const Versions* parse_forced(std::string_view entry, int* version) {
+    const size_t colon = entry.find(':');
+    if (colon == std::string_view::npos) {
+        return nullptr;
+    }
+    const std::string_view number = entry.substr(colon + 1);
+    const char* const end = number.data() + number.size();
+    const auto parsed = std::from_chars(number.data(), end, *version);
+    for (const Versions& versions : kVersions) {
+        if (entry.substr(0, colon) == versions.kind && parsed.ec == std::errc() &&
+            parsed.ptr == end && knows(versions, *version)) {
+            return &versions;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+long nccl_env_number(const char* name, long otherwise) noexcept {
+    const char* text = nccl_env(name);
+    if (text == nullptr || *text == '\0') {
+        return otherwise;
+    }
+    char* end = nullptr;
+    const long value = strtol(text, &end, 0);
+    if (end == text || *end != '\0') {
+        log_info("invalid value '%s' of %s: using %ld", text, name, otherwise);
+        return otherwise;
+    }
+    return value;
+}
+
+bool PluginLibrary::try_open(const std::string& file) {
+    constexpr char kStatic[] = "STATIC_PLUGIN";
+    program_ = strncasecmp(file.c_str(), kStatic, file.size()) == 0;
+    handle_ = dlopen(program_ ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    name_ = file;
+    return handle_ != nullptr;
+}
+
+PluginLibrary PluginLibrary::open(const char* kind, const std::string& name) {
+    PluginLibrary library;
+    const std::string prefix = std::string("libnccl-") + kind;
+    const std::string first = name.empty() ? prefix + ".so" : name;
+    if (library.try_open(first)) {
+        return library;
+    }
+    log_info("%s plugin %s: %s", kind, first.c_str(), dlerror());
+    const std::string_view text = name;
+    const bool is_library = text.starts_with("lib") && text.ends_with(".so");
+    if (!name.empty() && text.find('/') == std::string_view::npos && !is_library) {
+        const std::string second = prefix + "-" + name + ".so";
+        if (library.try_open(second)) {
+            return library;
+        }
+        log_info("%s plugin %s: %s", kind, second.c_str(), dlerror());
+    }
+    return {};
+}
+
+PluginLibrary::PluginLibrary(PluginLibrary&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)),
+      name_(std::move(other.name_)),
+      program_(other.program_) {}
+
+PluginLibrary& PluginLibrary::operator=(PluginLibrary&& other) noexcept {
+    if (this != &other) {
+        close();
+        handle_ = std::exchange(other.handle_, nullptr);
+        name_ = std::move(other.name_);
+        program_ = other.program_;
+    }
+    return *this;
+}
+
+PluginLibrary PluginLibrary::again() const {
+    PluginLibrary library;
+    if (is_open()) {
+        (void)library.try_open(name_);
+    }
+    return library;
+}
+
+void* PluginLibrary::symbol(const std::string& symbol) const noexcept {
+    return handle_ != nullptr ? dlsym(handle_, symbol.c_str()) : nullptr;
+}
+
+void PluginLibrary::close() noexcept {
+    if (handle_ != nullptr) {
+        dlclose(handle_);
+        handle_ = nullptr;
+    }
+}
+
+Result<int> forced_version(const char* kind) {
+    const char* text = getenv("SLIMWIRE_EMU_PLUGIN_VERSIONS");
+    std::string_view rest = text != nullptr ? text : "";
+    int result = 0;
+    while (!rest.empty()) {
+        const size_t comma = rest.find(',');
+        const std::string_view entry = rest.substr(0, comma);
+        rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+        int version = 0;
+        const Versions* found = parse_forced(entry, &version);
+        if (found == nullptr) {
+            return Status(Code::kInvalidArgument,
+                          "SLIMWIRE_EMU_PLUGIN_VERSIONS: '" + std::string(entry) +
+                              "': expected net:8 to net:12, tuner:4, tuner:5, profiler:4 or "
+                              "profiler:5, several by comma");
+        }
+        if (strcmp(found->kind, kind) == 0) {
+            result = version;
+        }
+    }
+    return result;
+}
+
+void plugin_log(
+    net::LogLevel level, unsigned long, const char* file, int line, const char* format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (level <= net::kLogWarn) {
+        log_warn("%s:%d %s", file, line, text);
+    } else if (level == net::kLogInfo) {
+        log_info("%s:%d %s", file, line, text);
+    }
+}
+
+}  // namespace slimwire::emu
