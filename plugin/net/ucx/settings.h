@@ -1,5 +1,5 @@
 // What steers the UCX wire, read once from the environment. UCX's own UCX_* variables are read by
-// UCX; where the wire would set an option itself, the user's variable wins.
+// UCX; of the options that the wire would set itself, the user's wins for those named here.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,161 @@
+// The net plugin's parts between two processes over loopback, beside a plain TCP socket pair in the
+// same run, in turn. Prints one JSON line a point.
+//
+//   net_bench bandwidth [--bytes 1048576] [--messages 64] [--pairs 31]
+//   net_bench latency [--bytes 8] [--messages 2000] [--pairs 31]
+//
+// Ratios are medians over the pairs, each of the two taken one after the other; `low` and `high`
+// are the median's 95 % interval. Latency is half a round trip; beside it stands what ucx_perftest
+// finds, where it is installed.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "tests/bench/net_contestants.h"
+
+namespace slimwire::bench {
+namespace {
+
+struct Game {
+    bool bandwidth = true;
+    size_t bytes = 0;
+    int messages = 0;
+    int pairs = 31;
+};
+
+struct Median {
+    double value, low, high;
+};
+
+// With the interval that covers the median of the distribution in 95 % of the cases, by the order
+// of the samples (binomial, normal approximation).
+Median median_of(std::vector<double> samples) {
+    std::sort(samples.begin(), samples.end());
+    const auto n = static_cast<double>(samples.size());
+    const double half = 1.96 * std::sqrt(n) / 2;
+    const auto at = [&](double place) {
+        const double last = n - 1;
+        return samples[static_cast<size_t>(std::clamp(place, 0.0, last))];
+    };
+    return {at(n / 2), at(std::floor(n / 2 - half)), at(std::ceil(n / 2 + half))};
+}
+
+// One turn: bytes a second, or the median seconds of half a round trip.
+double play(
+    Contestant& contestant, const Game& game, const Channel& channel, bool first, char* data) {
+    std::vector<double> seconds;
+    channel.meet();
+    const double begin = now_s();
+    if (game.bandwidth) {
+        contestant.stream(first, data, game.bytes, game.messages);
+        channel.meet();
+        return static_cast<double>(game.bytes) * game.messages / (now_s() - begin);
+    }
+    contestant.ping_pong(first, data, game.bytes, game.messages, &seconds);
+    return median_of(seconds).value / 2;
+}
+
+void run(const Game& game, const Channel& channel, bool first) {
+    std::vector<std::unique_ptr<Contestant>> contestants;
+    contestants.push_back(make_sockets(channel, first));
+    contestants.push_back(make_ucx_wire(channel, first));
+    std::vector<char> data(game.bytes * kWindow, 'x');
+    std::vector<std::vector<double>> results(contestants.size());
+    for (int pair = -2; pair < game.pairs; ++pair) {  // two to warm up
+        for (size_t i = 0; i < contestants.size(); ++i) {
+            const double result = play(*contestants[i], game, channel, first, data.data());
+            if (pair >= 0) {
+                results[i].push_back(result);
+            }
+        }
+    }
+    if (!first) {
+        return;
+    }
+    const double tool_us =
+        game.bandwidth ? 0 : ucx_perftest_latency_us(game.bytes, game.messages * 10);
+    for (size_t i = 0; i < contestants.size(); ++i) {
+        std::vector<double> ratios;
+        for (size_t k = 0; k < results[i].size(); ++k) {
+            ratios.push_back(results[i][k] / results[0][k]);
+        }
+        const Median ratio = median_of(ratios);
+        const double value = median_of(results[i]).value;
+        printf("{\"v\":1,\"case\":\"net_%s\",\"way\":\"%s\",\"bytes\":%zu,\"pairs\":%d,",
+               game.bandwidth ? "bandwidth" : "latency", contestants[i]->name().c_str(), game.bytes,
+               game.pairs);
+        if (game.bandwidth) {
+            printf("\"mb_per_s\":%.1f,", value / 1e6);
+        } else {
+            printf("\"half_round_trip_us\":%.3f,", value * 1e6);
+        }
+        printf("\"to_sockets\":%.4f,\"low\":%.4f,\"high\":%.4f", ratio.value, ratio.low,
+               ratio.high);
+        if (tool_us > 0 && i > 0) {
+            printf(",\"ucx_perftest_us\":%.3f,\"to_ucx_perftest\":%.4f", tool_us,
+                   value * 1e6 / tool_us);
+        }
+        printf("}\n");
+    }
+    fflush(stdout);
+}
+
+int usage() {
+    fprintf(stderr, "usage: net_bench bandwidth|latency [--bytes N] [--messages N] [--pairs N]\n");
+    return 2;
+}
+
+int main(int argc, char** argv) {
+    const std::string mode = argc > 1 ? argv[1] : "";
+    if (mode != "bandwidth" && mode != "latency") {
+        return usage();
+    }
+    Game game;
+    game.bandwidth = mode == "bandwidth";
+    game.bytes = game.bandwidth ? 1 << 20 : 8;
+    game.messages = game.bandwidth ? 64 : 2000;
+    for (int i = 2; i < argc; i += 2) {
+        const std::string name = argv[i];
+        const long value = i + 1 < argc ? std::atol(argv[i + 1]) : 0;
+        if (value <= 0) {
+            return usage();
+        }
+        if (name == "--bytes") {
+            game.bytes = static_cast<size_t>(value);
+        } else if (name == "--messages") {
+            game.messages = static_cast<int>(value);
+        } else if (name == "--pairs") {
+            game.pairs = static_cast<int>(value);
+        } else {
+            return usage();
+        }
+    }
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
+        give_up("socketpair");
+    }
+    const pid_t child = fork();  // before any thread
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        run(game, Channel(ends[1]), false);
+        return 0;
+    }
+    close(ends[1]);
+    run(game, Channel(ends[0]), true);
+    return 0;
+}
+
+}  // namespace
+}  // namespace slimwire::bench
+
+int main(int argc, char** argv) {
+    return slimwire::bench::main(argc, argv);
+}

@@ -1,0 +1,299 @@
+#include "tests/bench/net_contestants.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "plugin/net/ucx/ucx_wire.h"
+
+namespace slimwire::bench {
+namespace {
+
+void send_all(int fd, const void* data, size_t bytes) {
+    const auto* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t sent = ::send(fd, next, bytes, MSG_NOSIGNAL);
+        if (sent <= 0) {
+            give_up(std::string("send: ") + strerror(errno));
+        }
+        next += sent;
+        bytes -= static_cast<size_t>(sent);
+    }
+}
+
+void receive_all(int fd, void* data, size_t bytes) {
+    auto* next = static_cast<char*>(data);
+    while (bytes > 0) {
+        const ssize_t got = ::recv(fd, next, bytes, 0);
+        if (got <= 0) {
+            give_up(std::string("recv: ") +
+                    (got == 0 ? "the other process has ended" : strerror(errno)));
+        }
+        next += got;
+        bytes -= static_cast<size_t>(got);
+    }
+}
+
+char* slot(char* data, size_t bytes, int message) {
+    return data + static_cast<size_t>(message % kWindow) * bytes;
+}
+
+class Sockets final : public Contestant {
+  public:
+    Sockets(const Channel& channel, bool first) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t length = sizeof address;
+        fd_ = socket(AF_INET, SOCK_STREAM, 0);
+        if (first) {
+            channel.hear(&address, sizeof address);
+            if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+                give_up(std::string("connect: ") + strerror(errno));
+            }
+        } else {
+            if (bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+                listen(fd_, 1) != 0 ||
+                getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+                give_up(std::string("listen: ") + strerror(errno));
+            }
+            channel.say(&address, sizeof address);
+            const int door = fd_;
+            fd_ = accept(door, nullptr, nullptr);
+            close(door);
+        }
+        const int on = 1;
+        setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    ~Sockets() override { close(fd_); }
+    [[nodiscard]] std::string name() const override { return "sockets"; }
+
+    void stream(bool first, char* data, size_t bytes, int count) override {
+        for (int i = 0; i < count; ++i) {
+            first ? send_all(fd_, slot(data, bytes, i), bytes)
+                  : receive_all(fd_, slot(data, bytes, i), bytes);
+        }
+    }
+    void ping_pong(
+        bool first, char* data, size_t bytes, int count, std::vector<double>* seconds) override {
+        for (int i = 0; i < count; ++i) {
+            const double begin = now_s();
+            if (first) {
+                send_all(fd_, data, bytes);
+            }
+            receive_all(fd_, data, bytes);
+            if (!first) {
+                send_all(fd_, data, bytes);
+            }
+            seconds->push_back(now_s() - begin);
+        }
+    }
+
+  private:
+    int fd_ = -1;
+};
+
+// Polls as NCCL's proxy does, but leaves the processor only after a while of nothing.
+class Idle {
+  public:
+    void none() {
+        if (++polls_ > 200) {
+            sched_yield();
+        }
+    }
+    void some() { polls_ = 0; }
+
+  private:
+    int polls_ = 0;
+};
+
+void check(const Status& status) {
+    if (!status.ok()) {
+        give_up(status.message());
+    }
+}
+
+class UcxWireContestant final : public Contestant {
+  public:
+    UcxWireContestant(const Channel& channel, bool first) {
+        net::UcxSettings settings = net::read_ucx_settings();
+        settings.interfaces = "=lo";
+        auto wire = net::open_ucx_wire(settings);
+        check(wire.status());
+        wire_ = std::move(wire).value();
+        check(wire_->open(1, -1, &context_));
+        check(context_->listen(0, handle_, &listener_));
+        char other[net::kNetHandleBytes];
+        if (first) {
+            channel.say(handle_, sizeof handle_);
+            channel.hear(other, sizeof other);
+        } else {
+            channel.hear(other, sizeof other);
+            channel.say(handle_, sizeof handle_);
+        }
+        std::unique_ptr<net::WireConnecting> attempt;
+        while (sender_ == nullptr || receiver_ == nullptr) {
+            if (sender_ == nullptr) {
+                check(context_->connect(0, other, &attempt, &sender_));
+            }
+            if (receiver_ == nullptr) {
+                check(listener_->accept(&receiver_));
+            }
+        }
+    }
+    [[nodiscard]] std::string name() const override { return "ucx wire"; }
+
+    void stream(bool first, char* data, size_t bytes, int count) override {
+        std::vector<net::WireRequest*> open(kWindow, nullptr);
+        Idle idle;
+        for (int started = 0, finished = 0; finished < count;) {
+            net::WireRequest* request = nullptr;
+            if (started < count && started - finished < kWindow) {
+                char* place = slot(data, bytes, started);
+                check(first
+                          ? sender_->send(net::Lane::kData, place, bytes, nullptr, &request)
+                          : receiver_->receive(net::Lane::kData, place, bytes, nullptr, &request));
+            }
+            if (request != nullptr) {
+                open[started++ % kWindow] = request;
+            }
+            bool done = false;
+            if (started > finished) {
+                net::WireConnection& wire =
+                    first ? static_cast<net::WireConnection&>(*sender_) : *receiver_;
+                check(wire.test(open[finished % kWindow], &done, nullptr));
+                finished += done ? 1 : 0;
+            }
+            done || request != nullptr ? idle.some() : idle.none();
+        }
+    }
+
+    void ping_pong(
+        bool first, char* data, size_t bytes, int count, std::vector<double>* seconds) override {
+        for (int i = 0; i < count; ++i) {
+            const double begin = now_s();
+            net::WireRequest* in = nullptr;
+            while (in == nullptr) {
+                check(receiver_->receive(net::Lane::kData, data, bytes, nullptr, &in));
+            }
+            if (first) {
+                send_one(data, bytes);
+            }
+            wait(*receiver_, in);
+            if (!first) {
+                send_one(data, bytes);
+            }
+            seconds->push_back(now_s() - begin);
+        }
+    }
+
+  private:
+    static void wait(net::WireConnection& wire, net::WireRequest* request) {
+        Idle idle;
+        for (bool done = false; !done; idle.none()) {
+            check(wire.test(request, &done, nullptr));
+        }
+    }
+    void send_one(const char* data, size_t bytes) {
+        net::WireRequest* out = nullptr;
+        while (out == nullptr) {
+            check(sender_->send(net::Lane::kData, data, bytes, nullptr, &out));
+        }
+        wait(*sender_, out);
+    }
+
+    std::unique_ptr<net::Wire> wire_;
+    std::unique_ptr<net::WireContext> context_;
+    std::unique_ptr<net::WireListener> listener_;
+    alignas(8) char handle_[net::kNetHandleBytes] = {};
+    std::unique_ptr<net::SendWire> sender_;
+    std::unique_ptr<net::ReceiveWire> receiver_;
+};
+
+// Number of the last line's second column in what a command prints.
+double median_of(const std::string& command) {
+    FILE* pipe = popen(command.c_str(), "r");
+    double value = 0;
+    char line[512];
+    while (pipe != nullptr && fgets(line, sizeof line, pipe) != nullptr) {
+        double iterations = 0, median = 0;
+        if (sscanf(line, "%lf %lf", &iterations, &median) == 2) {
+            value = median;
+        }
+    }
+    if (pipe != nullptr) {
+        pclose(pipe);
+    }
+    return value;
+}
+
+}  // namespace
+
+void Channel::say(const void* data, size_t bytes) const {
+    send_all(fd_, data, bytes);
+}
+
+void Channel::hear(void* data, size_t bytes) const {
+    receive_all(fd_, data, bytes);
+}
+
+void Channel::meet() const {
+    char byte = 0;
+    say(&byte, 1);
+    hear(&byte, 1);
+}
+
+void give_up(const std::string& why) {
+    fprintf(stderr, "net_bench: %s\n", why.c_str());
+    _exit(1);
+}
+
+double now_s() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first) {
+    return std::make_unique<Sockets>(channel, first);
+}
+
+std::unique_ptr<Contestant> make_ucx_wire(const Channel& channel, bool first) {
+    return std::make_unique<UcxWireContestant>(channel, first);
+}
+
+double ucx_perftest_latency_us(size_t bytes, int count) {
+    if (system("command -v ucx_perftest >/dev/null 2>&1") != 0) {
+        return 0;
+    }
+    const int port = 20000 + getpid() % 20000;
+    const std::string tool = "UCX_TLS=tcp UCX_NET_DEVICES=lo ucx_perftest -p " +
+                             std::to_string(port) + " -t tag_lat -f -s " + std::to_string(bytes) +
+                             " -n " + std::to_string(count);
+    const pid_t server = fork();
+    if (server == 0) {
+        setpgid(0, 0);
+        execl("/bin/sh", "sh", "-c", ("exec >/dev/null 2>&1; " + tool).c_str(), nullptr);
+        _exit(127);
+    }
+    double value = 0;
+    for (int i = 0; i < 50 && value == 0; ++i) {  // until the server listens
+        usleep(100'000);
+        value = median_of(tool + " 127.0.0.1 2>/dev/null");
+    }
+    kill(-server, SIGTERM);
+    waitpid(server, nullptr, 0);
+    return value;
+}
+
+}  // namespace slimwire::bench
