@@ -64,6 +64,8 @@ Result<EngineSettings> read_engine_settings() {
     }
     settings.piece_bytes = bytes;
     SLIMWIRE_TRY(read_threads(&settings.threads));
+    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_SIMPLE_FROM", &bytes));
+    settings.simple_from = bytes;
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_CHECKSUM", &settings.checksum));
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_INNER", &settings.inner));
     double bits_per_s = 0;

@@ -15,6 +15,7 @@ struct EngineSettings {
     size_t piece_bytes = 128 << 10;  // SLIMWIRE_NET_PIECE_BYTES: of a message that is compressed
     int threads = 2;                 // SLIMWIRE_NET_THREADS: of the codec, for the process
     bool checksum = false;           // SLIMWIRE_NET_CHECKSUM: messages are verified at the receiver
+    size_t simple_from = 0;          // SLIMWIRE_NET_SIMPLE_FROM: of collectives; 0 by ranks
     std::string inner;               // SLIMWIRE_NET_INNER: another plugin's library, "" for UCX
     double rate_bytes_per_s = 0;     // SLIMWIRE_NET_RATE: of each device and direction, 0 unlimited
     uint64_t latency_ns = 0;         // SLIMWIRE_NET_LATENCY: added to each message

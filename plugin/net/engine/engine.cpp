@@ -34,8 +34,10 @@ class EngineListener final : public Listener {
 
 class EngineContext final : public Context {
   public:
-    EngineContext(const EngineParts& parts, std::unique_ptr<WireContext> wire)
-        : parts_(parts), wire_(std::move(wire)) {}
+    EngineContext(const EngineParts& parts,
+                  std::unique_ptr<WireContext> wire,
+                  ProfilerCallback profiler)
+        : parts_(parts), wire_(std::move(wire)), profiler_(profiler) {}
 
     Status listen(int device, void* handle, std::unique_ptr<Listener>* listener) override {
         std::unique_ptr<WireListener> wire;
@@ -53,7 +55,7 @@ class EngineContext final : public Context {
         }
         forget(handle);
         SLIMWIRE_TRY(status);
-        SLIMWIRE_TRY_ASSIGN(*connection, EngineSend::make(parts_, std::move(wire)));
+        SLIMWIRE_TRY_ASSIGN(*connection, EngineSend::make(parts_, std::move(wire), profiler_));
         return {};
     }
 
@@ -82,6 +84,7 @@ class EngineContext final : public Context {
 
     const EngineParts& parts_;
     std::unique_ptr<WireContext> wire_;
+    const ProfilerCallback profiler_;
     std::mutex mutex_;
     std::map<const void*, std::unique_ptr<Attempt>> attempts_;
 };
@@ -105,11 +108,11 @@ class EngineOverWire final : public Engine {
     }
     Status open(uint64_t comm_id,
                 int traffic_class,
-                ProfilerCallback,
+                ProfilerCallback profiler,
                 std::unique_ptr<Context>* context) override {
         std::unique_ptr<WireContext> wire;
         SLIMWIRE_TRY(wire_->open(comm_id, traffic_class, &wire));
-        *context = std::make_unique<EngineContext>(parts_, std::move(wire));
+        *context = std::make_unique<EngineContext>(parts_, std::move(wire), profiler);
         return {};
     }
 

@@ -7,14 +7,40 @@
 
 #include "plugin/net/engine/clock.h"
 #include "plugin/net/engine/piece.h"
+#include "plugin/net/hints/hint.h"
 
 namespace slimwire::net {
+namespace {
+
+bool is_float(DType element) {
+    switch (element) {
+        case DType::kFloat16:
+        case DType::kFloat32:
+        case DType::kFloat64:
+        case DType::kBfloat16:
+        case DType::kFloat8e4m3:
+        case DType::kFloat8e5m2:
+            return true;
+        case DType::kInt8:
+        case DType::kUint8:
+        case DType::kInt32:
+        case DType::kUint32:
+        case DType::kInt64:
+        case DType::kUint64:
+            return false;
+    }
+    return false;
+}
+
+}  // namespace
 
 static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buffer");
 
 Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& parts,
-                                                         std::unique_ptr<SendWire> wire) {
+                                                         std::unique_ptr<SendWire> wire,
+                                                         ProfilerCallback profiler) {
     std::unique_ptr<EngineSend> made(new EngineSend(parts, std::move(wire)));
+    made->profiler_ = profiler;
     SLIMWIRE_TRY(made->open_control());
     return std::unique_ptr<SendConnection>(std::move(made));
 }
@@ -40,7 +66,6 @@ void EngineSend::Part::run() noexcept {
 
 Status EngineSend::send(
     const void* data, size_t bytes, int tag, Memory* memory, void* phandle, Request** request) {
-    static_cast<void>(phandle);
     *request = nullptr;
     if (!failure_.ok()) {
         return failure_;
@@ -67,7 +92,7 @@ Status EngineSend::send(
                   .piece_bytes = 0,
                   .checksum = 0,
                   .check = 0};
-    plan(&made, memory);
+    plan(&made, memory, phandle);
     write_frame(made.frame, control_slot(next_message_));
     ++next_message_;
     Counters::add(counters_.messages, 1);
@@ -77,7 +102,7 @@ Status EngineSend::send(
 }
 
 // Decides how the message goes, and fills the control buffer of a small one.
-void EngineSend::plan(Message* made, const Memory* memory) {
+void EngineSend::plan(Message* made, const Memory* memory, void* phandle) {
     Frame& frame = made->frame;
     made->control_bytes = sizeof(Frame);
     if (frame.bytes == 0 || (frame.bytes <= kInlineBytes && !on_device(memory))) {
@@ -99,27 +124,8 @@ void EngineSend::plan(Message* made, const Memory* memory) {
     if (!parts_.settings.codec || frame.bytes < parts_.settings.min_bytes || on_device(memory)) {
         return;
     }
-    if (carries_flags(made->data, frame.bytes)) {
-        Counters::add(counters_.flagged_messages, 1);
+    if (!looks_compressible(*made, phandle)) {
         return;
-    }
-    if (skip_looking_ > 0) {
-        --skip_looking_;
-        return;
-    }
-    const bool aligned = element_.has_value() &&
-                         reinterpret_cast<uintptr_t>(made->data) % dtype_bytes(*element_) == 0;
-    if (!aligned) {
-        const std::optional<ElementGuess> guess =
-            guess_element(made->data, frame.bytes, std::nullopt);
-        if (!guess.has_value()) {
-            skips_ = std::min<uint32_t>(2 * skips_ + 1, 63);
-            skip_looking_ = skips_;
-            return;
-        }
-        element_ = guess->element;
-        skips_ = 0;
-        coded_in_ = coded_out_ = 0;
     }
     made->paced = true;
     made->way = pace_.choose();
@@ -132,6 +138,46 @@ void EngineSend::plan(Message* made, const Memory* memory) {
         Counters::add(counters_.coded_messages, 1);
         Counters::add(counters_.coded_bytes, frame.bytes);
     }
+}
+
+// Settles element_ where it may be.
+bool EngineSend::looks_compressible(const Message& message, void* phandle) {
+    const uint64_t bytes = message.frame.bytes;
+    const Hint hint = ask_hint(profiler_, phandle);
+    if (hint.protocol == Protocol::kLl || hint.protocol == Protocol::kLl128 ||
+        carries_flags(message.data, bytes)) {
+        Counters::add(counters_.flagged_messages, 1);
+        return false;
+    }
+    const auto aligned_to = [&](DType element) {
+        return reinterpret_cast<uintptr_t>(message.data) % dtype_bytes(element) == 0;
+    };
+    if (hint.element.has_value() && hint.element != hinted_) {
+        // Another tensor: what was learned of the one before says nothing.
+        hinted_ = hint.element;
+        element_.reset();
+        skip_looking_ = skips_ = 0;
+    }
+    if (skip_looking_ > 0) {
+        --skip_looking_;
+        return false;
+    }
+    if (element_.has_value() && aligned_to(*element_)) {
+        return true;
+    }
+    // Floats are what the palette is for; the bytes of integers are looked at like any others.
+    const bool floats = hint.element.has_value() && is_float(*hint.element);
+    const std::optional<ElementGuess> guess =
+        guess_element(message.data, bytes, floats ? hint.element : std::nullopt);
+    if (!guess.has_value()) {
+        skips_ = std::min<uint32_t>(2 * skips_ + 1, 63);
+        skip_looking_ = skips_;
+        return false;
+    }
+    element_ = guess->element;
+    skips_ = 0;
+    coded_in_ = coded_out_ = 0;
+    return true;
 }
 
 Status EngineSend::test(Request* request, bool* done, size_t* sizes) {

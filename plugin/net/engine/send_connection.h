@@ -20,8 +20,10 @@ namespace slimwire::net {
 
 class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
   public:
+    // `profiler`: NCCL's callback, by which hints are asked for (hints/hint.h); may be null.
     static Result<std::unique_ptr<SendConnection>> make(const EngineParts& parts,
-                                                        std::unique_ptr<SendWire> wire);
+                                                        std::unique_ptr<SendWire> wire,
+                                                        ProfilerCallback profiler);
     ~EngineSend() override;
 
     Status send(const void* data,
@@ -72,7 +74,8 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     Message& message(uint64_t number) noexcept { return messages_[number % kNetMaxRequests]; }
     Part& part(uint64_t number) noexcept { return parts_in_flight_[number % kParts]; }
 
-    void plan(Message* message, const Memory* memory);
+    void plan(Message* message, const Memory* memory, void* phandle);
+    [[nodiscard]] bool looks_compressible(const Message& message, void* phandle);
     Status advance();
     Status send_frames();
     Status make_parts();
@@ -88,8 +91,10 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     uint64_t next_data_ = 0;     // parts are made of it
     std::array<Part, kParts> parts_in_flight_;
     uint64_t parts_made_ = 0, parts_sent_ = 0, parts_done_ = 0;
+    ProfilerCallback profiler_ = nullptr;
     // What was learned about this connection's data.
     std::optional<DType> element_;
+    std::optional<DType> hinted_;
     uint32_t skip_looking_ = 0;  // messages that go raw unseen
     uint32_t skips_ = 0;         // how many the next time
     uint64_t coded_in_ = 0, coded_out_ = 0;

@@ -23,12 +23,14 @@ struct EnginePair {
     alignas(8) char handle[kNetHandleBytes] = {};
     std::unique_ptr<SendConnection> sender;
     std::unique_ptr<ReceiveConnection> receiver;
+    ProfilerCallback profiler = nullptr;  // as NCCL gives it to the sender
+    void* phandle = nullptr;              // that sends are given
 
     Status open(const EngineSettings& settings, const MemoryWireOptions& options) {
         network = MemoryNetwork::make(options);
         sending_engine = make_engine(network->wire(), settings);
         receiving_engine = make_engine(network->wire(), settings);
-        SLIMWIRE_TRY(sending_engine->open(1, -1, nullptr, &sending_context));
+        SLIMWIRE_TRY(sending_engine->open(1, -1, profiler, &sending_context));
         SLIMWIRE_TRY(receiving_engine->open(1, -1, nullptr, &receiving_context));
         SLIMWIRE_TRY(receiving_context->listen(0, handle, &listener));
         return connect(&sender, &receiver);

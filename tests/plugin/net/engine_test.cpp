@@ -7,7 +7,9 @@
 #include <random>
 #include <thread>
 
+#include "plugin/net/abi/profiler.h"
 #include "plugin/net/engine/frame.h"
+#include "plugin/net/hints/hint.h"
 #include "tests/plugin/net/engine_pair.h"
 #include "tests/plugin/net/messages.h"
 #include "tests/support/seed.h"
@@ -28,7 +30,7 @@ Status exchange(EnginePair& pair, std::vector<Message>& messages, size_t depth) 
     const bool in_time = poll_until([&] {
         if (sent < messages.size() && sent - sends_done < depth) {
             Message& m = messages[sent];
-            if (!step(pair.sender->send(m.data.data(), m.data.size(), 5, nullptr, nullptr,
+            if (!step(pair.sender->send(m.data.data(), m.data.size(), 5, nullptr, pair.phandle,
                                         &m.send))) {
                 return true;
             }
@@ -312,6 +314,47 @@ INSTANTIATE_TEST_SUITE_P(Situations,
                          NetEngine,
                          testing::ValuesIn(kSituations),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// --- Hints
+
+Hint g_hint;
+ncclResult_t answer_hint(void** event, int type, void*, int64_t id, void* data) {
+    if (type == kNetEventStart && id == kHintPluginId) {
+        static_cast<HintQuestion*>(data)->answer = g_hint;
+        *event = data;
+    }
+    return ncclSuccess;
+}
+
+// Bytes on the data lane of one message of floats, sent with `hint`.
+uint64_t data_bytes_with(const Hint& hint, DType type) {
+    g_hint = hint;
+    EnginePair pair;
+    pair.profiler = answer_hint;
+    EXPECT_TRUE(pair.open({}, {}).ok());
+    std::mt19937 random(test_seed());
+    std::vector<Message> messages;
+    messages.emplace_back(gaussian_bytes(type, 1 << 20, random), 0);
+    int phandle = 0;
+    pair.phandle = &phandle;
+    const Status status = exchange(pair, messages, 1);
+    EXPECT_TRUE(status.ok()) << status.message();
+    messages[0].check("message");
+    const uint64_t bytes = pair.network->counts().bytes[static_cast<int>(Lane::kData)];
+    pair.close();
+    return bytes;
+}
+
+TEST(NetEngineHints, protocols_with_flags_go_raw_and_a_named_type_is_taken) {
+    EXPECT_LT(data_bytes_with({}, DType::kBfloat16), 750'000u);
+    EXPECT_EQ(data_bytes_with({std::nullopt, Protocol::kLl}, DType::kBfloat16), 1u << 20);
+    EXPECT_EQ(data_bytes_with({std::nullopt, Protocol::kLl128}, DType::kBfloat16), 1u << 20);
+    EXPECT_LT(data_bytes_with({DType::kBfloat16, Protocol::kSimple}, DType::kBfloat16), 750'000u);
+    // Only the named type is tried: bf16 data taken for fp32 shrinks less.
+    EXPECT_GT(data_bytes_with({DType::kFloat32, Protocol::kSimple}, DType::kBfloat16), 750'000u);
+    // A type that the palette has no symbols of: the bytes are looked at.
+    EXPECT_LT(data_bytes_with({DType::kInt32, Protocol::kSimple}, DType::kBfloat16), 750'000u);
+}
 
 // --- What goes wrong
 
