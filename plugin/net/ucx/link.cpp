@@ -163,7 +163,10 @@ void Link::post_receive(void* data, UcxRequest* request) {
     request->posted_ns = steady_ns();
     void* handle = device_->api().ucp_tag_recv_nbx(worker_, data, request->capacity,
                                                    tag_of(*request), ~ucp_tag_t{0}, &param);
-    request->bytes = info.length;
+    // UCX may have called back already, and then `info` was left alone.
+    if (!UCS_PTR_IS_PTR(handle)) {
+        request->bytes = info.length;
+    }
     post(handle, request);
 }
 
