@@ -152,22 +152,18 @@ void Link::post_send(const void* data, UcxRequest* request) {
          request);
 }
 
+// Always called back, maybe within the call: what UCX (1.13) says at once about a message of
+// several fragments that has arrived already lacks its length.
 void Link::post_receive(void* data, UcxRequest* request) {
-    ucp_tag_recv_info_t info{};
     ucp_request_param_t param{};
     param.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = on_received;
     param.user_data = request;
-    param.recv_info.tag_info = &info;
     request->posted_ns = steady_ns();
-    void* handle = device_->api().ucp_tag_recv_nbx(worker_, data, request->capacity,
-                                                   tag_of(*request), ~ucp_tag_t{0}, &param);
-    // UCX may have called back already, and then `info` was left alone.
-    if (!UCS_PTR_IS_PTR(handle)) {
-        request->bytes = info.length;
-    }
-    post(handle, request);
+    post(device_->api().ucp_tag_recv_nbx(worker_, data, request->capacity, tag_of(*request),
+                                         ~ucp_tag_t{0}, &param),
+         request);
 }
 
 void Link::on_sent(void* handle, ucs_status_t status, void* opaque) {
