@@ -306,6 +306,7 @@ TEST_F(UcxWire, ADataSenderRunsAheadOnlySoFar) {
             start_receive(*pair_.receiver, Lane::kData, buffer.data(), buffer.size());
         const Finished over = finish(*pair_.receiver, receive);
         ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+        ASSERT_EQ(over.bytes, message.size());
         ASSERT_EQ(buffer, message);
     }
 }

@@ -1,0 +1,445 @@
+// The wire over UCX when the process at the other end is killed or stopped, at each step. The other
+// process is this program again, started with --peer.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugin/net/ucx/ucx_wire.h"
+#include "tests/plugin/net/wire_pair.h"
+
+namespace slimwire::net {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMessage = 1 << 20;
+constexpr int kOpen = 4;
+
+Result<std::unique_ptr<Wire>> open_wire(const std::string& transports) {
+    UcxSettings settings = read_ucx_settings();
+    settings.interfaces = "=lo";
+    settings.transports = transports;
+    return open_ucx_wire(settings);
+}
+
+// --- The other process
+
+[[noreturn]] void peer_failed(const std::string& why) {
+    fprintf(stderr, "peer: %s\n", why.c_str());
+    _exit(3);
+}
+
+void must(const Status& status) {
+    if (!status.ok()) {
+        peer_failed(status.message());
+    }
+}
+
+// Keeps kOpen messages going until told otherwise by a signal; each message holds its number.
+template <class Start>
+void keep_going(WireConnection& wire, bool receiving, Start&& start) {
+    std::vector<std::vector<uint32_t>> buffers(kOpen, std::vector<uint32_t>(kMessage / 4));
+    std::vector<WireRequest*> open(kOpen, nullptr);
+    for (uint32_t begun = 0, ended = 0;;) {
+        std::vector<uint32_t>& next = buffers[begun % kOpen];
+        if (begun - ended < kOpen) {
+            if (!receiving) {
+                next.front() = next.back() = begun;
+            }
+            must(start(next.data(), &open[begun % kOpen]));
+            begun += open[begun % kOpen] != nullptr ? 1 : 0;
+        }
+        bool done = false;
+        if (begun > ended) {
+            must(wire.test(open[ended % kOpen], &done, nullptr));
+        }
+        if (done) {
+            const std::vector<uint32_t>& over = buffers[ended % kOpen];
+            if (receiving && (over.front() != ended || over.back() != ended)) {
+                peer_failed("message " + std::to_string(ended) + " is wrong");
+            }
+            ++ended;
+        }
+        std::this_thread::yield();
+    }
+}
+
+void say_ready() {
+    if (write(STDOUT_FILENO, "R", 1) != 1) {
+        peer_failed("nobody listens");
+    }
+}
+
+// peer TRANSPORTS send|receive connect|idle|flow
+int peer(const std::string& transports, const std::string& role, const std::string& step) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto wire = open_wire(transports);
+    must(wire.status());
+    std::unique_ptr<WireContext> context;
+    must(wire.value()->open(1, -1, &context));
+    alignas(8) char handle[kNetHandleBytes];
+    if (role == "receive") {
+        std::unique_ptr<WireListener> listener;
+        must(context->listen(0, handle, &listener));
+        if (write(STDOUT_FILENO, handle, sizeof handle) != sizeof handle) {
+            peer_failed("nobody wants the handle");
+        }
+        if (step == "connect") {
+            pause();
+        }
+        std::unique_ptr<ReceiveWire> receiver;
+        while (receiver == nullptr) {
+            must(listener->accept(&receiver));
+        }
+        say_ready();
+        if (step == "idle") {
+            pause();
+        }
+        keep_going(*receiver, true, [&](void* data, WireRequest** request) {
+            return receiver->receive(Lane::kData, data, kMessage, nullptr, request);
+        });
+    }
+    if (read(STDIN_FILENO, handle, sizeof handle) != sizeof handle) {
+        peer_failed("no handle");
+    }
+    std::unique_ptr<WireConnecting> attempt;
+    std::unique_ptr<SendWire> sender;
+    must(context->connect(0, handle, &attempt, &sender));
+    if (step == "connect") {
+        say_ready();
+        pause();
+    }
+    while (sender == nullptr) {
+        must(context->connect(0, handle, &attempt, &sender));
+    }
+    say_ready();
+    if (step == "idle") {
+        pause();
+    }
+    keep_going(*sender, false, [&](void* data, WireRequest** request) {
+        return sender->send(Lane::kData, data, kMessage, nullptr, request);
+    });
+    return 0;
+}
+
+// --- The tests
+
+class Peer {
+  public:
+    Peer(const std::string& transports, const std::string& role, const std::string& step) {
+        int in[2], out[2];
+        EXPECT_EQ(pipe2(in, O_CLOEXEC), 0);
+        EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
+        pid_ = fork();
+        if (pid_ == 0) {
+            dup2(in[0], STDIN_FILENO);
+            dup2(out[1], STDOUT_FILENO);
+            execl("/proc/self/exe", "ucx_peer", "--peer", transports.c_str(), role.c_str(),
+                  step.c_str(), nullptr);
+            _exit(127);
+        }
+        close(in[0]);
+        close(out[1]);
+        in_ = in[1];
+        out_ = out[0];
+    }
+    ~Peer() {
+        end(SIGKILL);
+        close(in_);
+        close(out_);
+    }
+    Peer(const Peer&) = delete;
+    Peer& operator=(const Peer&) = delete;
+    void tell(const void* data, size_t bytes) const {
+        EXPECT_EQ(write(in_, data, bytes), static_cast<ssize_t>(bytes));
+    }
+    // False when the peer says nothing within `limit`.
+    bool hear(void* data, size_t bytes, std::chrono::milliseconds limit = 10s) const {
+        pollfd entry{out_, POLLIN, 0};
+        return poll(&entry, 1, static_cast<int>(limit.count())) == 1 &&
+               read(out_, data, bytes) == static_cast<ssize_t>(bytes);
+    }
+    bool ready() const {
+        char byte = 0;
+        return hear(&byte, 1);
+    }
+    void signal(int number) const { kill(pid_, number); }
+    void end(int number) {
+        if (pid_ > 0) {
+            kill(pid_, number);
+            kill(pid_, SIGCONT);
+            waitpid(pid_, nullptr, 0);
+            pid_ = -1;
+        }
+    }
+
+  private:
+    pid_t pid_ = -1;
+    int in_ = -1, out_ = -1;
+};
+
+class UcxPeer : public testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        auto wire = open_wire(GetParam());
+        ASSERT_TRUE(wire.ok()) << wire.status().message();
+        wire_ = std::move(wire).value();
+        ASSERT_TRUE(wire_->open(1, -1, &context_).ok());
+    }
+    void TearDown() override {
+        const auto begin = Clock::now();
+        sender_.reset();
+        receiver_.reset();
+        listener_.reset();
+        context_.reset();
+        wire_.reset();
+        EXPECT_LT(Clock::now() - begin, 5s) << "closing took too long";
+    }
+
+    // Connects to a peer that sends or receives.
+    void connect(const std::string& role, const std::string& step) {
+        peer_ = std::make_unique<Peer>(GetParam(), role, step);
+        alignas(8) char handle[kNetHandleBytes];
+        if (role == "send") {
+            ASSERT_TRUE(context_->listen(0, handle, &listener_).ok());
+            peer_->tell(handle, sizeof handle);
+            ASSERT_TRUE(poll_until([&] {
+                const Status status = listener_->accept(&receiver_);
+                EXPECT_TRUE(status.ok()) << status.message();
+                return receiver_ != nullptr || HasFailure();
+            }));
+        } else {
+            ASSERT_TRUE(peer_->hear(handle, sizeof handle));
+            std::unique_ptr<WireConnecting> attempt;
+            ASSERT_TRUE(poll_until([&] {
+                const Status status = context_->connect(0, handle, &attempt, &sender_);
+                EXPECT_TRUE(status.ok()) << status.message();
+                return sender_ != nullptr || HasFailure();
+            }));
+        }
+        ASSERT_TRUE(peer_->ready());
+    }
+
+    // One more message; what became of it, within `limit`.
+    Finished pass(std::chrono::milliseconds limit) {
+        Finished result;
+        WireConnection& wire =
+            sender_ != nullptr ? static_cast<WireConnection&>(*sender_) : *receiver_;
+        const auto end = Clock::now() + limit;
+        while (Clock::now() < end) {
+            bool done = false;
+            if (pending_ != nullptr) {
+                result.status = wire.test(pending_, &done, &result.bytes);
+            } else if (sender_ != nullptr) {
+                message_.front() = message_.back() = number_;
+                result.status =
+                    sender_->send(Lane::kData, message_.data(), kMessage, nullptr, &pending_);
+            } else {
+                result.status =
+                    receiver_->receive(Lane::kData, message_.data(), kMessage, nullptr, &pending_);
+            }
+            if (done || !result.status.ok()) {
+                pending_ = nullptr;
+                result.in_time = true;
+                if (done && sender_ == nullptr) {
+                    EXPECT_EQ(message_.front(), number_);
+                    EXPECT_EQ(message_.back(), number_);
+                }
+                number_ += done ? 1 : 0;
+                return result;
+            }
+            std::this_thread::yield();
+        }
+        return result;
+    }
+    void expect_flow(int messages) {
+        for (int i = 0; i < messages; ++i) {
+            const Finished over = pass(10s);
+            ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+        }
+    }
+    // The connection is over, and that is known soon.
+    void expect_lost() {
+        const auto begin = Clock::now();
+        Finished over;
+        do {
+            over = pass(5s);
+        } while (over.in_time && over.status.ok() && Clock::now() - begin < 5s);
+        EXPECT_TRUE(over.in_time);
+        EXPECT_EQ(over.status.code(), Code::kRemoteError) << over.status.message();
+        EXPECT_NE(over.status.message().find("127.0.0.1:"), std::string::npos)
+            << over.status.message();
+        EXPECT_LT(Clock::now() - begin, 3s);
+        EXPECT_EQ(pass(1s).status.code(), Code::kRemoteError) << "it stays lost";
+    }
+
+    std::unique_ptr<Wire> wire_;
+    std::unique_ptr<WireContext> context_;
+    std::unique_ptr<WireListener> listener_;
+    std::unique_ptr<SendWire> sender_;
+    std::unique_ptr<ReceiveWire> receiver_;
+    std::unique_ptr<Peer> peer_;
+    std::vector<uint32_t> message_ = std::vector<uint32_t>(kMessage / 4);
+    WireRequest* pending_ = nullptr;
+    uint32_t number_ = 0;
+};
+
+TEST_P(UcxPeer, SenderKilledWhileConnecting) {
+    alignas(8) char handle[kNetHandleBytes];
+    ASSERT_TRUE(context_->listen(0, handle, &listener_).ok());
+    for (int i = 0; i < 3; ++i) {
+        Peer stranger(GetParam(), "send", "connect");
+        stranger.tell(handle, sizeof handle);
+        ASSERT_TRUE(stranger.ready());
+        stranger.end(SIGKILL);
+    }
+    // Whoever came in by then is lost at once, and the next one is welcome.
+    peer_ = std::make_unique<Peer>(GetParam(), "send", "flow");
+    peer_->tell(handle, sizeof handle);
+    ASSERT_TRUE(poll_until([&] {
+        const Status status = listener_->accept(&receiver_);
+        EXPECT_TRUE(status.ok()) << status.message();
+        if (receiver_ != nullptr && !peer_->hear(&number_, 1, 200ms)) {
+            expect_lost();
+            receiver_.reset();
+            number_ = 0;
+        }
+        return receiver_ != nullptr || HasFailure();
+    }));
+    number_ = 0;
+    expect_flow(20);
+}
+
+TEST_P(UcxPeer, ReceiverKilledWhileConnecting) {
+    Peer listening(GetParam(), "receive", "connect");
+    alignas(8) char handle[kNetHandleBytes];
+    ASSERT_TRUE(listening.hear(handle, sizeof handle));
+    std::unique_ptr<WireConnecting> attempt;
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_TRUE(context_->connect(0, handle, &attempt, &sender_).ok());
+        ASSERT_EQ(sender_, nullptr);  // nobody accepts, nobody waits
+    }
+    listening.end(SIGKILL);
+    Status status;
+    EXPECT_TRUE(poll_until([&] {
+        status = context_->connect(0, handle, &attempt, &sender_);
+        return !status.ok();
+    }));
+    EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
+}
+
+TEST_P(UcxPeer, SenderKilledWhenIdle) {
+    connect("send", "idle");
+    peer_->end(SIGKILL);
+    expect_lost();
+}
+
+TEST_P(UcxPeer, SenderKilledInTransfer) {
+    connect("send", "flow");
+    expect_flow(50);
+    peer_->end(SIGKILL);
+    expect_lost();
+}
+
+TEST_P(UcxPeer, ReceiverKilledWhenIdle) {
+    connect("receive", "idle");
+    peer_->end(SIGKILL);
+    expect_lost();
+}
+
+TEST_P(UcxPeer, ReceiverKilledInTransfer) {
+    connect("receive", "flow");
+    expect_flow(50);
+    peer_->end(SIGKILL);
+    expect_lost();
+}
+
+TEST_P(UcxPeer, StoppedSenderGoesOnWhereItWas) {
+    connect("send", "flow");
+    expect_flow(50);
+    peer_->signal(SIGSTOP);
+    Finished over;
+    do {  // what was under way still comes
+        over = pass(500ms);
+    } while (over.in_time && over.status.ok());
+    EXPECT_FALSE(over.in_time) << over.status.message();
+    peer_->signal(SIGCONT);
+    expect_flow(50);
+}
+
+TEST_P(UcxPeer, StoppedReceiverGoesOnWhereItWas) {
+    connect("receive", "flow");
+    expect_flow(50);
+    peer_->signal(SIGSTOP);
+    Finished over;
+    do {
+        over = pass(500ms);
+    } while (over.in_time && over.status.ok());
+    EXPECT_FALSE(over.in_time) << over.status.message();
+    peer_->signal(SIGCONT);
+    expect_flow(50);
+}
+
+// Closing does not wait for a peer that does nothing, nor touch buffers afterwards.
+TEST_P(UcxPeer, CloseTowardsAStoppedReceiver) {
+    connect("receive", "flow");
+    expect_flow(10);
+    peer_->signal(SIGSTOP);
+    Finished over;
+    do {
+        over = pass(300ms);
+    } while (over.in_time && over.status.ok());
+    const auto begin = Clock::now();
+    sender_->drop();
+    EXPECT_LT(Clock::now() - begin, 1s);
+    std::fill(message_.begin(), message_.end(), 0xdddddddd);
+    sender_.reset();
+    EXPECT_LT(Clock::now() - begin, 3s);
+}
+
+TEST_P(UcxPeer, CloseTowardsAStoppedSenderThatGoesOn) {
+    connect("send", "flow");
+    expect_flow(10);
+    peer_->signal(SIGSTOP);
+    Finished over;
+    do {
+        over = pass(300ms);
+    } while (over.in_time && over.status.ok());
+    const auto begin = Clock::now();
+    receiver_->drop();
+    EXPECT_LT(Clock::now() - begin, 1s);
+    std::fill(message_.begin(), message_.end(), 0xdddddddd);
+    peer_->signal(SIGCONT);
+    std::this_thread::sleep_for(300ms);
+    receiver_.reset();
+    for (const uint32_t word : message_) {
+        ASSERT_EQ(word, 0xddddddddu);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, UcxPeer, testing::Values("", "posix"), [](const auto& info) {
+    return info.param.empty() ? "tcp" : info.param;
+});
+
+}  // namespace
+}  // namespace slimwire::net
+
+int main(int argc, char** argv) {
+    if (argc == 5 && std::string(argv[1]) == "--peer") {
+        return slimwire::net::peer(argv[2], argv[3], argv[4]);
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
