@@ -1,6 +1,6 @@
-// The report file over the life of a process: written each second, valid at any time, left behind
-// by SIGKILL, untouched by forked children; and the summary at exit. Situations that end a process
-// run in a child.
+// The reporter over the life of a process: what is counted reaches the file each second and
+// survives SIGKILL, forked children leave it alone, and the summary comes at exit. Situations that
+// end a process run in a child. The file itself: reporter_files_test.cpp.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,128 +8,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
-#include <functional>
-#include <sstream>
 #include <thread>
 
-#include "collectives/log.h"
-#include "collectives/report.h"
-#include "collectives/stats.h"
+#include "tests/collectives/reporter_fixture.h"
 
 namespace slimwire {
 namespace {
 
-using Json = nlohmann::json;
 using namespace std::chrono_literals;
-
-std::string text_of(const std::string& path) {
-    std::ifstream file(path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-std::vector<Json> records_of(const std::string& path) {
-    std::istringstream stream(text_of(path));
-    std::vector<Json> records;
-    for (std::string line; std::getline(stream, line);) {
-        records.push_back(Json::parse(line));
-    }
-    return records;
-}
-
-// Sum of `member` over the key records.
-uint64_t total(const std::string& path, const char* member) {
-    uint64_t sum = 0;
-    for (const Json& record : records_of(path)) {
-        sum += record.at("record") == "key" ? record.at(member).get<uint64_t>() : 0;
-    }
-    return sum;
-}
-
-bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = 10s) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) {
-            return false;
-        }
-        std::this_thread::sleep_for(10ms);
-    }
-    return true;
-}
-
-int thread_count() {
-    int count = 0;
-    DIR* const tasks = ::opendir("/proc/self/task");
-    while (tasks != nullptr && ::readdir(tasks) != nullptr) {
-        ++count;
-    }
-    ::closedir(tasks);
-    return count - 2;
-}
-
-KeyStats& add_key(CommStats& comm, const char* codec) {
-    KeyStats& key = comm.add_key();
-    key.facts = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
-    key.codec = codec;
-    key.algorithm = "two_shot";
-    key.rule = "env";
-    key.reason = "rule env";
-    key.input_bytes_per_call = 100;
-    key.wire_bytes_per_call = 20;
-    key.native_bytes_per_call = 150;
-    comm.publish(key);
-    return key;
-}
-
-std::shared_ptr<CommStats> add_comm(Reporter& reporter, int rank = 0) {
-    auto comm = reporter.add_comm();
-    comm->update([&](CommStats& c) {
-        c.comm = "00000000000000aa";
-        c.rank = rank;
-        c.ranks = 4;
-        c.nodes = 1;
-        c.agreement = "go";
-    });
-    return comm;
-}
-
-class ReporterTest : public testing::Test {
-  protected:
-    void SetUp() override {
-        for (const char* name :
-             {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "WORLD_SIZE",
-              "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
-            ::unsetenv(name);
-        }
-        directory_ = testing::TempDir() + "slimwire_reporter_XXXXXX";
-        ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
-        path_ = directory_ + "/r0.jsonl";
-    }
-    void TearDown() override {
-        for (const std::string& name : files()) {
-            ::unlink((directory_ + "/" + name).c_str());
-        }
-        ::rmdir(directory_.c_str());
-    }
-    std::vector<std::string> files() const {
-        std::vector<std::string> names;
-        DIR* const directory = ::opendir(directory_.c_str());
-        while (const dirent* entry = directory != nullptr ? ::readdir(directory) : nullptr) {
-            if (entry->d_name[0] != '.') {
-                names.emplace_back(entry->d_name);
-            }
-        }
-        ::closedir(directory);
-        return names;
-    }
-    std::string directory_, path_;
-};
 
 TEST_F(ReporterTest, counters_reach_the_file_within_two_seconds) {
     Reporter reporter(directory_ + "/r%r.jsonl", false);
@@ -160,21 +48,6 @@ TEST_F(ReporterTest, an_idle_process_does_not_write) {
     struct stat after {};
     ASSERT_EQ(::stat(path_.c_str(), &after), 0);
     EXPECT_EQ(before.st_ino, after.st_ino) << "each writing makes a new file";
-}
-
-TEST_F(ReporterTest, no_thread_and_no_file_before_the_first_communicator) {
-    const int before = thread_count();
-    Reporter with_report(path_, true);
-    Reporter without_report("", true);
-    with_report.set_process_info({});
-    EXPECT_EQ(thread_count(), before);
-    EXPECT_TRUE(files().empty());
-    without_report.add_comm();
-    EXPECT_EQ(thread_count(), before) << "without a report there is nothing to write";
-    with_report.add_comm();
-    EXPECT_EQ(thread_count(), before + 1);
-    with_report.finish();
-    EXPECT_EQ(thread_count(), before);
 }
 
 TEST_F(ReporterTest, reporter_thread_takes_no_signal) {
@@ -231,33 +104,6 @@ TEST_F(ReporterTest, sigkill_leaves_what_was_counted) {
     EXPECT_EQ(total(path_, "calls"), 1000u);
 }
 
-TEST_F(ReporterTest, file_is_whole_at_any_time) {
-    Reporter reporter(path_, false);
-    const auto comm = add_comm(reporter);
-    std::vector<KeyStats*> keys;
-    for (int i = 0; i < 200; ++i) {
-        keys.push_back(&add_key(*comm, "int4"));
-    }
-    reporter.flush();
-    std::atomic<bool> stop{false};
-    std::thread writer([&] {
-        while (!stop) {
-            keys[0]->count_call();
-            reporter.flush();
-        }
-    });
-    uint64_t last = 0;
-    for (int i = 0; i < 50; ++i) {
-        const auto records = records_of(path_);
-        ASSERT_EQ(records.size(), 202u);
-        const uint64_t calls = records[2].at("calls").get<uint64_t>();
-        ASSERT_GE(calls, last);
-        last = calls;
-    }
-    stop = true;
-    writer.join();
-}
-
 TEST_F(ReporterTest, retired_communicator_keeps_its_records) {
     Reporter reporter(path_, false);
     auto comm = add_comm(reporter);
@@ -270,90 +116,6 @@ TEST_F(ReporterTest, retired_communicator_keeps_its_records) {
     EXPECT_EQ(records[1].at("retired"), true);
     EXPECT_EQ(records[1].at("scratch_bytes"), 4096);
     EXPECT_EQ(records[2].at("calls"), 1);
-}
-
-TEST_F(ReporterTest, many_short_communicators_keep_the_file_small) {
-    Reporter reporter(path_, false);
-    for (size_t i = 0; i < kMaxRetiredComms + 100; ++i) {
-        const auto comm = add_comm(reporter);
-        add_key(*comm, "int4").count_call();
-        reporter.retire(comm);
-    }
-    const auto records = records_of(path_);
-    EXPECT_EQ(records.size(), 1 + 2 * (kMaxRetiredComms + 1));
-    EXPECT_EQ(total(path_, "calls"), kMaxRetiredComms + 100);
-    EXPECT_EQ(records[records.size() - 2].at("communicators"), 100);
-}
-
-TEST_F(ReporterTest, file_name_waits_for_the_rank) {
-    Reporter reporter(directory_ + "/r%r.jsonl", false);
-    const auto comm = reporter.add_comm();
-    reporter.flush();
-    EXPECT_TRUE(files().empty());
-    comm->update([](CommStats& c) { c.rank = 5; });
-    reporter.flush();
-    EXPECT_EQ(files(), std::vector<std::string>{"r5.jsonl"});
-}
-
-TEST_F(ReporterTest, launcher_rank_names_the_file) {
-    ::setenv("RANK", "3", 1);
-    Reporter reporter(directory_ + "/r%r.jsonl", false);
-    const auto comm = add_comm(reporter, 1);
-    reporter.flush();
-    EXPECT_EQ(files(), std::vector<std::string>{"r3.jsonl"});
-    EXPECT_EQ(records_of(directory_ + "/r3.jsonl").at(0).at("launcher_rank"), 3);
-    ::unsetenv("RANK");
-}
-
-TEST_F(ReporterTest, unwritable_path_is_one_warning_that_names_it) {
-    testing::internal::CaptureStderr();
-    {
-        Reporter reporter("/nonexistent/dir/r.jsonl", false);
-        const auto comm = add_comm(reporter);
-        KeyStats& key = add_key(*comm, "int4");
-        for (int i = 0; i < 3; ++i) {
-            key.count_call();
-            reporter.flush();
-        }
-        reporter.finish();
-    }
-    EXPECT_EQ(
-        testing::internal::GetCapturedStderr(),
-        "slimwire: warn: report file '/nonexistent/dir/r.jsonl' cannot be written: No such file "
-        "or directory; the job goes on without it (SLIMWIRE_REPORT)\n");
-}
-
-TEST_F(ReporterTest, what_is_no_regular_file_is_not_replaced) {
-    ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
-    testing::internal::CaptureStderr();
-    {
-        Reporter reporter(path_, false);
-        const auto comm = add_comm(reporter);
-        reporter.flush();
-    }
-    EXPECT_NE(testing::internal::GetCapturedStderr().find("cannot be written: not a regular file"),
-              std::string::npos);
-    struct stat info {};
-    ASSERT_EQ(::stat(path_.c_str(), &info), 0);
-    EXPECT_TRUE(S_ISFIFO(info.st_mode));
-}
-
-TEST_F(ReporterTest, a_pattern_that_ranks_share_is_a_warning) {
-    ::setenv("WORLD_SIZE", "4", 1);
-    testing::internal::CaptureStderr();
-    {
-        Reporter reporter(path_, false);
-        reporter.add_comm();
-    }
-    EXPECT_NE(testing::internal::GetCapturedStderr().find("has neither %r nor %p"),
-              std::string::npos);
-    testing::internal::CaptureStderr();
-    {
-        Reporter reporter(directory_ + "/%p", false);
-        reporter.add_comm();
-    }
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-    ::unsetenv("WORLD_SIZE");
 }
 
 // A data loader's workers fork after initialisation; they must neither write, print nor hang.

@@ -1,0 +1,131 @@
+// What the tests of the report file share: a folder for it, its records, counters to fill it.
+#pragma once
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/report.h"
+#include "collectives/stats.h"
+
+namespace slimwire {
+
+using Json = nlohmann::json;
+
+inline std::string text_of(const std::string& path) {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+inline std::vector<Json> records_of(const std::string& path) {
+    std::istringstream stream(text_of(path));
+    std::vector<Json> records;
+    for (std::string line; std::getline(stream, line);) {
+        records.push_back(Json::parse(line));
+    }
+    return records;
+}
+
+// Sum of `member` over the key records.
+inline uint64_t total(const std::string& path, const char* member) {
+    uint64_t sum = 0;
+    for (const Json& record : records_of(path)) {
+        sum += record.at("record") == "key" ? record.at(member).get<uint64_t>() : 0;
+    }
+    return sum;
+}
+
+inline bool eventually(const std::function<bool()>& condition,
+                       std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+}
+
+inline int thread_count() {
+    int count = 0;
+    DIR* const tasks = ::opendir("/proc/self/task");
+    while (tasks != nullptr && ::readdir(tasks) != nullptr) {
+        ++count;
+    }
+    ::closedir(tasks);
+    return count - 2;
+}
+
+inline KeyStats& add_key(CommStats& comm, const char* codec) {
+    KeyStats& key = comm.add_key();
+    key.facts = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
+    key.codec = codec;
+    key.algorithm = "two_shot";
+    key.rule = "env";
+    key.reason = "rule env";
+    key.input_bytes_per_call = 100;
+    key.wire_bytes_per_call = 20;
+    key.native_bytes_per_call = 150;
+    comm.publish(key);
+    return key;
+}
+
+inline std::shared_ptr<CommStats> add_comm(Reporter& reporter, int rank = 0) {
+    auto comm = reporter.add_comm();
+    comm->update([&](CommStats& c) {
+        c.comm = "00000000000000aa";
+        c.rank = rank;
+        c.ranks = 4;
+        c.nodes = 1;
+        c.agreement = "go";
+    });
+    return comm;
+}
+
+class ReporterTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* name :
+             {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "WORLD_SIZE",
+              "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
+            ::unsetenv(name);
+        }
+        directory_ = testing::TempDir() + "slimwire_reporter_XXXXXX";
+        ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
+        path_ = directory_ + "/r0.jsonl";
+    }
+    void TearDown() override {
+        for (const std::string& name : files()) {
+            ::unlink((directory_ + "/" + name).c_str());
+        }
+        ::rmdir(directory_.c_str());
+    }
+    std::vector<std::string> files() const {
+        std::vector<std::string> names;
+        DIR* const directory = ::opendir(directory_.c_str());
+        while (const dirent* entry = directory != nullptr ? ::readdir(directory) : nullptr) {
+            if (entry->d_name[0] != '.') {
+                names.emplace_back(entry->d_name);
+            }
+        }
+        ::closedir(directory);
+        return names;
+    }
+    std::string directory_, path_;
+};
+
+}  // namespace slimwire
