@@ -156,6 +156,8 @@ void Link::post_send(const void* data, UcxRequest* request) {
 // several fragments that has arrived already lacks its length.
 void Link::post_receive(void* data, UcxRequest* request) {
     ucp_request_param_t param{};
+    // Always by callback, which may run before the call returns: UCX 1.13 does not tell the size of
+    // a message that was there before its receive when it completes at once.
     param.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = on_received;

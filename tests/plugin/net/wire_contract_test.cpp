@@ -91,6 +91,47 @@ TEST_P(WireContract, EverySizeArrivesInReceivesOfItsSizeAndLarger) {
     }
 }
 
+// The message is there when its receive is posted: a control message behind it has come.
+TEST_P(WireContract, AMessageMayComeBeforeItsReceive) {
+    for (const size_t bytes : {1, 100, 17408, 300'000}) {
+        const auto message = random_bytes(bytes, test_seed());
+        const std::vector<uint8_t> announcement(16, 0x11);
+        std::vector<uint8_t> control(64), data(bytes + 5);
+        WireRequest* send = start_send(*pair_.sender, Lane::kData, message.data(), bytes);
+        WireRequest* announce =
+            start_send(*pair_.sender, Lane::kControl, announcement.data(), announcement.size());
+        WireRequest* announced =
+            start_receive(*pair_.receiver, Lane::kControl, control.data(), control.size());
+        ASSERT_TRUE(send != nullptr && announce != nullptr && announced != nullptr);
+        bool told = false, heard = false;
+        ASSERT_TRUE(poll_until([&] {
+            if (!told) {
+                EXPECT_TRUE(pair_.sender->test(announce, &told, nullptr).ok());
+            }
+            if (!heard) {
+                EXPECT_TRUE(pair_.receiver->test(announced, &heard, nullptr).ok());
+            }
+            return told && heard;
+        }));
+        WireRequest* receive =
+            start_receive(*pair_.receiver, Lane::kData, data.data(), data.size());
+        ASSERT_NE(receive, nullptr);
+        bool sent = false, received = false;
+        size_t size = 0;
+        ASSERT_TRUE(poll_until([&] {
+            if (!sent) {
+                EXPECT_TRUE(pair_.sender->test(send, &sent, nullptr).ok());
+            }
+            if (!received) {
+                EXPECT_TRUE(pair_.receiver->test(receive, &received, &size).ok());
+            }
+            return sent && received;
+        }));
+        EXPECT_EQ(size, bytes);
+        EXPECT_TRUE(std::equal(message.begin(), message.end(), data.begin()));
+    }
+}
+
 TEST_P(WireContract, ALaneKeepsTheOrderAndDoesNotWaitForTheOther) {
     constexpr int kMessages = 24;
     std::vector<std::vector<uint8_t>> control(kMessages), data(kMessages);
