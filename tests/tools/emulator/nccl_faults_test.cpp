@@ -2,6 +2,7 @@
 // time. The situations are functions of nccl_faults_program.cpp, which make the checks.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/tools/emulator/nccl_jobs.h"
@@ -11,6 +12,13 @@ namespace {
 
 constexpr int kKilled = 128 + 9;
 
+// Where $TEST_FAULTS_PLUGIN names a net plugin, the situations happen over it.
+void use_plugin(Job* job) {
+    if (const char* plugin = std::getenv("TEST_FAULTS_PLUGIN"); plugin != nullptr) {
+        job->environment["NCCL_NET_PLUGIN"] = plugin;
+    }
+}
+
 // Runs the test's own name as a situation. `victim` ends with `victim_code`, all others with 0.
 void expect_situation(int ranks,
                       int victim = -1,
@@ -18,6 +26,7 @@ void expect_situation(int ranks,
                       const Environment& environment = {}) {
     const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
     Job job = emulator_job("faults", ranks, {name});
+    use_plugin(&job);
     for (const auto& [key, value] : environment) {
         job.environment[key] = value;
     }

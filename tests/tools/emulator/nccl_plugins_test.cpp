@@ -2,6 +2,8 @@
 // buffers in device memory, tuner, profiler and env tables.
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "tests/tools/emulator/nccl_net_log.h"
 
 namespace slimwire::test {
@@ -31,7 +33,9 @@ Outcome over_plugin(const Environment& environment,
     outcome.ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(outcome.ended), "");
     outcome.logs = read_net_log(folder.file("log"));
-    EXPECT_EQ(outcome.logs.size(), static_cast<size_t>(kRanks)) << outcome.ended[0].err;
+    if (outcome.logs.size() != static_cast<size_t>(kRanks)) {
+        throw std::runtime_error("the plugin was not closed in order: " + outcome.ended[0].err);
+    }
     return outcome;
 }
 
