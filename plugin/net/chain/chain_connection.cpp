@@ -86,21 +86,22 @@ class Side : public Base {
 
     Status test(WireRequest* request, bool* done, size_t* bytes) override {
         *done = false;
-        SLIMWIRE_TRY(failure_);
         auto* operation = reinterpret_cast<Operation*>(request);
+        SLIMWIRE_TRY(failures_[static_cast<size_t>(operation->lane)]);
         InnerComm& comm = lanes_[static_cast<size_t>(operation->lane)];
         int over = 0;
         int size = 0;
         const ncclResult_t result = comm.inner().test(operation->request, &over, &size);
         if (result != ncclSuccess) {
-            return fail(failed("test", operation->lane, result));
+            return fail(operation->lane, failed("test", operation->lane, result));
         }
         if (over == 0) {
             return {};
         }
         const size_t came = kSending ? operation->bytes : static_cast<size_t>(size);
         if (size < 0 || came > operation->bytes) {
-            return fail({Code::kInvalidArgument, peer_ + ": a message of " + std::to_string(size) +
+            return fail(operation->lane,
+                        {Code::kInvalidArgument, peer_ + ": a message of " + std::to_string(size) +
                                                      " bytes came for a receive of " +
                                                      std::to_string(operation->bytes)});
         }
@@ -123,8 +124,8 @@ class Side : public Base {
     Status start(
         Lane lane_name, void* data, size_t bytes, WireMemory* memory, WireRequest** request) {
         *request = nullptr;
-        SLIMWIRE_TRY(failure_);
         const int lane = static_cast<int>(lane_name);
+        SLIMWIRE_TRY(failures_[static_cast<size_t>(lane)]);
         if (in_flight_[static_cast<size_t>(lane)] >= kNetMaxRequests) {
             return {};
         }
@@ -156,8 +157,9 @@ class Side : public Base {
         }
         if (result != ncclSuccess || operation.request == nullptr) {
             forget_own_handle(operation);
-            return result != ncclSuccess ? fail(failed(kSending ? "isend" : "irecv", lane, result))
-                                         : Status();
+            return result != ncclSuccess
+                       ? fail(lane, failed(kSending ? "isend" : "irecv", lane, result))
+                       : Status();
         }
         auto* kept = new Operation(operation);
         operations_.insert(kept);
@@ -172,9 +174,10 @@ class Side : public Base {
         const Status status = inner_status(comm.inner(), call, result);
         return {status.code(), peer_ + ", lane " + kLaneNames[lane] + ": " + status.message()};
     }
-    Status fail(Status status) {
-        failure_ = std::move(status);
-        return failure_;
+    // The other lane may still have what was sent before.
+    Status fail(int lane, const Status& status) {
+        failures_[static_cast<size_t>(lane)] = status;
+        return status;
     }
 
     Status ensure(ChainMemory& memory, int lane_number) {
@@ -224,7 +227,7 @@ class Side : public Base {
     std::unordered_set<ChainMemory*> memories_;
     char nowhere_ = 0;  // where messages without bytes lie
     ChainMemory nothing_{&nowhere_, 1, kPtrHost, {}, {}};
-    Status failure_;
+    std::array<Status, kLanes> failures_;
 };
 
 class ChainSend final : public Side<SendWire> {

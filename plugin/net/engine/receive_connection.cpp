@@ -82,7 +82,8 @@ Status EngineReceive::receive(int count,
             }
         }
     }
-    return advance();
+    SLIMWIRE_TRY(advance());
+    return !control_end_.ok() && waits_in_vain(group) ? fail(control_end_) : Status();
 }
 
 Status EngineReceive::flush(int, void* const*, const int*, Memory* const*, Request** request) {
@@ -95,6 +96,9 @@ Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
     *done = false;
     SLIMWIRE_TRY(advance());
     *done = group->left == 0;
+    if (!*done && !control_end_.ok() && waits_in_vain(*group)) {
+        return fail(control_end_);
+    }
     if (*done) {
         group->in_use = false;
         for (int i = 0; sizes != nullptr && i < group->count; ++i) {
@@ -120,12 +124,22 @@ Status EngineReceive::advance() {
 
 // --- Frames
 
+// A peer may close when its last message is under way, and no frame comes any more then: what has
+// come is still worked on, and only those who wait for more get the error.
 Status EngineReceive::read_control() {
-    while (true) {
+    while (control_end_.ok()) {
         while (control_posted_ - control_read_ < kControlSlots) {
             WireRequest*& request = control_requests_[control_posted_ % kControlSlots];
-            SLIMWIRE_TRY(wire_->receive(Lane::kControl, control_slot(control_posted_),
-                                        kControlBytes, control_memory_, &request));
+            const Status status = wire_->receive(Lane::kControl, control_slot(control_posted_),
+                                                 kControlBytes, control_memory_, &request);
+            if (status.code() == Code::kRemoteError) {
+                // Those that are posted may have their messages.
+                if (control_read_ == control_posted_) {
+                    control_end_ = status;
+                }
+                break;
+            }
+            SLIMWIRE_TRY(status);
             if (request == nullptr) {
                 break;
             }
@@ -137,7 +151,12 @@ Status EngineReceive::read_control() {
         WireRequest*& oldest = control_requests_[control_read_ % kControlSlots];
         bool done = false;
         size_t size = 0;
-        SLIMWIRE_TRY(wire_->test(oldest, &done, &size));
+        Status status = wire_->test(oldest, &done, &size);
+        if (status.code() == Code::kRemoteError) {
+            control_end_ = std::move(status);
+            break;
+        }
+        SLIMWIRE_TRY(status);
         if (!done) {
             return {};
         }
@@ -146,6 +165,19 @@ Status EngineReceive::read_control() {
         ++control_read_;
         SLIMWIRE_TRY(handle_frame(message, size));
     }
+    return {};
+}
+
+// Whether a frame is missing that does not come any more.
+bool EngineReceive::waits_in_vain(const Group& group) const noexcept {
+    for (int i = 0; i < group.count; ++i) {
+        if (!group.posted[static_cast<size_t>(i)].matched) {
+            return true;
+        }
+    }
+    return std::any_of(arrivals_.begin(), arrivals_.end(), [&](const auto& arrival) {
+        return arrival->target != nullptr && arrival->target->group == &group && !arrival->end_came;
+    });
 }
 
 Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {

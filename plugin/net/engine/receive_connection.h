@@ -100,6 +100,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
 
     Status advance();
     Status read_control();
+    [[nodiscard]] bool waits_in_vain(const Group& group) const noexcept;
     Status handle_frame(const uint8_t* message, size_t size);
     Status handle_end(const Frame& frame);
     [[nodiscard]] Posted* find_posted(int tag) noexcept;
@@ -118,6 +119,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     uint64_t oldest_group_ = 0;  // with unmatched receives
     uint64_t control_posted_ = 0, control_read_ = 0;
     std::array<WireRequest*, kControlSlots> control_requests_{};
+    Status control_end_;  // an error: no frame comes any more, and why
     uint64_t next_sequence_ = 0;
     // In the order of their frames; a message leaves when it is delivered.
     std::deque<std::unique_ptr<Arrival>> arrivals_;

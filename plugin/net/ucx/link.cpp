@@ -214,6 +214,11 @@ Status Link::advance(UcxRequest* request, Outlook outlook, bool* done, size_t* b
     if (!request->complete && failure_.ok() && progress() == 0 && !request->complete) {
         if (endpoint_status_ != UCS_OK) {
             end(device_->api().ucs_status_string(endpoint_status_));
+        } else if (hung_up() && outlook == Outlook::kNever) {
+            // Only this one comes no more; what was promised before the goodbye may. UCX has it
+            // until the end.
+            return {Code::kRemoteError,
+                    "lost the peer " + peer_ + ": it has closed the connection"};
         } else if (hung_up() && out_of_patience(*request, outlook, steady_ns())) {
             end("it has closed the connection or its process has ended");
         }

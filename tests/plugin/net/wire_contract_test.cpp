@@ -271,6 +271,35 @@ TEST_P(WireContract, TheLastMessagesSurviveTheSendersClose) {
     EXPECT_FALSE(status.message().empty());
 }
 
+TEST_P(WireContract, ALaneThatHasEndedLeavesTheOtherItsMessages) {
+    std::vector<uint8_t> control(64), data(20'000);
+    const auto message = random_bytes(data.size(), test_seed());
+    WireRequest* waiting =
+        start_receive(*pair_.receiver, Lane::kControl, control.data(), control.size());
+    WireRequest* send = start_send(*pair_.sender, Lane::kData, message.data(), message.size());
+    bool sent = false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (!sent && std::chrono::steady_clock::now() < end) {
+        ASSERT_TRUE(pair_.sender->test(send, &sent, nullptr).ok());
+    }
+    if (!sent) {
+        GTEST_SKIP() << "this wire sends nothing before it is received";
+    }
+    pair_.sender.reset();
+    Status status;
+    ASSERT_TRUE(poll_until([&] {
+        bool done = false;
+        status = pair_.receiver->test(waiting, &done, nullptr);
+        return !status.ok() || done;
+    }));
+    EXPECT_EQ(status.code(), Code::kRemoteError);
+    WireRequest* receive = start_receive(*pair_.receiver, Lane::kData, data.data(), data.size());
+    ASSERT_NE(receive, nullptr);
+    const Finished over = finish(*pair_.receiver, receive);
+    EXPECT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+    EXPECT_EQ(data, message);
+}
+
 TEST_P(WireContract, ASenderLearnsThatItsReceiverHasClosed) {
     pair_.receiver.reset();
     const std::vector<uint8_t> message(1 << 20, 1);
