@@ -3,6 +3,11 @@
 //
 //   net_bench bandwidth [--bytes 1048576] [--messages 64] [--pairs 31]
 //   net_bench latency [--bytes 8] [--messages 2000] [--pairs 31]
+//   net_bench goodput [--bytes 1048576] [--messages 24] [--pairs 31] [--rate BITS] [--data FILE]
+//
+// goodput: the engine with its codec against the engine without, at a rate in bits a second
+// (default: as fast as loopback is), of messages cut from FILE, a .npy of fp32 taken as bf16
+// (default: random bytes); the baseline is the engine without its codec.
 //
 // Ratios are medians over the pairs, each of the two taken one after the other; `low` and `high`
 // are the median's 95 % interval. Latency is half a round trip; beside it stands what ucx_perftest
@@ -16,6 +21,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
 #include <string>
 
 #include "tests/bench/net_contestants.h"
@@ -24,11 +32,42 @@ namespace slimwire::bench {
 namespace {
 
 struct Game {
-    bool bandwidth = true;
+    std::string mode;
     size_t bytes = 0;
     int messages = 0;
     int pairs = 31;
+    double rate_bits_per_s = 0;
+    std::string data;
+
+    [[nodiscard]] bool latency() const { return mode == "latency"; }
+    [[nodiscard]] bool goodput() const { return mode == "goodput"; }
 };
+
+// The upper halves of the fp32 values behind the header of a .npy, repeated; random without a file.
+std::vector<char> make_data(const Game& game) {
+    std::vector<char> data(game.bytes * kWindow);
+    std::mt19937_64 random(1);
+    for (char& byte : data) {
+        byte = static_cast<char>(random());
+    }
+    if (game.data.empty()) {
+        return data;
+    }
+    std::ifstream file(game.data, std::ios::binary);
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    const size_t header = 10 + (all.size() < 10 ? 0
+                                                : static_cast<unsigned char>(all[8]) +
+                                                      256u * static_cast<unsigned char>(all[9]));
+    if (all.rfind("\x93NUMPY", 0) != 0 || all.size() < header + 4) {
+        give_up("--data " + game.data +
+                ": no .npy of fp32 values; tests/bench/make_data makes some");
+    }
+    const size_t values = (all.size() - header) / 4;
+    for (size_t i = 0; i < data.size() / 2; ++i) {
+        std::copy_n(&all[header + i % values * 4 + 2], 2, &data[2 * i]);
+    }
+    return data;
+}
 
 struct Median {
     double value, low, high;
@@ -53,7 +92,7 @@ double play(
     std::vector<double> seconds;
     channel.meet();
     const double begin = now_s();
-    if (game.bandwidth) {
+    if (!game.latency()) {
         contestant.stream(first, data, game.bytes, game.messages);
         channel.meet();
         return static_cast<double>(game.bytes) * game.messages / (now_s() - begin);
@@ -64,9 +103,16 @@ double play(
 
 void run(const Game& game, const Channel& channel, bool first) {
     std::vector<std::unique_ptr<Contestant>> contestants;
-    contestants.push_back(make_sockets(channel, first));
-    contestants.push_back(make_ucx_wire(channel, first));
-    std::vector<char> data(game.bytes * kWindow, 'x');
+    const double rate = game.rate_bits_per_s / 8;
+    if (!game.goodput()) {
+        contestants.push_back(make_sockets(channel, first));
+        contestants.push_back(make_ucx_wire(channel, first));
+    }
+    contestants.push_back(make_engine_contestant(channel, first, false, rate));
+    if (game.goodput()) {
+        contestants.push_back(make_engine_contestant(channel, first, true, rate));
+    }
+    std::vector<char> data = make_data(game);
     std::vector<std::vector<double>> results(contestants.size());
     for (int pair = -2; pair < game.pairs; ++pair) {  // two to warm up
         for (size_t i = 0; i < contestants.size(); ++i) {
@@ -80,7 +126,7 @@ void run(const Game& game, const Channel& channel, bool first) {
         return;
     }
     const double tool_us =
-        game.bandwidth ? 0 : ucx_perftest_latency_us(game.bytes, game.messages * 10);
+        game.latency() ? ucx_perftest_latency_us(game.bytes, game.messages * 10) : 0;
     for (size_t i = 0; i < contestants.size(); ++i) {
         std::vector<double> ratios;
         for (size_t k = 0; k < results[i].size(); ++k) {
@@ -89,15 +135,19 @@ void run(const Game& game, const Channel& channel, bool first) {
         const Median ratio = median_of(ratios);
         const double value = median_of(results[i]).value;
         printf("{\"v\":1,\"case\":\"net_%s\",\"way\":\"%s\",\"bytes\":%zu,\"pairs\":%d,",
-               game.bandwidth ? "bandwidth" : "latency", contestants[i]->name().c_str(), game.bytes,
-               game.pairs);
-        if (game.bandwidth) {
+               game.mode.c_str(), contestants[i]->name().c_str(), game.bytes, game.pairs);
+        if (game.goodput()) {
+            printf("\"rate_gbit\":%g,\"data\":\"%s\",", game.rate_bits_per_s / 1e9,
+                   game.data.empty() ? "random"
+                                     : std::filesystem::path(game.data).stem().string().c_str());
+        }
+        if (!game.latency()) {
             printf("\"mb_per_s\":%.1f,", value / 1e6);
         } else {
             printf("\"half_round_trip_us\":%.3f,", value * 1e6);
         }
-        printf("\"to_sockets\":%.4f,\"low\":%.4f,\"high\":%.4f", ratio.value, ratio.low,
-               ratio.high);
+        printf("\"to_%s\":%.4f,\"low\":%.4f,\"high\":%.4f",
+               game.goodput() ? "codec_off" : "sockets", ratio.value, ratio.low, ratio.high);
         if (tool_us > 0 && i > 0) {
             printf(",\"ucx_perftest_us\":%.3f,\"to_ucx_perftest\":%.4f", tool_us,
                    value * 1e6 / tool_us);
@@ -108,21 +158,26 @@ void run(const Game& game, const Channel& channel, bool first) {
 }
 
 int usage() {
-    fprintf(stderr, "usage: net_bench bandwidth|latency [--bytes N] [--messages N] [--pairs N]\n");
+    fprintf(stderr,
+            "usage: net_bench bandwidth|latency|goodput [--bytes N] [--messages N] [--pairs N]\n"
+            "       goodput also [--rate BITS_PER_SECOND] [--data FILE.npy]\n");
     return 2;
 }
 
 int main(int argc, char** argv) {
-    const std::string mode = argc > 1 ? argv[1] : "";
-    if (mode != "bandwidth" && mode != "latency") {
+    Game game;
+    game.mode = argc > 1 ? argv[1] : "";
+    if (game.mode != "bandwidth" && !game.latency() && !game.goodput()) {
         return usage();
     }
-    Game game;
-    game.bandwidth = mode == "bandwidth";
-    game.bytes = game.bandwidth ? 1 << 20 : 8;
-    game.messages = game.bandwidth ? 64 : 2000;
+    game.bytes = game.latency() ? 8 : 1 << 20;
+    game.messages = game.latency() ? 2000 : game.goodput() ? 24 : 64;
     for (int i = 2; i < argc; i += 2) {
         const std::string name = argv[i];
+        if (name == "--data" && game.goodput() && i + 1 < argc) {
+            game.data = argv[i + 1];
+            continue;
+        }
         const long value = i + 1 < argc ? std::atol(argv[i + 1]) : 0;
         if (value <= 0) {
             return usage();
@@ -133,6 +188,8 @@ int main(int argc, char** argv) {
             game.messages = static_cast<int>(value);
         } else if (name == "--pairs") {
             game.pairs = static_cast<int>(value);
+        } else if (name == "--rate" && game.goodput()) {
+            game.rate_bits_per_s = static_cast<double>(value);
         } else {
             return usage();
         }

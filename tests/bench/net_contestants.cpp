@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -102,20 +101,6 @@ class Sockets final : public Contestant {
 
   private:
     int fd_ = -1;
-};
-
-// Polls as NCCL's proxy does, but leaves the processor only after a while of nothing.
-class Idle {
-  public:
-    void none() {
-        if (++polls_ > 200) {
-            sched_yield();
-        }
-    }
-    void some() { polls_ = 0; }
-
-  private:
-    int polls_ = 0;
 };
 
 void check(const Status& status) {

@@ -3,6 +3,8 @@
 // Contestant. A failure ends the program with a line: there is nothing to measure then.
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -44,6 +46,25 @@ inline constexpr int kWindow = 8;
 std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first);
 // The UCX wire over loopback.
 std::unique_ptr<Contestant> make_ucx_wire(const Channel& channel, bool first);
+// The plugin's engine above it, on a network of `rate_bytes_per_s` (0: as fast as it is).
+std::unique_ptr<Contestant> make_engine_contestant(const Channel& channel,
+                                                   bool first,
+                                                   bool codec,
+                                                   double rate_bytes_per_s);
+
+// Polls as NCCL's proxy does, but leaves the processor after a while of nothing.
+class Idle {
+  public:
+    void none() {
+        if (++polls_ > 200) {
+            sched_yield();
+        }
+    }
+    void some() { polls_ = 0; }
+
+  private:
+    int polls_ = 0;
+};
 
 // Half round trip in microseconds (its median) as ucx_perftest finds over loopback TCP; 0 when the
 // tool is not installed.
