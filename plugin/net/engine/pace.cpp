@@ -12,12 +12,23 @@ constexpr int kMostInterval = 2048;
 constexpr double kMemoryBytes = 64 << 20;
 // The other way must be better by this much to become the usual one.
 constexpr double kMargin = 1.02;
+constexpr double kHeadroom = 2;
 
 }  // namespace
 
 double Pace::goodput(Way way) const noexcept {
-    const Measure& measure = measured_[static_cast<size_t>(way)];
-    return measure.busy_ns > 0 ? measure.bytes / measure.busy_ns * 1e9 : 0;
+    return rate(measured_[static_cast<size_t>(way)]);
+}
+
+bool Pace::better(Way way, Way than) const noexcept {
+    if (goodput(way) == 0 || goodput(than) == 0) {
+        return false;
+    }
+    const bool keeps_up = rate(encoded_) == 0 || rate(encoded_) > kHeadroom * goodput(kRaw);
+    if (!keeps_up) {
+        return way == kRaw;
+    }
+    return goodput(way) > kMargin * goodput(than);
 }
 
 Pace::Way Pace::choose() noexcept {
@@ -30,7 +41,7 @@ Pace::Way Pace::choose() noexcept {
         interval_ = std::min(2 * interval_, kMostInterval);
         left_ = interval_;
     }
-    if (goodput(other) > kMargin * goodput(current_) && goodput(current_) > 0) {
+    if (better(other, current_)) {
         current_ = other;
         interval_ = kLeastInterval;
         left_ = interval_;
@@ -47,12 +58,21 @@ Pace::Way Pace::choose() noexcept {
 void Pace::finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
     const uint64_t begin = std::max(began_ns, last_end_ns_);
     last_end_ns_ = std::max(ended_ns, last_end_ns_);
-    Measure& measure = measured_[static_cast<size_t>(way)];
-    measure.bytes += static_cast<double>(bytes);
-    measure.busy_ns += static_cast<double>(ended_ns > begin ? ended_ns - begin : 1);
-    if (measure.bytes > kMemoryBytes) {
-        measure.bytes /= 2;
-        measure.busy_ns /= 2;
+    add(&measured_[static_cast<size_t>(way)], static_cast<double>(bytes),
+        static_cast<double>(ended_ns > begin ? ended_ns - begin : 1));
+}
+
+void Pace::encoded(size_t bytes, uint64_t ns, int threads) noexcept {
+    add(&encoded_, static_cast<double>(bytes) * std::max(threads, 1),
+        static_cast<double>(std::max<uint64_t>(ns, 1)));
+}
+
+void Pace::add(Measure* measure, double bytes, double ns) noexcept {
+    measure->bytes += bytes;
+    measure->busy_ns += ns;
+    if (measure->bytes > kMemoryBytes) {
+        measure->bytes /= 2;
+        measure->busy_ns /= 2;
     }
 }
 

@@ -2,6 +2,10 @@
 // that a network faster than the codec is left alone. One object for each sending connection, used
 // by its thread.
 //
+// What a sender sees of coded messages is too good where the network holds some megabytes that the
+// receiver has yet to decode; so the codec must also be able to encode kHeadroom times as fast as
+// the connection moves raw bytes.
+//
 // Goodput is bytes of messages over the time the connection was busy with them: from the end of the
 // message before, or from its own begin where the connection was idle, to its end.
 #pragma once
@@ -20,6 +24,8 @@ class Pace {
     [[nodiscard]] Way choose() noexcept;
     // Tells what became of a message; times are of one steady clock, in ns.
     void finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept;
+    // Tells that a codec thread took so long for so many bytes; `threads` work side by side.
+    void encoded(size_t bytes, uint64_t ns, int threads) noexcept;
     // Bytes a second, 0 while unknown.
     [[nodiscard]] double goodput(Way way) const noexcept;
 
@@ -28,7 +34,14 @@ class Pace {
         double bytes = 0;
         double busy_ns = 0;
     };
+    [[nodiscard]] double rate(const Measure& measure) const noexcept {
+        return measure.busy_ns > 0 ? measure.bytes / measure.busy_ns * 1e9 : 0;
+    }
+    static void add(Measure* measure, double bytes, double ns) noexcept;
+    [[nodiscard]] bool better(Way way, Way than) const noexcept;
+
     std::array<Measure, 2> measured_{};
+    Measure encoded_;
     uint64_t last_end_ns_ = 0;
     Way current_ = kCoded;
     int left_ = 0;        // messages until the other way is tried again

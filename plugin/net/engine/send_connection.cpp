@@ -61,7 +61,9 @@ EngineSend::~EngineSend() {
 }
 
 void EngineSend::Part::run() noexcept {
+    const uint64_t begin = now_ns();
     wire_bytes = encode_piece(element, source, bytes, staging->data);
+    encode_ns = now_ns() - begin;
 }
 
 Status EngineSend::send(
@@ -296,6 +298,7 @@ Status EngineSend::make_part(Message* from, bool* made) {
     next.source = from->data + from->next_offset;
     next.bytes = coded ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
     next.wire_bytes = next.bytes;
+    next.encode_ns = 0;
     next.element = from->frame.element;
     next.request = nullptr;
     from->next_offset += next.bytes;
@@ -348,6 +351,9 @@ Status EngineSend::finish_parts() {
         if (from.frame.kind == FrameKind::kCoded) {
             coded_in_ += oldest.bytes;
             coded_out_ += oldest.wire_bytes;
+            if (oldest.encode_ns > 0) {
+                pace_.encoded(oldest.bytes, oldest.encode_ns, parts_.settings.threads);
+            }
         }
         ++parts_done_;
         if (--from.parts_left > 0) {

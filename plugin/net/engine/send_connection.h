@@ -63,6 +63,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         const uint8_t* source = nullptr;
         size_t bytes = 0;
         size_t wire_bytes = 0;
+        uint64_t encode_ns = 0;
         DType element = DType::kUint8;
         StagingBuffer* staging = nullptr;  // null: sent as it is
         WireRequest* request = nullptr;

@@ -235,6 +235,27 @@ TEST(NetPace, settles_on_what_is_faster_and_notices_changes) {
     EXPECT_GT(coded_of(pace, 6000, 0.125, 8, 0.7), 3000);  // slow again
 }
 
+// A network that holds much for its receiver makes compressed messages look fast to their sender.
+TEST(NetPace, a_codec_that_hardly_keeps_up_is_not_used_however_fast_it_looks) {
+    for (const double codec_gbps : {1.5, 8.0}) {
+        Pace pace;
+        uint64_t clock = 1;
+        int coded = 0;
+        for (int i = 0; i < 1000; ++i) {
+            const Pace::Way way = pace.choose();
+            const uint64_t begin = clock;
+            clock += way == Pace::kRaw ? 1'000'000 : 600'000;
+            if (way == Pace::kCoded) {
+                pace.encoded(1 << 20, static_cast<uint64_t>((1 << 20) / codec_gbps), 1);
+            }
+            pace.finished(way, 1 << 20, begin, clock);
+            coded += way == Pace::kCoded ? 1 : 0;
+        }
+        EXPECT_EQ(coded > 500, codec_gbps > 2.1) << coded;
+        EXPECT_TRUE(coded < 100 || coded > 900) << coded;
+    }
+}
+
 TEST(NetPace, idle_time_is_not_counted) {
     Pace pace;
     static_cast<void>(pace.choose());
