@@ -126,46 +126,49 @@ Status EngineReceive::advance() {
 
 // A peer may close when its last message is under way, and no frame comes any more then: what has
 // come is still worked on, and only those who wait for more get the error.
+//
+// One frame a call: asking for another that is not there would cost a look at the network, and
+// whoever waits calls again.
 Status EngineReceive::read_control() {
-    while (control_end_.ok()) {
-        while (control_posted_ - control_read_ < kControlSlots) {
-            WireRequest*& request = control_requests_[control_posted_ % kControlSlots];
-            const Status status = wire_->receive(Lane::kControl, control_slot(control_posted_),
-                                                 kControlBytes, control_memory_, &request);
-            if (status.code() == Code::kRemoteError) {
-                // Those that are posted may have their messages.
-                if (control_read_ == control_posted_) {
-                    control_end_ = status;
-                }
-                break;
-            }
-            SLIMWIRE_TRY(status);
-            if (request == nullptr) {
-                break;
-            }
-            ++control_posted_;
-        }
-        if (control_read_ == control_posted_ || unmatched_ >= kMostUnmatched) {
-            return {};
-        }
-        WireRequest*& oldest = control_requests_[control_read_ % kControlSlots];
-        bool done = false;
-        size_t size = 0;
-        Status status = wire_->test(oldest, &done, &size);
+    if (!control_end_.ok()) {
+        return {};
+    }
+    while (control_posted_ - control_read_ < kControlSlots) {
+        WireRequest*& request = control_requests_[control_posted_ % kControlSlots];
+        const Status status = wire_->receive(Lane::kControl, control_slot(control_posted_),
+                                             kControlBytes, control_memory_, &request);
         if (status.code() == Code::kRemoteError) {
-            control_end_ = std::move(status);
+            // Those that are posted may have their messages.
+            if (control_read_ == control_posted_) {
+                control_end_ = status;
+            }
             break;
         }
         SLIMWIRE_TRY(status);
-        if (!done) {
-            return {};
+        if (request == nullptr) {
+            break;
         }
-        oldest = nullptr;
-        const uint8_t* const message = control_slot(control_read_);
-        ++control_read_;
-        SLIMWIRE_TRY(handle_frame(message, size));
+        ++control_posted_;
     }
-    return {};
+    if (control_read_ == control_posted_ || unmatched_ >= kMostUnmatched) {
+        return {};
+    }
+    WireRequest*& oldest = control_requests_[control_read_ % kControlSlots];
+    bool done = false;
+    size_t size = 0;
+    Status status = wire_->test(oldest, &done, &size);
+    if (status.code() == Code::kRemoteError) {
+        control_end_ = std::move(status);
+        return {};
+    }
+    SLIMWIRE_TRY(status);
+    if (!done) {
+        return {};
+    }
+    oldest = nullptr;
+    const uint8_t* const message = control_slot(control_read_);
+    ++control_read_;
+    return handle_frame(message, size);
 }
 
 // Whether a frame is missing that does not come any more.
