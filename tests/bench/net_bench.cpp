@@ -10,8 +10,9 @@
 // (default: random bytes); the baseline is the engine without its codec.
 //
 // Ratios are medians over the pairs, each of the two taken one after the other; `low` and `high`
-// are the median's 95 % interval. Latency is half a round trip; beside it stands what ucx_perftest
-// finds, where it is installed.
+// are the median's 95 % interval. Latency is half a round trip, against a pair of sockets with one
+// a direction, as NCCL's connections are; beside it stands what ucx_perftest finds, where it is
+// installed, which answers on the connection it was asked on.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -105,7 +106,7 @@ void run(const Game& game, const Channel& channel, bool first) {
     std::vector<std::unique_ptr<Contestant>> contestants;
     const double rate = game.rate_bits_per_s / 8;
     if (!game.goodput()) {
-        contestants.push_back(make_sockets(channel, first));
+        contestants.push_back(make_sockets(channel, first, game.latency()));
         contestants.push_back(make_ucx_wire(channel, first));
     }
     contestants.push_back(make_engine_contestant(channel, first, false, rate));

@@ -33,8 +33,14 @@ void send_all(int fd, const void* data, size_t bytes) {
 
 void receive_all(int fd, void* data, size_t bytes) {
     auto* next = static_cast<char*>(data);
+    Idle idle;
     while (bytes > 0) {
-        const ssize_t got = ::recv(fd, next, bytes, 0);
+        // Polling, as the others do: a thread that sleeps is woken late.
+        const ssize_t got = ::recv(fd, next, bytes, MSG_DONTWAIT);
+        if (got < 0 && errno == EAGAIN) {
+            idle.none();
+            continue;
+        }
         if (got <= 0) {
             give_up(std::string("recv: ") +
                     (got == 0 ? "the other process has ended" : strerror(errno)));
@@ -48,40 +54,57 @@ char* slot(char* data, size_t bytes, int message) {
     return data + static_cast<size_t>(message % kWindow) * bytes;
 }
 
+// A connected TCP socket; the first process calls.
+int make_socket(const Channel& channel, bool first) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (first) {
+        channel.hear(&address, sizeof address);
+        if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+            give_up(std::string("connect: ") + strerror(errno));
+        }
+    } else {
+        if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+            listen(fd, 1) != 0 ||
+            getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+            give_up(std::string("listen: ") + strerror(errno));
+        }
+        channel.say(&address, sizeof address);
+        const int door = fd;
+        fd = accept(door, nullptr, nullptr);
+        close(door);
+    }
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+// One socket for both directions, or one for each as NCCL's connections are.
 class Sockets final : public Contestant {
   public:
-    Sockets(const Channel& channel, bool first) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t length = sizeof address;
-        fd_ = socket(AF_INET, SOCK_STREAM, 0);
-        if (first) {
-            channel.hear(&address, sizeof address);
-            if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-                give_up(std::string("connect: ") + strerror(errno));
-            }
-        } else {
-            if (bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-                listen(fd_, 1) != 0 ||
-                getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-                give_up(std::string("listen: ") + strerror(errno));
-            }
-            channel.say(&address, sizeof address);
-            const int door = fd_;
-            fd_ = accept(door, nullptr, nullptr);
-            close(door);
-        }
-        const int on = 1;
-        setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    Sockets(const Channel& channel, bool first, bool one_way) : one_way_(one_way) {
+        const int there = make_socket(channel, first);
+        const int back = one_way ? make_socket(channel, first) : there;
+        out_ = first ? there : back;
+        in_ = first ? back : there;
     }
-    ~Sockets() override { close(fd_); }
-    [[nodiscard]] std::string name() const override { return "sockets"; }
+    ~Sockets() override {
+        close(out_);
+        if (in_ != out_) {
+            close(in_);
+        }
+    }
+    [[nodiscard]] std::string name() const override {
+        return one_way_ ? "sockets, one a direction" : "sockets";
+    }
 
     void stream(bool first, char* data, size_t bytes, int count) override {
         for (int i = 0; i < count; ++i) {
-            first ? send_all(fd_, slot(data, bytes, i), bytes)
-                  : receive_all(fd_, slot(data, bytes, i), bytes);
+            first ? send_all(out_, slot(data, bytes, i), bytes)
+                  : receive_all(in_, slot(data, bytes, i), bytes);
         }
     }
     void ping_pong(
@@ -89,18 +112,19 @@ class Sockets final : public Contestant {
         for (int i = 0; i < count; ++i) {
             const double begin = now_s();
             if (first) {
-                send_all(fd_, data, bytes);
+                send_all(out_, data, bytes);
             }
-            receive_all(fd_, data, bytes);
+            receive_all(in_, data, bytes);
             if (!first) {
-                send_all(fd_, data, bytes);
+                send_all(out_, data, bytes);
             }
             seconds->push_back(now_s() - begin);
         }
     }
 
   private:
-    int fd_ = -1;
+    const bool one_way_;
+    int out_ = -1, in_ = -1;
 };
 
 void check(const Status& status) {
@@ -249,8 +273,8 @@ double now_s() {
         .count();
 }
 
-std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first) {
-    return std::make_unique<Sockets>(channel, first);
+std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first, bool one_way) {
+    return std::make_unique<Sockets>(channel, first, one_way);
 }
 
 std::unique_ptr<Contestant> make_ucx_wire(const Channel& channel, bool first) {

@@ -42,8 +42,8 @@ inline constexpr int kWindow = 8;
 
 [[nodiscard]] double now_s();
 
-// Blocking TCP sockets over loopback.
-std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first);
+// TCP sockets over loopback: one, or with `one_way` one a direction, as NCCL's connections are.
+std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first, bool one_way);
 // The UCX wire over loopback.
 std::unique_ptr<Contestant> make_ucx_wire(const Channel& channel, bool first);
 // The plugin's engine above it, on a network of `rate_bytes_per_s` (0: as fast as it is).

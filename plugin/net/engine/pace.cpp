@@ -5,7 +5,8 @@
 namespace slimwire::net {
 namespace {
 
-constexpr int kTrialMessages = 4;
+constexpr int kSettling = 6;  // messages after a change that do not count
+constexpr int kTrialMessages = kSettling + 4;
 constexpr int kLeastInterval = 64;
 constexpr int kMostInterval = 2048;
 // What was measured fades: half of it is forgotten whenever it exceeds so many bytes.
@@ -31,14 +32,21 @@ bool Pace::better(Way way, Way than) const noexcept {
     return goodput(way) > kMargin * goodput(than);
 }
 
-Pace::Way Pace::choose() noexcept {
+Pace::Choice Pace::choose() noexcept {
+    const Way way = next();
+    alike_ = way == last_ ? std::min(alike_ + 1, kSettling) : 0;
+    last_ = way;
+    return {way, alike_ >= kSettling};
+}
+
+Pace::Way Pace::next() noexcept {
     const Way other = current_ == kCoded ? kRaw : kCoded;
     if (trial_left_ > 0) {
         if (--trial_left_ > 0) {
             return other;
         }
         // The trial is over: its last messages may still be under way, which the next one sees.
-        interval_ = std::min(2 * interval_, kMostInterval);
+        interval_ = std::min(4 * interval_, kMostInterval);
         left_ = interval_;
     }
     if (better(other, current_)) {
@@ -55,11 +63,13 @@ Pace::Way Pace::choose() noexcept {
     return current_;
 }
 
-void Pace::finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
+void Pace::finished(Choice choice, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
     const uint64_t begin = std::max(began_ns, last_end_ns_);
     last_end_ns_ = std::max(ended_ns, last_end_ns_);
-    add(&measured_[static_cast<size_t>(way)], static_cast<double>(bytes),
-        static_cast<double>(ended_ns > begin ? ended_ns - begin : 1));
+    if (choice.counts) {
+        add(&measured_[static_cast<size_t>(choice.way)], static_cast<double>(bytes),
+            static_cast<double>(ended_ns > begin ? ended_ns - begin : 1));
+    }
 }
 
 void Pace::encoded(size_t bytes, uint64_t ns, int threads) noexcept {

@@ -130,9 +130,9 @@ void EngineSend::plan(Message* made, const Memory* memory, void* phandle) {
         return;
     }
     made->paced = true;
-    made->way = pace_.choose();
+    made->pace = pace_.choose();
     made->began_ns = now_ns();
-    if (made->way == Pace::kCoded) {
+    if (made->pace.way == Pace::kCoded) {
         frame.kind = FrameKind::kCoded;
         frame.element = *element_;
         frame.piece_bytes = static_cast<uint32_t>(parts_.settings.piece_bytes);
@@ -361,7 +361,7 @@ Status EngineSend::finish_parts() {
         }
         from.data_done = true;
         if (from.paced) {
-            pace_.finished(from.way, from.frame.bytes, from.began_ns, now_ns());
+            pace_.finished(from.pace, from.frame.bytes, from.began_ns, now_ns());
         }
         // The data changed its kind: look again.
         if (from.frame.kind == FrameKind::kCoded && coded_out_ > coded_in_ - coded_in_ / 32) {
