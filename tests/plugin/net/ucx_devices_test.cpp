@@ -1,0 +1,140 @@
+// Which devices the UCX wire takes and at which address it listens; and that IPv6 handles work.
+#include "plugin/net/ucx/devices.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "plugin/net/ucx/handshake.h"
+#include "tests/plugin/net/wire_pair.h"
+#include "tests/support/ranks.h"
+
+namespace slimwire::net {
+namespace {
+
+namespace fs = std::filesystem;
+
+void put(const fs::path& path, const std::string& text) {
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text << "\n";
+}
+
+// A /sys with a card of two ports, the second without a cable, behind a PCI path.
+struct Sys {
+    Sys() {
+        const fs::path card = root() / "devices/pci0000:80/0000:81:00.0/infiniband/mlx5_0";
+        put(card / "node_guid", "0c42:a103:0065:bd4c");
+        put(card / "ports/1/state", "4: ACTIVE");
+        put(card / "ports/1/rate", "100 Gb/sec (4X EDR)");
+        put(card / "ports/1/gid_attrs/ndevs/0", "eth7");
+        put(card / "ports/2/state", "1: DOWN");
+        put(card / "ports/2/rate", "10 Gb/sec (1X)");
+        fs::create_directories(root() / "class/infiniband");
+        fs::create_directory_symlink(card, root() / "class/infiniband/mlx5_0");
+        fs::create_directory_symlink(root() / "devices/pci0000:80/0000:81:00.0", card / "device");
+    }
+    [[nodiscard]] fs::path root() const { return folder.path(); }
+    test::TemporaryFolder folder;
+};
+
+TEST(UcxDevices, RdmaPortsThatAreUpComeBeforeInterfaces) {
+    const Sys sys;
+    const auto found = find_devices("", "", sys.root());
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    ASSERT_EQ(found.value().size(), 1u);
+    const NetDevice& device = found.value()[0];
+    EXPECT_EQ(device.name, "mlx5_0:1");
+    EXPECT_TRUE(device.rdma);
+    EXPECT_EQ(device.speed_mbps, 100'000);
+    EXPECT_EQ(device.port, 1);
+    EXPECT_EQ(device.guid, 0x0c42a1030065bd4cu);
+    EXPECT_EQ(device.interface, "eth7");
+    EXPECT_NE(device.pci_path.find("pci0000:80/0000:81:00.0"), std::string::npos)
+        << device.pci_path;
+}
+
+TEST(UcxDevices, UcxNetDevicesNamesThem) {
+    const Sys sys;
+    for (const char* list : {"mlx5_0", "mlx5_0:1", "mlx5_9,mlx5_0:1", "all"}) {
+        const auto found = find_devices("", list, sys.root());
+        ASSERT_TRUE(found.ok());
+        EXPECT_EQ(found.value().at(0).name, "mlx5_0:1") << list;
+    }
+    // An interface instead of the card.
+    const auto found = find_devices("", "lo", sys.root());
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found.value().at(0).name, "lo");
+    EXPECT_FALSE(found.value().at(0).rdma);
+    const auto none = find_devices("", "nosuch", sys.root());
+    EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(none.status().message().find("UCX_NET_DEVICES 'nosuch'"), std::string::npos);
+}
+
+TEST(UcxDevices, InterfacesAreNamedAsNcclNamesThem) {
+    EXPECT_TRUE(interface_matches("eth,ib", "ib0"));
+    EXPECT_FALSE(interface_matches("eth,ib", "lo"));
+    EXPECT_TRUE(interface_matches("=eth0,eth1", "eth1"));
+    EXPECT_FALSE(interface_matches("=eth0", "eth01"));
+    EXPECT_FALSE(interface_matches("^docker,lo", "docker0"));
+    EXPECT_TRUE(interface_matches("^docker,lo", "eth0"));
+    EXPECT_TRUE(interface_matches("^=lo", "lo1"));
+    EXPECT_FALSE(interface_matches("", "eth0"));
+}
+
+TEST(UcxDevices, TheListDecidesDeviceAndAddress) {
+    const Sys empty_sys;
+    fs::remove_all(empty_sys.root() / "class");
+    const auto found = find_devices("=lo", "", empty_sys.root());
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    ASSERT_EQ(found.value().size(), 1u);
+    EXPECT_EQ(found.value()[0].name, "lo");
+    EXPECT_EQ(found.value()[0].pci_path, "");
+    const auto address = listening_address(found.value()[0], "=lo");
+    ASSERT_TRUE(address.ok());
+    EXPECT_EQ(to_string(address.value()), "127.0.0.1:0");
+    for (const auto& status : {find_devices("=nosuch", "", empty_sys.root()).status(),
+                               listening_address(found.value()[0], "=nosuch").status()}) {
+        EXPECT_EQ(status.code(), Code::kInvalidArgument);
+        EXPECT_NE(status.message().find("'=nosuch'"), std::string::npos) << status.message();
+    }
+    // By itself loopback is the last choice.
+    const auto all = find_devices("", "", empty_sys.root());
+    ASSERT_TRUE(all.ok());
+    if (all.value().size() > 1) {
+        for (const NetDevice& device : all.value()) {
+            EXPECT_NE(device.name, "lo");
+        }
+    }
+}
+
+TEST(UcxDevices, AHandleCarriesAnIpv6Address) {
+    SocketAddress address{};
+    address.v6.sin6_family = AF_INET6;
+    address.v6.sin6_addr = in6addr_loopback;
+    auto door = listen_at(&address);
+    if (!door.ok()) {
+        GTEST_SKIP() << "no IPv6 here: " << door.status().message();
+    }
+    const WireHandle handle = make_handle(address, random_cookie().value());
+    const auto read = address_of(handle);
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(to_string(read.value()), to_string(address));
+    EXPECT_EQ(to_string(address).substr(0, 6), "[::1]:");
+    const Socket visitor = start_connect(read.value()).value();
+    Socket guest;
+    SocketAddress peer;
+    EXPECT_TRUE(poll_until([&] {
+        guest = accept_waiting(door.value(), &peer).value();
+        return guest.valid();
+    }));
+    int error = 0;
+    EXPECT_EQ(connect_state(visitor, &error), ConnectState::kReady);
+}
+
+}  // namespace
+}  // namespace slimwire::net
