@@ -16,8 +16,15 @@
 namespace slimwire::net {
 
 struct Memory {
-    WireMemory* wire;
-    MemoryKind kind;
+    WireMemory* wire = nullptr;
+    MemoryKind kind = MemoryKind::kHost;
+    const uint8_t* data = nullptr;
+    size_t bytes = 0;
+
+    [[nodiscard]] bool holds(const void* address) const noexcept {
+        const auto* byte = static_cast<const uint8_t*>(address);
+        return byte >= data && byte < data + bytes;
+    }
 };
 
 // What a connection is given by its engine, which outlives it.
@@ -34,17 +41,34 @@ class ConnectionOver : public Base {
         : parts_(parts), wire_(std::move(wire)) {}
 
     Status register_memory(void* data, size_t bytes, MemoryKind kind, Memory** memory) override {
-        auto made = std::make_unique<Memory>(Memory{nullptr, kind});
+        if (dropped_) {
+            return failure_;
+        }
+        auto made = std::make_unique<Memory>();
+        made->kind = kind;
+        made->data = static_cast<const uint8_t*>(data);
+        made->bytes = bytes;
         SLIMWIRE_TRY(wire_->register_memory(data, bytes, kind, &made->wire));
         *memory = made.release();
         return {};
     }
+    // With requests in flight that use it, which NCCL does when it aborts, it ends the connection:
+    // NCCL frees the memory before it closes.
     Status deregister_memory(Memory* memory) override {
         const std::unique_ptr<Memory> owned(memory);
+        if (!dropped_ && uses(*owned)) {
+            static_cast<void>(fail(
+                {Code::kRemoteError, "the connection was ended by deregistering memory in use"}));
+        }
         return owned->wire != nullptr ? wire_->deregister_memory(owned->wire) : Status();
     }
 
   protected:
+    // Whether a request in flight may still touch it.
+    [[nodiscard]] virtual bool uses(const Memory& memory) const noexcept = 0;
+    // Waits until no codec thread works for this connection; what they have begun takes a moment.
+    virtual void settle() noexcept = 0;
+
     // Buffers of control messages, registered once. Failing leaves none.
     Status open_control() {
         constexpr size_t bytes = size_t{kControlSlots} * kControlBytes;
@@ -54,7 +78,7 @@ class ConnectionOver : public Base {
     [[nodiscard]] uint8_t* control_slot(uint64_t number) const noexcept {
         return control_.get() + number % kControlSlots * kControlBytes;
     }
-    // After the codec threads are done with this connection.
+    // After settle().
     void close_wire() noexcept {
         wire_->drop();
         staging_.close(*wire_);
@@ -63,10 +87,14 @@ class ConnectionOver : public Base {
         }
         wire_.reset();
     }
-    // A failure stays: whatever follows on this connection gets the same.
+    // A failure stays: whatever follows on this connection gets the same. And who gets it may free
+    // his buffers, so nothing of the connection is under way any more.
     Status fail(Status status) {
         if (failure_.ok()) {
             failure_ = std::move(status);
+            settle();
+            wire_->drop();
+            dropped_ = true;
         }
         return failure_;
     }
@@ -78,6 +106,7 @@ class ConnectionOver : public Base {
     Staging staging_;
     Counters counters_;
     Status failure_;
+    bool dropped_ = false;  // by fail()
 };
 
 [[nodiscard]] inline WireMemory* wire_memory(const Memory* memory) noexcept {

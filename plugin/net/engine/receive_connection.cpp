@@ -19,6 +19,11 @@ Result<std::unique_ptr<ReceiveConnection>> EngineReceive::make(const EngineParts
 }
 
 EngineReceive::~EngineReceive() {
+    settle();
+    close_wire();
+}
+
+void EngineReceive::settle() noexcept {
     for (uint64_t number = parts_done_; number < parts_came_; ++number) {
         while (part(number).submitted && !part(number).done()) {
             std::this_thread::yield();
@@ -29,7 +34,15 @@ EngineReceive::~EngineReceive() {
             std::this_thread::yield();
         }
     }
-    close_wire();
+}
+
+bool EngineReceive::uses(const Memory& memory) const noexcept {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+        const auto end = group.posted.begin() + group.count;
+        return group.in_use && std::any_of(group.posted.begin(), end, [&](const Posted& posted) {
+                   return posted.capacity > 0 && memory.holds(posted.data);
+               });
+    });
 }
 
 void EngineReceive::Part::run() noexcept {

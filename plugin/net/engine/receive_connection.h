@@ -45,6 +45,9 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
   private:
     using ConnectionOver::ConnectionOver;
 
+    [[nodiscard]] bool uses(const Memory& memory) const noexcept override;
+    void settle() noexcept override;
+
     struct Group;
     // One of the receives of a group.
     struct Posted {

@@ -46,6 +46,11 @@ Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& part
 }
 
 EngineSend::~EngineSend() {
+    settle();
+    close_wire();
+}
+
+void EngineSend::settle() noexcept {
     for (uint64_t number = parts_done_; number < parts_made_; ++number) {
         while (part(number).staging != nullptr && !part(number).done()) {
             std::this_thread::yield();
@@ -57,7 +62,12 @@ EngineSend::~EngineSend() {
             std::this_thread::yield();
         }
     }
-    close_wire();
+}
+
+bool EngineSend::uses(const Memory& memory) const noexcept {
+    return std::any_of(messages_.begin(), messages_.end(), [&](const Message& each) {
+        return each.in_use && each.frame.bytes > 0 && memory.holds(each.data);
+    });
 }
 
 void EngineSend::Part::run() noexcept {

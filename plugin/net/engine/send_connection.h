@@ -37,6 +37,9 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
   private:
     using ConnectionOver::ConnectionOver;
 
+    [[nodiscard]] bool uses(const Memory& memory) const noexcept override;
+    void settle() noexcept override;
+
     struct Message : Request {
         bool in_use = false;
         bool frame_sent = false;
