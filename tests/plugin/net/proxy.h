@@ -46,6 +46,19 @@ inline size_t bytes_of(const Traffic& traffic, int number) {
 // Floats, noise, NCCL's flagged protocols, zeros.
 inline std::vector<uint8_t> message_of(const Traffic& traffic, int number) {
     const size_t bytes = bytes_of(traffic, number);
+    constexpr size_t kBlock = 4 << 20;
+    if (bytes > 4 * kBlock) {  // drawing a gibibyte takes longer than sending it
+        Traffic small = traffic;
+        small.most_bytes = kBlock;
+        small.ragged = false;
+        const std::vector<uint8_t> block = message_of(small, number);
+        std::vector<uint8_t> data(bytes);
+        for (size_t at = 0; at < bytes; at += kBlock) {
+            std::memcpy(data.data() + at, block.data(), std::min(kBlock, bytes - at));
+            data[at] = static_cast<uint8_t>(at / kBlock);  // no two blocks are alike
+        }
+        return data;
+    }
     std::mt19937 random(traffic.seed + static_cast<uint32_t>(number) * 104729);
     switch (number % 7) {
         case 0:
