@@ -115,6 +115,7 @@ class ThrottledSend final : public Side<SendWire> {
   public:
     using Side::Side;
     ~ThrottledSend() override { forget_queued(); }
+    [[nodiscard]] Word word() noexcept override { return inner_->word(); }
 
     Status send(Lane lane,
                 const void* data,
@@ -190,6 +191,7 @@ class ThrottledSend final : public Side<SendWire> {
 class ThrottledReceive final : public Side<ReceiveWire> {
   public:
     using Side::Side;
+    void tell(const Word& word) noexcept override { inner_->tell(word); }
 
     Status receive(Lane lane,
                    void* data,

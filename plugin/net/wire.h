@@ -63,8 +63,17 @@ class WireConnection {
     [[nodiscard]] virtual const std::string& peer() const noexcept = 0;
 };
 
+// What the receiver of a connection tells its sender on the way back: how fast messages became
+// whole there, in bytes a second; 0 is unknown.
+struct Word {
+    uint64_t raw_bytes_per_s = 0;
+    uint64_t coded_bytes_per_s = 0;
+};
+
 class SendWire : public WireConnection {
   public:
+    // The latest that the receiver told. Nothing on networks without a way back.
+    [[nodiscard]] virtual Word word() noexcept { return {}; }
     // A null *request means no room at the moment. The buffer must stay until the request is done.
     virtual Status send(
         Lane lane, const void* data, size_t bytes, WireMemory* memory, WireRequest** request) = 0;
@@ -72,6 +81,8 @@ class SendWire : public WireConnection {
 
 class ReceiveWire : public WireConnection {
   public:
+    // Tells the sender, some time: only the latest word counts, and it may never arrive.
+    virtual void tell(const Word&) noexcept {}
     // A null *request means no room at the moment.
     virtual Status receive(
         Lane lane, void* data, size_t capacity, WireMemory* memory, WireRequest** request) = 0;

@@ -1,13 +1,12 @@
-// Whether compressing pays on a connection: compares the goodput it measured with and without, so
-// that a network faster than the codec is left alone. One object for each sending connection, used
-// by its thread.
-//
-// What a sender sees of coded messages is too good where the network holds some megabytes that the
-// receiver has yet to decode; so the codec must also be able to encode kHeadroom times as fast as
-// the connection moves raw bytes.
+// Whether compressing pays on a connection: compares the goodput with and without, so that a
+// network faster than the codec is left alone.
 //
 // Goodput is bytes of messages over the time the connection was busy with them: from the end of the
-// message before, or from its own begin where the connection was idle, to its end.
+// message before, or from its own begin where the connection was idle, to its end. The receiver
+// measures it and tells the sender (wire.h, Word), because a sender sees a message end when the
+// network has taken it, which holds megabytes that the receiver has yet to get and decode. Where no
+// word comes back the sender's own measure counts; for that case the codec must also be able to
+// encode kHeadroom times as fast as the connection moves raw bytes.
 #pragma once
 
 #include <array>
@@ -16,43 +15,57 @@
 
 namespace slimwire::net {
 
-class Pace {
-  public:
-    enum Way : int { kRaw = 0, kCoded = 1 };
+enum class Way : uint8_t { kRaw = 0, kCoded = 1 };
 
-    struct Choice {
-        Way way;
-        // Whether its time counts. After a change the first messages wait for what the network
-        // still holds of those sent the other way, which says nothing of their own.
-        bool counts;
-    };
-    // How the next message that could be compressed should be sent.
-    [[nodiscard]] Choice choose() noexcept;
-    // Tells what became of a message; times are of one steady clock, in ns.
-    void finished(Choice choice, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept;
-    // Tells that a codec thread took so long for so many bytes; `threads` work side by side.
-    void encoded(size_t bytes, uint64_t ns, int threads) noexcept;
+// What one end of a connection sees. After a change of the way the first messages do not count:
+// they wait for, or overtake, what is still under way of those sent the other way.
+class Meter {
+  public:
+    // A message is over; in their order. Times are of one steady clock, in ns.
+    void finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept;
     // Bytes a second, 0 while unknown.
     [[nodiscard]] double goodput(Way way) const noexcept;
+    void forget(Way way) noexcept { measured_[static_cast<size_t>(way)] = {}; }
 
-  private:
     struct Measure {
         double bytes = 0;
         double busy_ns = 0;
+
+        void add(double more_bytes, double more_ns) noexcept;
+        [[nodiscard]] double rate() const noexcept {
+            return busy_ns > 0 ? bytes / busy_ns * 1e9 : 0;
+        }
     };
-    [[nodiscard]] double rate(const Measure& measure) const noexcept {
-        return measure.busy_ns > 0 ? measure.bytes / measure.busy_ns * 1e9 : 0;
+
+  private:
+    std::array<Measure, 2> measured_{};
+    uint64_t last_end_ns_ = 0;
+    Way last_ = Way::kCoded;
+    int alike_ = 0;  // messages since the last change
+};
+
+// The sender's choice.
+class Pace {
+  public:
+    // How the next message that could be compressed should be sent.
+    [[nodiscard]] Way choose() noexcept;
+    void finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
+        own_.finished(way, bytes, began_ns, ended_ns);
     }
-    [[nodiscard]] Way next() noexcept;
-    static void add(Measure* measure, double bytes, double ns) noexcept;
+    // The receiver's word, bytes a second; 0 is unknown. Once one has come only these count.
+    void heard(double raw, double coded) noexcept;
+    // Tells that a codec thread took so long for so many bytes; `threads` work side by side.
+    void encoded(size_t bytes, uint64_t ns, int threads) noexcept;
+    // What counts: the receiver's, else the sender's.
+    [[nodiscard]] double goodput(Way way) const noexcept;
+
+  private:
     [[nodiscard]] bool better(Way way, Way than) const noexcept;
 
-    std::array<Measure, 2> measured_{};
-    Measure encoded_;
-    uint64_t last_end_ns_ = 0;
-    Way current_ = kCoded;
-    Way last_ = kCoded;   // that was chosen
-    int alike_ = 0;       // choices since the last change
+    Meter own_;
+    std::array<double, 2> heard_{};
+    Meter::Measure encoded_;
+    Way current_ = Way::kCoded;
     int left_ = 0;        // messages until the other way is tried again
     int trial_left_ = 0;  // messages of the trial under way
     int interval_ = 64;   // messages between trials

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "plugin/net/engine/clock.h"
 #include "plugin/net/engine/piece.h"
 
 namespace slimwire::net {
@@ -288,6 +289,7 @@ Status EngineReceive::match(Arrival* arrival, Posted* posted) {
                                             std::to_string(posted->capacity)};
     }
     posted->matched = true;
+    arrival->began_ns = now_ns();
     posted->bytes = arrival->frame.bytes;
     arrival->target = posted;
     return {};
@@ -435,6 +437,19 @@ Status EngineReceive::finish_arrivals() {
     return {};
 }
 
+// Large messages tell how fast the connection is; the sender chooses by it.
+void EngineReceive::measure(const Arrival& arrival) noexcept {
+    const Frame& frame = arrival.frame;
+    if (arrival.holds || frame.kind == FrameKind::kInline ||
+        frame.bytes < parts_.settings.min_bytes) {
+        return;
+    }
+    meter_.finished(frame.kind == FrameKind::kCoded ? Way::kCoded : Way::kRaw, frame.bytes,
+                    arrival.began_ns, now_ns());
+    wire_->tell({static_cast<uint64_t>(meter_.goodput(Way::kRaw)),
+                 static_cast<uint64_t>(meter_.goodput(Way::kCoded))});
+}
+
 // Afterwards the arrival is marked as gone by a frame without magic number.
 Status EngineReceive::deliver(Arrival* arrival) {
     if (arrival->checking && arrival->checksum.value() != arrival->frame.checksum) {
@@ -444,6 +459,7 @@ Status EngineReceive::deliver(Arrival* arrival) {
     if (arrival->holds && arrival->frame.bytes > 0) {
         std::memcpy(arrival->target->data, arrival->held.data(), arrival->frame.bytes);
     }
+    measure(*arrival);
     --arrival->target->group->left;
     arrival->frame.magic = 0;
     return {};

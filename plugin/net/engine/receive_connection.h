@@ -19,6 +19,7 @@
 
 #include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/connection.h"
+#include "plugin/net/engine/pace.h"
 
 namespace slimwire::net {
 
@@ -75,6 +76,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         uint64_t parts_left = 0;
         uint64_t next_offset = 0;  // receives are posted up to here
         bool data_done = false;
+        uint64_t began_ns = 0;  // both asked for and announced
         bool end_came = false;
         bool checking = false;
         ChecksumTask checksum;
@@ -115,6 +117,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     Status finish_parts();
     Status finish_arrivals();
     Status deliver(Arrival* arrival);
+    void measure(const Arrival& arrival) noexcept;
     [[nodiscard]] bool someone_waits_behind(size_t index) const noexcept;
 
     std::array<Group, kNetMaxRequests> groups_;
@@ -129,6 +132,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     size_t unmatched_ = 0;
     std::deque<Arrival*> data_queue_;  // receives are to be posted of these
     std::array<Part, kParts> parts_in_flight_;
+    Meter meter_;
     uint64_t parts_made_ = 0, parts_came_ = 0, parts_done_ = 0;
 };
 

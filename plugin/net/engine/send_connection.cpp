@@ -140,9 +140,12 @@ void EngineSend::plan(Message* made, const Memory* memory, void* phandle) {
         return;
     }
     made->paced = true;
-    made->pace = pace_.choose();
+    const Word word = wire_->word();
+    pace_.heard(static_cast<double>(word.raw_bytes_per_s),
+                static_cast<double>(word.coded_bytes_per_s));
+    made->way = pace_.choose();
     made->began_ns = now_ns();
-    if (made->pace.way == Pace::kCoded) {
+    if (made->way == Way::kCoded) {
         frame.kind = FrameKind::kCoded;
         frame.element = *element_;
         frame.piece_bytes = static_cast<uint32_t>(parts_.settings.piece_bytes);
@@ -371,7 +374,7 @@ Status EngineSend::finish_parts() {
         }
         from.data_done = true;
         if (from.paced) {
-            pace_.finished(from.pace, from.frame.bytes, from.began_ns, now_ns());
+            pace_.finished(from.way, from.frame.bytes, from.began_ns, now_ns());
         }
         // The data changed its kind: look again.
         if (from.frame.kind == FrameKind::kCoded && coded_out_ > coded_in_ - coded_in_ / 32) {

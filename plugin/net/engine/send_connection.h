@@ -54,7 +54,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         WireRequest* control = nullptr;  // the frame's, then the end's
         uint64_t parts_left = 0;
         uint64_t next_offset = 0;  // parts are made up to here
-        Pace::Choice pace{Pace::kRaw, false};
+        Way way = Way::kRaw;
         bool paced = false;
         uint64_t began_ns = 0;
         ChecksumTask checksum;

@@ -34,6 +34,7 @@ class UcxSendWire final : public SendWire {
                 size_t bytes,
                 WireMemory* memory,
                 WireRequest** request) override;
+    [[nodiscard]] Word word() noexcept override;
 
   private:
     Status read_credits();
@@ -44,7 +45,7 @@ class UcxSendWire final : public SendWire {
     const std::shared_ptr<UcxState> state_;
     const std::shared_ptr<Link> link_;
     uint64_t sent_[kLanes] = {};
-    Credit credit_ = {{kControlSlots, 0}};
+    Credit credit_ = {{kControlSlots, 0}, 0, 0};
     std::deque<size_t> ahead_;  // sizes of the data messages sent before their receive is known of
     size_t ahead_bytes_ = 0;    // their sum
     Credit coming_{};           // of which part has come
@@ -63,6 +64,8 @@ class UcxReceiveWire final : public ReceiveWire {
     Status receive(
         Lane lane, void* data, size_t capacity, WireMemory* memory, WireRequest** request) override;
 
+    void tell(const Word& word) noexcept override;
+
   private:
     Status give_credit(Lane lane, size_t capacity);
     void read_bye() noexcept;
@@ -71,7 +74,8 @@ class UcxReceiveWire final : public ReceiveWire {
     const std::shared_ptr<UcxState> state_;
     const std::shared_ptr<Link> link_;
     uint64_t posted_[kLanes] = {};
-    Credit told_ = {{kControlSlots, 0}};
+    Credit told_ = {{kControlSlots, 0}, 0, 0};
+    Word word_;
     Bye bye_{};
     size_t bye_bytes_ = 0;
     bool bye_over_ = false;  // the socket has no more to say

@@ -52,10 +52,13 @@ struct Answer {
 };
 static_assert(sizeof(Answer) == 16);
 
-// So many receives have been posted since the connection began.
+// So many receives have been posted since the connection began; and the receiver's word.
 struct Credit {
     uint64_t posted[kLanes];
+    uint64_t raw_bytes_per_s;
+    uint64_t coded_bytes_per_s;
 };
+static_assert(sizeof(Credit) == 32);
 
 // Nothing is sent any more, and this is what was; then the sender closes the socket.
 struct Bye {

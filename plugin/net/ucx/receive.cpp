@@ -74,7 +74,9 @@ Status UcxReceiveWire::give_credit(Lane lane, size_t capacity) {
     if (posted < told + batch || link_->hung_up()) {
         return {};
     }
-    const Credit credit = {{std::max(posted_[0], told_.posted[0]), posted_[1]}};
+    const Credit credit = {{std::max(posted_[0], told_.posted[0]), posted_[1]},
+                           word_.raw_bytes_per_s,
+                           word_.coded_bytes_per_s};
     const long sent = send_some(link_->socket(), &credit, sizeof credit);
     if (sent == static_cast<long>(sizeof credit)) {
         told_ = credit;
@@ -85,6 +87,12 @@ Status UcxReceiveWire::give_credit(Lane lane, size_t capacity) {
         return {};
     }
     return link_->fail("it does not read its credits");
+}
+
+// Goes with the next credit.
+void UcxReceiveWire::tell(const Word& word) noexcept {
+    const std::lock_guard lock(link_->mutex());
+    word_ = word;
 }
 
 Status UcxReceiveWire::receive(

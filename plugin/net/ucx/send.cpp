@@ -71,6 +71,14 @@ Status UcxSendWire::read_credits() {
     }
 }
 
+Word UcxSendWire::word() noexcept {
+    const std::lock_guard lock(link_->mutex());
+    if (link_->failure().ok() && !link_->hung_up()) {
+        static_cast<void>(read_credits());  // a failure stays with the link
+    }
+    return {credit_.raw_bytes_per_s, credit_.coded_bytes_per_s};
+}
+
 Status UcxSendWire::has_room(Lane lane, size_t bytes, bool* room) {
     const uint64_t& sent = sent_[static_cast<int>(lane)];
     const uint64_t& posted = credit_.posted[static_cast<int>(lane)];

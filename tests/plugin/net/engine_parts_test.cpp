@@ -214,16 +214,15 @@ int coded_of(Pace& pace, int count, double wire_gbps, double codec_gbps, double 
     static uint64_t clock = 1;
     int coded = 0;
     for (int i = 0; i < count; ++i) {
-        const Pace::Choice choice = pace.choose();
-        const Pace::Way way = choice.way;
+        const Way way = pace.choose();
         constexpr double kBytes = 1 << 20;
         const double wire_ns = kBytes / wire_gbps;
         const double ns =
-            way == Pace::kRaw ? wire_ns : std::max(ratio * wire_ns, kBytes / codec_gbps);
+            way == Way::kRaw ? wire_ns : std::max(ratio * wire_ns, kBytes / codec_gbps);
         const uint64_t begin = clock;
         clock += static_cast<uint64_t>(ns);
-        pace.finished(choice, 1 << 20, begin, clock);
-        coded += way == Pace::kCoded ? 1 : 0;
+        pace.finished(way, 1 << 20, begin, clock);
+        coded += way == Way::kCoded ? 1 : 0;
     }
     return coded;
 }
@@ -243,15 +242,14 @@ TEST(NetPace, a_codec_that_hardly_keeps_up_is_not_used_however_fast_it_looks) {
         uint64_t clock = 1;
         int coded = 0;
         for (int i = 0; i < 1000; ++i) {
-            const Pace::Choice choice = pace.choose();
-            const Pace::Way way = choice.way;
+            const Way way = pace.choose();
             const uint64_t begin = clock;
-            clock += way == Pace::kRaw ? 1'000'000 : 600'000;
-            if (way == Pace::kCoded) {
+            clock += way == Way::kRaw ? 1'000'000 : 600'000;
+            if (way == Way::kCoded) {
                 pace.encoded(1 << 20, static_cast<uint64_t>((1 << 20) / codec_gbps), 1);
             }
-            pace.finished(choice, 1 << 20, begin, clock);
-            coded += way == Pace::kCoded ? 1 : 0;
+            pace.finished(way, 1 << 20, begin, clock);
+            coded += way == Way::kCoded ? 1 : 0;
         }
         EXPECT_EQ(coded > 500, codec_gbps > 2.1) << coded;
         EXPECT_TRUE(coded < 100 || coded > 900) << coded;
@@ -266,26 +264,60 @@ TEST(NetPace, what_the_network_holds_is_not_held_against_the_next_way) {
     uint64_t sender = 1, receiver = 1;
     int coded = 0;
     for (int i = 0; i < 2000; ++i) {
-        const Pace::Choice choice = pace.choose();
+        const Way way = pace.choose();
         const uint64_t begin = sender;
-        receiver = std::max(receiver, begin) + (choice.way == Pace::kRaw ? kRawNs : kCodedNs);
-        sender = std::max(
-            begin + 1, choice.way == Pace::kRaw ? receiver : receiver - std::min(receiver, kHeld));
-        pace.finished(choice, 1 << 20, begin, sender);
-        coded += choice.way == Pace::kCoded ? 1 : 0;
+        receiver = std::max(receiver, begin) + (way == Way::kRaw ? kRawNs : kCodedNs);
+        sender =
+            std::max(begin + 1, way == Way::kRaw ? receiver : receiver - std::min(receiver, kHeld));
+        pace.finished(way, 1 << 20, begin, sender);
+        coded += way == Way::kCoded ? 1 : 0;
     }
     EXPECT_LT(coded, 200);
 }
 
-TEST(NetPace, idle_time_is_not_counted) {
-    Pace pace;
-    constexpr Pace::Choice kCounts{Pace::kCoded, true};
-    pace.finished(kCounts, 1000, 0, 1000);
-    pace.finished(kCounts, 1000, 1'000'000, 1'001'000);
-    EXPECT_NEAR(pace.goodput(Pace::kCoded), 1e9, 1e6);
+// A network that swallows everything at once: only the receiver knows how fast it is.
+TEST(NetPace, the_receivers_word_counts_more_than_what_the_sender_sees) {
+    for (const bool slow : {true, false}) {
+        Pace pace;
+        uint64_t clock = 1;
+        int coded = 0;
+        for (int i = 0; i < 1000; ++i) {
+            const Way way = pace.choose();
+            pace.encoded(1 << 20, 150'000, 1);
+            // The sender sees raw messages end four times as fast.
+            pace.finished(way, 1 << 20, clock, clock + (way == Way::kRaw ? 50'000 : 200'000));
+            clock += 200'000;
+            if (i > 20) {
+                pace.heard(slow ? 1.2e8 : 4e9, slow ? 1.7e8 : 2e9);
+            }
+            coded += way == Way::kCoded ? 1 : 0;
+        }
+        EXPECT_TRUE(slow ? coded > 900 : coded < 100) << coded;
+    }
+}
+
+TEST(NetMeter, idle_time_and_the_first_messages_after_a_change_do_not_count) {
+    Meter meter;
+    uint64_t clock = 0;
+    const auto message = [&](Way way, uint64_t idle, uint64_t ns) {
+        clock += idle;
+        meter.finished(way, 1000, clock, clock + ns);
+        clock += ns;
+    };
+    for (int i = 0; i < 40; ++i) {
+        message(Way::kCoded, 50'000, 1000);
+    }
+    EXPECT_NEAR(meter.goodput(Way::kCoded), 1e9, 1e6);
+    EXPECT_EQ(meter.goodput(Way::kRaw), 0);
+    for (int i = 0; i < 6; ++i) {
+        message(Way::kRaw, 0, 90'000);
+    }
+    EXPECT_EQ(meter.goodput(Way::kRaw), 0);
+    message(Way::kRaw, 0, 2000);
+    EXPECT_NEAR(meter.goodput(Way::kRaw), 5e8, 1e6);
     // Queued behind each other: each counts from the end of the one before.
-    pace.finished(kCounts, 1000, 1'000'500, 1'002'000);
-    EXPECT_NEAR(pace.goodput(Pace::kCoded), 1e9, 1e6);
+    meter.finished(Way::kRaw, 1000, clock - 1500, clock + 2000);
+    EXPECT_NEAR(meter.goodput(Way::kRaw), 5e8, 1e6);
 }
 
 // --- Codec threads

@@ -45,6 +45,7 @@ struct Channel {
     bool sender_open = true;
     bool receiver_open = true;
     Status failure{};
+    Word word;          // the receiver's latest
     uint64_t sent = 0;  // messages of both lanes
     uint64_t sent_of[kLanes] = {};
     std::deque<Message> messages[kLanes];
@@ -311,6 +312,11 @@ class Sender : public Side<SendWire> {
   public:
     using Side::Side;
 
+    [[nodiscard]] Word word() noexcept override {
+        const std::lock_guard lock(channel_->mutex);
+        return channel_->word;
+    }
+
     Status send(Lane lane,
                 const void* data,
                 size_t bytes,
@@ -369,6 +375,11 @@ class Sender : public Side<SendWire> {
 class Receiver : public Side<ReceiveWire> {
   public:
     using Side::Side;
+
+    void tell(const Word& word) noexcept override {
+        const std::lock_guard lock(channel_->mutex);
+        channel_->word = word;
+    }
 
     Status receive(Lane lane,
                    void* data,

@@ -316,6 +316,28 @@ TEST_P(WireContract, ASenderLearnsThatItsReceiverHasClosed) {
     EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
 }
 
+// With the messages that follow it at the latest; networks without a way back tell nothing.
+TEST_P(WireContract, TheReceiversWordReachesItsSenderOrNothingDoes) {
+    EXPECT_EQ(pair_.sender->word().raw_bytes_per_s, 0u);
+    pair_.receiver->tell({111, 222});
+    pair_.receiver->tell({123, 456'000'000'000});
+    const auto message = random_bytes(100'000, test_seed());
+    for (int i = 0; i < 20; ++i) {
+        ASSERT_EQ(pass(Lane::kData, message, message.size()), message);
+    }
+    Word word;
+    if (GetParam().name.rfind("chain", 0) != 0) {
+        EXPECT_TRUE(poll_until([&] {
+            word = pair_.sender->word();
+            return word.raw_bytes_per_s == 123;
+        }));
+        EXPECT_EQ(word.coded_bytes_per_s, 456'000'000'000u);
+    } else {
+        word = pair_.sender->word();
+        EXPECT_EQ(word.raw_bytes_per_s + word.coded_bytes_per_s, 0u);
+    }
+}
+
 TEST_P(WireContract, AMessageLargerThanItsReceiveIsAnError) {
     std::vector<uint8_t> buffer(1000, 0xee);
     const std::vector<uint8_t> message(100'000, 1);
