@@ -1,5 +1,6 @@
 #include "plugin/net/ucx/link.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -188,8 +189,21 @@ void Link::on_endpoint_error(void* opaque, ucp_ep_h, ucs_status_t status) {
     static_cast<Link*>(opaque)->endpoint_status_ = status;
 }
 
+// A sender looks whether its peer is still there before UCX does: a send from the caller's memory
+// that meets the reset of a dead peer half-way is completed twice by UCX 1.13, for which Debian's
+// build of it ends the process. end_worker() and the kernel hang up this socket before UCX's.
+bool Link::peer_has_left() noexcept {
+    if (!hung_up() && endpoint_ != nullptr && in_flight_ > 0) {
+        pollfd entry{socket_.fd(), POLLRDHUP, 0};
+        if (poll(&entry, 1, 0) > 0) {
+            hang_up();
+        }
+    }
+    return endpoint_ != nullptr && hung_up();
+}
+
 unsigned Link::progress() noexcept {
-    return worker_ != nullptr ? device_->api().ucp_worker_progress(worker_) : 0;
+    return worker_ != nullptr && !peer_has_left() ? device_->api().ucp_worker_progress(worker_) : 0;
 }
 
 bool Link::out_of_patience(const UcxRequest& request, Outlook outlook, uint64_t now) const {
@@ -219,7 +233,8 @@ Status Link::advance(UcxRequest* request, Outlook outlook, bool* done, size_t* b
             // until the end.
             return {Code::kRemoteError,
                     "lost the peer " + peer_ + ": it has closed the connection"};
-        } else if (hung_up() && out_of_patience(*request, outlook, steady_ns())) {
+        } else if (hung_up() &&
+                   (endpoint_ != nullptr || out_of_patience(*request, outlook, steady_ns()))) {
             end("it has closed the connection or its process has ended");
         }
     }
@@ -262,6 +277,9 @@ void Link::end(const std::string& why) {
 
 void Link::end_worker() noexcept {
     if (worker_ != nullptr) {
+        if (socket_.valid()) {
+            shutdown(socket_.fd(), SHUT_WR);
+        }
         device_->api().ucp_worker_destroy(worker_);
         worker_ = nullptr;
         endpoint_ = nullptr;
@@ -316,12 +334,13 @@ void Link::close(const std::optional<Bye>& bye) {
                 start_flush();
             }
             const uint64_t deadline_ns = steady_ns() + kInlineCloseNs;
-            while (flushing_ && endpoint_status_ == UCS_OK && steady_ns() < deadline_ns) {
+            while (flushing_ && endpoint_status_ == UCS_OK && !hung_up() &&
+                   steady_ns() < deadline_ns) {
                 if (progress() == 0) {
                     sched_yield();
                 }
             }
-            gone = !flushing_ || endpoint_status_ != UCS_OK;
+            gone = !flushing_ || endpoint_status_ != UCS_OK || hung_up();
         }
         if (gone) {
             finish_close();

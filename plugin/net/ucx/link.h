@@ -96,6 +96,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   private:
     Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper);
+    bool peer_has_left() noexcept;
     unsigned progress() noexcept;
     void release(UcxRequest* request);
     void post(void* handle, UcxRequest* request);

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -347,6 +348,68 @@ TEST_F(UcxWire, ADataSenderRunsAheadOnlySoFar) {
         ASSERT_EQ(over.bytes, message.size());
         ASSERT_EQ(buffer, message);
     }
+}
+
+// Connections that end at any moment of their life, from either side, with or without drop(): UCX
+// stays whole, and what was dropped is left alone.
+TEST_F(UcxWire, ConnectionsCutAtAnyMoment) {
+    const uint32_t seed = test_seed();
+    std::mt19937 random(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto draw = [&](size_t below) { return static_cast<size_t>(random() % below); };
+    constexpr int kRounds = 150;
+    for (int round = 0; round < kRounds; ++round) {
+        SCOPED_TRACE("round " + std::to_string(round));
+        std::unique_ptr<SendWire> sender;
+        std::unique_ptr<ReceiveWire> receiver;
+        const Status status = pair_.connect(&sender, &receiver);
+        ASSERT_TRUE(status.ok()) << status.message();
+        const size_t bytes = draw(2) == 0 ? draw(5000) : draw(2 << 20);
+        std::vector<uint8_t> out(bytes + 1, 1), in(bytes + 1, 2);
+        std::vector<WireRequest*> sends, receives;
+        for (size_t i = draw(4); i > 0; --i) {
+            WireRequest* request = nullptr;
+            ASSERT_TRUE(receiver->receive(Lane::kData, in.data(), bytes, nullptr, &request).ok());
+            receives.push_back(request);
+        }
+        for (size_t i = draw(4); i > 0; --i) {
+            WireRequest* request = nullptr;
+            ASSERT_TRUE(sender->send(Lane::kData, out.data(), bytes, nullptr, &request).ok());
+            if (request != nullptr) {
+                sends.push_back(request);
+            }
+        }
+        const auto ask = [](WireConnection& wire, std::vector<WireRequest*>& requests) {
+            bool done = false;
+            if (!requests.empty()) {
+                const Status asked = wire.test(requests.front(), &done, nullptr);
+                EXPECT_TRUE(asked.ok()) << asked.message();
+                if (done || !asked.ok()) {
+                    requests.erase(requests.begin());
+                }
+            }
+        };
+        for (size_t i = draw(50); i > 0; --i) {
+            draw(2) == 0 ? ask(*sender, sends) : ask(*receiver, receives);
+        }
+        std::unique_ptr<WireConnection> first = std::move(sender), second = std::move(receiver);
+        if (draw(2) == 0) {
+            std::swap(first, second);
+        }
+        if (draw(2) == 0) {
+            first->drop();
+        }
+        first.reset();
+        if (draw(2) == 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(draw(3000)));
+        }
+        second->drop();
+        std::fill(in.begin(), in.end(), 0xcc);
+        second.reset();
+        ASSERT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t b) { return b == 0xcc; }));
+        ASSERT_FALSE(HasFailure());
+    }
+    expect_works();
 }
 
 TEST_F(UcxWire, AMessageOfOneGibibyte) {
