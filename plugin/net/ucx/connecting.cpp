@@ -6,6 +6,12 @@
 #include <cstring>
 
 namespace slimwire::net {
+namespace {
+
+// A peer that was there a moment ago and is not found any more has so long to hang up.
+constexpr uint64_t kHangUpNs = 500'000'000;
+
+}  // namespace
 
 UcxConnecting::UcxConnecting(std::shared_ptr<UcxState> state, std::shared_ptr<UcxDevice> device)
     : state_(std::move(state)), device_(std::move(device)) {}
@@ -97,7 +103,15 @@ Status UcxConnecting::step(std::unique_ptr<SendWire>* wire) {
     }
     SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link,
                         Link::create(device_, &state_->housekeeper));
-    SLIMWIRE_TRY(link->connect_endpoint(answer_.substr(sizeof(Answer))));
+    if (Status status = link->connect_endpoint(answer_.substr(sizeof(Answer))); !status.ok()) {
+        // Over shared memory: the peer's is gone a moment before its socket is.
+        if (has_hung_up(socket_)) {
+            return lost("the peer has closed it again");
+        }
+        const uint64_t now = steady_ns();
+        unreachable_ns_ = unreachable_ns_ == 0 ? now : unreachable_ns_;
+        return now - unreachable_ns_ < kHangUpNs ? Status() : status;
+    }
     SLIMWIRE_TRY(link->start(std::move(socket_), to_string(address_)));
     *wire = std::make_unique<UcxSendWire>(state_, link);
     return {};

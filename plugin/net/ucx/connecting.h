@@ -31,7 +31,8 @@ class UcxConnecting final : public WireConnecting {
     Socket socket_;
     Hello hello_{};
     size_t said_ = 0;
-    std::string answer_;  // Answer and the worker's address, as far as they have come
+    uint64_t unreachable_ns_ = 0;  // when the worker was first not found
+    std::string answer_;           // Answer and the worker's address, as far as they have come
 };
 
 }  // namespace slimwire::net

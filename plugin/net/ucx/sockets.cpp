@@ -133,6 +133,11 @@ ConnectState connect_state(const Socket& socket, int* error) noexcept {
     return *error == 0 ? ConnectState::kReady : ConnectState::kFailed;
 }
 
+bool has_hung_up(const Socket& socket) noexcept {
+    pollfd look{socket.fd(), POLLRDHUP, 0};
+    return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 long receive_some(int fd, void* data, size_t bytes, bool* end_of_stream) noexcept {
     *end_of_stream = false;
     while (true) {

@@ -44,6 +44,8 @@ Result<Socket> start_connect(const SocketAddress& address);
 enum class ConnectState { kPending, kReady, kFailed };
 // kFailed sets *error to an errno.
 [[nodiscard]] ConnectState connect_state(const Socket& socket, int* error) noexcept;
+// Whether the peer will send nothing more, whatever has yet to be read.
+[[nodiscard]] bool has_hung_up(const Socket& socket) noexcept;
 
 // Bytes moved now: -1 when the connection is over (*end_of_stream tells an orderly end from an
 // error, errno the error).

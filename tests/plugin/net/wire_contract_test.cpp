@@ -338,6 +338,35 @@ TEST_P(WireContract, TheReceiversWordReachesItsSenderOrNothingDoes) {
     }
 }
 
+TEST_P(WireContract, AReceiverMayCloseBeforeTheSenderKnowsOfTheConnection) {
+    for (int round = 0; round < 5; ++round) {
+        std::unique_ptr<WireConnecting> attempt;
+        std::unique_ptr<SendWire> sender;
+        std::unique_ptr<ReceiveWire> receiver;
+        Status status;
+        ASSERT_TRUE(poll_until([&] {
+            status = pair_.sender_context->connect(0, pair_.handle, &attempt, &sender);
+            if (!status.ok() || sender != nullptr) {
+                return true;
+            }
+            const Status accepted = pair_.listener->accept(&receiver);
+            EXPECT_TRUE(accepted.ok()) << accepted.message();
+            return receiver != nullptr;
+        }));
+        receiver.reset();
+        // A connection that then fails, or none.
+        ASSERT_TRUE(poll_until([&] {
+            if (status.ok() && sender == nullptr) {
+                status = pair_.sender_context->connect(0, pair_.handle, &attempt, &sender);
+            }
+            return !status.ok() || sender != nullptr;
+        }));
+        if (!status.ok()) {
+            EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
+        }
+    }
+}
+
 TEST_P(WireContract, AMessageLargerThanItsReceiveIsAnError) {
     std::vector<uint8_t> buffer(1000, 0xee);
     const std::vector<uint8_t> message(100'000, 1);
