@@ -108,8 +108,12 @@ class Engine {
 };
 Result<Engine*> process_engine(DebugLogger log);
 
-// The same over a given wire, for tests.
+// The same over a given wire. `traffic` counts what its connections carry and outlives the engine;
+// null: nobody looks.
 struct EngineSettings;
-std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire, const EngineSettings& settings);
+class Traffic;
+std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
+                                    const EngineSettings& settings,
+                                    Traffic* traffic = nullptr);
 
 }  // namespace slimwire::net

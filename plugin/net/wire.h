@@ -59,7 +59,8 @@ class WireConnection {
     // Whether `request` is over; if so it is released and *bytes (may be null) is the size of the
     // message that came. Makes progress on everything that the context has under way.
     virtual Status test(WireRequest* request, bool* done, size_t* bytes) = 0;
-    // The other side, for messages and reports: "10.0.0.2:4711 (ucx tcp)". Constant once connected.
+    // The other side, for messages and reports: "10.0.0.2:4711 (ucx tcp)", address, port if there
+    // is one, and what carries the messages. Constant once connected.
     [[nodiscard]] virtual const std::string& peer() const noexcept = 0;
 };
 

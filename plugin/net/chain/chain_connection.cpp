@@ -255,7 +255,7 @@ class ChainReceive final : public Side<ReceiveWire> {
 };
 
 std::string describe(const InnerComm& lane) {
-    return std::string("a peer over ") + lane.inner().name();
+    return std::string("a peer (chain: ") + lane.inner().name() + ")";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "plugin/net/engine/counters.h"
 #include "plugin/net/engine/frame.h"
 #include "plugin/net/engine/staging.h"
+#include "plugin/net/engine/traffic.h"
 #include "plugin/net/settings.h"
 
 namespace slimwire::net {
@@ -31,14 +32,21 @@ struct Memory {
 struct EngineParts {
     EngineSettings settings;
     CodecPool* pool;
+    Traffic* traffic;
 };
 
 // Base is SendConnection or ReceiveConnection, WireType the wire of that direction.
 template <class Base, class WireType>
 class ConnectionOver : public Base {
   public:
-    ConnectionOver(const EngineParts& parts, std::unique_ptr<WireType> wire)
-        : parts_(parts), wire_(std::move(wire)) {}
+    // `device`: name of the device that the wire goes over.
+    ConnectionOver(const EngineParts& parts,
+                   std::unique_ptr<WireType> wire,
+                   Direction direction,
+                   const char* device)
+        : parts_(parts),
+          wire_(std::move(wire)),
+          traffic_(parts.traffic, direction, wire_->peer(), device) {}
 
     Status register_memory(void* data, size_t bytes, MemoryKind kind, Memory** memory) override {
         if (dropped_) {
@@ -104,7 +112,8 @@ class ConnectionOver : public Base {
     std::unique_ptr<uint8_t[]> control_;
     WireMemory* control_memory_ = nullptr;
     Staging staging_;
-    Counters counters_;
+    TrafficEntry traffic_;
+    Counters& counters_ = traffic_.counters();
     Status failure_;
     bool dropped_ = false;  // by fail()
 };

@@ -15,14 +15,14 @@ namespace {
 
 class EngineListener final : public Listener {
   public:
-    EngineListener(const EngineParts& parts, std::unique_ptr<WireListener> wire)
-        : parts_(parts), wire_(std::move(wire)) {}
+    EngineListener(const EngineParts& parts, std::unique_ptr<WireListener> wire, const char* device)
+        : parts_(parts), wire_(std::move(wire)), device_(device) {}
 
     Status accept(std::unique_ptr<ReceiveConnection>* connection) override {
         std::unique_ptr<ReceiveWire> wire;
         SLIMWIRE_TRY(wire_->accept(&wire));
         if (wire != nullptr) {
-            SLIMWIRE_TRY_ASSIGN(*connection, EngineReceive::make(parts_, std::move(wire)));
+            SLIMWIRE_TRY_ASSIGN(*connection, EngineReceive::make(parts_, std::move(wire), device_));
         }
         return {};
     }
@@ -30,19 +30,22 @@ class EngineListener final : public Listener {
   private:
     const EngineParts& parts_;
     std::unique_ptr<WireListener> wire_;
+    const char* const device_;
 };
 
 class EngineContext final : public Context {
   public:
     EngineContext(const EngineParts& parts,
+                  const std::vector<WireDevice>& devices,
                   std::unique_ptr<WireContext> wire,
                   ProfilerCallback profiler)
-        : parts_(parts), wire_(std::move(wire)), profiler_(profiler) {}
+        : parts_(parts), devices_(devices), wire_(std::move(wire)), profiler_(profiler) {}
+    ~EngineContext() override { parts_.traffic->context_ended(); }
 
     Status listen(int device, void* handle, std::unique_ptr<Listener>* listener) override {
         std::unique_ptr<WireListener> wire;
         SLIMWIRE_TRY(wire_->listen(device, handle, &wire));
-        *listener = std::make_unique<EngineListener>(parts_, std::move(wire));
+        *listener = std::make_unique<EngineListener>(parts_, std::move(wire), name_of(device));
         return {};
     }
 
@@ -55,11 +58,17 @@ class EngineContext final : public Context {
         }
         forget(handle);
         SLIMWIRE_TRY(status);
-        SLIMWIRE_TRY_ASSIGN(*connection, EngineSend::make(parts_, std::move(wire), profiler_));
+        SLIMWIRE_TRY_ASSIGN(*connection,
+                            EngineSend::make(parts_, std::move(wire), name_of(device), profiler_));
         return {};
     }
 
   private:
+    [[nodiscard]] const char* name_of(int device) const noexcept {
+        const auto index = static_cast<size_t>(device);
+        return index < devices_.size() ? devices_[index].name : "";
+    }
+
     // NCCL calls with the same memory until it has a connection, or gives up without a word.
     struct Attempt {
         char given[kNetHandleBytes];
@@ -83,6 +92,7 @@ class EngineContext final : public Context {
     }
 
     const EngineParts& parts_;
+    const std::vector<WireDevice>& devices_;
     std::unique_ptr<WireContext> wire_;
     const ProfilerCallback profiler_;
     std::mutex mutex_;
@@ -91,8 +101,10 @@ class EngineContext final : public Context {
 
 class EngineOverWire final : public Engine {
   public:
-    EngineOverWire(std::unique_ptr<Wire> wire, const EngineSettings& settings)
-        : pool_(settings.threads), parts_{settings, &pool_}, wire_(std::move(wire)) {
+    EngineOverWire(std::unique_ptr<Wire> wire, const EngineSettings& settings, Traffic* traffic)
+        : pool_(settings.threads),
+          parts_{settings, &pool_, traffic != nullptr ? traffic : &own_traffic_},
+          wire_(std::move(wire)) {
         for (int index = 0; index < wire_->devices(); ++index) {
             devices_.push_back(wire_->device(index));
             // The codec reads and writes host memory.
@@ -112,12 +124,13 @@ class EngineOverWire final : public Engine {
                 std::unique_ptr<Context>* context) override {
         std::unique_ptr<WireContext> wire;
         SLIMWIRE_TRY(wire_->open(comm_id, traffic_class, &wire));
-        *context = std::make_unique<EngineContext>(parts_, std::move(wire), profiler);
+        *context = std::make_unique<EngineContext>(parts_, devices_, std::move(wire), profiler);
         return {};
     }
 
   private:
     CodecPool pool_;
+    Traffic own_traffic_;
     EngineParts parts_;
     std::unique_ptr<Wire> wire_;
     std::vector<WireDevice> devices_;
@@ -125,8 +138,10 @@ class EngineOverWire final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire, const EngineSettings& settings) {
-    return std::make_unique<EngineOverWire>(std::move(wire), settings);
+std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
+                                    const EngineSettings& settings,
+                                    Traffic* traffic) {
+    return std::make_unique<EngineOverWire>(std::move(wire), settings, traffic);
 }
 
 }  // namespace slimwire::net

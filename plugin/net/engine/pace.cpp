@@ -28,16 +28,18 @@ void Meter::Measure::add(double more_bytes, double more_ns) noexcept {
     }
 }
 
-void Meter::finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
+uint64_t Meter::finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
     const uint64_t begin = std::max(began_ns, last_end_ns_);
     last_end_ns_ = std::max(ended_ns, last_end_ns_);
     alike_ = way == last_ ? std::min(alike_ + 1, kSettling) : 0;
     last_ = way;
-    if (alike_ >= kSettling) {
-        measured_[static_cast<size_t>(way)].add(
-            static_cast<double>(bytes),
-            static_cast<double>(ended_ns > begin ? ended_ns - begin : 1));
+    if (alike_ < kSettling) {
+        return 0;
     }
+    const uint64_t busy_ns = ended_ns > begin ? ended_ns - begin : 1;
+    measured_[static_cast<size_t>(way)].add(static_cast<double>(bytes),
+                                            static_cast<double>(busy_ns));
+    return busy_ns;
 }
 
 double Meter::goodput(Way way) const noexcept {

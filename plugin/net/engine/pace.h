@@ -21,8 +21,9 @@ enum class Way : uint8_t { kRaw = 0, kCoded = 1 };
 // they wait for, or overtake, what is still under way of those sent the other way.
 class Meter {
   public:
-    // A message is over; in their order. Times are of one steady clock, in ns.
-    void finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept;
+    // A message is over; in their order. Times are of one steady clock, in ns. Returns the time
+    // that the connection was busy with it, 0 when it does not count.
+    uint64_t finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept;
     // Bytes a second, 0 while unknown.
     [[nodiscard]] double goodput(Way way) const noexcept;
     void forget(Way way) noexcept { measured_[static_cast<size_t>(way)] = {}; }
@@ -49,8 +50,8 @@ class Pace {
   public:
     // How the next message that could be compressed should be sent.
     [[nodiscard]] Way choose() noexcept;
-    void finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
-        own_.finished(way, bytes, began_ns, ended_ns);
+    uint64_t finished(Way way, size_t bytes, uint64_t began_ns, uint64_t ended_ns) noexcept {
+        return own_.finished(way, bytes, began_ns, ended_ns);
     }
     // The receiver's word, bytes a second; 0 is unknown. Once one has come only these count.
     void heard(double raw, double coded) noexcept;

@@ -12,8 +12,10 @@
 namespace slimwire::net {
 
 Result<std::unique_ptr<ReceiveConnection>> EngineReceive::make(const EngineParts& parts,
-                                                               std::unique_ptr<ReceiveWire> wire) {
-    std::unique_ptr<EngineReceive> made(new EngineReceive(parts, std::move(wire)));
+                                                               std::unique_ptr<ReceiveWire> wire,
+                                                               const char* device) {
+    std::unique_ptr<EngineReceive> made(
+        new EngineReceive(parts, std::move(wire), Direction::kReceive, device));
     SLIMWIRE_TRY(made->open_control());
     SLIMWIRE_TRY(made->advance());
     return std::unique_ptr<ReceiveConnection>(std::move(made));
@@ -381,6 +383,9 @@ Status EngineReceive::take_parts() {
         }
         oldest.request = nullptr;
         Counters::add(counters_.wire_bytes, oldest.received);
+        if (oldest.arrival->frame.kind == FrameKind::kCoded) {
+            Counters::add(counters_.coded_wire_bytes, oldest.received);
+        }
         if (oldest.staging != nullptr) {
             oldest.submitted = true;
             parts_.pool->submit(&oldest);
@@ -444,8 +449,10 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
         frame.bytes < parts_.settings.min_bytes) {
         return;
     }
-    meter_.finished(frame.kind == FrameKind::kCoded ? Way::kCoded : Way::kRaw, frame.bytes,
-                    arrival.began_ns, now_ns());
+    const bool coded = frame.kind == FrameKind::kCoded;
+    counters_.add_timed(
+        coded, frame.bytes,
+        meter_.finished(coded ? Way::kCoded : Way::kRaw, frame.bytes, arrival.began_ns, now_ns()));
     wire_->tell({static_cast<uint64_t>(meter_.goodput(Way::kRaw)),
                  static_cast<uint64_t>(meter_.goodput(Way::kCoded))});
 }

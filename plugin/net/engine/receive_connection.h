@@ -26,7 +26,8 @@ namespace slimwire::net {
 class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire> {
   public:
     static Result<std::unique_ptr<ReceiveConnection>> make(const EngineParts& parts,
-                                                           std::unique_ptr<ReceiveWire> wire);
+                                                           std::unique_ptr<ReceiveWire> wire,
+                                                           const char* device);
     ~EngineReceive() override;
 
     Status receive(int count,

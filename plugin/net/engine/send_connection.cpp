@@ -38,8 +38,10 @@ static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buff
 
 Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& parts,
                                                          std::unique_ptr<SendWire> wire,
+                                                         const char* device,
                                                          ProfilerCallback profiler) {
-    std::unique_ptr<EngineSend> made(new EngineSend(parts, std::move(wire)));
+    std::unique_ptr<EngineSend> made(
+        new EngineSend(parts, std::move(wire), Direction::kSend, device));
     made->profiler_ = profiler;
     SLIMWIRE_TRY(made->open_control());
     return std::unique_ptr<SendConnection>(std::move(made));
@@ -162,6 +164,7 @@ bool EngineSend::looks_compressible(const Message& message, void* phandle) {
     if (hint.protocol == Protocol::kLl || hint.protocol == Protocol::kLl128 ||
         carries_flags(message.data, bytes)) {
         Counters::add(counters_.flagged_messages, 1);
+        Counters::add(counters_.flagged_bytes, bytes);
         return false;
     }
     const auto aligned_to = [&](DType element) {
@@ -272,6 +275,9 @@ Status EngineSend::finish_control(Message* message) {
         return fail(std::move(status));
     }
     message->end_sent = message->control != nullptr;
+    if (message->end_sent) {
+        Counters::add(counters_.wire_bytes, sizeof end);
+    }
     return {};
 }
 
@@ -342,6 +348,9 @@ Status EngineSend::send_parts() {
             next.message->pieces_do_not_shrink = true;
         }
         Counters::add(counters_.wire_bytes, next.wire_bytes);
+        if (next.message->frame.kind == FrameKind::kCoded) {
+            Counters::add(counters_.coded_wire_bytes, next.wire_bytes);
+        }
     }
     return {};
 }
@@ -374,7 +383,9 @@ Status EngineSend::finish_parts() {
         }
         from.data_done = true;
         if (from.paced) {
-            pace_.finished(from.way, from.frame.bytes, from.began_ns, now_ns());
+            counters_.add_timed(
+                from.way == Way::kCoded, from.frame.bytes,
+                pace_.finished(from.way, from.frame.bytes, from.began_ns, now_ns()));
         }
         // The data changed its kind: look again.
         if (from.frame.kind == FrameKind::kCoded && coded_out_ > coded_in_ - coded_in_ / 32) {

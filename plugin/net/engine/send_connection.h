@@ -23,6 +23,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     // `profiler`: NCCL's callback, by which hints are asked for (hints/hint.h); may be null.
     static Result<std::unique_ptr<SendConnection>> make(const EngineParts& parts,
                                                         std::unique_ptr<SendWire> wire,
+                                                        const char* device,
                                                         ProfilerCallback profiler);
     ~EngineSend() override;
 

@@ -17,62 +17,6 @@
 namespace slimwire::net {
 namespace {
 
-// Sends `messages` with tag 5, at most `depth` at a time on either side, and checks them.
-Status exchange(EnginePair& pair, std::vector<Message>& messages, size_t depth) {
-    size_t sent = 0, received = 0, sends_done = 0, receives_done = 0;
-    Status failure;
-    const auto step = [&](Status status) {
-        if (failure.ok() && !status.ok()) {
-            failure = status;
-        }
-        return status.ok();
-    };
-    const bool in_time = poll_until([&] {
-        if (sent < messages.size() && sent - sends_done < depth) {
-            Message& m = messages[sent];
-            if (!step(pair.sender->send(m.data.data(), m.data.size(), 5, nullptr, pair.phandle,
-                                        &m.send))) {
-                return true;
-            }
-            sent += m.send != nullptr ? 1 : 0;
-        }
-        if (received < messages.size() && received - receives_done < depth) {
-            Message& m = messages[received];
-            void* target = m.target();
-            const int tag = 5;
-            Memory* memory = nullptr;
-            if (!step(pair.receiver->receive(1, &target, &m.capacity, &tag, &memory,
-                                             received % 3 == 0, &m.receive))) {
-                return true;
-            }
-            received += m.receive != nullptr ? 1 : 0;
-        }
-        // Newest first: completion in any order is asked for.
-        for (size_t i = sent; i-- > 0;) {
-            Message& m = messages[i];
-            if (!m.sent && m.send != nullptr) {
-                if (!step(pair.sender->test(m.send, &m.sent, nullptr))) {
-                    return true;
-                }
-                sends_done += m.sent ? 1 : 0;
-            }
-        }
-        for (size_t i = received; i-- > 0;) {
-            Message& m = messages[i];
-            if (!m.received && m.receive != nullptr) {
-                if (!step(pair.receiver->test(m.receive, &m.received, &m.size))) {
-                    return true;
-                }
-                receives_done += m.received ? 1 : 0;
-            }
-        }
-        return sends_done == messages.size() && receives_done == messages.size();
-    });
-    EXPECT_TRUE(in_time) << sends_done << " sends and " << receives_done << " receives of "
-                         << messages.size() << " were done in time";
-    return failure;
-}
-
 struct Situation {
     const char* name;
     std::function<void(EngineSettings&, MemoryWireOptions&)> change;
