@@ -66,10 +66,12 @@ std::string replace_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 struct Reporter::Impl {
-    Impl(std::string pattern_, bool summary_) : pattern(std::move(pattern_)), summary(summary_) {}
+    Impl(std::string pattern_, bool summary_, std::unique_ptr<ReportSource> source_)
+        : pattern(std::move(pattern_)), summary(summary_), source(std::move(source_)) {}
 
     const std::string pattern;
     const bool summary;
+    const std::unique_ptr<ReportSource> source;  // may be null
     // Read here because the job may change its environment while the reporter's thread runs.
     const std::string host = host_name();
     const std::optional<int> launched_rank = launcher_rank();
@@ -81,6 +83,7 @@ struct Reporter::Impl {
     std::condition_variable wake;
     bool stop = false;
     bool started = false;
+    bool without_comms = false;  // by start()
     bool finished = false;
     std::thread thread;
     ProcessInfo info;
@@ -120,9 +123,13 @@ struct Reporter::Impl {
         return {info, host, owner, launched_rank, static_cast<uint64_t>(uptime.count())};
     }
 
-    // Never 0.
+    // 0 when there is nothing to write: no communicator yet, and nothing in the source.
     uint64_t mark() const {
-        uint64_t sum = 1 + (version << 32);
+        const uint64_t of_source = source != nullptr ? source->mark() : 0;
+        if (without_comms && live.empty() && retired.empty() && of_source == 0) {
+            return 0;
+        }
+        uint64_t sum = 1 + (version << 32) + of_source;
         for (const auto& comm : live) {
             sum += comm->mark();
         }
@@ -144,18 +151,22 @@ struct Reporter::Impl {
         {
             const std::lock_guard<std::mutex> lock(mutex);
             new_mark = mark();
-            if (new_mark == written_mark) {
+            if (new_mark == written_mark || new_mark == 0) {
                 return;
             }
             const std::vector<CommRecord> comms = comm_records();
             if (path.empty()) {
                 const int rank = first_rank(comms);
-                if (rank < 0 && !launched_rank && pattern.find("%r") != std::string::npos) {
+                if (rank < 0 && !launched_rank && !without_comms &&
+                    pattern.find("%r") != std::string::npos) {
                     return;
                 }
                 path = expand_pattern_for(pattern, launched_rank.value_or(rank));
             }
             text = report_lines(process_record(), comms);
+            if (source != nullptr) {
+                text += source->records();
+            }
         }
         const std::string why = replace_file(path, text);
         if (why.empty()) {
@@ -198,6 +209,31 @@ struct Reporter::Impl {
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
+    // There is something to report from now on; `change` runs under the mutex.
+    template <class Change>
+    void begin(Change&& change) {
+        look();
+        bool starts = false;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            change();
+            starts = !started && !finished && !pattern.empty();
+            if (starts) {
+                started = true;
+                start_thread();
+            }
+        }
+        if (starts) {
+            warn_about_shared_file();
+        }
+    }
+
+    void look() const {
+        if (source != nullptr) {
+            source->look();
+        }
+    }
+
     void warn_about_shared_file() const {
         if (launcher_size().value_or(1) > 1 && pattern.find("%r") == std::string::npos &&
             pattern.find("%p") == std::string::npos) {
@@ -230,17 +266,21 @@ struct Reporter::Impl {
             if (process.launcher_rank.value_or(first_rank(comms)) != 0) {
                 return;
             }
-            for (const std::string& line :
-                 summary_lines(process, comms, written_mark != 0 ? path : std::string())) {
-                text += "slimwire: summary: " + line + "\n";
+            std::vector<std::string> lines =
+                summary_lines(process, comms, written_mark != 0 ? path : std::string());
+            if (source != nullptr) {
+                lines.push_back(source->summary());
+            }
+            for (const std::string& line : lines) {
+                text += line.empty() ? "" : "slimwire: summary: " + line + "\n";
             }
         }
         (void)write_all(STDERR_FILENO, text);
     }
 };
 
-Reporter::Reporter(std::string pattern, bool summary)
-    : impl_(std::make_unique<Impl>(std::move(pattern), summary)) {}
+Reporter::Reporter(std::string pattern, bool summary, std::unique_ptr<ReportSource> source)
+    : impl_(std::make_unique<Impl>(std::move(pattern), summary, std::move(source))) {}
 
 Reporter::~Reporter() {
     if (impl_->forked()) {
@@ -261,29 +301,23 @@ void Reporter::set_process_info(ProcessInfo info) {
 
 std::shared_ptr<CommStats> Reporter::add_comm() {
     auto comm = std::make_shared<CommStats>();
-    if (impl_->forked()) {
-        return comm;
-    }
-    bool starts = false;
-    {
-        const std::lock_guard<std::mutex> lock(impl_->mutex);
-        impl_->live.push_back(comm);
-        starts = !impl_->started && !impl_->finished && !impl_->pattern.empty();
-        if (starts) {
-            impl_->started = true;
-            impl_->start_thread();
-        }
-    }
-    if (starts) {
-        impl_->warn_about_shared_file();
+    if (!impl_->forked()) {
+        impl_->begin([&] { impl_->live.push_back(comm); });
     }
     return comm;
+}
+
+void Reporter::start() {
+    if (!impl_->forked()) {
+        impl_->begin([&] { impl_->without_comms = true; });
+    }
 }
 
 void Reporter::retire(const std::shared_ptr<CommStats>& comm) {
     if (impl_->forked()) {
         return;
     }
+    impl_->look();
     {
         const std::lock_guard<std::mutex> lock(impl_->mutex);
         const auto found = std::find(impl_->live.begin(), impl_->live.end(), comm);
@@ -321,6 +355,7 @@ void Reporter::finish() {
         }
         impl_->finished = true;
     }
+    impl_->look();
     impl_->stop_thread();
     impl_->flush();
     if (impl_->summary) {

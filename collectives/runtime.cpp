@@ -77,8 +77,8 @@ const Result<DeviceApi>& Runtime::device() {
 Reporter& Runtime::reporter() {
     std::lock_guard lock(mutex_);
     if (!reporter_) {
-        reporter_ =
-            std::make_unique<Reporter>(config.settings.report_pattern, config.settings.summary);
+        reporter_ = std::make_unique<Reporter>(config.settings.report_pattern,
+                                               config.settings.summary, make_plugin_source());
         ProcessInfo info;
         info.version = SLIMWIRE_VERSION;
         info.config_hash = config.hash;

@@ -14,6 +14,7 @@
 
 #include "codecs/base/status.h"
 #include "collectives/call.h"
+#include "collectives/report_source.h"
 
 namespace slimwire {
 
@@ -116,13 +117,17 @@ class Reporter {
   public:
     // `pattern` may hold %h (host), %r (launcher rank, else the first communicator's rank), %p
     // (pid); empty: no file, only the summary. An unwritable path is a warning that names it, once.
-    Reporter(std::string pattern, bool summary);
+    // `source` adds its records; may be null.
+    Reporter(std::string pattern, bool summary, std::unique_ptr<ReportSource> source = nullptr);
     ~Reporter();
     Reporter(const Reporter&) = delete;
     Reporter& operator=(const Reporter&) = delete;
 
     void set_process_info(ProcessInfo info);
     std::shared_ptr<CommStats> add_comm();
+    // For a process without communicators that we see: starts the thread, which writes the file
+    // once the source has something. %r is then the launcher's rank, or "none".
+    void start();
     // Writes the last records of a communicator (called when it is destroyed or aborted).
     void retire(const std::shared_ptr<CommStats>& comm);
     // Writes the file now if a counter changed since the last time.
