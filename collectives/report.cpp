@@ -1,4 +1,4 @@
-// The only file that includes nlohmann-json.
+// Here, and for the net plugin in plugin/net/report/records.cpp, nlohmann-json is included.
 #include "collectives/report.h"
 
 #include <nlohmann/json.hpp>

@@ -4,6 +4,7 @@
 #include "plugin/net/chain/chain_wire.h"
 #include "plugin/net/engine.h"
 #include "plugin/net/nccl_log.h"
+#include "plugin/net/report/net_report.h"
 #include "plugin/net/settings.h"
 #include "plugin/net/throttle.h"
 #ifdef SLIMWIRE_HAVE_UCX
@@ -35,7 +36,9 @@ Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
     if (settings.rate_bytes_per_s > 0 || settings.latency_ns > 0) {
         wire = make_throttled_wire(std::move(wire), settings.rate_bytes_per_s, settings.latency_ns);
     }
-    return make_engine(std::move(wire), settings);
+    static Traffic* const traffic = new Traffic;  // kept, as the engine
+    start_net_report(settings, *wire, traffic);
+    return make_engine(std::move(wire), settings, traffic);
 }
 
 }  // namespace

@@ -47,12 +47,91 @@ Json key(int rank, uint64_t calls, const std::string& codec = "int4", uint64_t c
             {"time_us", 10.0 * static_cast<double>(calls)}};
 }
 
+Json net_peer(const std::string& direction, uint64_t bytes, const std::string& peer = "10.0.0.2") {
+    const bool sends = direction == "send";
+    return {{"v", 1},
+            {"record", "net_peer"},
+            {"direction", direction},
+            {"peer", peer},
+            {"wire", "ucx tcp"},
+            {"device", "eth0"},
+            {"connections", 2},
+            {"open", 1},
+            {"messages", 10},
+            {"bytes", bytes},
+            {"wire_bytes", bytes / 2},
+            {"coded_messages", 8},
+            {"coded_bytes", bytes * 3 / 4},
+            {"coded_wire_bytes", bytes / 4},
+            {"flagged_messages", sends ? 1 : 0},
+            {"flagged_bytes", sends ? bytes / 10 : 0},
+            {"timed_raw_bytes", sends ? 1000 : 0},
+            {"timed_raw_us", sends ? 10.0 : 0.0},
+            {"timed_coded_bytes", sends ? 2500 : 0},
+            {"timed_coded_us", sends ? 10.0 : 0.0}};
+}
+
 std::string text_of(const std::vector<Json>& records) {
     std::string text;
     for (const Json& record : records) {
         text += record.dump() + "\n";
     }
     return text;
+}
+
+TEST(Report, AddsUpWhatCrossedTheNetworkByPeer) {
+    const ScratchFolder folder;
+    const Json net = {{"v", 1}, {"record", "net"}, {"transport", "ucx"}, {"throttled", true}};
+    const std::string first =
+        folder.write("r0", text_of({process(), net, net_peer("receive", 10'000),
+                                    net_peer("send", 1000, "10.0.0.3"), net_peer("send", 20'000)}));
+    const std::string second =
+        folder.write("r1", text_of({process(), net, net_peer("send", 60'000)}));
+    const Result<MergedReport> merged = merge_reports({first, second});
+    ASSERT_TRUE(merged.ok()) << merged.status().message();
+    const std::vector<MergedPeer>& peers = merged.value().peers;
+    ASSERT_EQ(peers.size(), 3u);  // received, then sent, the larger first
+    EXPECT_EQ(peers[0].direction, "receive");
+    EXPECT_EQ(peers[1].peer, "10.0.0.2");
+    EXPECT_EQ(peers[1].processes, 2u);
+    EXPECT_EQ(peers[1].connections, 4u);
+    EXPECT_EQ(peers[1].messages, 20u);
+    EXPECT_EQ(peers[1].bytes, 80'000u);
+    EXPECT_EQ(peers[1].wire_bytes, 40'000u);
+    EXPECT_EQ(peers[1].coded_bytes, 60'000u);
+    EXPECT_EQ(peers[1].coded_wire_bytes, 20'000u);
+    EXPECT_EQ(peers[1].flagged_bytes, 8000u);
+    EXPECT_EQ(peers[1].timed_coded_bytes, 5000u);
+    EXPECT_DOUBLE_EQ(peers[1].timed_raw_us, 20);
+    EXPECT_EQ(peers[2].peer, "10.0.0.3");
+    EXPECT_TRUE(merged.value().throttled);
+
+    const Ended table = run_slimwire({"report", first, second});
+    EXPECT_EQ(table.exit_code, 0) << table.err;
+    EXPECT_HAS(table.out, "network, slowed down");
+    bool found = false;
+    for (const std::string& line : lines_of(table.out)) {
+        if (line.find("10.0.0.2") != std::string::npos && line.find("send") == 0) {
+            found = true;
+            EXPECT_HAS(line, " 2.00 ");
+            EXPECT_HAS(line, " 75% ");
+            EXPECT_HAS(line, " 10% ");
+            EXPECT_HAS(line, " 100 ");
+            EXPECT_HAS(line, " 250");
+        }
+    }
+    EXPECT_TRUE(found) << table.out;
+    const Ended json = run_slimwire({"report", "--json", first, second});
+    size_t records = 0;
+    for (const std::string& line : lines_of(json.out)) {
+        const Json record = Json::parse(line);
+        records += record.at("record") == "report_net_peer" ? 1 : 0;
+        if (record.value("peer", "") == "10.0.0.2" && record.at("direction") == "send") {
+            EXPECT_EQ(record.at("wire_bytes"), 40'000);
+            EXPECT_EQ(record.at("ratio"), 2.0);
+        }
+    }
+    EXPECT_EQ(records, 3u);
 }
 
 TEST(Report, AddsUpTheRanks) {

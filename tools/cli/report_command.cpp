@@ -31,6 +31,11 @@ void add_sums(const MergedKey& key, Json* json) {
     (*json)["time_us"] = key.time_us;
 }
 
+// `part` / `whole`; 0 of nothing.
+double share(uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
 void print_json(const MergedReport& report) {
     for (const MergedComm& comm : report.comms) {
         Json json = stamped("report_comm");
@@ -59,6 +64,29 @@ void print_json(const MergedReport& report) {
             add_sums(key, &line);
             fmt::print("{}\n", line.dump());
         }
+    }
+    for (const MergedPeer& peer : report.peers) {
+        Json line = stamped("report_net_peer");
+        line["direction"] = peer.direction;
+        line["peer"] = peer.peer;
+        line["wire"] = peer.wire;
+        line["device"] = peer.device;
+        line["processes"] = peer.processes;
+        line["connections"] = peer.connections;
+        line["messages"] = peer.messages;
+        line["bytes"] = peer.bytes;
+        line["wire_bytes"] = peer.wire_bytes;
+        line["ratio"] = share(peer.bytes, peer.wire_bytes);
+        line["coded_messages"] = peer.coded_messages;
+        line["coded_bytes"] = peer.coded_bytes;
+        line["coded_wire_bytes"] = peer.coded_wire_bytes;
+        line["flagged_messages"] = peer.flagged_messages;
+        line["flagged_bytes"] = peer.flagged_bytes;
+        line["timed_raw_bytes"] = peer.timed_raw_bytes;
+        line["timed_raw_us"] = peer.timed_raw_us;
+        line["timed_coded_bytes"] = peer.timed_coded_bytes;
+        line["timed_coded_us"] = peer.timed_coded_us;
+        fmt::print("{}\n", line.dump());
     }
     Json json = stamped("report_total");
     json["processes"] = report.processes;
@@ -91,6 +119,38 @@ void print_key(const MergedKey& key) {
         fmt::format("{:.2f}", wire_ratio(key)), time_per_call(key), why);
 }
 
+// bytes / us is MB/s; "-" where nothing was timed.
+std::string goodput(uint64_t bytes, double us) {
+    return us > 0 ? fmt::format("{:.0f}", static_cast<double>(bytes) / us) : std::string("-");
+}
+
+// Columns: where it went, how much it was, what became of it, how fast.
+constexpr char kPeerRow[] =
+    "{:<8} {:<24} {:<16} {:<10} {:>9} {:>10} {:>10} {:>6} {:>6} {:>7} {:>9} {:>9}\n";
+
+void print_peers(const MergedReport& report) {
+    if (report.peers.empty()) {
+        return;
+    }
+    fmt::print("network{}\n",
+               report.throttled ? ", slowed down by SLIMWIRE_NET_RATE or _LATENCY" : "");
+    fmt::print(kPeerRow, "way", "peer", "wire", "device", "messages", "bytes", "wire", "ratio",
+               "coded", "flagged", "raw MB/s", "coded MB/s");
+    for (const MergedPeer& peer : report.peers) {
+        fmt::print(kPeerRow, peer.direction, peer.peer, peer.wire, peer.device, peer.messages,
+                   format_bytes(static_cast<double>(peer.bytes)),
+                   format_bytes(static_cast<double>(peer.wire_bytes)),
+                   fmt::format("{:.2f}", share(peer.bytes, peer.wire_bytes)),
+                   fmt::format("{:.0f}%", 100 * share(peer.coded_bytes, peer.bytes)),
+                   peer.direction == "send"
+                       ? fmt::format("{:.0f}%", 100 * share(peer.flagged_bytes, peer.bytes))
+                       : "-",
+                   goodput(peer.timed_raw_bytes, peer.timed_raw_us),
+                   goodput(peer.timed_coded_bytes, peer.timed_coded_us));
+    }
+    fmt::print("\n");
+}
+
 void print_table(const MergedReport& report) {
     for (const MergedComm& comm : report.comms) {
         std::string agreement;
@@ -117,6 +177,7 @@ void print_table(const MergedReport& report) {
         }
         fmt::print("\n");
     }
+    print_peers(report);
     const MergedKey& total = report.total;
     fmt::print(
         "total of {} processes: {} calls, {} in buffers, {} on the wire{}, {} natively: {:.2f} "

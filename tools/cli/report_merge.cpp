@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -44,12 +45,14 @@ class Merger {
     void add_process(const Json& record, const std::string& file);
     void add_comm(const Json& record, const std::string& file);
     void add_key(const Json& record);
+    void add_peer(const Json& record);
     MergedComm& comm_entry(const Json& record);
     static void find_differences(MergedComm* comm);
 
     MergedReport report_;
     std::map<std::string, size_t> comm_index_;
     std::map<std::pair<std::string, KeyIdentity>, size_t> key_index_;
+    std::map<std::array<std::string, 4>, size_t> peer_index_;
     std::map<std::pair<std::string, int>, std::string> file_of_rank_;
     std::map<std::string, std::set<std::string>> files_of_hash_;
     std::map<std::string, std::set<std::string>> files_of_nccl_;
@@ -114,6 +117,10 @@ void Merger::add_record(const Json& record, const std::string& file) {
         add_comm(record, file);
     } else if (kind == "key") {
         add_key(record);
+    } else if (kind == "net") {
+        report_.throttled = report_.throttled || record.value("throttled", false);
+    } else if (kind == "net_peer") {
+        add_peer(record);
     }
 }
 
@@ -184,6 +191,37 @@ void Merger::add_key(const Json& record) {
     comm.keys[found->second].calls_of_rank[record.at("rank").get<int>()] += calls;
 }
 
+void Merger::add_peer(const Json& record) {
+    MergedPeer peer;
+    peer.direction = record.at("direction").get<std::string>();
+    peer.peer = record.at("peer").get<std::string>();
+    peer.wire = record.value("wire", "");
+    peer.device = record.value("device", "");
+    const auto [found, inserted] = peer_index_.try_emplace(
+        {peer.direction, peer.peer, peer.wire, peer.device}, report_.peers.size());
+    if (inserted) {
+        report_.peers.push_back(peer);
+    }
+    MergedPeer& sum = report_.peers[found->second];
+    ++sum.processes;
+    for (const auto& [name, counter] :
+         {std::pair<const char*, uint64_t*>{"connections", &sum.connections},
+          {"messages", &sum.messages},
+          {"bytes", &sum.bytes},
+          {"wire_bytes", &sum.wire_bytes},
+          {"coded_messages", &sum.coded_messages},
+          {"coded_bytes", &sum.coded_bytes},
+          {"coded_wire_bytes", &sum.coded_wire_bytes},
+          {"flagged_messages", &sum.flagged_messages},
+          {"flagged_bytes", &sum.flagged_bytes},
+          {"timed_raw_bytes", &sum.timed_raw_bytes},
+          {"timed_coded_bytes", &sum.timed_coded_bytes}}) {
+        *counter += record.value(name, uint64_t{0});
+    }
+    sum.timed_raw_us += record.value("timed_raw_us", 0.0);
+    sum.timed_coded_us += record.value("timed_coded_us", 0.0);
+}
+
 void Merger::find_differences(MergedComm* comm) {
     if (comm->comm == "folded") {
         return;
@@ -234,6 +272,10 @@ MergedReport Merger::finish() {
             comm.keys.begin(), comm.keys.end(),
             [](const MergedKey& a, const MergedKey& b) { return a.input_bytes > b.input_bytes; });
     }
+    std::stable_sort(report_.peers.begin(), report_.peers.end(),
+                     [](const MergedPeer& a, const MergedPeer& b) {
+                         return std::pair(b.direction, a.bytes) > std::pair(a.direction, b.bytes);
+                     });
     const auto compare = [this](const char* what, const auto& files_of) {
         if (files_of.size() > 1) {
             std::string text = fmt::format("processes differ in {}:", what);

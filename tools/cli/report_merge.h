@@ -36,12 +36,25 @@ struct MergedComm {
     std::vector<std::string> differences;             // one line each
 };
 
+// What the net plugin of all processes carried to or from one host, over one device.
+struct MergedPeer {
+    std::string direction, peer, wire, device;
+    uint64_t processes = 0;
+    uint64_t connections = 0, messages = 0, bytes = 0, wire_bytes = 0;
+    uint64_t coded_messages = 0, coded_bytes = 0, coded_wire_bytes = 0;
+    uint64_t flagged_messages = 0, flagged_bytes = 0;
+    uint64_t timed_raw_bytes = 0, timed_coded_bytes = 0;
+    double timed_raw_us = 0, timed_coded_us = 0;
+};
+
 struct MergedReport {
     int processes = 0;
     std::vector<MergedComm> comms;         // in order of appearance
     std::vector<std::string> differences;  // between processes
     std::vector<std::string> notes;        // a cut last line and the like
     MergedKey total;                       // only the sums
+    std::vector<MergedPeer> peers;         // by direction, then bytes, largest first
+    bool throttled = false;                // SLIMWIRE_NET_RATE or _LATENCY in a process
 };
 
 // Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a

@@ -1,0 +1,112 @@
+// The net plugin's counters reach the report file of its process: through libslimwire.so where that
+// is loaded and sees NCCL's calls, by the plugin itself where not.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Account {
+    uint64_t sent = 0, received = 0;
+};
+
+// Two nodes of two ranks.
+Job two_nodes(bool intercepted, const std::string& folder) {
+    const std::vector<std::string> command = {SLIMWIRE_TEST_WIRE_BYTES, "allreduce", "100000",
+                                              "1000000"};
+    Job job = intercepted ? slimwire_job(command, 4, folder) : emulated_job(command, 4);
+    job.environment["SLIMWIRE_REPORT"] = folder + "/report.%r.%p";
+    job.environment["SLIMWIRE_SUMMARY"] = "1";
+    job.environment["SLIMWIRE_EMU_NODES"] = "2x2";
+    job.environment["NCCL_NET_PLUGIN"] = SLIMWIRE_TEST_NET_PLUGIN;
+    job.limit_s = 120;
+    return job;
+}
+
+// One file a process, each with its own part.
+void check_files(const std::string& folder, bool with_comms) {
+    size_t files = 0;
+    Account all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        SCOPED_TRACE(entry.path());
+        ++files;
+        std::map<std::string, int> records;
+        std::set<std::string> directions;
+        const std::string text = read_file(entry.path());
+        for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+            const Json record = Json::parse(text.substr(at, text.find('\n', at) - at));
+            const std::string kind = record.at("record");
+            ++records[kind];
+            if (kind == "net") {
+                EXPECT_EQ(record.at("transport"), "ucx");
+                EXPECT_EQ(record.at("codec"), "palette");
+            }
+            if (kind == "net_peer") {
+                const bool sends = record.at("direction") == "send";
+                directions.insert(record.at("direction"));
+                EXPECT_EQ(record.at("open"), 0);  // all closed at the end
+                EXPECT_GT(record.at("connections"), 0);
+                const uint64_t bytes = record.at("bytes"), wire = record.at("wire_bytes");
+                EXPECT_LT(wire, bytes);  // zeros
+                EXPECT_GT(record.at("coded_messages"), 0);
+                (sends ? all.sent : all.received) += bytes;
+            }
+        }
+        EXPECT_EQ(records["process"], 1);
+        EXPECT_EQ(records["comm"], with_comms ? 1 : 0);
+        EXPECT_EQ(records["net"], 1);
+        // By the interception, which knows NCCL, or by the plugin.
+        EXPECT_EQ(Json::parse(text.substr(0, text.find('\n'))).at("nccl_path") != "", with_comms);
+        EXPECT_LE(directions.size(), 2u);
+    }
+    EXPECT_EQ(files, 4u);
+    EXPECT_EQ(all.sent, all.received);
+    EXPECT_GT(all.sent, 1'000'000u);
+}
+
+size_t lines_with(const std::string& text, const std::string& part) {
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+        ++found;
+    }
+    return found;
+}
+
+void run(const Job& job, const std::string& folder, bool with_comms) {
+    const auto ended = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ended), "");
+    check_files(folder, with_comms);
+    EXPECT_EQ(lines_with(ended[0].err, "slimwire: summary: net: "), 1u) << ended[0].err;
+    for (size_t rank = 1; rank < ended.size(); ++rank) {
+        EXPECT_EQ(ended[rank].err.find("summary"), std::string::npos) << ended[rank].err;
+    }
+}
+
+TEST(NetReport, the_plugin_alone_writes_the_file) {
+    const TemporaryFolder folder;
+    run(two_nodes(false, folder.path()), folder.path(), false);
+}
+
+// Loaded, but without a policy no call is its business.
+TEST(NetReport, the_plugin_beside_an_interception_that_has_nothing_to_do) {
+    const TemporaryFolder folder;
+    run(two_nodes(true, folder.path()), folder.path(), false);
+}
+
+TEST(NetReport, one_file_has_the_calls_and_what_crossed_the_network) {
+    const TemporaryFolder folder;
+    Job job = two_nodes(true, folder.path());
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    run(job, folder.path(), true);
+    EXPECT_GT(sum_keys(read_reports(folder.path()), "calls", compressed), 0u);
+}
+
+}  // namespace
+}  // namespace slimwire::test
