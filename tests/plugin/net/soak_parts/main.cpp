@@ -293,6 +293,10 @@ int main(int argc, char** argv) {
     the_seed = options.seed;
     std::printf("seed %llu\n", static_cast<unsigned long long>(the_seed));
     std::fflush(stdout);
+    // The C library keeps what is free of each thread's heap; one heap, and large blocks by
+    // themselves, so that what is resident is what is in use.
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) {
         std::perror("soak: socketpair");
