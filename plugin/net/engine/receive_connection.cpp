@@ -227,8 +227,8 @@ Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
         arrival->data_done = true;
         arrival->end_came = true;
         if (posted == nullptr || posted->capacity < frame.bytes) {
-            arrival->held.assign(bytes, bytes + frame.bytes);
-            arrival->holds = true;
+            SLIMWIRE_TRY(hold(arrival));
+            std::memcpy(arrival->held.get(), bytes, frame.bytes);
         } else if (frame.bytes > 0) {
             std::memcpy(posted->data, bytes, frame.bytes);
         }
@@ -306,9 +306,9 @@ bool EngineReceive::someone_waits_behind(size_t index) const noexcept {
 }
 
 Status EngineReceive::hold(Arrival* arrival) {
-    try {
-        arrival->held.resize(arrival->frame.bytes);
-    } catch (const std::exception&) {
+    // At least a byte, so that an empty message has a place, too.
+    arrival->held.reset(new (std::nothrow) uint8_t[arrival->frame.bytes + 1]);
+    if (arrival->held == nullptr) {
         return {Code::kOutOfMemory, "no " + std::to_string(arrival->frame.bytes) +
                                         " bytes to hold a message that is asked for later"};
     }
@@ -464,7 +464,7 @@ Status EngineReceive::deliver(Arrival* arrival) {
                                         std::to_string(arrival->frame.sequence) + " is wrong"};
     }
     if (arrival->holds && arrival->frame.bytes > 0) {
-        std::memcpy(arrival->target->data, arrival->held.data(), arrival->frame.bytes);
+        std::memcpy(arrival->target->data, arrival->held.get(), arrival->frame.bytes);
     }
     measure(*arrival);
     --arrival->target->group->left;

@@ -71,8 +71,10 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     // A message whose frame has come.
     struct Arrival {
         Frame frame{};
-        Posted* target = nullptr;   // null: nobody has asked for it yet
-        std::vector<uint8_t> held;  // its bytes where they cannot go to the target yet
+        Posted* target = nullptr;  // null: nobody has asked for it yet
+        // Its bytes where they cannot go to the target yet. Not touched before they come: the size
+        // is only what a frame said.
+        std::unique_ptr<uint8_t[]> held;
         bool holds = false;
         uint64_t parts_left = 0;
         uint64_t next_offset = 0;  // receives are posted up to here
@@ -82,7 +84,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         bool checking = false;
         ChecksumTask checksum;
 
-        [[nodiscard]] uint8_t* destination() noexcept { return holds ? held.data() : target->data; }
+        [[nodiscard]] uint8_t* destination() noexcept { return holds ? held.get() : target->data; }
     };
     // A data message.
     struct Part final : CodecTask {

@@ -18,10 +18,12 @@ namespace {
 constexpr size_t kMostRequests = 1024;
 // A peer that hung up without a word may have sent or acknowledged something just before.
 constexpr uint64_t kGraceNs = 100'000'000;
-// A message that the peer promised before it hung up is on its way.
-constexpr uint64_t kPromiseNs = 5'000'000'000;
+// A message that the peer promised before it hung up is on its way, however busy the machines are.
+constexpr uint64_t kPromiseNs = 60'000'000'000;
 constexpr uint64_t kInlineCloseNs = 20'000'000;
-constexpr uint64_t kCloseNs = 2'000'000'000;
+// What a closed sender has not handed to the network yet: its receiver may get no processor for
+// long. The housekeeper waits, nobody else.
+constexpr uint64_t kCloseNs = 60'000'000'000;
 constexpr int kHousekeepingRounds = 16;
 
 ucp_tag_t tag_of(const UcxRequest& request) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <thread>
@@ -509,6 +510,58 @@ TEST(NetEngineErrors, random_frames_end_the_connection_in_order) {
         pair.close();
     }
     EXPECT_GT(errors, 70);
+}
+
+// A frame that announces 256 MiB nobody asked for, in front of a message somebody did: the size
+// alone costs no memory.
+TEST(NetEngineErrors, a_frame_that_lies_about_its_size_costs_no_memory) {
+    constexpr uint64_t kLie = uint64_t{256} << 20;
+    MemoryWireOptions options;
+    options.tamper = [](Lane lane, uint64_t number, uint8_t* data, size_t*) {
+        if (lane == Lane::kControl && number == 0) {
+            Frame frame;
+            std::memcpy(&frame, data, sizeof frame);
+            frame.bytes = kLie;
+            write_frame(frame, data);
+        }
+    };
+    const auto resident_kib = [] {
+        std::ifstream status("/proc/self/status");
+        std::string word;
+        long kib = 0;
+        while (status >> word && word != "VmRSS:") {
+        }
+        status >> kib;
+        return kib;
+    };
+    EnginePair pair;
+    EngineSettings settings;
+    settings.codec = false;
+    ASSERT_TRUE(pair.open(settings, options).ok());
+    std::mt19937 random(test_seed());
+    Message unasked(random_bytes(50'000, random), 0), asked(random_bytes(50'000, random), 0);
+    int tag = 1;
+    for (Message* m : {&unasked, &asked}) {
+        ASSERT_TRUE(
+            pair.sender->send(m->data.data(), m->data.size(), tag++, nullptr, nullptr, &m->send)
+                .ok());
+    }
+    const long before = resident_kib();
+    void* target = asked.target();
+    tag = 2;
+    Memory* memory = nullptr;
+    Status status =
+        pair.receiver->receive(1, &target, &asked.capacity, &tag, &memory, false, &asked.receive);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (status.ok() && std::chrono::steady_clock::now() < end) {
+        bool done = false;
+        static_cast<void>(pair.sender->test(asked.send, &done, nullptr));
+        status = pair.receiver->test(asked.receive, &done, nullptr);
+    }
+    // Too short a message came where much more was announced.
+    EXPECT_FALSE(status.ok());
+    EXPECT_LT(resident_kib() - before, 64 << 10);
+    pair.close();
 }
 
 // A sender that never stops and a receiver that asks for nothing: the sender is kept waiting.
