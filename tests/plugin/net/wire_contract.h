@@ -14,11 +14,15 @@ namespace slimwire::net {
 
 struct WireMaker {
     std::string name;  // letters and digits: becomes part of the tests' names
-    // A wire that can talk to others of the same maker. An error says why there is none here; the
-    // tests are skipped with its text.
+    // A wire that can talk to others of the same maker.
     std::function<Result<std::unique_ptr<Wire>>()> make;
+    // Whether a message of a few pages leaves its sender before it is received.
+    bool sends_ahead = true;
     // Whether it can tell a message that is too long from a peer that is gone.
     bool names_truncation = true;
+    // Whether this machine may lack the library that it needs: kNotFound then skips the tests. All
+    // other errors fail them.
+    bool may_be_absent = false;
 };
 
 const std::vector<WireMaker>& wire_makers();

@@ -11,19 +11,22 @@ namespace {
 
 WireMaker memory_maker(std::string name, const MemoryWireOptions& options) {
     auto network = MemoryNetwork::make(options);
-    return {std::move(name),
-            [network]() -> Result<std::unique_ptr<Wire>> { return network->wire(); }};
+    return {.name = std::move(name),
+            .make = [network]() -> Result<std::unique_ptr<Wire>> { return network->wire(); },
+            .sends_ahead = options.eager_bytes > 0};
 }
 
 #ifdef SLIMWIRE_HAVE_UCX
 // Over loopback; with other transports where `transports` names them.
 WireMaker ucx_maker(std::string name, const std::string& transports) {
-    return {std::move(name), [transports]() -> Result<std::unique_ptr<Wire>> {
+    return {.name = std::move(name),
+            .make = [transports]() -> Result<std::unique_ptr<Wire>> {
                 UcxSettings settings = read_ucx_settings();
                 settings.interfaces = "=lo";
                 settings.transports = transports;
                 return open_ucx_wire(settings);
-            }};
+            },
+            .may_be_absent = true};
 }
 #endif
 
@@ -38,22 +41,25 @@ const std::vector<WireMaker>& wire_makers() {
                                                        .refuse_receive_every = 2,
                                                        .delay_ns = 200'000,
                                                        .bytes_per_call = 5000}));
-        list.push_back({"throttled",
-                        [network = MemoryNetwork::make(
-                             {.refuse_send_every = 4})]() -> Result<std::unique_ptr<Wire>> {
+        list.push_back({.name = "throttled",
+                        .make = [network = MemoryNetwork::make(
+                                     {.refuse_send_every = 4})]() -> Result<std::unique_ptr<Wire>> {
                             return make_throttled_wire(network->wire(), 2e9, 100'000);
-                        }});
+                        },
+                        .sends_ahead = false});
 #ifdef SLIMWIRE_HAVE_UCX
         list.push_back(ucx_maker("ucx", ""));
         list.push_back(ucx_maker("ucxSharedMemory", "posix,cma"));
 #endif
         for (const char* version : {"8", "9", "10", "11", "12"}) {
-            list.push_back({std::string("chain") + version,
-                            [version] {
-                                return open_chain_wire(
-                                    std::string(SLIMWIRE_TEST_INNER) + version + ".so", nullptr);
-                            },
-                            false});
+            list.push_back({.name = std::string("chain") + version,
+                            .make =
+                                [version] {
+                                    return open_chain_wire(
+                                        std::string(SLIMWIRE_TEST_INNER) + version + ".so",
+                                        nullptr);
+                                },
+                            .names_truncation = false});
         }
         return list;
     }();
