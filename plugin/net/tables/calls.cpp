@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/config.h"
+#include "collectives/nccl_types.h"
 #include "plugin/net/nccl_log.h"
 
 namespace slimwire::net::tables {
@@ -70,28 +71,10 @@ struct Comm {
     }
 };
 
+// What is missing, memory too, is the system's here: no argument of NCCL's names it.
 ncclResult_t result_of(Code code) noexcept {
-    switch (code) {
-        case Code::kOk:
-            return ncclSuccess;
-        case Code::kInvalidArgument:
-            return ncclInvalidArgument;
-        case Code::kInvalidUsage:
-        case Code::kUnsupported:
-            return ncclInvalidUsage;
-        case Code::kNotFound:
-        case Code::kOutOfMemory:
-        case Code::kSystemError:
-            return ncclSystemError;
-        case Code::kCudaError:
-            return ncclUnhandledCudaError;
-        case Code::kRemoteError:
-            return ncclRemoteError;
-        case Code::kNcclError:
-        case Code::kInternalError:
-            return ncclInternalError;
-    }
-    return ncclInternalError;
+    const bool missing = code == Code::kNotFound || code == Code::kOutOfMemory;
+    return missing ? ncclSystemError : nccl_result_of(code);
 }
 
 // Runs `call`, which gives a Status; what it throws becomes one.
@@ -186,13 +169,14 @@ void give(Slot* slot, Request* taken, int count, void** request) noexcept {
 
 ncclResult_t init(void** context,
                   uint64_t comm_id,
-                  int traffic_class,
+                  NetCommConfigV11* config,
                   DebugLogger log,
                   ProfilerCallback profiler) noexcept {
     return start(log, [&]() -> Status {
         SLIMWIRE_TRY(ask(context != nullptr, "init without a place for the context"));
         *context = nullptr;
         SLIMWIRE_TRY_ASSIGN(Engine * engine, engine_for(log));
+        const int traffic_class = config != nullptr ? config->traffic_class : -1;
         return open_session(engine, comm_id, traffic_class, profiler, context);
     });
 }
@@ -264,7 +248,8 @@ ncclResult_t listen(void* context, int device, void* handle, void** listen_comm)
     });
 }
 
-ncclResult_t connect(void* context, int device, void* handle, void** send_comm) noexcept {
+ncclResult_t connect(
+    void* context, int device, void* handle, void** send_comm, NetDeviceHandle**) noexcept {
     return answer("connect", nullptr, [&]() -> Status {
         auto* session = static_cast<Session*>(context);
         SLIMWIRE_TRY(ask(session != nullptr && handle != nullptr && send_comm != nullptr,
@@ -282,7 +267,7 @@ ncclResult_t connect(void* context, int device, void* handle, void** send_comm) 
     });
 }
 
-ncclResult_t accept(void* listen_comm, void** recv_comm) noexcept {
+ncclResult_t accept(void* listen_comm, void** recv_comm, NetDeviceHandle**) noexcept {
     auto* listening = static_cast<ListenComm*>(listen_comm);
     bool* const logged = listening != nullptr ? &listening->failed : nullptr;
     return answer("accept", logged, [&]() -> Status {
@@ -362,9 +347,10 @@ ncclResult_t isend(void* send_comm,
 ncclResult_t irecv(void* recv_comm,
                    int count,
                    void** data,
-                   const size_t* bytes,
-                   const int* tags,
+                   size_t* bytes,
+                   int* tags,
                    void** mhandles,
+                   void**,
                    void** request) noexcept {
     Comm* const comm = comm_of(recv_comm);
     return answer("receive", comm != nullptr ? &comm->failed : nullptr, [&]() -> Status {
@@ -393,12 +379,8 @@ ncclResult_t irecv(void* recv_comm,
     });
 }
 
-ncclResult_t iflush(void* recv_comm,
-                    int count,
-                    void** data,
-                    const int* bytes,
-                    void** mhandles,
-                    void** request) noexcept {
+ncclResult_t iflush(
+    void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request) noexcept {
     Comm* const comm = comm_of(recv_comm);
     return answer("flush", comm != nullptr ? &comm->failed : nullptr, [&]() -> Status {
         SLIMWIRE_TRY(ask(comm != nullptr && comm->receive != nullptr && request != nullptr,
@@ -459,6 +441,10 @@ ncclResult_t refuse(ncclResult_t result, const char* text) noexcept {
         return Status();
     });
     return result;
+}
+
+ncclResult_t set_net_attr(void*, NetAttrV11*) noexcept {
+    return ncclSuccess;
 }
 
 }  // namespace slimwire::net::tables

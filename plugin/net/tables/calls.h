@@ -1,7 +1,7 @@
-// What all table versions share: NCCL's calls on opaque pointers, turned into calls of the engine
-// (engine.h). Here, and only here, a Status becomes an ncclResult_t: each failure is logged once,
-// with its text, and no exception leaves. The tables (net_v8.cpp ... net_v12.cpp) only fit
-// parameters.
+// What all table versions share: NCCL's calls on opaque pointers, with the newest tables'
+// parameters, turned into calls of the engine (engine.h). Here, and only here, a Status becomes an
+// ncclResult_t: each failure is logged once, with its text, and no exception leaves. table.h puts
+// them into tables; the versions' files (net_v8.cpp ... net_v12.cpp) only fit parameters.
 //
 // Pointers that NCCL keeps: a context is a Session, a listen comm a ListenComm, a send or receive
 // comm a Comm, a request a slot of its comm's table, a memory handle a Memory. A comm and a
@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plugin/net/abi/net_types.h"
+#include "plugin/net/abi/net_v11.h"
 #include "plugin/net/engine.h"
 
 namespace slimwire::net::tables {
@@ -26,7 +26,7 @@ inline constexpr size_t kMostBytes = size_t{1} << 30;
 // Opens the process's engine and one use of it. `*context` is null after a failure.
 ncclResult_t init(void** context,
                   uint64_t comm_id,
-                  int traffic_class,
+                  NetCommConfigV11* config,
                   DebugLogger log,
                   ProfilerCallback profiler) noexcept;
 // Null is fine: NCCL finalizes what failed to start, too.
@@ -41,8 +41,9 @@ ncclResult_t devices(int* count) noexcept;
 const WireDevice* device_properties(int device) noexcept;
 
 ncclResult_t listen(void* context, int device, void* handle, void** listen_comm) noexcept;
-ncclResult_t connect(void* context, int device, void* handle, void** send_comm) noexcept;
-ncclResult_t accept(void* listen_comm, void** recv_comm) noexcept;
+ncclResult_t connect(
+    void* context, int device, void* handle, void** send_comm, NetDeviceHandle** offload) noexcept;
+ncclResult_t accept(void* listen_comm, void** recv_comm, NetDeviceHandle** offload) noexcept;
 ncclResult_t reg_mr(void* comm, void* data, size_t bytes, int type, void** mhandle) noexcept;
 ncclResult_t dereg_mr(void* comm, void* mhandle) noexcept;
 ncclResult_t isend(void* send_comm,
@@ -55,43 +56,19 @@ ncclResult_t isend(void* send_comm,
 ncclResult_t irecv(void* recv_comm,
                    int count,
                    void** data,
-                   const size_t* bytes,
-                   const int* tags,
+                   size_t* bytes,
+                   int* tags,
                    void** mhandles,
+                   void** phandles,
                    void** request) noexcept;
-ncclResult_t iflush(void* recv_comm,
-                    int count,
-                    void** data,
-                    const int* bytes,
-                    void** mhandles,
-                    void** request) noexcept;
+ncclResult_t iflush(
+    void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request) noexcept;
 ncclResult_t test(void* request, int* done, int* bytes) noexcept;
 ncclResult_t close_comm(void* comm) noexcept;
 ncclResult_t close_listen(void* listen_comm) noexcept;
 // Logs `text` and gives `result`: for what a table finds wrong by itself.
 ncclResult_t refuse(ncclResult_t result, const char* text) noexcept;
-
-// The fields that all versions' properties have.
-template <class Properties>
-ncclResult_t fill_properties(int device, Properties* properties) noexcept {
-    const WireDevice* const wire = device_properties(device);
-    if (wire == nullptr) {
-        return ncclInvalidArgument;
-    }
-    *properties = {};
-    properties->name = const_cast<char*>(wire->name);
-    properties->pci_path = const_cast<char*>(wire->pci_path);
-    properties->guid = wire->guid;
-    properties->ptr_support = kPtrHost | (wire->cuda_memory ? kPtrCuda : 0);
-    properties->reg_is_global = 0;  // a Memory belongs to its connection
-    properties->speed_mbps = wire->speed_mbps;
-    properties->port = wire->port;
-    properties->latency_us = wire->latency_us;
-    properties->max_comms = wire->max_connections;
-    properties->max_recvs = kMaxGroupedReceives;
-    properties->device_type = kNetDeviceHost;
-    properties->device_version = 0;
-    return ncclSuccess;
-}
+// What NCCL is about to do; messages say enough by themselves.
+ncclResult_t set_net_attr(void* context, NetAttrV11* attributes) noexcept;
 
 }  // namespace slimwire::net::tables
