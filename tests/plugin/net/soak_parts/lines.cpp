@@ -82,168 +82,31 @@ void Line::require(const Status& status, const char* call) const {
     }
 }
 
-// --- Sender
+// --- Both ends
 
-SendLine::SendLine(const ConnectionPlan& plan,
-                   const Bytes& bytes,
-                   Totals* totals,
-                   Context* context,
-                   const char* handle)
-    : Line(plan, bytes, totals, static_cast<size_t>(plan.send_window)),
-      context_(context),
-      in_flight_(static_cast<size_t>(plan.send_window)) {
-    std::memcpy(handle_, handle, sizeof handle_);
+template <class Connection, class Slot>
+LineOver<Connection, Slot>::LineOver(const ConnectionPlan& plan,
+                                     const Bytes& bytes,
+                                     Totals* totals,
+                                     size_t slots,
+                                     int window,
+                                     const Side& side)
+    : Line(plan, bytes, totals, slots), in_flight_(static_cast<size_t>(window)), side_(side) {}
+
+template <class Connection, class Slot>
+void LineOver<Connection, Slot>::begin_life() {
+    check_untouched();
+    require(
+        connection_->register_memory(arena_.get(), slots_ * stride_, MemoryKind::kHost, &memory_),
+        "register_memory");
 }
 
-std::string SendLine::name() const {
-    return "sender with " + std::to_string(posted_) + " messages given, " + std::to_string(done_) +
-           " over" + (connection_ == nullptr ? ", not connected" : "");
-}
-
-bool SendLine::move() {
+template <class Connection, class Slot>
+bool LineOver<Connection, Slot>::move() {
     if (connection_ == nullptr) {
-        const Status status = context_->connect(0, handle_, &connection_);
-        if (!status.ok()) {
-            // A peer that leaves at once may be gone before this side has seen its answer.
-            const bool leaves_at_once = life_.messages == 0 || (life_.end == End::kReceiverLeaves &&
-                                                                life_.leave_after == 0);
-            if (!leaves_at_once || status.code() != Code::kRemoteError) {
-                require(status, "connect");
-            }
-            next_life();
-            return true;
-        }
-        if (connection_ == nullptr) {
-            return false;
-        }
-        check_untouched();
-        require(connection_->register_memory(arena_.get(), slots_ * stride_, MemoryKind::kHost,
-                                             &memory_),
-                "register_memory");
-        return true;
+        return connect();
     }
-    const int last = life_.end == End::kSenderLeaves ? life_.leave_after : life_.messages;
-    if (done_ >= last) {
-        end_life();
-        return true;
-    }
-    const bool posted = post();
-    return connection_ == nullptr || look() || posted;
-}
-
-bool SendLine::gone(const Status& status) {
-    if (status.ok()) {
-        return false;
-    }
-    if (life_.end != End::kReceiverLeaves || status.code() != Code::kRemoteError) {
-        require(status, "sending");
-    }
-    end_life();
-    return true;
-}
-
-bool SendLine::post() {
-    if (posted_ == life_.messages) {
-        return false;
-    }
-    const auto free = std::find_if(in_flight_.begin(), in_flight_.end(),
-                                   [](const Slot& each) { return each.request == nullptr; });
-    if (free == in_flight_.end()) {
-        return false;
-    }
-    // A message that was not taken lies in the first free place still, or is written again.
-    uint8_t* const data = slot(static_cast<size_t>(free - in_flight_.begin()));
-    const MessagePlan message = message_of(plan_, life_, posted_);
-    if (free->number != posted_) {
-        *free = {.number = posted_, .bytes = message.bytes};
-        free->shift = random_() % 4 == 0 ? random_() % kMostShift : 0;
-        bytes_.write(message, data + free->shift);
-    }
-    if (gone(connection_->send(data + free->shift, message.bytes, message.tag, memory_, nullptr,
-                               &free->request))) {
-        return true;
-    }
-    if (free->request == nullptr) {
-        return false;
-    }
-    ++posted_;
-    totals_->sent_bytes += message.bytes;
-    return true;
-}
-
-bool SendLine::look() {
-    bool moved = false;
-    const size_t begin = random_() % in_flight_.size();
-    for (size_t i = 0; i < in_flight_.size(); ++i) {
-        const size_t at = (begin + i) % in_flight_.size();
-        Slot& each = in_flight_[at];
-        if (each.request == nullptr) {
-            continue;
-        }
-        bool done = false;
-        size_t bytes = 0;
-        if (gone(connection_->test(each.request, &done, &bytes))) {
-            return true;
-        }
-        if (done) {
-            if (bytes != each.bytes) {
-                wrong("message " + std::to_string(each.number) + " has " +
-                      std::to_string(each.bytes) + " bytes, test said " + std::to_string(bytes));
-            }
-            poison(at);  // ours again: what is read of it from now on is found by the receiver
-            each = {};
-            ++done_;
-            moved = true;
-        }
-    }
-    return moved;
-}
-
-void SendLine::end_life() {
-    require(connection_->deregister_memory(memory_), "deregister_memory");
-    connection_.reset();
-    for (size_t i = 0; i < slots_; ++i) {
-        poison(i);
-        in_flight_[i] = {};
-    }
-    posted_ = done_ = 0;
-    next_life();
-}
-
-// --- Receiver
-
-ReceiveLine::ReceiveLine(const ConnectionPlan& plan,
-                         const Bytes& bytes,
-                         Totals* totals,
-                         std::unique_ptr<Listener> listener)
-    : Line(plan,
-           bytes,
-           totals,
-           static_cast<size_t>(plan.receive_window) * (plan.grouped ? kMaxGroupedReceives : 1)),
-      listener_(std::move(listener)),
-      in_flight_(static_cast<size_t>(plan.receive_window)),
-      wanted_(plan.most_bytes) {}
-
-std::string ReceiveLine::name() const {
-    return "receiver with " + std::to_string(posted_) + " receives given, " +
-           std::to_string(done_) + " over, " + std::to_string(messages_) + " messages" +
-           (connection_ == nullptr ? ", not connected" : "");
-}
-
-bool ReceiveLine::move() {
-    if (connection_ == nullptr) {
-        require(listener_->accept(&connection_), "accept");
-        if (connection_ == nullptr) {
-            return false;
-        }
-        check_untouched();
-        groups_ = groups_of(plan_, life_);
-        require(connection_->register_memory(arena_.get(), slots_ * stride_, MemoryKind::kHost,
-                                             &memory_),
-                "register_memory");
-        return true;
-    }
-    const int last = life_.end == End::kReceiverLeaves ? life_.leave_after : life_.messages;
+    const int last = life_.end == side_.leaves ? life_.leave_after : life_.messages;
     if (messages_ >= last) {
         end_life();
         return true;
@@ -252,19 +115,21 @@ bool ReceiveLine::move() {
     return connection_ == nullptr || look() || posted;
 }
 
-bool ReceiveLine::gone(const Status& status) {
+template <class Connection, class Slot>
+bool LineOver<Connection, Slot>::gone(const Status& status) {
     if (status.ok()) {
         return false;
     }
-    if (life_.end != End::kSenderLeaves || status.code() != Code::kRemoteError) {
-        require(status, "receiving");
+    if (life_.end != side_.left || status.code() != Code::kRemoteError) {
+        require(status, side_.doing);
     }
     end_life();
     return true;
 }
 
-bool ReceiveLine::post() {
-    if (posted_ == groups_.size()) {
+template <class Connection, class Slot>
+bool LineOver<Connection, Slot>::post() {
+    if (posted_ == planned()) {
         return false;
     }
     const auto free = std::find_if(in_flight_.begin(), in_flight_.end(),
@@ -272,25 +137,7 @@ bool ReceiveLine::post() {
     if (free == in_flight_.end()) {
         return false;
     }
-    const GroupPlan& group = groups_[posted_];
-    const size_t first_slot = static_cast<size_t>(free - in_flight_.begin()) * wide();
-    std::array<void*, kMaxGroupedReceives> data{};
-    std::array<int, kMaxGroupedReceives> tags{};
-    std::array<Memory*, kMaxGroupedReceives> memories{};
-    *free = {};
-    free->group = &group;
-    bool flags = random_() % 8 == 0;
-    for (size_t i = 0; i < static_cast<size_t>(group.count); ++i) {
-        const MessagePlan message = message_of(plan_, life_, group.message[i]);
-        free->shift[i] = random_() % 4 == 0 ? random_() % kMostShift : 0;
-        free->capacity[i] = message.bytes + (random_() % 2 == 0 ? 0 : random_() % kMostExtra);
-        data[i] = slot(first_slot + i) + kMargin + free->shift[i];
-        tags[i] = message.tag;
-        memories[i] = memory_;
-        flags = flags || message.kind == Kind::kLl || message.kind == Kind::kLl128;
-    }
-    if (gone(connection_->receive(group.count, data.data(), free->capacity.data(), tags.data(),
-                                  memories.data(), flags, &free->request))) {
+    if (gone(give(&*free, static_cast<size_t>(free - in_flight_.begin())))) {
         return true;
     }
     if (free->request == nullptr) {
@@ -300,7 +147,8 @@ bool ReceiveLine::post() {
     return true;
 }
 
-bool ReceiveLine::look() {
+template <class Connection, class Slot>
+bool LineOver<Connection, Slot>::look() {
     bool moved = false;
     const size_t begin = random_() % in_flight_.size();
     for (size_t i = 0; i < in_flight_.size(); ++i) {
@@ -315,8 +163,7 @@ bool ReceiveLine::look() {
             return true;
         }
         if (done) {
-            check(each, at * wide(), sizes.data());
-            messages_ += each.group->count;
+            messages_ += finish(each, at, sizes.data());
             each = {};
             ++done_;
             moved = true;
@@ -325,7 +172,140 @@ bool ReceiveLine::look() {
     return moved;
 }
 
-void ReceiveLine::check(const Slot& received, size_t first_slot, const size_t* sizes) {
+template <class Connection, class Slot>
+void LineOver<Connection, Slot>::end_life() {
+    require(connection_->deregister_memory(memory_), "deregister_memory");
+    connection_.reset();
+    ended();
+    for (size_t i = 0; i < slots_; ++i) {
+        poison(i);
+    }
+    std::fill(in_flight_.begin(), in_flight_.end(), Slot{});
+    posted_ = done_ = 0;
+    messages_ = 0;
+    next_life();
+}
+
+// --- Sender
+
+SendLine::SendLine(const ConnectionPlan& plan,
+                   const Bytes& bytes,
+                   Totals* totals,
+                   Context* context,
+                   const char* handle)
+    : LineOver(plan,
+               bytes,
+               totals,
+               static_cast<size_t>(plan.send_window),
+               plan.send_window,
+               {End::kSenderLeaves, End::kReceiverLeaves, "sending"}),
+      context_(context) {
+    std::memcpy(handle_, handle, sizeof handle_);
+}
+
+std::string SendLine::name() const {
+    return "sender with " + std::to_string(posted_) + " messages given, " + std::to_string(done_) +
+           " over" + (connection_ == nullptr ? ", not connected" : "");
+}
+
+bool SendLine::connect() {
+    const Status status = context_->connect(0, handle_, &connection_);
+    if (!status.ok()) {
+        // A peer that leaves at once may be gone before this side has seen its answer.
+        const bool leaves_at_once =
+            life_.messages == 0 || (life_.end == End::kReceiverLeaves && life_.leave_after == 0);
+        if (!leaves_at_once || status.code() != Code::kRemoteError) {
+            require(status, "connect");
+        }
+        next_life();
+        return true;
+    }
+    if (connection_ == nullptr) {
+        return false;
+    }
+    begin_life();
+    return true;
+}
+
+// A message that was not taken lies in the first free place still, or is written again.
+Status SendLine::give(SendSlot* free, size_t at) {
+    uint8_t* const data = slot(at);
+    const int number = static_cast<int>(posted_);
+    const MessagePlan message = message_of(plan_, life_, number);
+    if (free->number != number) {
+        *free = {.number = number, .bytes = message.bytes};
+        free->shift = random_() % 4 == 0 ? random_() % kMostShift : 0;
+        bytes_.write(message, data + free->shift);
+    }
+    SLIMWIRE_TRY(connection_->send(data + free->shift, message.bytes, message.tag, memory_, nullptr,
+                                   &free->request));
+    totals_->sent_bytes += free->request != nullptr ? message.bytes : 0;
+    return {};
+}
+
+int SendLine::finish(const SendSlot& sent, size_t at, const size_t* sizes) {
+    if (sizes[0] != sent.bytes) {
+        wrong("message " + std::to_string(sent.number) + " has " + std::to_string(sent.bytes) +
+              " bytes, test said " + std::to_string(sizes[0]));
+    }
+    poison(at);  // ours again: what is read of it from now on is found by the receiver
+    return 1;
+}
+
+// --- Receiver
+
+ReceiveLine::ReceiveLine(const ConnectionPlan& plan,
+                         const Bytes& bytes,
+                         Totals* totals,
+                         std::unique_ptr<Listener> listener)
+    : LineOver(plan,
+               bytes,
+               totals,
+               static_cast<size_t>(plan.receive_window) * (plan.grouped ? kMaxGroupedReceives : 1),
+               plan.receive_window,
+               {End::kReceiverLeaves, End::kSenderLeaves, "receiving"}),
+      listener_(std::move(listener)),
+      wanted_(plan.most_bytes) {}
+
+std::string ReceiveLine::name() const {
+    return "receiver with " + std::to_string(posted_) + " receives given, " +
+           std::to_string(done_) + " over, " + std::to_string(messages_) + " messages" +
+           (connection_ == nullptr ? ", not connected" : "");
+}
+
+bool ReceiveLine::connect() {
+    require(listener_->accept(&connection_), "accept");
+    if (connection_ == nullptr) {
+        return false;
+    }
+    groups_ = groups_of(plan_, life_);
+    begin_life();
+    return true;
+}
+
+Status ReceiveLine::give(ReceiveSlot* free, size_t at) {
+    const GroupPlan& group = groups_[posted_];
+    std::array<void*, kMaxGroupedReceives> data{};
+    std::array<int, kMaxGroupedReceives> tags{};
+    std::array<Memory*, kMaxGroupedReceives> memories{};
+    *free = {};
+    free->group = &group;
+    bool flags = random_() % 8 == 0;
+    for (size_t i = 0; i < static_cast<size_t>(group.count); ++i) {
+        const MessagePlan message = message_of(plan_, life_, group.message[i]);
+        free->shift[i] = random_() % 4 == 0 ? random_() % kMostShift : 0;
+        free->capacity[i] = message.bytes + (random_() % 2 == 0 ? 0 : random_() % kMostExtra);
+        data[i] = slot(at * wide() + i) + kMargin + free->shift[i];
+        tags[i] = message.tag;
+        memories[i] = memory_;
+        flags = flags || message.kind == Kind::kLl || message.kind == Kind::kLl128;
+    }
+    return connection_->receive(group.count, data.data(), free->capacity.data(), tags.data(),
+                                memories.data(), flags, &free->request);
+}
+
+int ReceiveLine::finish(const ReceiveSlot& received, size_t at, const size_t* sizes) {
+    const size_t first_slot = at * wide();
     for (size_t i = 0; i < static_cast<size_t>(received.group->count); ++i) {
         const MessagePlan message = message_of(plan_, life_, received.group->message[i]);
         const std::string what = "message " + std::to_string(message.number) + " (" +
@@ -336,34 +316,26 @@ void ReceiveLine::check(const Slot& received, size_t first_slot, const size_t* s
             wrong(what + " is said to have " + std::to_string(sizes[i]) + " bytes");
         }
         bytes_.write(message, wanted_.data());
-        const size_t at = kMargin + received.shift[i];
-        const uint8_t* const data = slot(first_slot + i) + at;
+        const size_t begin = kMargin + received.shift[i];
+        const uint8_t* const data = slot(first_slot + i) + begin;
         if (message.bytes > 0 && std::memcmp(data, wanted_.data(), message.bytes) != 0) {
             const auto other =
                 std::mismatch(data, data + message.bytes, wanted_.begin()).first - data;
             wrong(what + " came with other bytes from byte " + std::to_string(other) + " on");
         }
-        check_poison(first_slot + i, 0, at, what);
-        check_poison(first_slot + i, at + message.bytes, stride_, what);
+        check_poison(first_slot + i, 0, begin, what);
+        check_poison(first_slot + i, begin + message.bytes, stride_, what);
         poison(first_slot + i);
         ++totals_->messages;
         totals_->bytes += message.bytes;
     }
+    return received.group->count;
 }
 
-void ReceiveLine::end_life() {
-    require(connection_->deregister_memory(memory_), "deregister_memory");
-    connection_.reset();
+void ReceiveLine::ended() {
     ++totals_->lives;
     totals_->cut_short += messages_ < life_.messages ? 1 : 0;
-    for (size_t i = 0; i < slots_; ++i) {
-        poison(i);
-    }
-    std::fill(in_flight_.begin(), in_flight_.end(), Slot{});
     groups_.clear();
-    posted_ = done_ = 0;
-    messages_ = 0;
-    next_life();
 }
 
 }  // namespace slimwire::net::soak

@@ -2,6 +2,7 @@
 // all that comes. A thread steps the lines that the plan gives it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -69,7 +70,59 @@ class Line {
     std::chrono::steady_clock::time_point moved_at_ = std::chrono::steady_clock::now();
 };
 
-class SendLine final : public Line {
+// What both ends do alike with the requests of their connection. Slot holds what lies in a place of
+// the arena, and its `request`, null while the place is free.
+template <class Connection, class Slot>
+class LineOver : public Line {
+  protected:
+    // `leaves`: the end of a life in which this side leaves; the other side may in `left`.
+    struct Side {
+        End leaves, left;
+        const char* doing;
+    };
+    LineOver(const ConnectionPlan& plan,
+             const Bytes& bytes,
+             Totals* totals,
+             size_t slots,
+             int window,
+             const Side& side);
+
+    // The connection, if it is there now. False: not yet.
+    virtual bool connect() = 0;
+    [[nodiscard]] virtual size_t planned() const = 0;  // requests of this life
+    // Hands the next request over; slot->request is null when it is not taken.
+    virtual Status give(Slot* slot, size_t at) = 0;
+    // What is right about a request that is over, and how many messages it was.
+    virtual int finish(const Slot& slot, size_t at, const size_t* sizes) = 0;
+    // The connection has been closed.
+    virtual void ended() {}
+
+    void begin_life();
+
+    std::unique_ptr<Connection> connection_;
+    std::vector<Slot> in_flight_;
+    size_t posted_ = 0, done_ = 0;  // requests
+    int messages_ = 0;              // over
+
+  private:
+    bool move() final;
+    bool post();
+    bool look();
+    void end_life();
+    // True when the peer left, which ends the life.
+    bool gone(const Status& status);
+
+    const Side side_;
+};
+
+struct SendSlot {
+    int number = -1;  // of the message that lies there
+    size_t bytes = 0;
+    size_t shift = 0;
+    Request* request = nullptr;
+};
+
+class SendLine final : public LineOver<SendConnection, SendSlot> {
   public:
     // `handle`: of the peer's listener for this connection.
     SendLine(const ConnectionPlan& plan,
@@ -79,28 +132,23 @@ class SendLine final : public Line {
              const char* handle);
 
   private:
-    struct Slot {
-        int number = -1;  // of the message that lies there
-        size_t bytes = 0;
-        size_t shift = 0;
-        Request* request = nullptr;
-    };
-    bool move() override;
     [[nodiscard]] std::string name() const override;
-    bool post();
-    bool look();
-    void end_life();
-    // True when the peer left, which ends the life.
-    bool gone(const Status& status);
+    bool connect() override;
+    [[nodiscard]] size_t planned() const override { return static_cast<size_t>(life_.messages); }
+    Status give(SendSlot* slot, size_t at) override;
+    int finish(const SendSlot& slot, size_t at, const size_t* sizes) override;
 
     Context* const context_;
     alignas(8) char handle_[kNetHandleBytes];
-    std::unique_ptr<SendConnection> connection_;
-    std::vector<Slot> in_flight_;
-    int posted_ = 0, done_ = 0;
 };
 
-class ReceiveLine final : public Line {
+struct ReceiveSlot {
+    const GroupPlan* group = nullptr;
+    std::array<size_t, kMaxGroupedReceives> shift{}, capacity{};
+    Request* request = nullptr;
+};
+
+class ReceiveLine final : public LineOver<ReceiveConnection, ReceiveSlot> {
   public:
     ReceiveLine(const ConnectionPlan& plan,
                 const Bytes& bytes,
@@ -108,27 +156,17 @@ class ReceiveLine final : public Line {
                 std::unique_ptr<Listener> listener);
 
   private:
-    struct Slot {
-        const GroupPlan* group = nullptr;
-        std::array<size_t, kMaxGroupedReceives> shift{}, capacity{};
-        Request* request = nullptr;
-    };
-    bool move() override;
     [[nodiscard]] std::string name() const override;
-    bool post();
-    bool look();
-    void check(const Slot& slot, size_t first_slot, const size_t* sizes);
-    void end_life();
-    bool gone(const Status& status);
+    bool connect() override;
+    [[nodiscard]] size_t planned() const override { return groups_.size(); }
+    Status give(ReceiveSlot* slot, size_t at) override;
+    int finish(const ReceiveSlot& slot, size_t at, const size_t* sizes) override;
+    void ended() override;
     [[nodiscard]] size_t wide() const noexcept { return plan_.grouped ? kMaxGroupedReceives : 1; }
 
     std::unique_ptr<Listener> listener_;
-    std::unique_ptr<ReceiveConnection> connection_;
     std::vector<GroupPlan> groups_;
-    std::vector<Slot> in_flight_;
     std::vector<uint8_t> wanted_;
-    size_t posted_ = 0, done_ = 0;  // groups
-    int messages_ = 0;
 };
 
 }  // namespace slimwire::net::soak
