@@ -229,7 +229,7 @@ TEST(ChainOpen, EachVersionIsFoundAndDescribed) {
 TEST(ChainOpen, NothingIsLeftBehind) {
     const std::string log = testing::TempDir() + "chain_test_balance";
     std::remove(log.c_str());
-    setenv("TEST_NET_LOG", log.c_str(), 1);
+    setenv("TEST_NET_BALANCE", log.c_str(), 1);
     {
         auto wire = open_chain_wire(inner("12"), nullptr);
         ASSERT_TRUE(wire.ok());
@@ -255,7 +255,7 @@ TEST(ChainOpen, NothingIsLeftBehind) {
         sender->drop();
         EXPECT_TRUE(sender->deregister_memory(memory).ok());
     }
-    unsetenv("TEST_NET_LOG");
+    unsetenv("TEST_NET_BALANCE");
     std::ifstream file(log);
     std::string line, last;
     while (std::getline(file, line)) {

@@ -10,7 +10,7 @@
 #include "plugin/net/abi/env.h"
 #include "plugin/net/abi/profiler.h"
 #include "plugin/net/abi/tuner.h"
-#include "tests/tools/emulator/nccl_test_net_plugin.h"
+#include "tests/support/tcp_net_plugin.h"
 
 namespace slimwire::test {
 namespace {

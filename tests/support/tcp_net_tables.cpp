@@ -1,11 +1,14 @@
-// The test plugin's network in all versions of the interface, over its version 11.
+// The test plugin's network in each version of the interface, over its version 11: all of them, or
+// the one that TEST_NET_ONLY names.
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "plugin/net/abi/net_v10.h"
 #include "plugin/net/abi/net_v12.h"
 #include "plugin/net/abi/net_v8.h"
 #include "plugin/net/abi/net_v9.h"
-#include "tests/tools/emulator/nccl_test_net_plugin.h"
+#include "tests/support/tcp_net_plugin.h"
 
 namespace slimwire::test {
 namespace {
@@ -22,6 +25,8 @@ ncclResult_t get_properties(int device, Properties* out) {
     *out = {};
     out->ptr_support = from.ptr_support;
     out->max_recvs = from.max_recvs;
+    out->max_comms = from.max_comms;
+    out->speed_mbps = from.speed_mbps;
     if constexpr (requires { out->max_p2p_bytes; }) {
         out->max_p2p_bytes = from.max_p2p_bytes;
         out->max_coll_bytes = from.max_coll_bytes;
@@ -63,16 +68,32 @@ ncclResult_t connect_v10(
 }
 
 template <class Size>
+bool negative(const Size* bytes, int count) {
+    return std::any_of(bytes, bytes + count, [](Size b) { return static_cast<ptrdiff_t>(b) < 0; });
+}
+template <class Size>
 ncclResult_t isend_plain(
     void* comm, void* data, Size bytes, int tag, void* mhandle, void** request) {
+    if (negative(&bytes, 1)) {
+        return ncclInvalidArgument;
+    }
     return table_v11().isend(comm, data, static_cast<size_t>(bytes), tag, mhandle, nullptr,
                              request);
 }
 template <class Size>
 ncclResult_t irecv_plain(
     void* comm, int count, void** data, Size* bytes, int* tags, void** mhandles, void** request) {
+    if (negative(bytes, count)) {
+        return ncclInvalidArgument;
+    }
     std::vector<size_t> sizes(bytes, bytes + count);
     return table_v11().irecv(comm, count, data, sizes.data(), tags, mhandles, nullptr, request);
+}
+
+NetV11 make_v11() {
+    NetV11 table = table_v11();
+    table.iflush = kOnlyVersion == 0 ? table.iflush : nullptr;
+    return table;
 }
 
 // What is the same in all versions.
@@ -85,7 +106,7 @@ Table common() {
     table.accept = from.accept;
     table.reg_mr = from.reg_mr;
     table.dereg_mr = from.dereg_mr;
-    table.iflush = from.iflush;
+    table.iflush = make_v11().iflush;
     table.test = from.test;
     table.close_send = from.close_send;
     table.close_recv = from.close_recv;
@@ -143,8 +164,18 @@ NetV12 make_v12() {
     extern "C" __attribute__((visibility("default"))) slimwire::net::type name; \
     slimwire::net::type name = value
 
+#if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 8
 SLIMWIRE_TEST_TABLE(NetV8, ncclNetPlugin_v8, slimwire::test::make_v8());
+#endif
+#if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 9
 SLIMWIRE_TEST_TABLE(NetV9, ncclNetPlugin_v9, slimwire::test::make_v9());
+#endif
+#if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 10
 SLIMWIRE_TEST_TABLE(NetV10, ncclNetPlugin_v10, slimwire::test::make_v10());
-SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::table_v11());
+#endif
+#if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 11
+SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::make_v11());
+#endif
+#if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 12
 SLIMWIRE_TEST_TABLE(NetV12, ncclNetPlugin_v12, slimwire::test::make_v12());
+#endif

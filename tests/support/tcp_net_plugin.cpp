@@ -1,9 +1,10 @@
-// A network plugin for tests, written against the interface's contract alone: TCP on loopback, one
-// message after the other, receives larger than their message, and now and then "try again". It
-// exports all versions of the network's table (nccl_test_net_tables.cpp), a profiler, a tuner and
-// an env table (nccl_test_observers.cpp). When the library is closed it appends what it has counted
-// to the file $TEST_NET_LOG, so a leak of registrations, requests or connections shows, and so does
-// a library that is not closed in order.
+// A network plugin for tests, written against the interface's contract alone: TCP, one message
+// after the other, receives larger than their message, and now and then "try again". It listens on
+// the address in $TEST_NET_ADDRESS, else on loopback, so that it also works between network
+// namespaces. tcp_net_tables.cpp exports its tables. When the library is closed it appends what it
+// has counted to the file $TEST_NET_LOG, so a leak of registrations, requests or connections shows,
+// and so does a library that is not closed in order; at each finalize it does the same to
+// $TEST_NET_BALANCE.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 #include "codecs/base/emulator_abi.h"
 #include "plugin/net/abi/profiler.h"
 #include "plugin/net/abi/tuner.h"
-#include "tests/tools/emulator/nccl_test_net_plugin.h"
+#include "tests/support/tcp_net_plugin.h"
 
 namespace slimwire::test {
 
@@ -92,6 +93,9 @@ ncclResult_t init_shared(DebugLogger log, ProfilerCallback profiler, int version
     if (asked_for("TEST_NET_BROKEN")) {
         return ncclSystemError;
     }
+    if (kOnlyVersion != 0 && kOnlyVersion <= 10 && counts().inits > 0) {
+        return ncclInternalError;  // a table without contexts is started once
+    }
     g_profiler = profiler;
     ++counts().inits;
     counts().version = version;
@@ -121,6 +125,8 @@ ncclResult_t get_properties(int, NetPropertiesV11* properties) {
     properties->ptr_support = kPtrHost | (asked_for("TEST_NET_CUDA") ? kPtrCuda : 0);
     properties->force_flush = asked_for("TEST_NET_CUDA") ? 1 : 0;
     properties->max_recvs = 1;
+    properties->max_comms = 1000;
+    properties->speed_mbps = 25000;
     properties->max_p2p_bytes = properties->max_coll_bytes = size_t{1} << 30;
     return ncclSuccess;
 }
@@ -129,10 +135,11 @@ ncclResult_t listen_here(void*, int device, void* opaque, void** listen_comm) {
     Handle handle{};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     handle.address.sin_family = AF_INET;
-    handle.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const char* own = getenv("TEST_NET_ADDRESS");
+    handle.address.sin_addr.s_addr = own != nullptr ? inet_addr(own) : htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof handle.address;
     auto* address = reinterpret_cast<sockaddr*>(&handle.address);
-    if (device != 0 || bind(fd, address, size) != 0 || listen(fd, 1) != 0 ||
+    if (device != 0 || bind(fd, address, size) != 0 || listen(fd, 128) != 0 ||
         getsockname(fd, address, &size) != 0) {
         return ncclSystemError;
     }
@@ -187,8 +194,11 @@ ncclResult_t dereg_mr(void*, void* mhandle) {
     return ncclSuccess;
 }
 
-// Whether the message lies in registered memory.
+// Whether the message lies in registered memory. One of no bytes need not, but for slimwire.
 bool registered(const void* mhandle, const void* data, size_t bytes) {
+    if (bytes == 0 && kOnlyVersion == 0) {
+        return true;
+    }
     const auto* registration = static_cast<const Registration*>(mhandle);
     const auto* first = static_cast<const char*>(data);
     return registration != nullptr && first >= registration->data &&
@@ -242,7 +252,7 @@ bool looks_like_ll128(const char* data, size_t bytes) {
 
 ncclResult_t isend(
     void* comm, void* data, size_t bytes, int, void* mhandle, void* phandle, void** request) {
-    if (bytes > 0 && !registered(mhandle, data, bytes)) {
+    if (!registered(mhandle, data, bytes)) {
         return ncclInvalidArgument;
     }
     const ncclResult_t result = enqueue(comm, data, bytes, phandle, request);
@@ -264,7 +274,7 @@ ncclResult_t irecv(void* comm,
                    void** mhandles,
                    void** phandles,
                    void** request) {
-    if (count != 1 || (bytes[0] > 0 && !registered(mhandles[0], data[0], bytes[0]))) {
+    if (count != 1 || !registered(mhandles[0], data[0], bytes[0])) {
         return ncclInvalidArgument;
     }
     const bool optional = *request == kOptionalReceiveCompletion;
@@ -337,6 +347,7 @@ ncclResult_t test(void* opaque, int* done, int* bytes) {
     }
     *done = request->finished ? 1 : 0;
     if (request->finished) {
+        broken = false;  // that is for those behind it
         counts().larger_receives +=
             !connection.sending && request->capacity > request->size ? 1 : 0;
         if (request->event != nullptr) {
@@ -356,6 +367,12 @@ ncclResult_t test(void* opaque, int* done, int* bytes) {
 ncclResult_t close_connection(void* opaque) {
     auto* connection = static_cast<Connection*>(opaque);
     close(connection->fd);
+    if (kOnlyVersion != 0) {  // slimwire closes to end what is under way; from others it is a leak
+        for (Request* request : connection->queue) {
+            delete request;
+            --counts().requests;
+        }
+    }
     delete connection;
     --counts().open;
     return ncclSuccess;
@@ -368,62 +385,62 @@ ncclResult_t close_listen(void* listen_comm) {
     return ncclSuccess;
 }
 
+// Appends what has been counted to the file that `variable` names.
+void write_counts(const char* variable) {
+    const char* path = getenv(variable);
+    if (path == nullptr || counts().inits == 0) {
+        return;
+    }
+    FILE* file = fopen(path, "a");
+    const Counts& all = counts();
+    const std::pair<const char*, long> values[] = {
+        {"bytes", all.bytes},
+        {"messages", all.messages},
+        {"registered", all.registered},
+        {"open", all.open},
+        {"requests", all.requests},
+        {"inits", all.inits},
+        {"finalizes", all.finalizes},
+        {"version", all.version},
+        {"ll", all.ll},
+        {"ll128", all.ll128},
+        {"told_ll", all.told_ll},
+        {"largest", all.largest},
+        {"optional", all.optional},
+        {"flushes", all.flushes},
+        {"on_device", all.on_device},
+        {"attributes", all.attributes},
+        {"larger_receives", all.larger_receives},
+        {"tuner_version", all.tuner_version},
+        {"tuned", all.tuned},
+        {"tuners_open", all.tuners_open},
+        {"profiler_version", all.profiler_version},
+        {"profilers_open", all.profilers_open},
+        {"events_open", all.events_open},
+        {"net_events", all.net_events},
+        {"known_types", all.known_types},
+    };
+    for (const auto& [name, value] : values) {
+        fprintf(file, "%s %ld ", name, value);
+    }
+    fprintf(file, "\n");
+    fclose(file);
+}
+
+// When the library is closed.
+struct Report {
+    ~Report() { write_counts("TEST_NET_LOG"); }
+};
+const Report g_report;
+
 }  // namespace
 
 ncclResult_t finalize(void* context) {
     ++counts().finalizes;
     delete static_cast<int*>(context);
+    write_counts("TEST_NET_BALANCE");
     return ncclSuccess;
 }
-
-namespace {
-
-// When the library is closed.
-struct Report {
-    ~Report() {
-        const char* path = getenv("TEST_NET_LOG");
-        if (path == nullptr || counts().inits == 0) {
-            return;
-        }
-        FILE* file = fopen(path, "a");
-        const Counts& all = counts();
-        const std::pair<const char*, long> values[] = {
-            {"bytes", all.bytes},
-            {"messages", all.messages},
-            {"registered", all.registered},
-            {"open", all.open},
-            {"requests", all.requests},
-            {"inits", all.inits},
-            {"finalizes", all.finalizes},
-            {"version", all.version},
-            {"ll", all.ll},
-            {"ll128", all.ll128},
-            {"told_ll", all.told_ll},
-            {"largest", all.largest},
-            {"optional", all.optional},
-            {"flushes", all.flushes},
-            {"on_device", all.on_device},
-            {"attributes", all.attributes},
-            {"larger_receives", all.larger_receives},
-            {"tuner_version", all.tuner_version},
-            {"tuned", all.tuned},
-            {"tuners_open", all.tuners_open},
-            {"profiler_version", all.profiler_version},
-            {"profilers_open", all.profilers_open},
-            {"events_open", all.events_open},
-            {"net_events", all.net_events},
-            {"known_types", all.known_types},
-        };
-        for (const auto& [name, value] : values) {
-            fprintf(file, "%s %ld ", name, value);
-        }
-        fprintf(file, "\n");
-        fclose(file);
-    }
-};
-const Report g_report;
-
-}  // namespace
 
 const NetV11& table_v11() {
     static const NetV11 table = {

@@ -1,4 +1,6 @@
-// What the files of the test plugin share.
+// What the files of the test plugin share. It is built twice: for the emulator's NCCL, with all
+// versions of the table and the observers (tests/tools/emulator/nccl_test_observers.cpp), and as
+// the plugin of somebody else below slimwire, with the one version TEST_NET_ONLY.
 #pragma once
 
 #include <atomic>
@@ -6,6 +8,14 @@
 #include "plugin/net/abi/net_v11.h"
 
 namespace slimwire::test {
+
+// The one version that is exported; 0: all. Then also stricter, as far as slimwire promises more of
+// a plugin's user than NCCL does, and without what slimwire shall do without: flushes.
+#ifdef TEST_NET_ONLY
+inline constexpr int kOnlyVersion = TEST_NET_ONLY;
+#else
+inline constexpr int kOnlyVersion = 0;
+#endif
 
 using Count = std::atomic<long>;
 
