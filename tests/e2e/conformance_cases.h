@@ -4,6 +4,8 @@
 // word in meson.build.
 #pragma once
 
+#include <span>
+
 #include "tests/e2e/conformance_series.h"
 
 namespace slimwire::test {
@@ -20,7 +22,8 @@ struct Case {
     const char* algorithms = "";  // that the first seed must use
     int slice_bytes = 0;
     const char* nodes = "";
-    int series = 0;  // of calls on the same tensors, for kSeries... policies
+    int series = 0;                                 // of calls on the same tensors
+    std::span<const SeriesRule> series_rules = {};  // their policy and rules
 };
 
 inline constexpr const char* kMinBytes = "2048";
@@ -250,50 +253,44 @@ inline constexpr Case kCases[] = {
     {.name = "series_largest",
      .calls = 100,
      .ranks = 3,
-     .policy = kSeriesLargest,
-     .rules = kSeriesLargestRules,
      .algorithms = "sparse gather direct",
-     .series = 25},
+     .series = 25,
+     .series_rules = kSeriesLargest},
     {.name = "series_threshold",
      .calls = 100,
      .ranks = 2,
-     .policy = kSeriesThreshold,
-     .rules = kSeriesThresholdRules,
      .algorithms = "sparse gather direct",
      .slice_bytes = 32768,
-     .series = 25},
+     .series = 25,
+     .series_rules = kSeriesThreshold},
     {.name = "series_groups",
      .calls = 100,
      .threads = 3,
-     .policy = kSeriesGroups,
-     .rules = kSeriesGroupsRules,
      .algorithms = "two_shot direct",
-     .series = 25},
+     .series = 25,
+     .series_rules = kSeriesGroups},
     {.name = "series_runs",
      .calls = 100,
      .devices = 3,
-     .policy = kSeriesRuns,
-     .rules = kSeriesRunsRules,
      .algorithms = "two_shot gather summable direct",
      .slice_bytes = 65536,
-     .series = 25},
+     .series = 25,
+     .series_rules = kSeriesRuns},
     {.name = "series_nodes",
      .calls = 100,
      .ranks = 4,
-     .policy = kSeriesNodes,
-     .rules = kSeriesNodesRules,
      .algorithms = "hierarchical direct",
      .nodes = "2x2",
-     .series = 25},
+     .series = 25,
+     .series_rules = kSeriesNodes},
     {.name = "series_uneven_nodes",
      .calls = 100,
      .ranks = 3,
-     .policy = kSeriesUnevenNodes,
-     .rules = kSeriesUnevenNodesRules,
      .algorithms = "hierarchical direct",
      .slice_bytes = 65536,
      .nodes = "2x2",
-     .series = 25},
+     .series = 25,
+     .series_rules = kSeriesUnevenNodes},
 };
 
 }  // namespace slimwire::test

@@ -14,8 +14,12 @@
 namespace slimwire::test {
 namespace {
 
+std::string policy_of(const Case& of) {
+    return of.series_rules.empty() ? of.policy : series_policy(of.series_rules);
+}
+
 bool native(const Case& of) {
-    return of.codec[0] == 0 && of.policy[0] == 0;
+    return of.codec[0] == 0 && policy_of(of).empty();
 }
 
 // `folder` takes the policy and the reports.
@@ -26,7 +30,8 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         command.insert(command.end(),
                        {"--series", std::to_string(of.series), "--max-count", "8000"});
     }
-    std::istringstream rules(of.rules);
+    std::istringstream rules(of.series_rules.empty() ? of.rules
+                                                     : series_arguments(of.series_rules));
     for (std::string word; rules >> word;) {
         command.push_back(word);
     }
@@ -45,8 +50,8 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         job.environment["SLIMWIRE_OPS"] = "all";
         job.environment["SLIMWIRE_MIN_BYTES"] = kMinBytes;
     }
-    if (of.policy[0] != 0) {
-        std::ofstream(folder.file("policy.toml")) << of.policy;
+    if (const std::string policy = policy_of(of); !policy.empty()) {
+        std::ofstream(folder.file("policy.toml")) << policy;
         job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     }
     job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
