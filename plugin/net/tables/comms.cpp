@@ -1,40 +1,13 @@
-#include "plugin/net/tables/calls.h"
-
-#include <strings.h>
-
+// Calls of listeners, connections and requests.
 #include <array>
-#include <exception>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <string>
 
-#include "collectives/config.h"
-#include "collectives/nccl_types.h"
-#include "plugin/net/nccl_log.h"
+#include "plugin/net/tables/boundary.h"
+#include "plugin/net/tables/calls.h"
 
 namespace slimwire::net::tables {
 namespace {
-
-// The process's part: written by the first init.
-struct Process {
-    std::mutex mutex;
-    Engine* engine = nullptr;
-    ProfilerCallback profiler = nullptr;  // of tables without contexts
-    std::map<int, void*> contexts;        // theirs, by traffic class
-};
-
-// Never destroyed: NCCL's threads may outlive the end of main().
-Process& process() noexcept {
-    alignas(Process) static unsigned char storage[sizeof(Process)];
-    static Process* const made = new (storage) Process;
-    return *made;
-}
-
-struct Session {
-    std::shared_ptr<Context> context;
-};
 
 struct ListenComm {
     std::shared_ptr<Context> context;
@@ -71,89 +44,6 @@ struct Comm {
     }
 };
 
-// What is missing, memory too, is the system's here: no argument of NCCL's names it.
-ncclResult_t result_of(Code code) noexcept {
-    const bool missing = code == Code::kNotFound || code == Code::kOutOfMemory;
-    return missing ? ncclSystemError : nccl_result_of(code);
-}
-
-// Runs `call`, which gives a Status; what it throws becomes one.
-template <class Call>
-Status caught(Call&& call) noexcept {
-    try {
-        return call();
-    } catch (const std::bad_alloc&) {
-        return {Code::kOutOfMemory, "out of memory"};
-    } catch (const std::exception& error) {
-        return {Code::kInternalError, error.what()};
-    }
-}
-
-// The boundary. A `logged` that is set already keeps the line away: an error stays with its
-// connection and comes back at each call.
-template <class Call>
-ncclResult_t answer(const char* what, bool* logged, Call&& call) noexcept {
-    const Status status = caught(call);
-    if (!status.ok() && (logged == nullptr || !*logged)) {
-        (void)caught([&] {
-            nccl_warn(std::string(what) + ": " + status.message());
-            return Status();
-        });
-        if (logged != nullptr) {
-            *logged = true;
-        }
-    }
-    return result_of(status.code());
-}
-
-Status ask(bool good, const char* text) {
-    return good ? Status() : Status(Code::kInvalidArgument, text);
-}
-
-Result<Engine*> engine_for(DebugLogger log) {
-    Process& state = process();
-    const std::lock_guard lock(state.mutex);
-    if (state.engine == nullptr) {
-        SLIMWIRE_TRY_ASSIGN(state.engine, process_engine(log));
-    }
-    return state.engine;
-}
-
-// Then NCCL goes on as if there were no plugin.
-bool switched_off() noexcept {
-    const char* const mode = process_getenv("SLIMWIRE_MODE");
-    return mode != nullptr && strcasecmp(mode, "off") == 0;
-}
-
-// A start that fails would only be a line of NCCL_DEBUG=INFO, and the job would go on without us.
-template <class Call>
-ncclResult_t start(DebugLogger log, Call&& call) noexcept {
-    set_nccl_log(log);
-    if (switched_off()) {
-        nccl_info("off, as SLIMWIRE_MODE says: NCCL goes on without this plugin");
-        return ncclInvalidUsage;
-    }
-    const Status status = caught(call);
-    if (!status.ok()) {
-        (void)caught([&] {
-            nccl_error("the net plugin does not start: " + status.message());
-            return Status();
-        });
-    }
-    return result_of(status.code());
-}
-
-Status open_session(Engine* engine,
-                    uint64_t comm_id,
-                    int traffic_class,
-                    ProfilerCallback profiler,
-                    void** context) {
-    std::unique_ptr<Context> opened;
-    SLIMWIRE_TRY(engine->open(comm_id, traffic_class, profiler, &opened));
-    *context = new Session{std::move(opened)};
-    return {};
-}
-
 Comm* comm_of(void* comm) noexcept {
     return static_cast<Comm*>(comm);
 }
@@ -166,73 +56,6 @@ void give(Slot* slot, Request* taken, int count, void** request) noexcept {
 }
 
 }  // namespace
-
-ncclResult_t init(void** context,
-                  uint64_t comm_id,
-                  NetCommConfigV11* config,
-                  DebugLogger log,
-                  ProfilerCallback profiler) noexcept {
-    return start(log, [&]() -> Status {
-        SLIMWIRE_TRY(ask(context != nullptr, "init without a place for the context"));
-        *context = nullptr;
-        SLIMWIRE_TRY_ASSIGN(Engine * engine, engine_for(log));
-        const int traffic_class = config != nullptr ? config->traffic_class : -1;
-        return open_session(engine, comm_id, traffic_class, profiler, context);
-    });
-}
-
-ncclResult_t finalize(void* context) noexcept {
-    delete static_cast<Session*>(context);
-    return ncclSuccess;
-}
-
-ncclResult_t init_process(DebugLogger log, ProfilerCallback profiler) noexcept {
-    return start(log, [&]() -> Status {
-        SLIMWIRE_TRY_ASSIGN([[maybe_unused]] Engine * engine, engine_for(log));
-        const std::lock_guard lock(process().mutex);
-        process().profiler = profiler;
-        return {};
-    });
-}
-
-ncclResult_t process_context(int traffic_class, void** context) noexcept {
-    return answer("opening the network", nullptr, [&]() -> Status {
-        Process& state = process();
-        const std::lock_guard lock(state.mutex);
-        if (state.engine == nullptr) {
-            return {Code::kInvalidUsage, "a call before init"};
-        }
-        void*& known = state.contexts[traffic_class];
-        if (known == nullptr) {
-            SLIMWIRE_TRY(open_session(state.engine, 0, traffic_class, state.profiler, &known));
-        }
-        *context = known;
-        return {};
-    });
-}
-
-ncclResult_t devices(int* count) noexcept {
-    return answer("devices", nullptr, [&]() -> Status {
-        SLIMWIRE_TRY(ask(count != nullptr, "no place for the count"));
-        SLIMWIRE_TRY_ASSIGN(Engine * engine, engine_for(nullptr));
-        *count = engine->devices();
-        return {};
-    });
-}
-
-const WireDevice* device_properties(int device) noexcept {
-    const WireDevice* found = nullptr;
-    (void)answer("properties", nullptr, [&]() -> Status {
-        SLIMWIRE_TRY_ASSIGN(Engine * engine, engine_for(nullptr));
-        if (device < 0 || device >= engine->devices()) {
-            return {Code::kInvalidArgument, "no device " + std::to_string(device) + "; there are " +
-                                                std::to_string(engine->devices())};
-        }
-        found = &engine->device(device);
-        return {};
-    });
-    return found;
-}
 
 ncclResult_t listen(void* context, int device, void* handle, void** listen_comm) noexcept {
     return answer("listen", nullptr, [&]() -> Status {
@@ -432,18 +255,6 @@ ncclResult_t close_comm(void* comm) noexcept {
 
 ncclResult_t close_listen(void* listen_comm) noexcept {
     delete static_cast<ListenComm*>(listen_comm);
-    return ncclSuccess;
-}
-
-ncclResult_t refuse(ncclResult_t result, const char* text) noexcept {
-    (void)caught([&] {
-        nccl_warn(text);
-        return Status();
-    });
-    return result;
-}
-
-ncclResult_t set_net_attr(void*, NetAttrV11*) noexcept {
     return ncclSuccess;
 }
 
