@@ -4,18 +4,16 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "plugin/net/ucx/ucx_wire.h"
+#include "tests/plugin/net/ucx_peer.h"
 #include "tests/plugin/net/wire_pair.h"
 
 namespace slimwire::net {
@@ -23,118 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-constexpr size_t kMessage = 1 << 20;
-constexpr int kOpen = 4;
-
-Result<std::unique_ptr<Wire>> open_wire(const std::string& transports) {
-    UcxSettings settings = read_ucx_settings();
-    settings.interfaces = "=lo";
-    settings.transports = transports;
-    return open_ucx_wire(settings);
-}
-
-// --- The other process
-
-[[noreturn]] void peer_failed(const std::string& why) {
-    fprintf(stderr, "peer: %s\n", why.c_str());
-    _exit(3);
-}
-
-void must(const Status& status) {
-    if (!status.ok()) {
-        peer_failed(status.message());
-    }
-}
-
-// Keeps kOpen messages going until told otherwise by a signal; each message holds its number.
-template <class Start>
-void keep_going(WireConnection& wire, bool receiving, Start&& start) {
-    std::vector<std::vector<uint32_t>> buffers(kOpen, std::vector<uint32_t>(kMessage / 4));
-    std::vector<WireRequest*> open(kOpen, nullptr);
-    for (uint32_t begun = 0, ended = 0;;) {
-        std::vector<uint32_t>& next = buffers[begun % kOpen];
-        if (begun - ended < kOpen) {
-            if (!receiving) {
-                next.front() = next.back() = begun;
-            }
-            must(start(next.data(), &open[begun % kOpen]));
-            begun += open[begun % kOpen] != nullptr ? 1 : 0;
-        }
-        bool done = false;
-        if (begun > ended) {
-            must(wire.test(open[ended % kOpen], &done, nullptr));
-        }
-        if (done) {
-            const std::vector<uint32_t>& over = buffers[ended % kOpen];
-            if (receiving && (over.front() != ended || over.back() != ended)) {
-                peer_failed("message " + std::to_string(ended) + " is wrong");
-            }
-            ++ended;
-        }
-        std::this_thread::yield();
-    }
-}
-
-void say_ready() {
-    if (write(STDOUT_FILENO, "R", 1) != 1) {
-        peer_failed("nobody listens");
-    }
-}
-
-// peer TRANSPORTS send|receive connect|idle|flow
-int peer(const std::string& transports, const std::string& role, const std::string& step) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    auto wire = open_wire(transports);
-    must(wire.status());
-    std::unique_ptr<WireContext> context;
-    must(wire.value()->open(1, -1, &context));
-    alignas(8) char handle[kNetHandleBytes];
-    if (role == "receive") {
-        std::unique_ptr<WireListener> listener;
-        must(context->listen(0, handle, &listener));
-        if (write(STDOUT_FILENO, handle, sizeof handle) != sizeof handle) {
-            peer_failed("nobody wants the handle");
-        }
-        if (step == "connect") {
-            pause();
-        }
-        std::unique_ptr<ReceiveWire> receiver;
-        while (receiver == nullptr) {
-            must(listener->accept(&receiver));
-        }
-        say_ready();
-        if (step == "idle") {
-            pause();
-        }
-        keep_going(*receiver, true, [&](void* data, WireRequest** request) {
-            return receiver->receive(Lane::kData, data, kMessage, nullptr, request);
-        });
-    }
-    if (read(STDIN_FILENO, handle, sizeof handle) != sizeof handle) {
-        peer_failed("no handle");
-    }
-    std::unique_ptr<WireConnecting> attempt;
-    std::unique_ptr<SendWire> sender;
-    must(context->connect(0, handle, &attempt, &sender));
-    if (step == "connect") {
-        say_ready();
-        pause();
-    }
-    while (sender == nullptr) {
-        must(context->connect(0, handle, &attempt, &sender));
-    }
-    say_ready();
-    if (step == "idle") {
-        pause();
-    }
-    keep_going(*sender, false, [&](void* data, WireRequest** request) {
-        return sender->send(Lane::kData, data, kMessage, nullptr, request);
-    });
-    return 0;
-}
-
-// --- The tests
 
 class Peer {
   public:
@@ -193,7 +79,7 @@ class Peer {
 class UcxPeer : public testing::TestWithParam<std::string> {
   protected:
     void SetUp() override {
-        auto wire = open_wire(GetParam());
+        auto wire = open_peer_wire(GetParam());
         ASSERT_TRUE(wire.ok()) << wire.status().message();
         wire_ = std::move(wire).value();
         ASSERT_TRUE(wire_->open(1, -1, &context_).ok());
@@ -245,10 +131,10 @@ class UcxPeer : public testing::TestWithParam<std::string> {
             } else if (sender_ != nullptr) {
                 message_.front() = message_.back() = number_;
                 result.status =
-                    sender_->send(Lane::kData, message_.data(), kMessage, nullptr, &pending_);
+                    sender_->send(Lane::kData, message_.data(), kPeerMessage, nullptr, &pending_);
             } else {
-                result.status =
-                    receiver_->receive(Lane::kData, message_.data(), kMessage, nullptr, &pending_);
+                result.status = receiver_->receive(Lane::kData, message_.data(), kPeerMessage,
+                                                   nullptr, &pending_);
             }
             if (done || !result.status.ok()) {
                 pending_ = nullptr;
@@ -291,7 +177,7 @@ class UcxPeer : public testing::TestWithParam<std::string> {
     std::unique_ptr<SendWire> sender_;
     std::unique_ptr<ReceiveWire> receiver_;
     std::unique_ptr<Peer> peer_;
-    std::vector<uint32_t> message_ = std::vector<uint32_t>(kMessage / 4);
+    std::vector<uint32_t> message_ = std::vector<uint32_t>(kPeerMessage / 4);
     WireRequest* pending_ = nullptr;
     uint32_t number_ = 0;
 };
@@ -438,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, UcxPeer, testing::Values("", "posix"), [](c
 
 int main(int argc, char** argv) {
     if (argc == 5 && std::string(argv[1]) == "--peer") {
-        return slimwire::net::peer(argv[2], argv[3], argv[4]);
+        return slimwire::net::ucx_peer(argv[2], argv[3], argv[4]);
     }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
