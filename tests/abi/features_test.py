@@ -3,7 +3,7 @@
 unknown to it. Prints the score.
 
 usage: features_test.py FEATURES_TOML BUILD_ROOT [PLACE...]
-PLACE are those of host, emulator and gpu that this build has tests for. A row whose tests live in a
+PLACE are those of host, emulator, gpu and sanitizers that this build has tests for. A row whose tests live in a
 place this build lacks is counted apart.
 """
 import fnmatch
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 
-PLACES = ("host", "emulator", "gpu")
+PLACES = ("host", "emulator", "gpu", "sanitizers")
 
 
 def forms(name):

@@ -1,5 +1,6 @@
 // Stands in for libFuzzer where the compiler has none: random inputs for the fuzz target, from a
-// printed seed. Takes libFuzzer's -max_total_time=SECONDS and -seed=N, and files to run instead.
+// printed seed. Takes libFuzzer's -max_total_time=SECONDS (default: SLIMWIRE_TEST_FUZZ_SECONDS, else a
+// minute) and -seed=N, and files to run instead.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -37,7 +38,8 @@ std::vector<uint8_t> random_input(std::mt19937_64& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    double seconds = 60;
+    const char* const wanted = std::getenv("SLIMWIRE_TEST_FUZZ_SECONDS");
+    double seconds = wanted == nullptr ? 60 : std::atof(wanted);
     uint64_t seed = std::random_device{}();
     std::vector<std::string> files;
     for (int i = 1; i < argc; ++i) {
