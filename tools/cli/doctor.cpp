@@ -130,8 +130,8 @@ void examine_installation(const Installation& installation, Diagnosis* diagnosis
     diagnosis->ucx_version = ucx_version();
     if (diagnosis->ucx_version.empty()) {
         diagnosis->add(installation.emulator.empty() ? Severity::kNote : Severity::kWarning,
-                       "UCX (libucp.so.0) is missing: --emulate cannot work; on Debian: apt-get "
-                       "install libucx0");
+                       "UCX (libucp.so.0) is missing: --emulate cannot work, nor the net plugin "
+                       "without SLIMWIRE_NET_INNER; on Debian: apt-get install libucx0");
     }
     diagnosis->driver_version =
         ask_version("libcuda.so.1", "cuDriverGetVersion", cuda_version_text);
@@ -380,6 +380,7 @@ Diagnosis diagnose(const std::vector<std::string>& command,
     if (!command.empty()) {
         examine_command(environment, &diagnosis);
     }
+    examine_net(installation.net_plugin, environment, &diagnosis);
     return diagnosis;
 }
 

@@ -1,12 +1,14 @@
 // What `slimwire doctor` finds out: which libnccl and libcudart a command would load, through which
-// hook slimwire reaches it, which versions are about, and what is missing. Looks at files and asks
-// libraries for their versions in child processes; nothing of the job runs.
+// hook slimwire reaches it, whether the net plugin would be taken (doctor_net.h), which versions
+// are about, and what is missing. Looks at files and asks libraries for their versions in child
+// processes; nothing of the job runs.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "tools/cli/doctor_net.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/install.h"
 #include "tools/cli/loader_search.h"
@@ -52,6 +54,7 @@ struct Diagnosis {
     Hook hook = Hook::kUnknown;
     std::string hook_reason;
     std::vector<FoundLibrary> libraries;
+    NetDiagnosis net;
     std::vector<Finding> findings;
     std::vector<std::string> advice;  // how to pass slimwire on, one command a line
 

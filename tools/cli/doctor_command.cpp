@@ -38,6 +38,14 @@ void print_json(const Diagnosis& d) {
                                      {"wanted_by", library.wanted_by},
                                      {"version", library.version}});
     }
+    json["net"] = {{"library", d.net.library}, {"asked", d.net.asked},
+                   {"path", d.net.path},       {"tables", d.net.tables},
+                   {"table", d.net.table},     {"started", d.net.started},
+                   {"devices", d.net.devices}, {"variables", Json::array()}};
+    for (const NetVariable& variable : d.net.variables) {
+        json["net"]["variables"].push_back(
+            {{"name", variable.name}, {"value", variable.value}, {"error", variable.error}});
+    }
     json["findings"] = Json::array();
     for (const Finding& finding : d.findings) {
         json["findings"].push_back(
@@ -46,6 +54,33 @@ void print_json(const Diagnosis& d) {
     json["advice"] = d.advice;
     json["ok"] = !d.has_error();
     fmt::print("{}\n", json.dump());
+}
+
+void print_net(const NetDiagnosis& net) {
+    fmt::print("net       {}{}\n", or_missing(net.library),
+               net.tables.empty()
+                   ? ""
+                   : fmt::format(" (tables v{} to v{})", net.tables.front(), net.tables.back()));
+    if (net.asked.empty()) {
+        fmt::print("net       NCCL_NET_PLUGIN is not set: NCCL does not look for it\n");
+    } else {
+        fmt::print("net       NCCL_NET_PLUGIN={} {}\n", net.asked,
+                   net.path.empty() ? "leads to no slimwire" : "loads " + net.path);
+    }
+    if (net.table != 0) {
+        fmt::print("net       this NCCL takes table v{}\n", net.table);
+    }
+    if (net.started) {
+        std::string devices;
+        for (const std::string& device : net.devices) {
+            devices += (devices.empty() ? "" : ", ") + device;
+        }
+        fmt::print("net       starts; devices: {}\n", devices);
+    }
+    for (const NetVariable& variable : net.variables) {
+        fmt::print("net       {}={} is {}\n", variable.name, variable.value,
+                   variable.error.empty() ? "accepted" : "refused");
+    }
 }
 
 void print_text(const Diagnosis& d) {
@@ -73,6 +108,7 @@ void print_text(const Diagnosis& d) {
                    library.version.empty() ? "" : fmt::format(" (version {})", library.version),
                    library.found_by.empty() ? "nothing" : library.found_by, library.wanted_by);
     }
+    print_net(d.net);
     for (const Finding& finding : d.findings) {
         fmt::print("{:<9} {}\n", severity_name(finding.severity), finding.text);
     }
@@ -88,7 +124,8 @@ void add_doctor_command(CLI::App& app, Invocation* invocation) {
     auto json = std::make_shared<bool>(false);
     CLI::App* command = app.add_subcommand(
         "doctor",
-        "which NCCL and CUDA a command would load, how slimwire reaches it, what is missing: "
+        "which NCCL and CUDA a command would load, how slimwire reaches it, whether the net plugin "
+        "would be taken, what is missing: "
         "slimwire doctor [--json] [-- CMD...]");
     command->add_flag("--json", *json, "one JSON line");
     command->footer("Exit code 1 when something keeps slimwire from working.");

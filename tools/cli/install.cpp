@@ -34,6 +34,12 @@ Installation find_installation(const fs::path& executable) {
                     "../lib/x86_64-linux-gnu/libslimwire.so",
                     "../lib/aarch64-linux-gnu/libslimwire.so", "../lib64/libslimwire.so"},
                    "");
+    found.net_plugin = first_with(
+        bin,
+        {"../plugin/net/libnccl-net-slimwire.so", "../lib/libnccl-net-slimwire.so",
+         "../lib/x86_64-linux-gnu/libnccl-net-slimwire.so",
+         "../lib/aarch64-linux-gnu/libnccl-net-slimwire.so", "../lib64/libnccl-net-slimwire.so"},
+        "");
     found.dropin = first_with(
         bin,
         {"../plugin/dropin", "../lib/slimwire/dropin", "../lib/x86_64-linux-gnu/slimwire/dropin",

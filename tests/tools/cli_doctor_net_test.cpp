@@ -1,0 +1,220 @@
+// `slimwire doctor` on the net plugin: found or not, taken or not, its values, its start; and what
+// it says where UCX or the transport below is missing.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/tools/cli_program.h"
+#include "tools/cli/doctor_net.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Variables = std::map<std::string, std::string>;
+
+const std::string kPlugin = SLIMWIRE_NET_PLUGIN_PATH;
+const std::string kInner = SLIMWIRE_TEST_INNER "11.so";
+
+struct Said {
+    Json json;
+    int exit_code = -1;
+
+    [[nodiscard]] const Json& net() const { return json.at("net"); }
+    // Findings of a severity, a line each.
+    [[nodiscard]] std::string of(const std::string& severity) const {
+        std::string text;
+        for (const Json& finding : json.at("findings")) {
+            text +=
+                finding["severity"] == severity ? finding["text"].get<std::string>() + "\n" : "";
+        }
+        return text;
+    }
+};
+
+Said doctor(Variables environment, const std::vector<std::string>& command = {}) {
+    for (const char* name : {"NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_SOCKET_IFNAME"}) {
+        environment.try_emplace(name, "");
+    }
+    std::vector<std::string> arguments{"doctor", "--json", "--"};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    const Ended ended = run_slimwire(arguments, environment);
+    EXPECT_EQ(lines_of(ended.out).size(), 1u) << ended.out << ended.err;
+    return {Json::parse(ended.out), ended.exit_code};
+}
+
+// Over the transport of another plugin, so that UCX need not be there.
+Said over_inner(Variables more) {
+    more.try_emplace("NCCL_NET_PLUGIN", kPlugin);
+    more.try_emplace("NCCL_NET", "slimwire");
+    more.try_emplace("SLIMWIRE_NET_INNER", kInner);
+    return doctor(std::move(more));
+}
+
+TEST(DoctorNet, TheLibraryBesideTheCommandIsFoundAndItsTables) {
+    const Said said = doctor({});
+    EXPECT_EQ(said.exit_code, 0) << said.json;
+    EXPECT_EQ(said.net()["library"], kPlugin);
+    EXPECT_EQ(said.net()["tables"], Json({8, 9, 10, 11, 12}));
+    EXPECT_EQ(said.net()["asked"], "");
+    EXPECT_EQ(said.net()["path"], "");
+    EXPECT_EQ(said.net()["started"], false);
+    const Ended text = run_slimwire({"doctor"}, {{"NCCL_NET_PLUGIN", ""}});
+    EXPECT_HAS(text.out, kPlugin + " (tables v8 to v12)");
+    EXPECT_HAS(text.out, "NCCL_NET_PLUGIN is not set");
+}
+
+TEST(DoctorNet, ItIsStartedAsNcclWould) {
+    Said said = over_inner({});
+    EXPECT_EQ(said.exit_code, 0) << said.json;
+    EXPECT_EQ(said.net()["path"], kPlugin);
+    EXPECT_EQ(said.net()["started"], true);
+    EXPECT_EQ(said.net()["devices"], Json({"TestTcp"}));
+    EXPECT_HAS_NOT(said.of("note"), "NCCL_NET=slimwire");
+    said = over_inner({{"SLIMWIRE_NET_INNER", "/nowhere/libnccl-net-x.so"}});
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_EQ(said.net()["started"], false);
+    EXPECT_HAS(said.of("error"), "does not start: net plugin '/nowhere/libnccl-net-x.so'");
+    said = over_inner({{"SLIMWIRE_MODE", "off"}});
+    EXPECT_EQ(said.exit_code, 0);
+    EXPECT_EQ(said.net()["started"], false);
+    EXPECT_HAS(said.of("note"), "SLIMWIRE_MODE=off: the net plugin does not start");
+    said = over_inner({{"NCCL_NET", "Socket"}});
+    EXPECT_HAS(said.of("warning"), "NCCL_NET=Socket: NCCL uses that network");
+    said = over_inner({{"NCCL_NET", ""}});
+    EXPECT_HAS(said.of("note"), "without NCCL_NET=slimwire");
+}
+
+TEST(DoctorNet, TheShortNameNeedsTheLoadersPath) {
+    const std::string folder = fs::path(kPlugin).parent_path().string();
+    Said said = doctor({{"NCCL_NET_PLUGIN", "slimwire"}, {"LD_LIBRARY_PATH", "/nowhere"}});
+    EXPECT_EQ(said.exit_code, 1) << said.json;
+    EXPECT_EQ(said.net()["path"], "");
+    EXPECT_HAS(said.of("error"), "libnccl-net-slimwire.so");
+    EXPECT_HAS(said.of("error"), "set LD_LIBRARY_PATH=" + folder);
+    said = over_inner({{"NCCL_NET_PLUGIN", "slimwire"}, {"LD_LIBRARY_PATH", folder}});
+    EXPECT_EQ(said.exit_code, 0) << said.json;
+    EXPECT_EQ(said.net()["path"], kPlugin);
+    // A list is tried in order; what is no net plugin is passed over.
+    said = over_inner({{"NCCL_NET_PLUGIN", "libm.so.6," + kInner + "," + kPlugin}});
+    EXPECT_EQ(said.net()["path"], kPlugin);
+    EXPECT_HAS(said.of("note"), "NCCL tries libm.so.6 before slimwire");
+    said = doctor({{"NCCL_NET_PLUGIN", kInner}});
+    EXPECT_EQ(said.exit_code, 0);
+    EXPECT_EQ(said.net()["path"], "");
+}
+
+TEST(DoctorNet, AnotherSlimwireIsNoticed) {
+    const ScratchFolder folder;
+    const fs::path copy = folder.path() / "libnccl-net-slimwire.so";
+    fs::copy_file(kPlugin, copy);
+    const Said said = over_inner({{"NCCL_NET_PLUGIN", copy.string()}});
+    EXPECT_EQ(said.net()["path"], copy.string());
+    EXPECT_HAS(said.of("warning"), "leads to " + copy.string() + ", not to " + kPlugin);
+}
+
+TEST(DoctorNet, EachValueIsCheckedByItself) {
+    const Said said = over_inner({{"SLIMWIRE_NET_RATE", "10gb"},
+                                  {"SLIMWIRE_NET_LATENCY", "50us"},
+                                  {"SLIMWIRE_NET_THREADS", "0"},
+                                  {"SLIMWIRE_NET_CODECS", "off"}});
+    EXPECT_EQ(said.exit_code, 1);
+    std::map<std::string, std::string> errors;
+    for (const Json& variable : said.net()["variables"]) {
+        errors[variable["name"]] = variable["error"];
+    }
+    ASSERT_EQ(errors.size(), 5u) << said.json;  // with SLIMWIRE_NET_INNER
+    EXPECT_EQ(errors["SLIMWIRE_NET_LATENCY"], "");
+    EXPECT_EQ(errors["SLIMWIRE_NET_INNER"], "");
+    EXPECT_HAS(errors["SLIMWIRE_NET_RATE"], "SLIMWIRE_NET_RATE: bad value '10gb'");
+    EXPECT_HAS(errors["SLIMWIRE_NET_THREADS"], "accepted: a whole number from 1 to 256");
+    EXPECT_HAS(errors["SLIMWIRE_NET_CODECS"], "the nearest known is SLIMWIRE_NET_CODEC");
+    EXPECT_HAS(said.of("error"), errors["SLIMWIRE_NET_RATE"]);
+    EXPECT_HAS_NOT(said.of("error"), "does not start");  // the same once more
+    // Values that nobody reads.
+    const Said unread = doctor({{"SLIMWIRE_NET_LATENCY", "50us"}});
+    EXPECT_EQ(unread.exit_code, 0);
+    EXPECT_HAS(unread.of("warning"), "NCCL_NET_PLUGIN does not name slimwire");
+}
+
+TEST(DoctorNet, TheCommandsNcclDecidesTheTable) {
+    for (const auto& [version, table] : std::map<std::string, int>{{"2.19.4", 0},
+                                                                   {"2.20.0", 8},
+                                                                   {"2.23.4", 8},
+                                                                   {"2.24.3", 9},
+                                                                   {"2.27.7", 10},
+                                                                   {"2.28.9", 11},
+                                                                   {"2.29.2", 11},
+                                                                   {"2.30.7", 12},
+                                                                   {"3.0.1", 12},
+                                                                   {"", 0}}) {
+        EXPECT_EQ(newest_net_table(version), table) << version;
+    }
+    const ScratchFolder folder;
+    folder.write("n.c",
+                 "int ncclAllReduce(void) { return 0; }\n"
+                 "int ncclGetVersion(int* v) { *v = VERSION; return 0; }\n");
+    folder.write("p.c", "int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }\n");
+    const Ended built =
+        Program(
+            {"sh", "-ec",
+             "cd " + folder.path().string() +
+                 "\nfor v in 22703 21903; do mkdir $v\n"
+                 "cc -shared -fPIC -DVERSION=$v -Wl,-soname,libnccl.so.2 -o $v/libnccl.so.2 n.c\n"
+                 "cc -o p$v p.c $v/libnccl.so.2 -Wl,-rpath,$PWD/$v\ndone"})
+            .wait(120);
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+    const Variables plugin{{"NCCL_NET_PLUGIN", kPlugin}, {"SLIMWIRE_NET_INNER", kInner}};
+    Said said = doctor(plugin, {folder.path().string() + "/p22703"});
+    EXPECT_EQ(said.exit_code, 0) << said.json;
+    EXPECT_EQ(said.net()["table"], 10);
+    said = doctor(plugin, {folder.path().string() + "/p21903"});
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_EQ(said.net()["table"], 0);
+    EXPECT_HAS(said.of("error"), "NCCL 2.19.3 takes none of the net plugin's tables");
+}
+
+#ifdef SLIMWIRE_HAVE_UCX
+TEST(DoctorNet, AMissingUcxIsNamedWithWhatToDo) {
+    const Variables plugin{
+        {"NCCL_NET_PLUGIN", kPlugin}, {"NCCL_NET", "slimwire"}, {"SLIMWIRE_SOCKET_IFNAME", "lo"}};
+    const Said whole = doctor(plugin);
+    EXPECT_EQ(whole.exit_code, 0) << whole.json;
+    EXPECT_EQ(whole.net()["devices"], Json({"lo"}));
+    // What the loader finds first is no library, or another one.
+    const ScratchFolder folder;
+    Variables without = plugin;
+    without["LD_LIBRARY_PATH"] = folder.path().string();
+    folder.write("libucp.so.0", "no library\n");
+    Said said = doctor(without);
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_EQ(said.json["ucx_version"], "");
+    EXPECT_HAS(said.of("error"),
+               "does not start: the net plugin needs UCX (Debian: apt-get install "
+               "libucx0), or another plugin named by SLIMWIRE_NET_INNER");
+    EXPECT_HAS(said.of("error"), "libucp.so.0: ");
+    EXPECT_HAS(said.json["findings"].dump(), "UCX (libucp.so.0) is missing");
+    folder.write("o.c", "int other(void) { return 0; }\n");
+    const std::string base = folder.path().string();
+    ASSERT_EQ(Program({"cc", "-shared", "-fPIC", "-o", base + "/libucp.so.0", base + "/o.c"})
+                  .wait(60)
+                  .exit_code,
+              0);
+    said = doctor(without);
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_HAS(said.of("error"), "UCX 1.12 or newer is needed");
+    Variables nowhere = plugin;
+    nowhere["SLIMWIRE_SOCKET_IFNAME"] = "=nonesuch0";
+    said = doctor(nowhere);
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_HAS(said.of("error"), "'=nonesuch0'");
+}
+#endif
+
+}  // namespace
+}  // namespace slimwire::cli::test
