@@ -213,6 +213,12 @@ TEST(DoctorNet, AMissingUcxIsNamedWithWhatToDo) {
     said = doctor(nowhere);
     EXPECT_EQ(said.exit_code, 1);
     EXPECT_HAS(said.of("error"), "'=nonesuch0'");
+    Variables transports = plugin;
+    transports["SLIMWIRE_NET_UCX_TLS"] = "rocket";
+    said = doctor(transports);
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_HAS(said.of("error"),
+               "transports rocket (SLIMWIRE_NET_UCX_TLS, else UCX_TLS; accepted:");
 }
 #endif
 

@@ -123,11 +123,25 @@ std::vector<Interface> choose(const std::vector<Interface>& all, std::string_vie
     return chosen;
 }
 
-Status no_interface(std::string_view interfaces) {
-    return {Code::kInvalidArgument,
-            "no running network interface with an address is named by '" + std::string(interfaces) +
-                "' (SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME: names by comma, '=' before "
-                "the first for exact ones, '^' for all but these)"};
+// Where nothing of `running` is left; `chosen_by` says what should have named one.
+Status no_interface(const std::vector<Interface>& running, const std::string& chosen_by) {
+    if (running.empty()) {
+        return {Code::kInvalidArgument,
+                "this machine has no running network interface with an address"};
+    }
+    std::string names;
+    for (const Interface& one : running) {
+        names += (names.empty() ? "" : ", ") + one.name;
+    }
+    return {Code::kInvalidArgument, "no running network interface with an address is named by " +
+                                        chosen_by + "; there are: " + names};
+}
+
+std::string list_of(std::string_view interfaces) {
+    return "'" + std::string(interfaces) +
+           "' (SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME: names by comma, '=' before the "
+           "first "
+           "for exact ones, '^' for all but these)";
 }
 
 }  // namespace
@@ -144,15 +158,13 @@ Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
     std::copy_if(running.begin(), running.end(), std::back_inserter(usable),
                  [&](const Interface& one) { return listed(ucx_devices, one.name); });
     if (usable.empty()) {
-        return Status(Code::kInvalidArgument,
-                      "no running network device with an address is named by UCX_NET_DEVICES '" +
-                          std::string(ucx_devices) + "'");
+        return no_interface(running, "UCX_NET_DEVICES '" + std::string(ucx_devices) + "'");
     }
     for (const Interface& interface : choose(usable, interfaces)) {
         found.push_back(device_of(interface, sys));
     }
     if (found.empty()) {
-        return no_interface(interfaces);
+        return no_interface(usable, list_of(interfaces));
     }
     return found;
 }
@@ -161,7 +173,7 @@ Result<SocketAddress> listening_address(const NetDevice& device, std::string_vie
     SLIMWIRE_TRY_ASSIGN(const std::vector<Interface> running, running_interfaces());
     const std::vector<Interface> chosen = choose(running, interfaces);
     if (chosen.empty()) {
-        return no_interface(interfaces);
+        return no_interface(running, list_of(interfaces));
     }
     const auto own = [&](const Interface& one) { return one.name == device.interface; };
     auto place = std::find_if(chosen.begin(), chosen.end(), own);

@@ -84,7 +84,12 @@ Result<std::shared_ptr<UcxDevice>> UcxDevice::open(const UcxApi& api,
     SLIMWIRE_TRY(configured);
     if (status != UCS_OK) {
         opened->context_ = nullptr;
-        return ucx_error(api, "device " + facts.name + " with transports " + opened->transports_,
+        return ucx_error(api,
+                         "device " + facts.name + " with transports " + opened->transports_ +
+                             (settings.transports.empty()
+                                  ? ""
+                                  : " (SLIMWIRE_NET_UCX_TLS, else UCX_TLS; accepted: what ucx_info "
+                                    "-d lists, like tcp, or nothing)"),
                          status);
     }
 
