@@ -5,12 +5,16 @@
 // processes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdarg>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -117,8 +121,82 @@ struct Step {
 inline constexpr size_t kMargin = 64;
 inline constexpr uint8_t kPoison = 0xd7;
 
-inline Outcome bad(ncclResult_t result, int messages, std::string what) {
-    return {result, messages, std::move(what)};
+// A stream over one connection: `give(step, number, data, mhandle)` hands request `number` with its
+// place in the buffer over, `finish(step, size, data)` says what is wrong about one that is over.
+template <class Give, class Finish>
+Outcome run_stream(InnerTable& net,
+                   void* comm,
+                   const Traffic& traffic,
+                   const StopAt& stop,
+                   const char* who,
+                   size_t most_bytes,
+                   uint32_t seed,
+                   Give&& give,
+                   Finish&& finish) {
+    const size_t stride = most_bytes + kMargin;
+    const auto slots = static_cast<size_t>(traffic.window);
+    std::vector<uint8_t> buffer(stride * slots, kPoison);
+    void* mhandle = nullptr;
+    ncclResult_t result = net.reg_mr(comm, buffer.data(), buffer.size(), kPtrHost, &mhandle);
+    if (result != ncclSuccess) {
+        return {result, 0, std::string("regMr of the ").append(who)};
+    }
+    std::vector<Step> steps(slots);
+    std::mt19937 random(seed);
+    int posted = 0, over = 0;
+    Watch watch;
+    Outcome outcome;
+    while (over < traffic.messages && outcome.what.empty() && outcome.result == ncclSuccess) {
+        const size_t place = static_cast<size_t>(posted) % slots;
+        Step& next = steps[place];
+        if (posted < traffic.messages && next.over) {
+            result = give(next, posted, buffer.data() + stride * place, mhandle);
+            if (result != ncclSuccess) {
+                outcome = {result, over, ""};
+                break;
+            }
+            if (next.request != nullptr) {
+                next.over = false;
+                ++posted;
+                watch.moved();
+            }
+        }
+        for (size_t i = 0; i < slots && outcome.what.empty(); ++i) {  // in any order
+            const size_t slot = (i + random()) % slots;
+            Step& step = steps[slot];
+            int done = 0, size = -1;
+            if (step.over) {
+                continue;
+            }
+            result = net.test(step.request, &done, &size);
+            if (result != ncclSuccess) {
+                outcome = {result, over, ""};
+                break;
+            }
+            if (done == 0) {
+                continue;
+            }
+            uint8_t* const data = buffer.data() + stride * slot;
+            outcome.what = finish(step, size, std::span<const uint8_t>(data, stride));
+            std::memset(data, kPoison, stride);  // ours again
+            step.over = true;
+            ++over;
+            watch.moved();
+            if (stop && stop(over)) {
+                return {ncclSuccess, over, outcome.what};
+            }
+        }
+        if (watch.expired()) {
+            outcome = {ncclSuccess, over, std::string("the ").append(who).append(" does not move")};
+        }
+        std::this_thread::yield();
+    }
+    outcome.messages = over;
+    result = net.dereg_mr(comm, mhandle);
+    if (result != ncclSuccess && outcome.result == ncclSuccess) {
+        outcome.what = std::string("deregMr of the ").append(who);
+    }
+    return outcome;
 }
 
 }  // namespace proxy_detail
@@ -128,74 +206,19 @@ inline Outcome send_stream(InnerTable& net,
                            const Traffic& traffic,
                            const StopAt& stop = {}) {
     using namespace proxy_detail;
-    const size_t stride = traffic.most_bytes + kMargin;
-    const auto slots = static_cast<size_t>(traffic.window);
-    std::vector<uint8_t> buffer(stride * slots);
-    void* mhandle = nullptr;
-    ncclResult_t result = net.reg_mr(comm, buffer.data(), buffer.size(), kPtrHost, &mhandle);
-    if (result != ncclSuccess) {
-        return bad(result, 0, "regMr of the sender");
-    }
-    std::vector<Step> steps(slots);
-    std::mt19937 random(traffic.seed);
-    int posted = 0, over = 0;
-    Watch watch;
-    Outcome outcome;
-    while (over < traffic.messages && outcome.what.empty() && outcome.result == ncclSuccess) {
-        Step& next = steps[static_cast<size_t>(posted) % slots];
-        if (posted < traffic.messages && next.over) {
-            uint8_t* const data = buffer.data() + stride * (static_cast<size_t>(posted) % slots);
-            if (next.number != posted) {
-                const std::vector<uint8_t> message = message_of(traffic, posted);
-                if (!message.empty()) {
-                    std::memcpy(data, message.data(), message.size());
-                }
-                next.number = posted;
+    const auto give = [&](Step& next, int number, uint8_t* data, void* mhandle) {
+        if (next.number != number) {  // else it lies there since it was not taken
+            const std::vector<uint8_t> message = message_of(traffic, number);
+            if (!message.empty()) {
+                std::memcpy(data, message.data(), message.size());
             }
-            result = net.isend(comm, data, bytes_of(traffic, posted), 0, mhandle, &next.request);
-            if (result != ncclSuccess) {
-                outcome = bad(result, over, "");
-                break;
-            }
-            if (next.request != nullptr) {
-                next.over = false;
-                ++posted;
-                watch.moved();
-            }
+            next.number = number;
         }
-        for (size_t i = 0; i < slots; ++i) {  // in any order
-            const size_t slot = (i + random()) % slots;
-            Step& step = steps[slot];
-            int done = 0, size = 0;
-            if (step.over) {
-                continue;
-            }
-            result = net.test(step.request, &done, &size);
-            if (result != ncclSuccess) {
-                outcome = bad(result, over, "");
-                break;
-            }
-            if (done != 0) {
-                step.over = true;
-                std::memset(buffer.data() + stride * slot, kPoison, stride);  // ours again
-                ++over;
-                watch.moved();
-                if (stop && stop(over)) {
-                    return {ncclSuccess, over, ""};
-                }
-            }
-        }
-        if (watch.expired()) {
-            outcome = bad(ncclSuccess, over, "the sender does not move");
-        }
-        std::this_thread::yield();
-    }
-    outcome.messages = over;
-    result = net.dereg_mr(comm, mhandle);
-    if (result != ncclSuccess && outcome.result == ncclSuccess) {
-        outcome.what = "deregMr of the sender";
-    }
-    return outcome;
+        return net.isend(comm, data, bytes_of(traffic, number), 0, mhandle, &next.request);
+    };
+    const auto finish = [](const Step&, int, std::span<const uint8_t>) { return std::string(); };
+    return run_stream(net, comm, traffic, stop, "sender", traffic.most_bytes, traffic.seed, give,
+                      finish);
 }
 
 inline Outcome receive_stream(InnerTable& net,
@@ -204,91 +227,43 @@ inline Outcome receive_stream(InnerTable& net,
                               const StopAt& stop = {}) {
     using namespace proxy_detail;
     const size_t most = traffic.most_bytes + (traffic.ragged ? 4096 : 0);
-    const size_t stride = most + kMargin;
-    const auto slots = static_cast<size_t>(traffic.window);
-    std::vector<uint8_t> buffer(stride * slots, kPoison);
-    void* mhandle = nullptr;
-    ncclResult_t result = net.reg_mr(comm, buffer.data(), buffer.size(), kPtrHost, &mhandle);
-    if (result != ncclSuccess) {
-        return bad(result, 0, "regMr of the receiver");
-    }
-    std::vector<Step> steps(slots);
-    std::mt19937 random(traffic.seed + 1);
-    int posted = 0, over = 0;
-    Watch watch;
-    Outcome outcome;
-    while (over < traffic.messages && outcome.what.empty() && outcome.result == ncclSuccess) {
-        Step& next = steps[static_cast<size_t>(posted) % slots];
-        if (posted < traffic.messages && next.over) {
-            void* data = buffer.data() + stride * (static_cast<size_t>(posted) % slots);
-            const size_t bytes = bytes_of(traffic, posted);
-            next.capacity = posted % 3 == 0 ? bytes : posted % 3 == 1 ? most : bytes + 1;
-            next.capacity = std::min(next.capacity, most);
-            const int tag = 0;
-            // As for LL and LL128, where the completion may come early but must come.
-            next.request =
-                posted % 7 == 4 || posted % 7 == 5 ? kOptionalReceiveCompletion : nullptr;
-            result = net.irecv(comm, 1, &data, &next.capacity, &tag, &mhandle, &next.request);
-            if (result != ncclSuccess) {
-                outcome = bad(result, over, "");
-                break;
-            }
-            if (next.request != nullptr) {
-                next.number = posted;
-                next.over = false;
-                ++posted;
-                watch.moved();
-            }
+    const auto give = [&](Step& next, int number, void* data, void* mhandle) {
+        const size_t bytes = bytes_of(traffic, number);
+        next.capacity = number % 3 == 0 ? bytes : number % 3 == 1 ? most : bytes + 1;
+        next.capacity = std::min(next.capacity, most);
+        next.number = number;
+        const int tag = 0;
+        // As for LL and LL128, where the completion may come early but must come.
+        next.request = number % 7 == 4 || number % 7 == 5 ? kOptionalReceiveCompletion : nullptr;
+        return net.irecv(comm, 1, &data, &next.capacity, &tag, &mhandle, &next.request);
+    };
+    const auto finish = [&](const Step& step, int size, std::span<const uint8_t> data) {
+        const std::vector<uint8_t> wanted = message_of(traffic, step.number);
+        const std::string name = "message " + std::to_string(step.number) + " of seed " +
+                                 std::to_string(traffic.seed) + " (" +
+                                 std::to_string(wanted.size()) + " bytes)";
+        if (static_cast<size_t>(size) != wanted.size()) {
+            return name + " is said to have " + std::to_string(size);
         }
-        for (size_t i = 0; i < slots && outcome.what.empty(); ++i) {
-            const size_t slot = (i + random()) % slots;
-            Step& step = steps[slot];
-            int done = 0, size = -1;
-            if (step.over) {
-                continue;
-            }
-            result = net.test(step.request, &done, &size);
-            if (result != ncclSuccess) {
-                outcome = bad(result, over, "");
-                break;
-            }
-            if (done == 0) {
-                continue;
-            }
-            const std::vector<uint8_t> wanted = message_of(traffic, step.number);
-            uint8_t* const data = buffer.data() + stride * slot;
-            const std::string name = "message " + std::to_string(step.number) + " of seed " +
-                                     std::to_string(traffic.seed) + " (" +
-                                     std::to_string(wanted.size()) + " bytes)";
-            if (static_cast<size_t>(size) != wanted.size()) {
-                outcome.what = name + " is said to have " + std::to_string(size);
-            } else if (!wanted.empty() && std::memcmp(data, wanted.data(), wanted.size()) != 0) {
-                outcome.what = name + " came with other bytes";
-            }
-            for (size_t at = step.capacity; at < stride && outcome.what.empty(); ++at) {
-                if (data[at] != kPoison) {
-                    outcome.what = name + ": something was written behind its receive";
-                }
-            }
-            std::memset(data, kPoison, stride);
-            step.over = true;
-            ++over;
-            watch.moved();
-            if (stop && stop(over)) {
-                return {ncclSuccess, over, outcome.what};
-            }
+        if (!wanted.empty() && std::memcmp(data.data(), wanted.data(), wanted.size()) != 0) {
+            return name + " came with other bytes";
         }
-        if (watch.expired()) {
-            outcome = bad(ncclSuccess, over, "the receiver does not move");
-        }
-        std::this_thread::yield();
+        const bool clean = std::all_of(data.begin() + static_cast<ptrdiff_t>(step.capacity),
+                                       data.end(), [](uint8_t byte) { return byte == kPoison; });
+        return clean ? std::string() : name + ": something was written behind its receive";
+    };
+    return run_stream(net, comm, traffic, stop, "receiver", most, traffic.seed + 1, give, finish);
+}
+
+// NCCL's log, on stderr as a user sees it with NCCL_DEBUG=WARN.
+inline void log_to_stderr(
+    LogLevel level, unsigned long, const char*, int, const char* format, ...) {
+    if (level == kLogWarn) {
+        va_list arguments;
+        va_start(arguments, format);
+        std::vfprintf(stderr, (std::string(format) + "\n").c_str(), arguments);
+        va_end(arguments);
     }
-    outcome.messages = over;
-    result = net.dereg_mr(comm, mhandle);
-    if (result != ncclSuccess && outcome.result == ncclSuccess) {
-        outcome.what = "deregMr of the receiver";
-    }
-    return outcome;
 }
 
 // Polls as NCCL does; null after a failure, or 60 seconds.

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -18,15 +17,6 @@
 
 namespace slimwire::net {
 namespace {
-
-void log_to_stderr(LogLevel level, unsigned long, const char*, int, const char* format, ...) {
-    if (level == kLogWarn) {
-        va_list arguments;
-        va_start(arguments, format);
-        std::vfprintf(stderr, (std::string(format) + "\n").c_str(), arguments);
-        va_end(arguments);
-    }
-}
 
 struct Rank {
     std::unique_ptr<InnerTable> net;

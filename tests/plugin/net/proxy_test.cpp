@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdarg>
-#include <cstdio>
 #include <memory>
 #include <thread>
 
@@ -15,16 +13,6 @@
 
 namespace slimwire::net {
 namespace {
-
-// NCCL's log, on stderr as a user sees it with NCCL_DEBUG=WARN.
-void log_to_stderr(LogLevel level, unsigned long, const char*, int, const char* format, ...) {
-    if (level == kLogWarn) {
-        va_list arguments;
-        va_start(arguments, format);
-        std::vfprintf(stderr, (std::string(format) + "\n").c_str(), arguments);
-        va_end(arguments);
-    }
-}
 
 class Proxy : public testing::TestWithParam<int> {
   protected:

@@ -156,6 +156,23 @@ class UcxPeer : public testing::TestWithParam<std::string> {
             ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
         }
     }
+    // A stopped peer: until nothing more comes or goes.
+    Finished pass_what_is_under_way(std::chrono::milliseconds quiet) {
+        Finished over;
+        do {
+            over = pass(quiet);
+        } while (over.in_time && over.status.ok());
+        return over;
+    }
+    void expect_to_go_on_after_a_stop(const std::string& role) {
+        connect(role, "flow");
+        expect_flow(50);
+        peer_->signal(SIGSTOP);
+        const Finished over = pass_what_is_under_way(500ms);
+        EXPECT_FALSE(over.in_time) << over.status.message();
+        peer_->signal(SIGCONT);
+        expect_flow(50);
+    }
     // The connection is over, and that is known soon.
     void expect_lost() {
         const auto begin = Clock::now();
@@ -253,29 +270,11 @@ TEST_P(UcxPeer, ReceiverKilledInTransfer) {
 }
 
 TEST_P(UcxPeer, StoppedSenderGoesOnWhereItWas) {
-    connect("send", "flow");
-    expect_flow(50);
-    peer_->signal(SIGSTOP);
-    Finished over;
-    do {  // what was under way still comes
-        over = pass(500ms);
-    } while (over.in_time && over.status.ok());
-    EXPECT_FALSE(over.in_time) << over.status.message();
-    peer_->signal(SIGCONT);
-    expect_flow(50);
+    expect_to_go_on_after_a_stop("send");
 }
 
 TEST_P(UcxPeer, StoppedReceiverGoesOnWhereItWas) {
-    connect("receive", "flow");
-    expect_flow(50);
-    peer_->signal(SIGSTOP);
-    Finished over;
-    do {
-        over = pass(500ms);
-    } while (over.in_time && over.status.ok());
-    EXPECT_FALSE(over.in_time) << over.status.message();
-    peer_->signal(SIGCONT);
-    expect_flow(50);
+    expect_to_go_on_after_a_stop("receive");
 }
 
 // Closing does not wait for a peer that does nothing, nor touch buffers afterwards.
@@ -283,10 +282,7 @@ TEST_P(UcxPeer, CloseTowardsAStoppedReceiver) {
     connect("receive", "flow");
     expect_flow(10);
     peer_->signal(SIGSTOP);
-    Finished over;
-    do {
-        over = pass(300ms);
-    } while (over.in_time && over.status.ok());
+    pass_what_is_under_way(300ms);
     const auto begin = Clock::now();
     sender_->drop();
     EXPECT_LT(Clock::now() - begin, 1s);
@@ -299,10 +295,7 @@ TEST_P(UcxPeer, CloseTowardsAStoppedSenderThatGoesOn) {
     connect("send", "flow");
     expect_flow(10);
     peer_->signal(SIGSTOP);
-    Finished over;
-    do {
-        over = pass(300ms);
-    } while (over.in_time && over.status.ok());
+    pass_what_is_under_way(300ms);
     const auto begin = Clock::now();
     receiver_->drop();
     EXPECT_LT(Clock::now() - begin, 1s);
