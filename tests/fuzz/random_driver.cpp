@@ -1,6 +1,6 @@
 // Stands in for libFuzzer where the compiler has none: random inputs for the fuzz target, from a
-// printed seed. Takes libFuzzer's -max_total_time=SECONDS (default: SLIMWIRE_TEST_FUZZ_SECONDS, else a
-// minute) and -seed=N, and files to run instead.
+// printed seed. Takes libFuzzer's -max_total_time=SECONDS (default: SLIMWIRE_TEST_FUZZ_SECONDS,
+// else a minute) and -seed=N, and files to run instead.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
