@@ -1,4 +1,7 @@
 // The engine of the process: settings, then the wire they name, the throttle before it.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <mutex>
 
 #include "plugin/net/chain/chain_wire.h"
@@ -13,6 +16,21 @@
 
 namespace slimwire::net {
 namespace {
+
+// How long the end of the process waits for receivers that have not taken yet what was sent to
+// them.
+constexpr int kEndLimitMs = 10'000;
+
+// `wire` is kept, as its engine. Children of a fork have none of its threads.
+void finish_at_exit(Wire* wire) {
+    static Wire* const kept = wire;
+    static const pid_t owner = getpid();
+    std::atexit([] {
+        if (getpid() == owner) {
+            kept->finish(kEndLimitMs);
+        }
+    });
+}
 
 Result<std::unique_ptr<Wire>> open_wire(const EngineSettings& settings, DebugLogger log) {
     if (!settings.inner.empty()) {
@@ -38,7 +56,10 @@ Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
     }
     static Traffic* const traffic = new Traffic;  // kept, as the engine
     start_net_report(settings, *wire, traffic);
-    return make_engine(std::move(wire), settings, traffic);
+    Wire* const kept = wire.get();
+    std::unique_ptr<Engine> engine = make_engine(std::move(wire), settings, traffic);
+    finish_at_exit(kept);
+    return engine;
 }
 
 }  // namespace

@@ -330,6 +330,7 @@ class ThrottledWire final : public Wire {
         *context = std::make_unique<ThrottledContext>(std::move(plain), shaped_);
         return {};
     }
+    void finish(int limit_ms) noexcept override { inner_->finish(limit_ms); }
 
   private:
     std::unique_ptr<Wire> inner_;

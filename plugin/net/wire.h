@@ -146,6 +146,9 @@ class Wire {
     virtual Status open(uint64_t comm_id,
                         int traffic_class,
                         std::unique_ptr<WireContext>* context) = 0;
+    // The process ends: waits until what was sent over connections closed since is handed over, at
+    // most `limit_ms`.
+    virtual void finish(int /*limit_ms*/) noexcept {}
 };
 
 }  // namespace slimwire::net

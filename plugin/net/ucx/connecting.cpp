@@ -102,7 +102,7 @@ Status UcxConnecting::step(std::unique_ptr<SendWire>* wire) {
         return {};
     }
     SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link,
-                        Link::create(device_, &state_->housekeeper));
+                        Link::create(device_, &state_->housekeeper, state_->settings.promise_ns));
     if (Status status = link->connect_endpoint(answer_.substr(sizeof(Answer))); !status.ok()) {
         // Over shared memory: the peer's is gone a moment before its socket is.
         if (has_hung_up(socket_)) {

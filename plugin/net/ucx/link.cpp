@@ -1,8 +1,6 @@
 #include "plugin/net/ucx/link.h"
 
 #include <poll.h>
-#include <sched.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,13 +16,6 @@ namespace {
 constexpr size_t kMostRequests = 1024;
 // A peer that hung up without a word may have sent or acknowledged something just before.
 constexpr uint64_t kGraceNs = 100'000'000;
-// A message that the peer promised before it hung up is on its way, however busy the machines are.
-constexpr uint64_t kPromiseNs = 60'000'000'000;
-constexpr uint64_t kInlineCloseNs = 20'000'000;
-// What a closed sender has not handed to the network yet: its receiver may get no processor for
-// long. The housekeeper waits, nobody else.
-constexpr uint64_t kCloseNs = 60'000'000'000;
-constexpr int kHousekeepingRounds = 16;
 
 ucp_tag_t tag_of(const UcxRequest& request) {
     return request.sequence << 1 | static_cast<uint64_t>(request.lane);
@@ -38,16 +29,17 @@ uint64_t steady_ns() noexcept {
                                      .count());
 }
 
-Link::Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper)
-    : device_(std::move(device)), housekeeper_(housekeeper) {}
+Link::Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper, uint64_t promise_ns)
+    : device_(std::move(device)), housekeeper_(housekeeper), promise_ns_(promise_ns) {}
 
 Link::~Link() {
     end_worker();
 }
 
 Result<std::shared_ptr<Link>> Link::create(std::shared_ptr<UcxDevice> device,
-                                           Housekeeper* housekeeper) {
-    std::shared_ptr<Link> link(new Link(std::move(device), housekeeper));
+                                           Housekeeper* housekeeper,
+                                           uint64_t promise_ns) {
+    std::shared_ptr<Link> link(new Link(std::move(device), housekeeper, promise_ns));
     const UcxApi& api = link->device_->api();
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -165,7 +157,6 @@ void Link::post_receive(void* data, UcxRequest* request) {
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = on_received;
     param.user_data = request;
-    request->posted_ns = steady_ns();
     post(device_->api().ucp_tag_recv_nbx(worker_, data, request->capacity, tag_of(*request),
                                          ~ucp_tag_t{0}, &param),
          request);
@@ -205,23 +196,34 @@ bool Link::peer_has_left() noexcept {
 }
 
 unsigned Link::progress() noexcept {
-    return worker_ != nullptr && !peer_has_left() ? device_->api().ucp_worker_progress(worker_) : 0;
+    if (worker_ == nullptr || peer_has_left()) {
+        return 0;
+    }
+    const unsigned moved = device_->api().ucp_worker_progress(worker_);
+    if (moved != 0) {
+        patience_.moved();
+    }
+    return moved;
 }
 
-bool Link::out_of_patience(const UcxRequest& request, Outlook outlook, uint64_t now) const {
-    const uint64_t since = hung_up_ns_.load(std::memory_order_acquire);
-    if (since == 0) {
-        return false;
-    }
+void Link::lose_patience(const UcxRequest& request, Outlook outlook) {
+    const uint64_t vain_ns = patience_.look(steady_ns());
     switch (outlook) {
         case Outlook::kNever:
-            return true;
         case Outlook::kOpen:
-            return now > since + kGraceNs;
+            if (vain_ns > kGraceNs) {
+                end("it has closed the connection or its process has ended");
+            }
+            break;
         case Outlook::kPromised:
+            if (vain_ns > promise_ns_) {
+                end("it has closed the connection, and message " +
+                    std::to_string(request.sequence) + " of lane " +
+                    std::to_string(static_cast<int>(request.lane)) +
+                    ", which it sent before, has not come");
+            }
             break;
     }
-    return now > std::max(since, request.posted_ns) + kPromiseNs;
 }
 
 Status Link::advance(UcxRequest* request, Outlook outlook, bool* done, size_t* bytes) {
@@ -235,9 +237,10 @@ Status Link::advance(UcxRequest* request, Outlook outlook, bool* done, size_t* b
             // until the end.
             return {Code::kRemoteError,
                     "lost the peer " + peer_ + ": it has closed the connection"};
-        } else if (hung_up() &&
-                   (endpoint_ != nullptr || out_of_patience(*request, outlook, steady_ns()))) {
+        } else if (hung_up() && endpoint_ != nullptr) {
             end("it has closed the connection or its process has ended");
+        } else if (hung_up()) {
+            lose_patience(*request, outlook);
         }
     }
     if (!request->complete) {
@@ -286,131 +289,6 @@ void Link::end_worker() noexcept {
         worker_ = nullptr;
         endpoint_ = nullptr;
     }
-}
-
-// --- The end
-
-// UCX cannot take back one operation, but without its worker there is none.
-void Link::drop() noexcept {
-    const std::lock_guard lock(mutex_);
-    if (in_flight_ > 0) {
-        end("its operations were dropped");
-    }
-}
-
-void Link::on_flushed(void* handle, ucs_status_t, void* opaque) {
-    auto* link = static_cast<Link*>(opaque);
-    link->flushing_ = false;
-    link->device_->api().ucp_request_free(handle);
-}
-
-void Link::start_flush() {
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    param.cb.send = on_flushed;
-    param.user_data = this;
-    flushing_ = UCS_PTR_IS_PTR(device_->api().ucp_worker_flush_nbx(worker_, &param));
-}
-
-// Credits that nobody read would turn the close into a reset, so they are read.
-void Link::finish_close() noexcept {
-    if (bye_.has_value() && socket_.valid()) {
-        static_cast<void>(send_some(socket_.fd(), &*bye_, sizeof *bye_));
-        shutdown(socket_.fd(), SHUT_WR);
-        char unread[256];
-        bool end = false;
-        while (receive_some(socket_.fd(), unread, sizeof unread, &end) > 0) {
-        }
-    }
-    end_worker();
-    socket_.reset();
-}
-
-void Link::close(const std::optional<Bye>& bye) {
-    bool gone = true;
-    {
-        const std::lock_guard lock(mutex_);
-        if (failure_.ok() && in_flight_ == 0 && !hung_up()) {
-            bye_ = bye;
-            if (used_) {
-                start_flush();
-            }
-            const uint64_t deadline_ns = steady_ns() + kInlineCloseNs;
-            while (flushing_ && endpoint_status_ == UCS_OK && !hung_up() &&
-                   steady_ns() < deadline_ns) {
-                if (progress() == 0) {
-                    sched_yield();
-                }
-            }
-            gone = !flushing_ || endpoint_status_ != UCS_OK || hung_up();
-        }
-        if (gone) {
-            finish_close();
-        } else {
-            closing_ = true;
-            close_deadline_ns_ = steady_ns() + kCloseNs;
-        }
-    }
-    if (gone) {
-        housekeeper_->forget(this);
-    } else {
-        housekeeper_->finish(this);
-    }
-}
-
-void Link::abandon() {
-    const std::lock_guard lock(mutex_);
-    end_worker();
-    socket_.reset();
-}
-
-// --- The housekeeper's
-
-void Link::hang_up() noexcept {
-    uint64_t never = 0;
-    hung_up_ns_.compare_exchange_strong(never, steady_ns(), std::memory_order_release);
-}
-
-Status Link::watch_socket(int epoll, uint64_t id) const {
-    epoll_event event{};
-    event.events = EPOLLRDHUP | EPOLLONESHOT;
-    event.data.u64 = id << 1;
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, socket_.fd(), &event) != 0) {
-        return {Code::kSystemError, std::string("watching a connection: ") + strerror(errno)};
-    }
-    return {};
-}
-
-Link::Rest Link::housekeep(int epoll, uint64_t id) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) {
-        return Rest::kBusy;
-    }
-    int rounds = 0;
-    while (rounds < kHousekeepingRounds && progress() != 0) {
-        ++rounds;
-    }
-    if (closing_) {
-        if (flushing_ && endpoint_status_ == UCS_OK && !hung_up() &&
-            steady_ns() < close_deadline_ns_) {
-            return Rest::kBusy;
-        }
-        finish_close();
-    }
-    if (worker_ == nullptr) {
-        return Rest::kGone;
-    }
-    if (rounds == kHousekeepingRounds || device_->api().ucp_worker_arm(worker_) != UCS_OK) {
-        return Rest::kBusy;
-    }
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLONESHOT;
-    event.data.u64 = id << 1 | 1;
-    if (epoll_ctl(epoll, event_known_ ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, event_fd_, &event) != 0) {
-        return Rest::kBusy;
-    }
-    event_known_ = true;
-    return Rest::kArmed;
 }
 
 }  // namespace slimwire::net

@@ -31,7 +31,6 @@ struct UcxRequest {
     bool complete = false;
     ucs_status_t status = UCS_OK;
     uint64_t sequence = 0;
-    uint64_t posted_ns = 0;
     size_t bytes = 0;     // of the message; receive: once complete
     size_t capacity = 0;  // receive
 };
@@ -41,10 +40,31 @@ uint64_t steady_ns() noexcept;
 // What is known about a message that has not come yet.
 enum class Outlook : uint8_t { kOpen, kPromised, kNever };
 
+// For how long an owner has looked in vain for what a peer that hung up had sent. Time in which he
+// did not look does not count: the process was stopped, or got no processor, and what is under way
+// was not looked for. Anything that comes begins it anew.
+class Patience {
+  public:
+    void moved() noexcept { looked_in_vain_ns_ = 0; }
+    // The time looked in vain, with this look.
+    uint64_t look(uint64_t now) noexcept {
+        constexpr uint64_t kLookNs = 10'000'000;
+        looked_in_vain_ns_ += now - last_look_ns_ < kLookNs ? now - last_look_ns_ : kLookNs;
+        last_look_ns_ = now;
+        return looked_in_vain_ns_;
+    }
+
+  private:
+    uint64_t looked_in_vain_ns_ = 0;
+    uint64_t last_look_ns_ = 0;
+};
+
 class Link : public std::enable_shared_from_this<Link> {
   public:
+    // `promise_ns`: see UcxSettings.
     static Result<std::shared_ptr<Link>> create(std::shared_ptr<UcxDevice> device,
-                                                Housekeeper* housekeeper);
+                                                Housekeeper* housekeeper,
+                                                uint64_t promise_ns);
     ~Link();
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
@@ -69,17 +89,16 @@ class Link : public std::enable_shared_from_this<Link> {
     // The error that ended the link, or ok.
     [[nodiscard]] const Status& failure() const noexcept { return failure_; }
     // The peer has closed its side, or is gone.
-    [[nodiscard]] bool hung_up() const noexcept {
-        return hung_up_ns_.load(std::memory_order_acquire) != 0;
-    }
+    [[nodiscard]] bool hung_up() const noexcept { return hung_up_.load(std::memory_order_acquire); }
     // Ends the link: no buffer is touched any more.
     const Status& fail(const std::string& why);
     [[nodiscard]] int socket() const noexcept { return socket_.fd(); }
 
     // Ends all operations in flight. Takes the mutex itself.
     void drop() noexcept;
-    // Ends the link, after what UCX still has to move when nothing of the owner is in flight. May
-    // take 20 ms; the housekeeper does the rest. `bye`: to be said to the peer then.
+    // Ends the link. When nothing of the owner is in flight, only after UCX has handed over what it
+    // still has to move and the peer's machine has got `bye`, or the peer has hung up: what was
+    // sent comes, however late a living peer looks. May take 20 ms; the housekeeper does the rest.
     void close(const std::optional<Bye>& bye);
 
     // --- The housekeeper's.
@@ -95,15 +114,17 @@ class Link : public std::enable_shared_from_this<Link> {
     void abandon();
 
   private:
-    Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper);
+    Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper, uint64_t promise_ns);
     bool peer_has_left() noexcept;
     unsigned progress() noexcept;
     void release(UcxRequest* request);
     void post(void* handle, UcxRequest* request);
-    bool out_of_patience(const UcxRequest& request, Outlook outlook, uint64_t now) const;
+    // Ends the link when what `request` waits for is waited for in vain.
+    void lose_patience(const UcxRequest& request, Outlook outlook);
     void end(const std::string& why);
     void start_flush();
-    void finish_close() noexcept;
+    bool has_closed() noexcept;
+    void leave() noexcept;
     void end_worker() noexcept;
 
     static void on_sent(void* handle, ucs_status_t status, void* request);
@@ -116,6 +137,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
     const std::shared_ptr<UcxDevice> device_;
     Housekeeper* const housekeeper_;
+    const uint64_t promise_ns_;
     std::string peer_;
     std::mutex mutex_;
     ucp_worker_h worker_ = nullptr;
@@ -129,10 +151,11 @@ class Link : public std::enable_shared_from_this<Link> {
     bool used_ = false;
     bool closing_ = false;
     bool flushing_ = false;
-    uint64_t close_deadline_ns_ = 0;
     std::optional<Bye> bye_;
+    bool bye_said_ = false;
+    Patience patience_;
     std::atomic<uint64_t> activity_{0};
-    std::atomic<uint64_t> hung_up_ns_{0};
+    std::atomic<bool> hung_up_{false};
     std::deque<UcxRequest> requests_;
     std::vector<UcxRequest*> free_;
 };

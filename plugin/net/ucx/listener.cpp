@@ -58,7 +58,8 @@ Status UcxListener::let_in_all() {
 }
 
 Status UcxListener::prepare_answer(Guest* guest) {
-    SLIMWIRE_TRY_ASSIGN(guest->link, Link::create(device_, &state_->housekeeper));
+    SLIMWIRE_TRY_ASSIGN(guest->link,
+                        Link::create(device_, &state_->housekeeper, state_->settings.promise_ns));
     SLIMWIRE_TRY_ASSIGN(const std::string address, guest->link->worker_address());
     const Answer answer{kWireMagic, kWireVersion, static_cast<uint32_t>(address.size())};
     guest->answer.assign(reinterpret_cast<const char*>(&answer), sizeof answer);

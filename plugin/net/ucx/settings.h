@@ -15,6 +15,9 @@ struct UcxSettings {
     bool user_rendezvous = false;  // UCX_RNDV_THRESH is set
     // A connection that has not said its hello after this long is a stranger's.
     uint64_t handshake_ns = 30'000'000'000;
+    // A message that a peer had sent before it closed counts as lost when it has been looked for
+    // this long and nothing else came meanwhile.
+    uint64_t promise_ns = 60'000'000'000;
     // Gets one line for each refused peer; slimwire's log by default.
     std::function<void(const std::string&)> warn;
 };

@@ -69,6 +69,7 @@ class UcxWire final : public Wire {
         *context = std::make_unique<UcxContext>(state_);
         return {};
     }
+    void finish(int limit_ms) noexcept override { state_->housekeeper.wait_for_closing(limit_ms); }
 
   private:
     const std::shared_ptr<UcxState> state_;

@@ -1,0 +1,461 @@
+// What was sent comes after its sender has closed: however late the receiver gets a processor,
+// however slowly it comes, and when the sender's process ends at once. Other processes are this
+// program again, started with --drain or --fill.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugin/net/ucx/connections.h"
+#include "plugin/net/ucx/devices.h"
+#include "plugin/net/ucx/ucx_wire.h"
+#include "tests/plugin/net/wire_pair.h"
+
+namespace slimwire::net {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kConnections = 6;
+constexpr size_t kMessage = 1500;
+
+// Small buffers in the kernel, which a few messages fill.
+Result<std::unique_ptr<Wire>> open_wire(uint64_t promise_ns = 60'000'000'000) {
+    setenv("UCX_TCP_SNDBUF", "64k", 1);
+    setenv("UCX_TCP_RCVBUF", "64k", 1);
+    UcxSettings settings = read_ucx_settings();
+    settings.interfaces = "=lo";
+    settings.transports.clear();
+    settings.promise_ns = promise_ns;
+    return open_ucx_wire(settings);
+}
+
+[[noreturn]] void failed(const std::string& why) {
+    fprintf(stderr, "other process: %s\n", why.c_str());
+    _exit(3);
+}
+
+void must(const Status& status) {
+    if (!status.ok()) {
+        failed(status.message());
+    }
+}
+
+void write_out(const void* data, size_t bytes) {
+    if (write(STDOUT_FILENO, data, bytes) != static_cast<ssize_t>(bytes)) {
+        failed("nobody listens");
+    }
+}
+
+// --- A receiver
+
+struct Drained {
+    uint32_t sender = 0;    // as its first message says
+    uint32_t messages = 0;  // after that one
+};
+
+Drained drain(ReceiveWire& wire) {
+    Drained result;
+    std::vector<uint32_t> message(kMessage / 4);
+    for (uint32_t number = 0;; ++number) {
+        WireRequest* request = nullptr;
+        Status status = wire.receive(Lane::kData, message.data(), kMessage, nullptr, &request);
+        bool done = false;
+        while (status.ok() && !done) {
+            status = wire.test(request, &done, nullptr);
+            std::this_thread::yield();
+        }
+        if (!status.ok()) {
+            result.messages = number - 1;
+            return result;
+        }
+        if (number == 0) {
+            result.sender = message.front();
+        } else if (message.front() != number || message.back() != number) {
+            failed("message " + std::to_string(number) + " is wrong");
+        }
+    }
+}
+
+// Accepts kConnections, receives what comes until each ends, and writes a Drained for each.
+int be_drain() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto wire = open_wire();
+    must(wire.status());
+    std::unique_ptr<WireContext> context;
+    must(wire.value()->open(1, -1, &context));
+    alignas(8) char handle[kNetHandleBytes];
+    std::unique_ptr<WireListener> listener;
+    must(context->listen(0, handle, &listener));
+    write_out(handle, sizeof handle);
+    std::vector<std::unique_ptr<ReceiveWire>> receivers;
+    while (receivers.size() < kConnections) {
+        std::unique_ptr<ReceiveWire> receiver;
+        must(listener->accept(&receiver));
+        if (receiver != nullptr) {
+            receivers.push_back(std::move(receiver));
+        }
+    }
+    write_out("R", 1);
+    for (const auto& receiver : receivers) {
+        const Drained drained = drain(*receiver);
+        write_out(&drained, sizeof drained);
+    }
+    return 0;
+}
+
+// --- A sender
+
+struct Filled {
+    uint32_t messages = 0;  // that are over
+    bool all_over = true;   // nothing is in flight
+    bool closed_late = false;
+};
+
+// Sends until `most` messages are over, or one does not go.
+Filled fill(SendWire& wire, uint32_t most) {
+    Filled result;
+    static std::vector<uint32_t> message(kMessage / 4);
+    while (result.messages < most) {
+        message.front() = message.back() = result.messages + 1;
+        WireRequest* request = start_send(wire, Lane::kData, message.data(), kMessage);
+        bool done = false;
+        const auto end = Clock::now() + 700ms;
+        while (!done && Clock::now() < end) {
+            must(wire.test(request, &done, nullptr));
+        }
+        if (!done) {
+            result.all_over = false;
+            return result;
+        }
+        ++result.messages;
+    }
+    return result;
+}
+
+// Connects kConnections to a drain that is then stopped, fills each until nothing more goes, and
+// closes. The first finds out how much that is, and ends with a message in flight.
+std::vector<Filled> fill_all(WireContext& context, char* handle, pid_t drain_pid) {
+    std::vector<std::unique_ptr<SendWire>> senders(kConnections);
+    for (uint32_t i = 0; i < kConnections; ++i) {
+        std::unique_ptr<WireConnecting> attempt;
+        while (senders[i] == nullptr) {
+            must(context.connect(0, handle, &attempt, &senders[i]));
+            std::this_thread::sleep_for(1ms);
+        }
+        const std::vector<uint32_t> name(kMessage / 4, i);
+        WireRequest* request = start_send(*senders[i], Lane::kData, name.data(), kMessage);
+        const Finished over = finish(*senders[i], request);
+        must(over.status);
+    }
+    std::this_thread::sleep_for(200ms);  // the drain has accepted them all
+    kill(drain_pid, SIGSTOP);
+    std::vector<Filled> filled;
+    uint32_t most = UINT32_MAX;
+    for (auto& sender : senders) {
+        filled.push_back(fill(*sender, most));
+        most = std::min(most, filled.back().messages);
+        const auto begin = Clock::now();
+        sender.reset();
+        filled.back().closed_late = Clock::now() - begin > 15ms;
+    }
+    return filled;
+}
+
+// fill DRAIN_PID: the handle comes by stdin, what was sent goes out by stdout. Ends as a process
+// does whose NCCL never closes the context.
+int be_fill(pid_t drain_pid) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alignas(8) char handle[kNetHandleBytes];
+    if (read(STDIN_FILENO, handle, sizeof handle) != sizeof handle) {
+        failed("no handle");
+    }
+    auto wire = open_wire();
+    must(wire.status());
+    std::unique_ptr<WireContext> context;
+    must(wire.value()->open(1, -1, &context));
+    const std::vector<Filled> filled = fill_all(*context, handle, drain_pid);
+    write_out(filled.data(), filled.size() * sizeof(Filled));
+    static_cast<void>(context.release());
+    wire.value()->finish(10'000);
+    _exit(0);
+}
+
+// --- The tests
+
+class Process {
+  public:
+    explicit Process(const std::vector<std::string>& arguments) {
+        int in[2], out[2];
+        EXPECT_EQ(pipe2(in, O_CLOEXEC), 0);
+        EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
+        std::vector<char*> words = {const_cast<char*>("ucx_close")};
+        for (const std::string& argument : arguments) {
+            words.push_back(const_cast<char*>(argument.c_str()));
+        }
+        words.push_back(nullptr);
+        pid_ = fork();
+        if (pid_ == 0) {
+            dup2(in[0], STDIN_FILENO);
+            dup2(out[1], STDOUT_FILENO);
+            execv("/proc/self/exe", words.data());
+            _exit(127);
+        }
+        close(in[0]);
+        close(out[1]);
+        in_ = in[1];
+        out_ = out[0];
+    }
+    ~Process() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        close(in_);
+        close(out_);
+    }
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    [[nodiscard]] bool tell(const void* data, size_t bytes) const {
+        return write(in_, data, bytes) == static_cast<ssize_t>(bytes);
+    }
+    [[nodiscard]] bool hear(void* data, size_t bytes) const {
+        auto* to = static_cast<char*>(data);
+        while (bytes > 0) {
+            const ssize_t got = read(out_, to, bytes);
+            if (got <= 0) {
+                return false;
+            }
+            to += got;
+            bytes -= static_cast<size_t>(got);
+        }
+        return true;
+    }
+
+  private:
+    pid_t pid_ = -1;
+    int in_ = -1, out_ = -1;
+};
+
+// What was over when its sender closed has come, and there was something to wait for.
+void expect_all_came(const Process& drain, const std::vector<Filled>& filled) {
+    char ready = 0;
+    ASSERT_TRUE(drain.hear(&ready, 1));
+    EXPECT_FALSE(filled[0].all_over) << "the kernel takes everything: nothing is tested";
+    int late = 0, compared = 0;
+    for (int i = 0; i < kConnections; ++i) {
+        Drained drained;
+        ASSERT_TRUE(drain.hear(&drained, sizeof drained));
+        ASSERT_LT(drained.sender, static_cast<uint32_t>(kConnections));
+        const Filled& sent = filled[drained.sender];
+        late += sent.all_over && sent.closed_late ? 1 : 0;
+        compared += sent.all_over ? 1 : 0;
+        if (sent.all_over) {
+            EXPECT_EQ(drained.messages, sent.messages) << "connection " << drained.sender;
+        }
+    }
+    EXPECT_GE(compared, 2);
+    EXPECT_GE(late, 1) << "no close had anything left to hand over";
+}
+
+TEST(UcxClose, AReceiverThatWasStoppedForLongGetsWhatWasSent) {
+    const Process drain({"--drain"});
+    auto wire = open_wire();
+    ASSERT_TRUE(wire.ok()) << wire.status().message();
+    std::unique_ptr<WireContext> context;
+    ASSERT_TRUE(wire.value()->open(1, -1, &context).ok());
+    alignas(8) char handle[kNetHandleBytes];
+    ASSERT_TRUE(drain.hear(handle, sizeof handle));
+    const std::vector<Filled> filled = fill_all(*context, handle, drain.pid());
+    std::this_thread::sleep_for(2500ms);
+    kill(drain.pid(), SIGCONT);
+    expect_all_came(drain, filled);
+}
+
+TEST(UcxClose, AProcessThatEndsAtOnceHandsOverWhatWasSent) {
+    const Process drain({"--drain"});
+    const Process filling({"--fill", std::to_string(drain.pid())});
+    alignas(8) char handle[kNetHandleBytes];
+    ASSERT_TRUE(drain.hear(handle, sizeof handle));
+    ASSERT_TRUE(filling.tell(handle, sizeof handle));
+    std::vector<Filled> filled(kConnections);
+    ASSERT_TRUE(filling.hear(filled.data(), filled.size() * sizeof(Filled)));
+    std::this_thread::sleep_for(200ms);
+    kill(drain.pid(), SIGCONT);
+    expect_all_came(drain, filled);
+}
+
+// A sender made by hand: it says its goodbye at once, and sends what that promises later.
+class LateSender {
+  public:
+    Status connect(const WireHandle& handle) {
+        SLIMWIRE_TRY_ASSIGN(const UcxApi* api, load_ucx());
+        SLIMWIRE_TRY_ASSIGN(const std::vector<NetDevice> found, find_devices("=lo", ""));
+        SLIMWIRE_TRY_ASSIGN(auto device, UcxDevice::open(*api, found.at(0), UcxSettings{}));
+        SLIMWIRE_TRY_ASSIGN(const SocketAddress address, address_of(handle));
+        fd_ = socket(AF_INET, SOCK_STREAM, 0);
+        const Hello hello{kWireMagic, kWireVersion, 0, handle.cookie};
+        if (::connect(fd_, &address.any, sizeof address.v4) != 0 ||
+            ::send(fd_, &hello, sizeof hello, 0) != sizeof hello) {
+            return {Code::kSystemError, "connect"};
+        }
+        SLIMWIRE_TRY_ASSIGN(link_, Link::create(device, &housekeeper_, 0));
+        return {};
+    }
+    // After the receiver's accept().
+    Status hear_and_promise(uint64_t messages) {
+        Answer answer{};
+        if (recv(fd_, &answer, sizeof answer, MSG_WAITALL) != sizeof answer) {
+            return {Code::kSystemError, "no answer"};
+        }
+        std::string address(answer.address_bytes, '\0');
+        if (recv(fd_, address.data(), address.size(), MSG_WAITALL) !=
+            static_cast<ssize_t>(address.size())) {
+            return {Code::kSystemError, "no address"};
+        }
+        SLIMWIRE_TRY(link_->connect_endpoint(address));
+        const Bye bye{kByeMagic, {0, messages}};
+        if (::send(fd_, &bye, sizeof bye, 0) != sizeof bye) {
+            return {Code::kSystemError, "no goodbye"};
+        }
+        shutdown(fd_, SHUT_WR);
+        return {};
+    }
+    Status send(uint32_t number) {
+        const std::lock_guard lock(link_->mutex());
+        UcxRequest* request = link_->new_request(Lane::kData, number);
+        request->bytes = sizeof number;
+        link_->post_send(&number, request);
+        Status status;
+        poll_until([&] {
+            bool done = false;
+            status = link_->advance(request, Outlook::kOpen, &done, nullptr);
+            return done || !status.ok();
+        });
+        return status;
+    }
+    ~LateSender() {
+        if (link_ != nullptr) {
+            link_->abandon();
+        }
+        close(fd_);
+    }
+
+  private:
+    Housekeeper housekeeper_;
+    std::shared_ptr<Link> link_;
+    int fd_ = -1;
+};
+
+class UcxPromise : public testing::Test {
+  protected:
+    static constexpr auto kPromise = 400ms;
+
+    void SetUp() override {
+        auto wire = open_wire(std::chrono::nanoseconds(kPromise).count());
+        ASSERT_TRUE(wire.ok()) << wire.status().message();
+        wire_ = std::move(wire).value();
+        ASSERT_TRUE(wire_->open(1, -1, &context_).ok());
+        WireHandle handle{};
+        ASSERT_TRUE(context_->listen(0, &handle, &listener_).ok());
+        Status status = sender_.connect(handle);
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_TRUE(poll_until([&] {
+            EXPECT_TRUE(listener_->accept(&receiver_).ok());
+            return receiver_ != nullptr || HasFailure();
+        }));
+        status = sender_.hear_and_promise(kMessages);
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (uint32_t i = 0; i < kMessages; ++i) {
+            requests_[i] =
+                start_receive(*receiver_, Lane::kData, &received_[i], sizeof received_[i]);
+            ASSERT_NE(requests_[i], nullptr);
+        }
+    }
+    // Looks for message `number` for a while.
+    Status look(uint32_t number, std::chrono::milliseconds time, bool* done) {
+        Status status;
+        const auto end = Clock::now() + time;
+        *done = false;
+        do {
+            status = receiver_->test(requests_[number], done, nullptr);
+            std::this_thread::sleep_for(1ms);
+        } while (status.ok() && !*done && Clock::now() < end);
+        return status;
+    }
+
+    static constexpr uint32_t kMessages = 10;
+    std::unique_ptr<Wire> wire_;
+    std::unique_ptr<WireContext> context_;
+    std::unique_ptr<WireListener> listener_;
+    std::unique_ptr<ReceiveWire> receiver_;
+    LateSender sender_;
+    WireRequest* requests_[kMessages] = {};
+    uint32_t received_[kMessages] = {};
+};
+
+TEST_F(UcxPromise, IsWaitedForAsLongAsSomethingComes) {
+    for (uint32_t number = 0; number < kMessages; ++number) {
+        bool done = false;
+        Status status = look(number, kPromise / 4, &done);
+        ASSERT_TRUE(status.ok()) << number << ": " << status.message();
+        ASSERT_FALSE(done);
+        status = sender_.send(number);
+        ASSERT_TRUE(status.ok()) << status.message();
+        status = look(number, 5s, &done);
+        ASSERT_TRUE(status.ok() && done) << number << ": " << status.message();
+        EXPECT_EQ(received_[number], number);
+    }
+}
+
+TEST_F(UcxPromise, IsNotHeldAgainstThePeerWhileNobodyLooks) {
+    bool done = false;
+    Status status = look(0, 20ms, &done);
+    ASSERT_TRUE(status.ok()) << status.message();
+    std::this_thread::sleep_for(2 * kPromise);
+    status = look(0, kPromise / 4, &done);
+    ASSERT_TRUE(status.ok()) << status.message();
+    status = sender_.send(0);
+    ASSERT_TRUE(status.ok()) << status.message();
+    status = look(0, 5s, &done);
+    EXPECT_TRUE(status.ok() && done) << status.message();
+}
+
+TEST_F(UcxPromise, ThatIsBrokenIsAnErrorThatSaysWhat) {
+    ASSERT_TRUE(sender_.send(0).ok());
+    bool done = false;
+    ASSERT_TRUE(look(0, 5s, &done).ok());
+    ASSERT_TRUE(done);
+    const auto begin = Clock::now();
+    const Status status = look(1, 20s, &done);
+    EXPECT_EQ(status.code(), Code::kRemoteError);
+    EXPECT_NE(status.message().find("message 1 of lane 1, which it sent before, has not come"),
+              std::string::npos)
+        << status.message();
+    EXPECT_GE(Clock::now() - begin, kPromise / 2);
+}
+
+}  // namespace
+}  // namespace slimwire::net
+
+int main(int argc, char** argv) {
+    if (argc == 2 && std::string(argv[1]) == "--drain") {
+        return slimwire::net::be_drain();
+    }
+    if (argc == 3 && std::string(argv[1]) == "--fill") {
+        return slimwire::net::be_fill(std::stoi(argv[2]));
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
