@@ -1,4 +1,5 @@
-// What the test plugin (nccl_test_net_plugin.cpp) wrote when it was closed: one line a process.
+// What the test plugin (tests/support/tcp_net_plugin.cpp) wrote when it was closed: one line a
+// process.
 #pragma once
 
 #include <gtest/gtest.h>
