@@ -17,6 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kUnderWay = 16;
+// How long a busy machine gets to be quick for once.
+constexpr double kPatienceSeconds = 50;
 
 double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -84,12 +86,13 @@ double stream(std::vector<WirePair>& pairs, int count, size_t bytes) {
 }
 
 // A busy machine makes a network slower, never faster: no run may be above `gbit` by more than the
-// fraction `tolerance`, and one of some must come as near from below.
+// fraction `tolerance`, and one of those in kPatienceSeconds must come as near from below.
 void expect_rate(
     Wire& sending, Wire& receiving, size_t connections, double gbit, double tolerance) {
     const int count = static_cast<int>(gbit * 8) / static_cast<int>(connections) + 10;
     double best = 0;
-    for (int run = 0; run < 40 && best < gbit * (1 - tolerance); ++run) {
+    const auto begin = Clock::now();
+    while (best < gbit * (1 - tolerance) && seconds_since(begin) < kPatienceSeconds) {
         std::vector<WirePair> pairs(connections);
         for (WirePair& pair : pairs) {
             ASSERT_TRUE(pair.open(sending, receiving).ok());
@@ -121,7 +124,8 @@ TEST(Throttle, SendersShareTheRateOfTheirReceiver) {
     const auto b = make_throttled_wire(network->wire(), 4e9 / 8, 0);
     const auto to = make_throttled_wire(network->wire(), 4e9 / 8, 0);
     double best = 0;
-    for (int run = 0; run < 40 && best < 4 * 0.98; ++run) {
+    const auto begin = Clock::now();
+    while (best < 4 * 0.98 && seconds_since(begin) < kPatienceSeconds) {
         std::vector<WirePair> pairs(2);
         ASSERT_TRUE(pairs[0].open(*a, *to).ok());
         ASSERT_TRUE(pairs[1].open(*b, *to).ok());
@@ -137,7 +141,9 @@ TEST(Throttle, AMessageIsLateByItsLatencyAndItsLength) {
     ASSERT_TRUE(pair.open(*wire, *wire).ok());
     std::vector<uint8_t> message(1'250'000), buffer(message.size());  // 10 ms at 1 Gbit/s
     double best = 1e9;
-    for (int run = 0; run < 5; ++run) {
+    const auto begin = Clock::now();
+    for (int run = 0; run < 5 || (best >= 0.033 && seconds_since(begin) < kPatienceSeconds);
+         ++run) {
         std::vector<WirePair> pairs(1);
         ASSERT_TRUE(pairs[0].open(*wire, *wire).ok());
         const double time = stream(pairs, 1, message.size());
