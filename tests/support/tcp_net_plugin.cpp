@@ -75,7 +75,7 @@ struct Handle {
     int fd_plus_one;  // the connecting side's note
 };
 
-ProfilerCallback g_profiler = nullptr;
+std::atomic<ProfilerCallback> g_profiler{nullptr};
 
 // What a device pointer is to host code of the emulator.
 char* reachable(void* data) {
@@ -214,8 +214,8 @@ ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void* phandle, voi
     auto* made = new Request{connection, reachable(data), size, size};
     connection->queue.push_back(made);
     ++counts().requests;
-    if (g_profiler != nullptr) {
-        (void)g_profiler(&made->event, kNetEventStart, phandle, 0x1234, nullptr);
+    if (const ProfilerCallback profiler = g_profiler; profiler != nullptr) {
+        (void)profiler(&made->event, kNetEventStart, phandle, 0x1234, nullptr);
     }
     *request = made;
     return ncclSuccess;
@@ -351,7 +351,7 @@ ncclResult_t test(void* opaque, int* done, int* bytes) {
         counts().larger_receives +=
             !connection.sending && request->capacity > request->size ? 1 : 0;
         if (request->event != nullptr) {
-            (void)g_profiler(&request->event, kNetEventStop, nullptr, 0x1234, nullptr);
+            (void)g_profiler.load()(&request->event, kNetEventStop, nullptr, 0x1234, nullptr);
         }
         *bytes = static_cast<int>(request->size);
         if (connection.sending) {
