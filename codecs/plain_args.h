@@ -37,8 +37,21 @@ struct AdvanceArgs {
     uint32_t by;
 };
 
+// output[i] = input[i], in lines of kCopyLine bytes from the begin, each written by one instruction
+// of a warp, where both are aligned to 16 bytes.
+struct CopyLinesArgs {
+    const void* input;
+    void* output;  // not in `input`
+    int64_t bytes;
+    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
+};
+inline constexpr int kCopyLine = 128;
+
 // One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.
 cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
 cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
+cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream);
+// Loads that kernel on the current device (CudaOps::load).
+cudaError_t load_copy_lines_on_cuda();
 
 }  // namespace slimwire

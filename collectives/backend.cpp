@@ -48,8 +48,8 @@ Result<DeviceApi> load_device_api() {
 #else
     return Status(
         Code::kUnsupported,
-        "this libslimwire was built without the CUDA Toolkit and runs only on the emulator; "
-        "rebuild with nvcc on PATH");
+        "slimwire was built without the CUDA Toolkit and runs only on the emulator (there are no "
+        "kernels in it); rebuild with nvcc on PATH");
 #endif
 }
 

@@ -19,22 +19,6 @@ thread_local constinit LastLookup t_last;
 
 }  // namespace
 
-DeviceScope::DeviceScope(const DeviceApi& api, int device) noexcept : api_(api) {
-    if (tolerate(api_, api_.get_device(&former_)) && former_ != device) {
-        changed_ = tolerate(api_, api_.set_device(device));
-    }
-    relaxed_ = tolerate(api_, api_.exchange_capture_mode(&capture_mode_));
-}
-
-DeviceScope::~DeviceScope() {
-    if (relaxed_) {
-        tolerate(api_, api_.exchange_capture_mode(&capture_mode_));
-    }
-    if (changed_) {
-        tolerate(api_, api_.set_device(former_));
-    }
-}
-
 namespace {
 
 std::array<cudaStream_t*, 2> streams_of(CommState* state) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
+#include "codecs/base/device_scope.h"
 #include "collectives/agreement.h"
 #include "collectives/parked.h"
 #include "collectives/plan.h"
@@ -74,24 +75,6 @@ struct CommState {
     // The last capture that a call of this communicator took part in, and the end of that call.
     unsigned long long capture_id = 0;
     cudaEvent_t capture_chain = nullptr;
-};
-
-// Sets the current device of the thread, and lets it allocate and query although another thread may
-// be capturing a graph, which that would invalidate otherwise. Restores both at the end of the
-// scope.
-class DeviceScope {
-  public:
-    DeviceScope(const DeviceApi& api, int device) noexcept;
-    ~DeviceScope();
-    DeviceScope(const DeviceScope&) = delete;
-    DeviceScope& operator=(const DeviceScope&) = delete;
-
-  private:
-    const DeviceApi& api_;
-    int former_ = -1;
-    bool changed_ = false;
-    bool relaxed_ = false;
-    cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 // Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch

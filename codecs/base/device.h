@@ -29,6 +29,7 @@ namespace slimwire {
     X(host_alloc, cudaHostAlloc)                                 \
     X(free_host, cudaFreeHost)                                   \
     X(memcpy_async, cudaMemcpyAsync)                             \
+    X(memcpy_2d_async, cudaMemcpy2DAsync)                        \
     X(memset_async, cudaMemsetAsync)                             \
     X(pointer_get_attributes, cudaPointerGetAttributes)          \
     X(stream_create_with_flags, cudaStreamCreateWithFlags)       \

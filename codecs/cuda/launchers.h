@@ -35,6 +35,7 @@ struct Fp8Cuda {
 };
 
 struct PaletteCuda {
+    static cudaError_t load();
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
 };

@@ -1,6 +1,6 @@
-// The operations beside the codecs, sum_rows and advance: host bodies on every instruction set
-// against plain arithmetic, their kernels on the execution model of tests/support/cuda_on_host.h
-// against the host bodies, and what reaches a device.
+// The operations beside the codecs, sum_rows, advance and copy_lines: host bodies on every
+// instruction set against plain arithmetic, their kernels on the execution model of
+// tests/support/cuda_on_host.h against the host bodies, and what reaches a device.
 #include "tests/support/cuda_on_host.h"
 
 #if defined(__x86_64__)
@@ -13,10 +13,12 @@
 
 #include "codecs/advance.h"
 #include "codecs/base/emulator_abi.h"
+#include "codecs/copy_lines.h"
 #include "codecs/sum_rows.h"
 #include "tests/codecs/fixture.h"
 
 #include "codecs/advance.cu"
+#include "codecs/copy_lines.cu"
 #include "codecs/sum_rows.cu"
 
 namespace slimwire::testing {
@@ -342,6 +344,62 @@ TEST_F(LaunchBesideCodecs, OnCudaTheKernelRunsOrTheBuildHasNone) {
         EXPECT_EQ(summed.code(), Code::kUnsupported);
         EXPECT_NE(summed.message().find("sum_rows"), std::string::npos);
         EXPECT_EQ(counter, 7u);
+    }
+}
+
+// --- Lines for a reader that polls
+
+TEST(CopyLines, AnyLengthAndAlignmentOnHostAndInTheKernel) {
+    std::mt19937 random(test_seed());
+    cuda_on_host::Machine::get().seed(test_seed());
+    for (int trial = 0; trial < 120; ++trial) {
+        const auto bytes = static_cast<int64_t>(trial % 5 == 0 ? random() % 40 : random() % 9000);
+        const auto shift = static_cast<int64_t>(trial % 3 == 0 ? random() % 32 : 0);
+        Guarded input(bytes, trial % 4 == 0 ? shift : 0);
+        for (int64_t i = 0; i < bytes; ++i) {
+            input.data()[i] = static_cast<uint8_t>(random());
+        }
+        for (const bool kernel : {false, true}) {
+            SCOPED_TRACE(std::to_string(bytes) + " bytes shifted by " + std::to_string(shift) +
+                         (kernel ? " kernel" : " host"));
+            Guarded output(bytes, shift);
+            const CopyLinesArgs args{.input = input.data(),
+                                     .output = output.data(),
+                                     .bytes = bytes,
+                                     .max_blocks = static_cast<int32_t>(random() % 3)};
+            if (kernel) {
+                ASSERT_EQ(copy_lines_on_cuda(args, nullptr), cudaSuccess);
+            } else {
+                copy_lines_on_host(args);
+            }
+            ASSERT_EQ(output.copy(output.size()), input.copy(input.size()));
+            ASSERT_TRUE(output.margins_intact());
+        }
+    }
+}
+
+TEST_F(LaunchBesideCodecs, LinesAreCopiedWhenTheirTurnComes) {
+    uint8_t from[200];
+    uint8_t to[200] = {};
+    std::fill(std::begin(from), std::end(from), uint8_t{7});
+    ASSERT_TRUE(enqueue(api_, CopyLinesArgs{on_device(from), on_device(to), 200}, nullptr).ok());
+    EXPECT_EQ(launched.name, "copy_lines");
+    EXPECT_EQ(to[0], 0) << "ran before its turn";
+    replay();
+    EXPECT_EQ(std::memcmp(from, to, 200), 0);
+    EXPECT_TRUE(load_copy_lines(api_).ok());
+}
+
+TEST_F(LaunchBesideCodecs, KernelsAreLoadedOrTheBuildHasNone) {
+    const Result<CodecSpec> palette = parse_codec("palette");
+    ASSERT_TRUE(palette.ok());
+    EXPECT_TRUE(load_kernels(api_, palette.value()).ok());
+    api_.emulator = nullptr;
+    const Status loaded = load_copy_lines(api_);
+    EXPECT_EQ(load_kernels(api_, palette.value()).ok(), loaded.ok());
+    if (!loaded.ok()) {
+        EXPECT_EQ(loaded.code(), Code::kUnsupported);
+        EXPECT_NE(loaded.message().find("no CUDA kernels"), std::string::npos);
     }
 }
 
