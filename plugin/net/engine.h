@@ -67,7 +67,7 @@ class ReceiveConnection : public Connection {
                            Memory* const* memories,
                            bool in_place_visible,
                            Request** request) = 0;
-    // GPU memory that a NIC wrote is made visible to the GPU. A null *request: nothing to do.
+    // What came into GPU memory is made visible to the GPU. A null *request: nothing to do.
     virtual Status flush(int count,
                          void* const* data,
                          const int* bytes,
@@ -109,9 +109,15 @@ class Engine {
 Result<Engine*> process_engine(DebugLogger log);
 
 // The same over a given wire. `traffic` counts what its connections carry and outlives the engine;
-// null: nobody looks.
+// null: nobody looks. With a `gpu` (gpu/gpu.h) messages may lie in GPU memory; null: in host memory
+// only.
 struct EngineSettings;
 class Traffic;
+class Gpu;
+std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
+                                    const EngineSettings& settings,
+                                    Traffic* traffic,
+                                    std::unique_ptr<Gpu> gpu);
 std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
                                     const EngineSettings& settings,
                                     Traffic* traffic = nullptr);

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "plugin/net/engine.h"
 #include "plugin/net/engine/codec_pool.h"
@@ -12,6 +14,9 @@
 #include "plugin/net/engine/frame.h"
 #include "plugin/net/engine/staging.h"
 #include "plugin/net/engine/traffic.h"
+#include "plugin/net/gpu/gpu.h"
+#include "plugin/net/gpu/gpu_bounce.h"
+#include "plugin/net/gpu/gpu_lane.h"
 #include "plugin/net/settings.h"
 
 namespace slimwire::net {
@@ -21,6 +26,10 @@ struct Memory {
     MemoryKind kind = MemoryKind::kHost;
     const uint8_t* data = nullptr;
     size_t bytes = 0;
+    // GPU memory that was sent from: whether a sample of it was seen, and had flags in it. NCCL
+    // registers the buffers of its protocols one by one.
+    bool looked = false;
+    bool flagged = false;
 
     [[nodiscard]] bool holds(const void* address) const noexcept {
         const auto* byte = static_cast<const uint8_t*>(address);
@@ -33,6 +42,7 @@ struct EngineParts {
     EngineSettings settings;
     CodecPool* pool;
     Traffic* traffic;
+    Gpu* gpu = nullptr;  // null: messages are in host memory
 };
 
 // Base is SendConnection or ReceiveConnection, WireType the wire of that direction.
@@ -56,7 +66,11 @@ class ConnectionOver : public Base {
         made->kind = kind;
         made->data = static_cast<const uint8_t*>(data);
         made->bytes = bytes;
-        SLIMWIRE_TRY(wire_->register_memory(data, bytes, kind, &made->wire));
+        if (kind == MemoryKind::kCuda) {
+            SLIMWIRE_TRY(open_gpu(data));
+        } else {
+            SLIMWIRE_TRY(wire_->register_memory(data, bytes, kind, &made->wire));
+        }
         *memory = made.release();
         return {};
     }
@@ -86,10 +100,50 @@ class ConnectionOver : public Base {
     [[nodiscard]] uint8_t* control_slot(uint64_t number) const noexcept {
         return control_.get() + number % kControlSlots * kControlBytes;
     }
+    // Takes a lane where `data` lies, at the first GPU memory of the connection. The wire sees the
+    // lane's pinned memory only.
+    Status open_gpu(const void* data) {
+        if (parts_.gpu == nullptr) {
+            return {Code::kInvalidArgument,
+                    "GPU memory, which this plugin did not announce to take; see SLIMWIRE_NET_GPU"};
+        }
+        if (lane_ != nullptr) {
+            SLIMWIRE_TRY_ASSIGN(const int device, parts_.gpu->device_of(data));
+            return device == lane_->device()
+                       ? Status()
+                       : Status(Code::kInvalidArgument, "memory of GPU " + std::to_string(device) +
+                                                            " for a connection that serves GPU " +
+                                                            std::to_string(lane_->device()));
+        }
+        SLIMWIRE_TRY_ASSIGN(std::unique_ptr<GpuLane> lane, parts_.gpu->lane_at(data));
+        if (Status status = wire_->register_memory(lane->pinned(), lane->pinned_bytes(),
+                                                   MemoryKind::kHost, &lane_memory_);
+            !status.ok()) {
+            parts_.gpu->give_back(std::move(lane));
+            return status;
+        }
+        lane_ = std::move(lane);
+        bounce_.emplace(*lane_, *parts_.pool);
+        return {};
+    }
+    // No codec thread and no kernel works for the lane any more, or the lane is given up.
+    void settle_gpu() noexcept {
+        if (lane_ != nullptr) {
+            bounce_->settle();
+            static_cast<void>(lane_->settle());
+        }
+    }
     // After settle().
     void close_wire() noexcept {
         wire_->drop();
         staging_.close(*wire_);
+        if (lane_ != nullptr) {
+            if (lane_memory_ != nullptr) {
+                static_cast<void>(wire_->deregister_memory(lane_memory_));
+            }
+            bounce_.reset();
+            parts_.gpu->give_back(std::move(lane_));
+        }
         if (control_memory_ != nullptr) {
             static_cast<void>(wire_->deregister_memory(control_memory_));
         }
@@ -112,6 +166,9 @@ class ConnectionOver : public Base {
     std::unique_ptr<uint8_t[]> control_;
     WireMemory* control_memory_ = nullptr;
     Staging staging_;
+    std::unique_ptr<GpuLane> lane_;  // null: no GPU memory is registered
+    WireMemory* lane_memory_ = nullptr;
+    std::optional<GpuBounce> bounce_;
     TrafficEntry traffic_;
     Counters& counters_ = traffic_.counters();
     Status failure_;

@@ -112,6 +112,26 @@ double expected_ratio(const Candidate& type, const uint8_t* data, size_t bytes) 
 
 }  // namespace
 
+bool is_float(DType element) noexcept {
+    switch (element) {
+        case DType::kFloat16:
+        case DType::kFloat32:
+        case DType::kFloat64:
+        case DType::kBfloat16:
+        case DType::kFloat8e4m3:
+        case DType::kFloat8e5m2:
+            return true;
+        case DType::kInt8:
+        case DType::kUint8:
+        case DType::kInt32:
+        case DType::kUint32:
+        case DType::kInt64:
+        case DType::kUint64:
+            return false;
+    }
+    return false;
+}
+
 bool carries_flags(const uint8_t* data, size_t bytes) noexcept {
     static_assert(std::endian::native == std::endian::little);
     return same_flag_in_lines<uint32_t>(data, bytes, kLlLine, 8) ||

@@ -16,6 +16,8 @@ namespace slimwire::net {
 // receiver may look at it while it arrives, so it is sent as it is.
 [[nodiscard]] bool carries_flags(const uint8_t* data, size_t bytes) noexcept;
 
+[[nodiscard]] bool is_float(DType element) noexcept;
+
 struct ElementGuess {
     DType element;
     double ratio;  // expected size of the encoding as a part of the message

@@ -11,6 +11,13 @@ Status damaged(const std::string& what) {
     return {Code::kRemoteError, "damaged frame from the peer: " + what};
 }
 
+Status check_pieces(const Frame& frame) {
+    return frame.piece_bytes >= kLeastPieceBytes && frame.piece_bytes <= kMostPieceBytes &&
+                   frame.piece_bytes % kLeastPieceBytes == 0
+               ? Status()
+               : damaged("pieces of " + std::to_string(frame.piece_bytes) + " bytes");
+}
+
 Status check_sizes(const Frame& frame, size_t size) {
     switch (frame.kind) {
         case FrameKind::kInline:
@@ -18,14 +25,15 @@ Status check_sizes(const Frame& frame, size_t size) {
                        ? Status()
                        : damaged("a message of " + std::to_string(frame.bytes) + " bytes in " +
                                  std::to_string(size - sizeof(Frame)));
-        case FrameKind::kRaw:
         case FrameKind::kEnd:
             break;
-        case FrameKind::kCoded:
-            if (frame.piece_bytes < kLeastPieceBytes || frame.piece_bytes > kMostPieceBytes ||
-                frame.piece_bytes % kLeastPieceBytes != 0) {
-                return damaged("pieces of " + std::to_string(frame.piece_bytes) + " bytes");
+        case FrameKind::kRaw:
+            if (frame.piece_bytes != 0) {
+                SLIMWIRE_TRY(check_pieces(frame));
             }
+            break;
+        case FrameKind::kCoded:
+            SLIMWIRE_TRY(check_pieces(frame));
             if (static_cast<int>(frame.element) >= kDTypeCount) {
                 return damaged("element type " + std::to_string(static_cast<int>(frame.element)));
             }

@@ -1,5 +1,6 @@
 #include "plugin/net/engine/piece.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -12,14 +13,6 @@ namespace slimwire::net {
 namespace {
 
 constexpr size_t kHeaderTotal = 8;  // where a palette encoding says how long it is
-
-const CodecSpec& palette() {
-    static const CodecSpec spec = [] {
-        Result<CodecSpec> parsed = parse_codec("palette");
-        return parsed.ok() ? std::move(parsed).value() : CodecSpec{};
-    }();
-    return spec;
-}
 
 // Memory of a thread in which pieces are decoded that cannot be decoded in place.
 uint8_t* scratch(size_t bytes) {
@@ -36,44 +29,107 @@ uint8_t* scratch(size_t bytes) {
     return memory.get();
 }
 
-Status corrupt(size_t size, size_t bytes) {
+}  // namespace
+
+const CodecSpec& piece_codec() {
+    static const CodecSpec spec = [] {
+        Result<CodecSpec> parsed = parse_codec("palette");
+        return parsed.ok() ? std::move(parsed).value() : CodecSpec{};
+    }();
+    return spec;
+}
+
+Status corrupt_piece(size_t size, size_t bytes) {
     return {Code::kRemoteError, "damaged data from the peer: " + std::to_string(size) +
                                     " bytes do not decode to a piece of " + std::to_string(bytes)};
 }
 
-}  // namespace
-
 size_t piece_capacity(size_t piece_bytes) {
     // The most that any type needs, because a sender's guess may change from message to message.
     const auto count = static_cast<int64_t>(piece_bytes);
-    const auto encoded = static_cast<size_t>(palette().encoded_bytes(DType::kUint8, count));
+    const auto encoded = static_cast<size_t>(piece_codec().encoded_bytes(DType::kUint8, count));
     return (encoded + sizeof(uint64_t) + 63) / 64 * 64;
 }
 
-size_t encode_piece(DType element, const uint8_t* source, size_t bytes, uint8_t* output) {
+EncodeArgs piece_encode_args(DType element,
+                             const void* source,
+                             size_t bytes,
+                             size_t piece_bytes,
+                             void* output,
+                             size_t slot_bytes) {
     const size_t width = dtype_bytes(element);
-    const auto count = static_cast<int64_t>(bytes / width);
-    const size_t tail = bytes % width;
-    if (count == 0) {
-        return bytes;
-    }
     EncodeArgs args{};
     args.input = source;
     args.output = output;
     args.scale = 1;
-    args.count = count;
-    args.chunk_elems = count;
-    args.params = palette().params;
+    args.count = static_cast<int64_t>(bytes / width);
+    args.chunk_elems = static_cast<int64_t>(std::min(bytes, piece_bytes) / width);
+    args.params = piece_codec().params;
     args.dtype = element;
-    args.slot_bytes = (palette().encoded_bytes(element, count) + 15) / 16 * 16;
-    palette().codec->host.encode(args);
+    args.slot_bytes = static_cast<int64_t>(slot_bytes);
+    return args;
+}
+
+DecodeArgs piece_decode_args(DType element,
+                             const void* received,
+                             size_t slot_bytes,
+                             void* output,
+                             size_t bytes,
+                             size_t piece_bytes) {
+    const size_t width = dtype_bytes(element);
+    DecodeArgs args{};
+    args.input = received;
+    args.output = output;
+    args.count = static_cast<int64_t>(bytes / width);
+    args.chunk_elems = static_cast<int64_t>(std::min(bytes, piece_bytes) / width);
+    args.slot_bytes = static_cast<int64_t>(slot_bytes);
+    args.params = piece_codec().params;
+    args.dtype = element;
+    return args;
+}
+
+bool pieces_align(DType element, size_t piece_bytes) {
+    const auto granule = static_cast<size_t>(piece_codec().granule(element));
+    return piece_bytes % (granule * dtype_bytes(element)) == 0;
+}
+
+size_t finish_piece(DType element, uint8_t* output, size_t bytes, const uint8_t* tail) {
+    const size_t tail_bytes = bytes % dtype_bytes(element);
     uint64_t total;
     std::memcpy(&total, output + kHeaderTotal, sizeof total);
-    if (total + tail > bytes - bytes / 32) {
+    if (total + tail_bytes > bytes - bytes / 32) {
         return bytes;
     }
-    std::memcpy(output + total, source + bytes - tail, tail);
-    return total + tail;
+    std::memcpy(output + total, tail, tail_bytes);
+    return total + tail_bytes;
+}
+
+size_t encode_piece(DType element, const uint8_t* source, size_t bytes, uint8_t* output) {
+    const size_t width = dtype_bytes(element);
+    if (bytes < width) {
+        return bytes;
+    }
+    const auto encoded = static_cast<size_t>(
+        piece_codec().encoded_bytes(element, static_cast<int64_t>(bytes / width)));
+    piece_codec().codec->host.encode(
+        piece_encode_args(element, source, bytes, bytes, output, (encoded + 15) / 16 * 16));
+    return finish_piece(element, output, bytes, source + bytes - bytes % width);
+}
+
+Status check_piece(
+    DType element, const uint8_t* received, size_t size, size_t bytes, size_t* encoded) {
+    const size_t width = dtype_bytes(element);
+    const size_t tail = bytes % width;
+    uint64_t total = 0;
+    if (size >= bytes || bytes < width || size < kHeaderTotal + sizeof total + tail) {
+        return corrupt_piece(size, bytes);
+    }
+    std::memcpy(&total, received + kHeaderTotal, sizeof total);
+    if (total != size - tail) {
+        return corrupt_piece(size, bytes);
+    }
+    *encoded = total;
+    return {};
 }
 
 Status decode_piece(DType element,
@@ -87,16 +143,9 @@ Status decode_piece(DType element,
         return {};
     }
     const size_t width = dtype_bytes(element);
-    const auto count = static_cast<int64_t>(bytes / width);
     const size_t tail = bytes % width;
-    uint64_t total = 0;
-    if (size > bytes || count == 0 || size < kHeaderTotal + sizeof total + tail) {
-        return corrupt(size, bytes);
-    }
-    std::memcpy(&total, received + kHeaderTotal, sizeof total);
-    if (total != size - tail) {
-        return corrupt(size, bytes);
-    }
+    size_t encoded = 0;
+    SLIMWIRE_TRY(check_piece(element, received, size, bytes, &encoded));
     uint8_t* decoded = output;
     if (write_once || reinterpret_cast<uintptr_t>(output) % width != 0) {
         decoded = scratch(bytes);
@@ -105,23 +154,19 @@ Status decode_piece(DType element,
         }
     }
     uint32_t status = 0;
-    DecodeArgs args{};
-    args.input = received;
-    args.output = decoded;
-    args.count = count;
-    args.chunk_elems = count;
-    args.slot_bytes = (palette().encoded_bytes(element, count) + 15) / 16 * 16;
-    args.params = palette().params;
-    args.dtype = element;
+    const auto slot = static_cast<size_t>(
+        piece_codec().encoded_bytes(element, static_cast<int64_t>(bytes / width)));
+    DecodeArgs args =
+        piece_decode_args(element, received, (slot + 15) / 16 * 16, decoded, bytes, bytes);
     args.status = &status;
-    palette().codec->host.decode(args);
+    piece_codec().codec->host.decode(args);
     if (status != 0) {
-        return corrupt(size, bytes);
+        return corrupt_piece(size, bytes);
     }
     if (decoded != output) {
         std::memcpy(output, decoded, bytes - tail);
     }
-    std::memcpy(output + bytes - tail, received + total, tail);
+    std::memcpy(output + bytes - tail, received + encoded, tail);
     return {};
 }
 

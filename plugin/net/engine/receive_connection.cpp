@@ -27,13 +27,15 @@ EngineReceive::~EngineReceive() {
 }
 
 void EngineReceive::settle() noexcept {
+    settle_gpu();
     for (uint64_t number = parts_done_; number < parts_came_; ++number) {
         while (part(number).submitted && !part(number).done()) {
             std::this_thread::yield();
         }
     }
     for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
-        while (arrival->checking && !arrival->checksum.done()) {
+        const bool on_thread = arrival->checking && (arrival->holds || !arrival->to_gpu());
+        while (on_thread && !arrival->checksum.done()) {
             std::this_thread::yield();
         }
     }
@@ -83,7 +85,8 @@ Status EngineReceive::receive(int count,
                             .data = static_cast<uint8_t*>(data[i]),
                             .capacity = capacities[i],
                             .tag = tags[i],
-                            .memory = wire_memory(memories[i])};
+                            .memory = wire_memory(memories[i]),
+                            .on_gpu = on_device(memories[i])};
     }
     *request = &group;
     for (int i = 0; i < count && unmatched_ > 0; ++i) {
@@ -102,6 +105,13 @@ Status EngineReceive::receive(int count,
     return !control_end_.ok() && waits_in_vain(group) ? fail(control_end_) : Status();
 }
 
+// GPU memory is written here by the GPU alone: by kernels and copies of the lane's stream, whose
+// event was over before test() said done. What they wrote is then visible to the whole device (CUDA
+// C++ Programming Guide, "Memory consistency": a completed event orders the work before it), also
+// to a kernel of NCCL's that runs already and reads the data after it saw the step that NCCL's
+// proxy posts later. A flush is what NCCL asks of networks whose card writes into GPU memory by
+// PCIe, past the GPU's own order (transport/net.cc, recvProxyProgress: "GDR + Simple + needFlush");
+// no card writes there on our behalf.
 Status EngineReceive::flush(int, void* const*, const int*, Memory* const*, Request** request) {
     *request = nullptr;
     return failure_;
@@ -126,9 +136,11 @@ Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
 
 Status EngineReceive::advance() {
     if (failure_.ok()) {
-        Status status = read_control();
+        Status status = lane_ != nullptr ? advance_gpu() : Status();
+        status = status.ok() ? read_control() : status;
         status = status.ok() ? post_parts() : status;
         status = status.ok() ? take_parts() : status;
+        status = status.ok() ? launch_parts() : status;
         status = status.ok() ? finish_parts() : status;
         status = status.ok() ? finish_arrivals() : status;
         if (!status.ok()) {
@@ -226,15 +238,14 @@ Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
         }
         arrival->data_done = true;
         arrival->end_came = true;
-        if (posted == nullptr || posted->capacity < frame.bytes) {
+        if (posted == nullptr || posted->capacity < frame.bytes || posted->on_gpu) {
             SLIMWIRE_TRY(hold(arrival));
             std::memcpy(arrival->held.get(), bytes, frame.bytes);
         } else if (frame.bytes > 0) {
             std::memcpy(posted->data, bytes, frame.bytes);
         }
     } else {
-        arrival->parts_left =
-            frame.kind == FrameKind::kCoded ? pieces_of(frame.bytes, frame.piece_bytes) : 1;
+        arrival->parts_left = pieces_of(frame.bytes, frame.piece_bytes);
         arrival->end_came = (frame.flags & kFrameChecksum) == 0;
         data_queue_.push_back(arrival);
         if (frame.kind == FrameKind::kCoded) {
@@ -324,9 +335,13 @@ Status EngineReceive::post_parts() {
                 return {};
             }
             SLIMWIRE_TRY(hold(next));
+            next->early = true;
+        } else if (!next->holds && next->to_gpu() && !fits_lane(*next)) {
+            SLIMWIRE_TRY(hold(next));
         }
+        const bool in_slots = !next->holds && next->to_gpu();
         bool made = false;
-        SLIMWIRE_TRY(post_part(next, &made));
+        SLIMWIRE_TRY(in_slots ? post_gpu_part(next, &made) : post_part(next, &made));
         if (!made) {
             return {};
         }
@@ -342,6 +357,7 @@ Status EngineReceive::post_part(Arrival* from, bool* made) {
     const uint64_t left = from->frame.bytes - from->next_offset;
     const bool coded = from->frame.kind == FrameKind::kCoded;
     next.staging = nullptr;
+    next.slot = -1;
     if (coded) {
         bool ready = false;
         SLIMWIRE_TRY(staging_.prepare(*wire_, from->frame.piece_bytes, &ready));
@@ -352,7 +368,8 @@ Status EngineReceive::post_part(Arrival* from, bool* made) {
     }
     next.arrival = from;
     next.output = from->destination() + from->next_offset;
-    next.bytes = coded ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
+    next.bytes =
+        from->frame.piece_bytes > 0 ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
     next.received = 0;
     next.write_once = !from->holds && from->target->group->write_once;
     next.submitted = false;
@@ -386,10 +403,11 @@ Status EngineReceive::take_parts() {
         if (oldest.arrival->frame.kind == FrameKind::kCoded) {
             Counters::add(counters_.coded_wire_bytes, oldest.received);
         }
+        const bool coded = oldest.arrival->frame.kind == FrameKind::kCoded;
         if (oldest.staging != nullptr) {
             oldest.submitted = true;
             parts_.pool->submit(&oldest);
-        } else if (oldest.received != oldest.bytes) {
+        } else if (!coded && oldest.received != oldest.bytes) {
             return {Code::kRemoteError,
                     "damaged data from the peer: " + std::to_string(oldest.received) +
                         " bytes instead of " + std::to_string(oldest.bytes)};
@@ -408,6 +426,12 @@ Status EngineReceive::finish_parts() {
             staging_.give(oldest.staging);
             oldest.staging = nullptr;
             SLIMWIRE_TRY(oldest.status);
+        } else if (oldest.slot >= 0) {
+            bool done = false;
+            SLIMWIRE_TRY(finish_gpu_part(&oldest, &done));
+            if (!done) {
+                return {};
+            }
         }
         if (--oldest.arrival->parts_left == 0) {
             oldest.arrival->data_done = true;
@@ -426,14 +450,33 @@ Status EngineReceive::finish_arrivals() {
         }
         const bool checks = (arrival->frame.flags & kFrameChecksum) != 0 &&
                             arrival->frame.kind != FrameKind::kInline;
-        if (checks && !arrival->checking) {
+        const bool in_gpu = arrival->to_gpu() && !arrival->holds;
+        if (checks && in_gpu) {
+            bool done = false;
+            SLIMWIRE_TRY(read_back(arrival.get(), &done));
+            if (!done) {
+                continue;
+            }
+        } else if (checks && !arrival->checking) {
             arrival->checking = true;
             arrival->checksum.submit(*parts_.pool, arrival->destination(), arrival->frame.bytes);
         }
-        if (checks && !arrival->checksum.done()) {
+        if (checks && !in_gpu && !arrival->checksum.done()) {
             continue;
         }
-        SLIMWIRE_TRY(deliver(arrival.get()));
+        const uint64_t found = in_gpu ? arrival->gpu_checksum : arrival->checksum.value();
+        if (checks && found != arrival->frame.checksum) {
+            return {Code::kRemoteError, "damaged data from the peer: the checksum of message " +
+                                            std::to_string(arrival->frame.sequence) + " is wrong"};
+        }
+        if (arrival->to_gpu() && arrival->holds && arrival->frame.bytes > 0) {
+            bool done = false;
+            SLIMWIRE_TRY(move_held(arrival.get(), &done));
+            if (!done) {
+                continue;
+            }
+        }
+        deliver(arrival.get());
         delivered = true;
     }
     if (delivered) {
@@ -445,7 +488,7 @@ Status EngineReceive::finish_arrivals() {
 // Large messages tell how fast the connection is; the sender chooses by it.
 void EngineReceive::measure(const Arrival& arrival) noexcept {
     const Frame& frame = arrival.frame;
-    if (arrival.holds || frame.kind == FrameKind::kInline ||
+    if (arrival.early || frame.kind == FrameKind::kInline ||
         frame.bytes < parts_.settings.min_bytes) {
         return;
     }
@@ -458,18 +501,13 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
 }
 
 // Afterwards the arrival is marked as gone by a frame without magic number.
-Status EngineReceive::deliver(Arrival* arrival) {
-    if (arrival->checking && arrival->checksum.value() != arrival->frame.checksum) {
-        return {Code::kRemoteError, "damaged data from the peer: the checksum of message " +
-                                        std::to_string(arrival->frame.sequence) + " is wrong"};
-    }
-    if (arrival->holds && arrival->frame.bytes > 0) {
+void EngineReceive::deliver(Arrival* arrival) {
+    if (arrival->holds && !arrival->to_gpu() && arrival->frame.bytes > 0) {
         std::memcpy(arrival->target->data, arrival->held.get(), arrival->frame.bytes);
     }
     measure(*arrival);
     --arrival->target->group->left;
     arrival->frame.magic = 0;
-    return {};
 }
 
 }  // namespace slimwire::net

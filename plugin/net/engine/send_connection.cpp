@@ -10,30 +10,6 @@
 #include "plugin/net/hints/hint.h"
 
 namespace slimwire::net {
-namespace {
-
-bool is_float(DType element) {
-    switch (element) {
-        case DType::kFloat16:
-        case DType::kFloat32:
-        case DType::kFloat64:
-        case DType::kBfloat16:
-        case DType::kFloat8e4m3:
-        case DType::kFloat8e5m2:
-            return true;
-        case DType::kInt8:
-        case DType::kUint8:
-        case DType::kInt32:
-        case DType::kUint32:
-        case DType::kInt64:
-        case DType::kUint64:
-            return false;
-    }
-    return false;
-}
-
-}  // namespace
-
 static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buffer");
 
 Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& parts,
@@ -53,14 +29,14 @@ EngineSend::~EngineSend() {
 }
 
 void EngineSend::settle() noexcept {
+    settle_gpu();
     for (uint64_t number = parts_done_; number < parts_made_; ++number) {
         while (part(number).staging != nullptr && !part(number).done()) {
             std::this_thread::yield();
         }
     }
     for (Message& each : messages_) {
-        while (each.in_use && (each.frame.flags & kFrameChecksum) != 0 &&
-               each.frame.kind != FrameKind::kInline && !each.checksum.done()) {
+        while (each.in_use && has_end(each) && !each.on_gpu && !each.checksum.done()) {
             std::this_thread::yield();
         }
     }
@@ -85,13 +61,16 @@ Status EngineSend::send(
         return failure_;
     }
     Message& made = message(next_message_);
-    if (made.in_use) {
+    const bool on_gpu = on_device(memory) && bytes > 0;
+    if (made.in_use || (on_gpu && !lane_->room())) {
         return advance();
     }
     made.in_use = true;
     made.connection = this;
     made.frame_sent = made.frame_done = made.data_done = made.end_sent = false;
-    made.pieces_do_not_shrink = made.paced = false;
+    made.pieces_do_not_shrink = made.paced = made.waits = made.hashed = false;
+    made.on_gpu = on_gpu;
+    made.registered = memory;
     made.data = static_cast<const uint8_t*>(data);
     made.memory = wire_memory(memory);
     made.next_offset = made.parts_left = 0;
@@ -106,8 +85,17 @@ Status EngineSend::send(
                   .piece_bytes = 0,
                   .checksum = 0,
                   .check = 0};
-    plan(&made, memory, phandle);
-    write_frame(made.frame, control_slot(next_message_));
+    if (on_gpu) {
+        if (Status status = plan_on_gpu(&made, phandle); !status.ok()) {
+            made.in_use = false;
+            return fail(std::move(status));
+        }
+    } else {
+        plan(&made, phandle);
+    }
+    if (!made.waits) {
+        write_frame(made.frame, control_slot(next_message_));
+    }
     ++next_message_;
     Counters::add(counters_.messages, 1);
     Counters::add(counters_.bytes, bytes);
@@ -116,10 +104,10 @@ Status EngineSend::send(
 }
 
 // Decides how the message goes, and fills the control buffer of a small one.
-void EngineSend::plan(Message* made, const Memory* memory, void* phandle) {
+void EngineSend::plan(Message* made, void* phandle) {
     Frame& frame = made->frame;
     made->control_bytes = sizeof(Frame);
-    if (frame.bytes == 0 || (frame.bytes <= kInlineBytes && !on_device(memory))) {
+    if (frame.bytes <= kInlineBytes) {
         frame.kind = FrameKind::kInline;
         if ((frame.flags & kFrameChecksum) != 0) {
             frame.checksum = checksum_of(made->data, frame.bytes);
@@ -135,12 +123,15 @@ void EngineSend::plan(Message* made, const Memory* memory, void* phandle) {
         made->checksum.submit(*parts_.pool, made->data, frame.bytes);
     }
     made->parts_left = 1;
-    if (!parts_.settings.codec || frame.bytes < parts_.settings.min_bytes || on_device(memory)) {
-        return;
+    if (parts_.settings.codec && frame.bytes >= parts_.settings.min_bytes &&
+        looks_compressible(*made, phandle)) {
+        go_coded(made);
     }
-    if (!looks_compressible(*made, phandle)) {
-        return;
-    }
+}
+
+// The message could be compressed; whether it is depends on what that brings.
+void EngineSend::go_coded(Message* made) {
+    Frame& frame = made->frame;
     made->paced = true;
     const Word word = wire_->word();
     pace_.heard(static_cast<double>(word.raw_bytes_per_s),
@@ -163,39 +154,49 @@ bool EngineSend::looks_compressible(const Message& message, void* phandle) {
     const Hint hint = ask_hint(profiler_, phandle);
     if (hint.protocol == Protocol::kLl || hint.protocol == Protocol::kLl128 ||
         carries_flags(message.data, bytes)) {
-        Counters::add(counters_.flagged_messages, 1);
-        Counters::add(counters_.flagged_bytes, bytes);
+        count_flagged(message);
         return false;
     }
-    const auto aligned_to = [&](DType element) {
-        return reinterpret_cast<uintptr_t>(message.data) % dtype_bytes(element) == 0;
-    };
-    if (hint.element.has_value() && hint.element != hinted_) {
-        // Another tensor: what was learned of the one before says nothing.
-        hinted_ = hint.element;
-        element_.reset();
-        skip_looking_ = skips_ = 0;
-    }
+    follow_hint(hint.element);
     if (skip_looking_ > 0) {
         --skip_looking_;
         return false;
     }
-    if (element_.has_value() && aligned_to(*element_)) {
-        return true;
+    if (!knows_element_for(message.data)) {
+        // Floats are what the palette is for; the bytes of integers are looked at like any others.
+        const bool floats = hint.element.has_value() && is_float(*hint.element);
+        learn(guess_element(message.data, bytes, floats ? hint.element : std::nullopt));
     }
-    // Floats are what the palette is for; the bytes of integers are looked at like any others.
-    const bool floats = hint.element.has_value() && is_float(*hint.element);
-    const std::optional<ElementGuess> guess =
-        guess_element(message.data, bytes, floats ? hint.element : std::nullopt);
+    return knows_element_for(message.data);
+}
+
+void EngineSend::count_flagged(const Message& message) noexcept {
+    Counters::add(counters_.flagged_messages, 1);
+    Counters::add(counters_.flagged_bytes, message.frame.bytes);
+}
+
+// Another tensor: what was learned of the one before says nothing.
+void EngineSend::follow_hint(const std::optional<DType>& hint) noexcept {
+    if (hint.has_value() && hint != hinted_) {
+        hinted_ = hint;
+        element_.reset();
+        skip_looking_ = skips_ = 0;
+    }
+}
+
+bool EngineSend::knows_element_for(const void* data) const noexcept {
+    return element_.has_value() && reinterpret_cast<uintptr_t>(data) % dtype_bytes(*element_) == 0;
+}
+
+void EngineSend::learn(const std::optional<ElementGuess>& guess) noexcept {
     if (!guess.has_value()) {
         skips_ = std::min<uint32_t>(2 * skips_ + 1, 63);
         skip_looking_ = skips_;
-        return false;
+        return;
     }
     element_ = guess->element;
     skips_ = 0;
     coded_in_ = coded_out_ = 0;
-    return true;
 }
 
 Status EngineSend::test(Request* request, bool* done, size_t* sizes) {
@@ -213,16 +214,24 @@ Status EngineSend::test(Request* request, bool* done, size_t* sizes) {
     return {};
 }
 
+// Whether another frame, with the checksum, follows its data.
+bool EngineSend::has_end(const Message& message) noexcept {
+    return (message.frame.flags & kFrameChecksum) != 0 && message.frame.kind != FrameKind::kInline;
+}
+
+bool EngineSend::has_checksum(const Message& message) noexcept {
+    return message.on_gpu ? message.hashed : message.checksum.done();
+}
+
 bool EngineSend::over(const Message& message) noexcept {
-    const bool ends =
-        (message.frame.flags & kFrameChecksum) != 0 && message.frame.kind != FrameKind::kInline;
     return message.frame_done && message.data_done &&
-           (!ends || (message.end_sent && message.control == nullptr));
+           (!has_end(message) || (message.end_sent && message.control == nullptr));
 }
 
 Status EngineSend::advance() {
     if (failure_.ok()) {
-        Status status = send_frames();
+        Status status = lane_ != nullptr ? advance_gpu() : Status();
+        status = status.ok() ? send_frames() : status;
         status = status.ok() ? make_parts() : status;
         status = status.ok() ? send_parts() : status;
         status = status.ok() ? finish_parts() : status;
@@ -236,6 +245,9 @@ Status EngineSend::advance() {
 Status EngineSend::send_frames() {
     for (; next_frame_ < next_message_; ++next_frame_) {
         Message& next = message(next_frame_);
+        if (next.waits) {
+            return {};
+        }
         SLIMWIRE_TRY(wire_->send(Lane::kControl, control_slot(next_frame_), next.control_bytes,
                                  control_memory_, &next.control));
         if (next.control == nullptr) {
@@ -260,13 +272,13 @@ Status EngineSend::finish_control(Message* message) {
         message->control = nullptr;
         message->frame_done = true;
     }
-    if ((message->frame.flags & kFrameChecksum) == 0 || message->frame.kind == FrameKind::kInline ||
-        !message->frame_done || message->end_sent || !message->checksum.done()) {
+    if (!has_end(*message) || !message->frame_done || message->end_sent ||
+        !has_checksum(*message)) {
         return {};
     }
     Frame end = message->frame;
     end.kind = FrameKind::kEnd;
-    end.checksum = message->checksum.value();
+    end.checksum = message->on_gpu ? message->gpu_checksum : message->checksum.value();
     uint8_t* const control = control_slot(end.sequence);
     write_frame(end, control);
     if (Status status =
@@ -289,7 +301,7 @@ Status EngineSend::make_parts() {
             continue;
         }
         bool made = false;
-        SLIMWIRE_TRY(make_part(&from, &made));
+        SLIMWIRE_TRY(from.on_gpu ? make_gpu_parts(&from, &made) : make_part(&from, &made));
         if (!made) {
             break;
         }
@@ -305,6 +317,7 @@ Status EngineSend::make_part(Message* from, bool* made) {
     const uint64_t left = from->frame.bytes - from->next_offset;
     const bool coded = from->frame.kind == FrameKind::kCoded;
     next.staging = nullptr;
+    next.slot = -1;
     if (coded && !from->pieces_do_not_shrink) {
         bool ready = false;
         SLIMWIRE_TRY(staging_.prepare(*wire_, from->frame.piece_bytes, &ready));
@@ -332,13 +345,21 @@ Status EngineSend::make_part(Message* from, bool* made) {
 Status EngineSend::send_parts() {
     for (; parts_sent_ < parts_made_; ++parts_sent_) {
         Part& next = part(parts_sent_);
-        if (next.staging != nullptr && !next.done()) {
+        if (next.slot >= 0) {
+            bool ready = false;
+            SLIMWIRE_TRY(look_at_encoding(&next, &ready));
+            if (!ready) {
+                return {};
+            }
+        } else if (next.staging != nullptr && !next.done()) {
             return {};
         }
         const bool encoded = next.staging != nullptr && next.wire_bytes < next.bytes;
-        SLIMWIRE_TRY(
-            wire_->send(Lane::kData, encoded ? next.staging->data : next.source, next.wire_bytes,
-                        encoded ? staging_.memory() : next.message->memory, &next.request));
+        const uint8_t* const from =
+            next.slot >= 0 ? next.staged : (encoded ? next.staging->data : next.source);
+        WireMemory* const memory =
+            next.slot >= 0 ? lane_memory_ : (encoded ? staging_.memory() : next.message->memory);
+        SLIMWIRE_TRY(wire_->send(Lane::kData, from, next.wire_bytes, memory, &next.request));
         if (next.request == nullptr) {
             return {};
         }
@@ -365,6 +386,7 @@ Status EngineSend::finish_parts() {
             return {};
         }
         oldest.request = nullptr;
+        slots_given_ += oldest.slot >= 0 ? 1 : 0;
         if (oldest.staging != nullptr) {
             staging_.give(oldest.staging);
             oldest.staging = nullptr;
@@ -374,7 +396,8 @@ Status EngineSend::finish_parts() {
             coded_in_ += oldest.bytes;
             coded_out_ += oldest.wire_bytes;
             if (oldest.encode_ns > 0) {
-                pace_.encoded(oldest.bytes, oldest.encode_ns, parts_.settings.threads);
+                pace_.encoded(oldest.bytes, oldest.encode_ns,
+                              oldest.slot >= 0 ? 1 : parts_.settings.threads);
             }
         }
         ++parts_done_;

@@ -5,11 +5,16 @@
 //                       └─ parts: the message, or its pieces ─┬─> data lane
 //                                   codec threads encode ─────┘
 //
+// A message in GPU memory goes through the connection's lane (gpu/gpu_lane.h): its parts are
+// encoded or copied by the GPU, up to GpuLane::kBatch at a time. Its frame waits where the message
+// must be looked at first. send_gpu.cpp has what is done for it.
+//
 // Everything moves on in advance(), which send() and test() call; no other thread touches the
 // object but codec threads, in the tasks of parts.
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/connection.h"
@@ -48,6 +53,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         bool data_done = false;
         bool end_sent = false;
         bool pieces_do_not_shrink = false;
+        bool on_gpu = false;
         const uint8_t* data = nullptr;
         WireMemory* memory = nullptr;
         Frame frame{};
@@ -59,6 +65,13 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         bool paced = false;
         uint64_t began_ns = 0;
         ChecksumTask checksum;
+        // In GPU memory:
+        Memory* registered = nullptr;
+        GpuLane::Ticket ticket = 0;  // of the bytes that its frame waits for
+        bool waits = false;          // for them; then it has no frame yet
+        std::optional<DType> hint;
+        bool hashed = false;  // gpu_checksum is known
+        uint64_t gpu_checksum = 0;
     };
 
     // A data message.
@@ -71,6 +84,13 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         DType element = DType::kUint8;
         StagingBuffer* staging = nullptr;  // null: sent as it is
         WireRequest* request = nullptr;
+        // In GPU memory:
+        int slot = -1;  // of the lane; -1: not in GPU memory
+        const uint8_t* staged = nullptr;
+        GpuLane::Ticket ticket = 0;  // until which `staged` is not there
+        bool encoding = false;       // it is an encoding that nobody has looked at
+        uint64_t began_ns = 0;
+        int batch = 1;  // parts of the same launch
 
         void run() noexcept override;
     };
@@ -79,8 +99,13 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     Message& message(uint64_t number) noexcept { return messages_[number % kNetMaxRequests]; }
     Part& part(uint64_t number) noexcept { return parts_in_flight_[number % kParts]; }
 
-    void plan(Message* message, const Memory* memory, void* phandle);
+    void plan(Message* message, void* phandle);
     [[nodiscard]] bool looks_compressible(const Message& message, void* phandle);
+    void follow_hint(const std::optional<DType>& hint) noexcept;
+    void learn(const std::optional<ElementGuess>& guess) noexcept;
+    [[nodiscard]] bool knows_element_for(const void* data) const noexcept;
+    void count_flagged(const Message& message) noexcept;
+    void go_coded(Message* message);
     Status advance();
     Status send_frames();
     Status make_parts();
@@ -89,6 +114,17 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     Status finish_parts();
     Status finish_control(Message* message);
     [[nodiscard]] static bool over(const Message& message) noexcept;
+    [[nodiscard]] static bool has_end(const Message& message) noexcept;
+    [[nodiscard]] static bool has_checksum(const Message& message) noexcept;
+
+    // --- Of messages in GPU memory
+    Status plan_on_gpu(Message* message, void* phandle);
+    Status take_sample(Message* message);
+    void decide_on_gpu(Message* message);
+    void go_raw_on_gpu(Message* message) noexcept;
+    Status advance_gpu();
+    Status make_gpu_parts(Message* message, bool* made);
+    Status look_at_encoding(Part* part, bool* ready);
 
     std::array<Message, kNetMaxRequests> messages_;
     uint64_t next_message_ = 0;  // number of the next message
@@ -96,6 +132,8 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     uint64_t next_data_ = 0;     // parts are made of it
     std::array<Part, kParts> parts_in_flight_;
     uint64_t parts_made_ = 0, parts_sent_ = 0, parts_done_ = 0;
+    uint64_t slots_taken_ = 0, slots_given_ = 0;  // of the lane, in turn
+    uint64_t next_hash_ = 0;                      // message whose checksum comes next
     ProfilerCallback profiler_ = nullptr;
     // What was learned about this connection's data.
     std::optional<DType> element_;
