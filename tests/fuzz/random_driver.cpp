@@ -13,10 +13,14 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+extern "C" __attribute__((weak)) int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 namespace {
 
-constexpr const char* kLastInput = "last-input";
+// In the working folder, for each target another: they may run side by side.
+std::string last_input_of(const std::string& program) {
+    return "last-input-" + program.substr(program.find_last_of('/') + 1);
+}
 
 std::vector<uint8_t> random_input(std::mt19937_64& random) {
     std::vector<uint8_t> input(7 + random() % (random() % 8 == 0 ? 8192 : 512));
@@ -38,6 +42,10 @@ std::vector<uint8_t> random_input(std::mt19937_64& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (LLVMFuzzerInitialize != nullptr) {
+        LLVMFuzzerInitialize(&argc, &argv);
+    }
+    const std::string last_input = last_input_of(argv[0]);
     const char* const wanted = std::getenv("SLIMWIRE_TEST_FUZZ_SECONDS");
     double seconds = wanted == nullptr ? 60 : std::atof(wanted);
     uint64_t seed = std::random_device{}();
@@ -66,11 +74,11 @@ int main(int argc, char** argv) {
         return 0;
     }
     std::printf("random inputs of seed %llu; a finding's input stays in the file %s\n",
-                static_cast<unsigned long long>(seed), kLastInput);
+                static_cast<unsigned long long>(seed), last_input.c_str());
     std::fflush(stdout);
     std::mt19937_64 random(seed);
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    std::FILE* last = std::fopen(kLastInput, "wb");
+    std::FILE* last = std::fopen(last_input.c_str(), "wb");
     for (; std::chrono::steady_clock::now() < end; ++runs) {
         const std::vector<uint8_t> input = random_input(random);
         if (last != nullptr) {
