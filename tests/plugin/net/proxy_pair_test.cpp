@@ -55,7 +55,10 @@ class ProxyPair : public testing::TestWithParam<int> {
 };
 
 TEST_P(ProxyPair, AStreamArrivesWhole) {
-    EXPECT_EQ(unless_all_exit(run_ranks(job("150", "1048576"))), "");
+    // The tables share what is below them.
+    const bool all =
+        GetParam() == net::kNewestTable || std::getenv("SLIMWIRE_TEST_NET_LONG") != nullptr;
+    EXPECT_EQ(unless_all_exit(run_ranks(job(all ? "150" : "20", "1048576"))), "");
 }
 
 // Who dies: the receiver, or the sender; and where.
