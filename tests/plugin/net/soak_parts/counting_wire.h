@@ -1,16 +1,23 @@
 // A Wire around a Wire that counts what senders give it: bytes of the data lane, and the frames of
-// messages that have data messages, compressed or not.
+// messages that have data messages, compressed or not. And damages one of them, so that the soak
+// itself can be tested.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "plugin/net/engine/frame.h"
 #include "plugin/net/wire.h"
 #include "tests/plugin/net/soak_parts/lines.h"
 
 namespace slimwire::net::soak {
+
+// What happens to the kDamaged-th data message of each connection.
+enum class Damage : uint8_t { kNone, kFlip, kDrop };
+inline constexpr int kDamaged = 3;
+inline Damage the_damage = Damage::kNone;
 
 class CountingSend final : public SendWire {
   public:
@@ -27,6 +34,10 @@ class CountingSend final : public SendWire {
         return inner_->deregister_memory(memory);
     }
     Status test(WireRequest* request, bool* done, size_t* bytes) override {
+        if (request == dropped()) {
+            *done = true;
+            return {};
+        }
         return inner_->test(request, done, bytes);
     }
     [[nodiscard]] const std::string& peer() const noexcept override { return inner_->peer(); }
@@ -36,7 +47,20 @@ class CountingSend final : public SendWire {
                 size_t bytes,
                 WireMemory* memory,
                 WireRequest** request) override {
+        const bool damaged = lane == Lane::kData && data_messages_ + 1 == kDamaged && bytes > 0;
+        if (damaged && the_damage == Damage::kDrop) {
+            ++data_messages_;
+            *request = dropped();
+            return {};
+        }
+        if (damaged && the_damage == Damage::kFlip) {
+            const auto* const begin = static_cast<const uint8_t*>(data);
+            flipped_.assign(begin, begin + bytes);
+            flipped_[bytes / 2] ^= 0x10;
+            data = flipped_.data();
+        }
         SLIMWIRE_TRY(inner_->send(lane, data, bytes, memory, request));
+        data_messages_ += *request != nullptr && lane == Lane::kData ? 1 : 0;
         if (*request != nullptr && lane == Lane::kData) {
             totals_->data_wire_bytes += bytes;
         } else if (*request != nullptr) {
@@ -50,8 +74,13 @@ class CountingSend final : public SendWire {
     }
 
   private:
+    WireRequest* dropped() { return reinterpret_cast<WireRequest*>(&dropped_); }
+
     std::unique_ptr<SendWire> inner_;
     Totals* const totals_;
+    int data_messages_ = 0;
+    std::vector<uint8_t> flipped_;
+    uint64_t dropped_ = 0;  // its address is the request of a message that never went
 };
 
 class CountingContext final : public WireContext {

@@ -1,10 +1,11 @@
 // Two processes that exchange random messages over the net plugin's engine and the UCX wire, and
 // check every byte; run by ../soak.
 //
-//   plugin_net_soak [--seconds N] [--rounds N] [--seed N] [--round N]
+//   plugin_net_soak [--seconds N] [--rounds N] [--seed N] [--round N] [--flip 1 | --drop 1]
 //
 // Plays rounds (plan.h) until the seconds (default 20) are over or the rounds are played. --round
-// begins at that round of the seed: "--seed S --round N --rounds 1" repeats one. The first failure
+// begins at that round of the seed: "--seed S --round N --rounds 1" repeats one. --flip and --drop
+// damage a data message of each connection, and must be noticed. The first failure
 // is printed and ends the program with 1. The last line is one JSON object with what was carried,
 // and the resident memory of both processes after the first rounds and at the end, which may not
 // grow by more than kGrowthKib.
@@ -245,8 +246,10 @@ int second_process(const Options& options) {
 }
 
 [[noreturn]] void refuse(const char* argument) {
-    std::fprintf(stderr, "soak: bad argument '%s'; accepted: --seconds --rounds --seed --round\n",
-                 argument);
+    std::fprintf(
+        stderr,
+        "soak: bad argument '%s'; accepted: --seconds --rounds --seed --round --flip --drop\n",
+        argument);
     std::exit(2);
 }
 
@@ -268,6 +271,8 @@ Options read_options(int argc, char** argv) {
             options.seed = static_cast<uint64_t>(number);
         } else if (name == "--round") {
             options.first_round = static_cast<uint64_t>(number);
+        } else if (name == "--flip" || name == "--drop") {
+            the_damage = name == "--flip" ? Damage::kFlip : Damage::kDrop;
         } else {
             refuse(argv[i]);
         }
