@@ -6,10 +6,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -52,6 +54,7 @@ class GpuSpy {
             count = 0;
         }
         fail_ = -1;
+        delay_us = 0;
         const std::lock_guard lock(mutex_);
         launches_.clear();
     }
@@ -64,10 +67,17 @@ class GpuSpy {
         left_ = nth;
         fail_ = static_cast<int>(call);
     }
+    void reset_launches() {
+        const std::lock_guard lock(mutex_);
+        launches_.clear();
+    }
     [[nodiscard]] std::vector<SeenLaunch> launches() {
         const std::lock_guard lock(mutex_);
         return launches_;
     }
+
+    // That long the GPU does nothing before each operation.
+    std::atomic<unsigned> delay_us{0};
 
     // 0, or the error to return.
     cudaError_t on_call(DeviceCall call) {
@@ -139,6 +149,13 @@ inline cudaError_t launch(cudaStream_t stream,
                 args_of<CopyLinesArgs>(args).max_blocks};
     }
     GpuSpy::get().on_launch(seen);
+    if (const unsigned delay_us = GpuSpy::get().delay_us; delay_us > 0) {
+        const auto sleep = [](const void* us) {
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(*static_cast<const unsigned*>(us)));
+        };
+        (void)real_launch(stream, sleep, &delay_us, sizeof delay_us, "delay");
+    }
     return real_launch(stream, body, args, bytes, name);
 }
 
