@@ -396,7 +396,8 @@ TEST_F(LaunchBesideCodecs, KernelsAreLoadedOrTheBuildHasNone) {
     EXPECT_TRUE(load_kernels(api_, palette.value()).ok());
     api_.emulator = nullptr;
     const Status loaded = load_copy_lines(api_);
-    EXPECT_EQ(load_kernels(api_, palette.value()).ok(), loaded.ok());
+    // The palette's are the real ones, which fail otherwise where there is no GPU.
+    EXPECT_EQ(load_kernels(api_, palette.value()).code() == Code::kUnsupported, !loaded.ok());
     if (!loaded.ok()) {
         EXPECT_EQ(loaded.code(), Code::kUnsupported);
         EXPECT_NE(loaded.message().find("no CUDA kernels"), std::string::npos);

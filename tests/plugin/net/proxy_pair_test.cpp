@@ -3,10 +3,10 @@
 // transport and the codec come from the environment (meson.build).
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "plugin/net/chain/inner_table.h"
+#include "tests/plugin/net/long_form.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seed.h"
 
@@ -55,9 +55,7 @@ class ProxyPair : public testing::TestWithParam<int> {
 };
 
 TEST_P(ProxyPair, AStreamArrivesWhole) {
-    // The tables share what is below them.
-    const bool all =
-        GetParam() == net::kNewestTable || std::getenv("SLIMWIRE_TEST_NET_LONG") != nullptr;
+    const bool all = net::plays_all(GetParam());
     EXPECT_EQ(unless_all_exit(run_ranks(job(all ? "150" : "20", "1048576"))), "");
 }
 

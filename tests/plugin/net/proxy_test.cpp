@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <memory>
 #include <thread>
 
+#include "tests/plugin/net/long_form.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::net {
@@ -87,13 +87,7 @@ class Proxy : public testing::TestWithParam<int> {
         return sizes;
     }
 
-    // How much of a long test is played: all of it on the newest table, a part on the others, which
-    // share what is below the tables. SLIMWIRE_TEST_NET_LONG=1 plays all of it on each.
-    [[nodiscard]] static int part(int all, int some) {
-        return GetParam() == kNewestTable || std::getenv("SLIMWIRE_TEST_NET_LONG") != nullptr
-                   ? all
-                   : some;
-    }
+    [[nodiscard]] static int part(int all, int some) { return plays_all(GetParam()) ? all : some; }
 
     std::unique_ptr<InnerTable> net_;
     void *sending_ = nullptr, *receiving_ = nullptr, *listen_comm_ = nullptr;

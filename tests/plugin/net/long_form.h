@@ -1,0 +1,17 @@
+// How much of a long test is played: all of it on the newest table, a part on the others, which
+// share what is below the tables. SLIMWIRE_TEST_NET_LONG=1 plays all of it on each.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+
+#include "plugin/net/chain/inner_table.h"
+
+namespace slimwire::net {
+
+inline bool plays_all(int table) {
+    const char* const wanted = std::getenv("SLIMWIRE_TEST_NET_LONG");
+    return table == kNewestTable || (wanted != nullptr && std::strcmp(wanted, "1") == 0);
+}
+
+}  // namespace slimwire::net
