@@ -9,11 +9,18 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "codecs/base/device.h"
 #include "codecs/base/status.h"
 #include "codecs/plain_args.h"
 
 namespace slimwire {
+
+// Copies between distinct memory so that a reader on another thread, or on the device, who finds a
+// word also finds all that stands before it: 8 bytes at a time, ascending, each a release. memcpy()
+// promises no order; glibc's stores the first bytes of more than a few vectors last.
+void copy_in_order(void* output, const void* input, size_t bytes) noexcept;
 
 // The host body of CopyLinesArgs; its launcher, copy_lines_on_cuda(), exists in builds with CUDA.
 void copy_lines_on_host(const CopyLinesArgs& args);

@@ -8,8 +8,10 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "codecs/advance.h"
 #include "codecs/base/emulator_abi.h"
@@ -376,6 +378,46 @@ TEST(CopyLines, AnyLengthAndAlignmentOnHostAndInTheKernel) {
             ASSERT_TRUE(output.margins_intact());
         }
     }
+}
+
+// As NCCL's kernels read LL128: the flag at a line's end is polled, then the line is taken.
+TEST(CopyLines, WhoeverSeesTheFlagSeesTheLine) {
+    constexpr int64_t kWords = kCopyLine / 8;
+    constexpr int64_t kLines = 40;
+    constexpr uint64_t kTurns = 60'000;  // a memcpy() is caught about 25 times
+    const auto lines_of = [](uint64_t turn) { return static_cast<int64_t>(turn % kLines) + 1; };
+    alignas(kCopyLine) static uint64_t input[kLines * kWords];
+    alignas(kCopyLine) static uint64_t output[kLines * kWords];
+    std::atomic<uint64_t> read{0};
+    uint64_t torn = 0;
+    std::thread reader([&] {
+        for (uint64_t turn = 1; turn <= kTurns; ++turn) {
+            for (int64_t line = 0; line < lines_of(turn); ++line) {
+                const uint64_t* const words = output + line * kWords;
+                for (int spins = 0;
+                     __atomic_load_n(words + kWords - 1, __ATOMIC_ACQUIRE) != turn;) {
+                    if (++spins % 1000 == 0) {
+                        std::this_thread::yield();
+                    }
+                }
+                for (int64_t i = 0; i < kWords; ++i) {
+                    torn += __atomic_load_n(words + i, __ATOMIC_RELAXED) != turn ? 1 : 0;
+                }
+            }
+            read.store(turn);
+        }
+    });
+    for (uint64_t turn = 1; turn <= kTurns; ++turn) {
+        std::fill(std::begin(input), std::end(input), turn);
+        copy_lines_on_host({.input = input, .output = output, .bytes = lines_of(turn) * kCopyLine});
+        for (int spins = 0; read.load() != turn;) {
+            if (++spins % 1000 == 0) {
+                std::this_thread::yield();
+            }
+        }
+    }
+    reader.join();
+    EXPECT_EQ(torn, 0u);
 }
 
 TEST_F(LaunchBesideCodecs, LinesAreCopiedWhenTheirTurnComes) {

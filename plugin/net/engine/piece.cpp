@@ -7,6 +7,7 @@
 #include <string>
 
 #include "codecs/codec.h"
+#include "codecs/copy_lines.h"
 #include "plugin/net/engine/frame.h"
 
 namespace slimwire::net {
@@ -138,8 +139,15 @@ Status decode_piece(DType element,
                     uint8_t* output,
                     size_t bytes,
                     bool write_once) {
+    const auto copy = [&](uint8_t* to, const uint8_t* from, size_t count) {
+        if (write_once) {
+            copy_in_order(to, from, count);
+        } else {
+            std::memcpy(to, from, count);
+        }
+    };
     if (size == bytes) {
-        std::memcpy(output, received, bytes);
+        copy(output, received, bytes);
         return {};
     }
     const size_t width = dtype_bytes(element);
@@ -164,9 +172,9 @@ Status decode_piece(DType element,
         return corrupt_piece(size, bytes);
     }
     if (decoded != output) {
-        std::memcpy(output, decoded, bytes - tail);
+        copy(output, decoded, bytes - tail);
     }
-    std::memcpy(output + bytes - tail, received + encoded, tail);
+    copy(output + bytes - tail, received + encoded, tail);
     return {};
 }
 

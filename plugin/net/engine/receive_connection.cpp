@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "codecs/copy_lines.h"
 #include "plugin/net/engine/clock.h"
 #include "plugin/net/engine/piece.h"
 
@@ -242,7 +243,7 @@ Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
             SLIMWIRE_TRY(hold(arrival));
             std::memcpy(arrival->held.get(), bytes, frame.bytes);
         } else if (frame.bytes > 0) {
-            std::memcpy(posted->data, bytes, frame.bytes);
+            copy_in_order(posted->data, bytes, frame.bytes);
         }
     } else {
         arrival->parts_left = pieces_of(frame.bytes, frame.piece_bytes);
@@ -503,7 +504,7 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
 // Afterwards the arrival is marked as gone by a frame without magic number.
 void EngineReceive::deliver(Arrival* arrival) {
     if (arrival->holds && !arrival->to_gpu() && arrival->frame.bytes > 0) {
-        std::memcpy(arrival->target->data, arrival->held.get(), arrival->frame.bytes);
+        copy_in_order(arrival->target->data, arrival->held.get(), arrival->frame.bytes);
     }
     measure(*arrival);
     --arrival->target->group->left;
