@@ -124,7 +124,9 @@ TEST(UcxDevices, AHandleCarriesAnIpv6Address) {
     std::ifstream file("/proc/net/if_inet6");
     const std::string known((std::istreambuf_iterator<char>(file)), {});
     if (known.find(std::string(31, '0') + "1 ") == std::string::npos) {
-        GTEST_SKIP() << "no IPv6 loopback here";
+        GTEST_SKIP()
+            << "/proc/net/if_inet6 does not list ::1: IPv6 is off on this machine or in this "
+               "network namespace";
     }
     auto door = listen_at(&address);
     ASSERT_TRUE(door.ok()) << door.status().message();

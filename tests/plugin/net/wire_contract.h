@@ -20,9 +20,6 @@ struct WireMaker {
     bool sends_ahead = true;
     // Whether it can tell a message that is too long from a peer that is gone.
     bool names_truncation = true;
-    // Whether this machine may lack the library that it needs: kNotFound then skips the tests. All
-    // other errors fail them.
-    bool may_be_absent = false;
 };
 
 const std::vector<WireMaker>& wire_makers();

@@ -19,14 +19,12 @@ WireMaker memory_maker(std::string name, const MemoryWireOptions& options) {
 #ifdef SLIMWIRE_HAVE_UCX
 // Over loopback; with other transports where `transports` names them.
 WireMaker ucx_maker(std::string name, const std::string& transports) {
-    return {.name = std::move(name),
-            .make = [transports]() -> Result<std::unique_ptr<Wire>> {
+    return {.name = std::move(name), .make = [transports]() -> Result<std::unique_ptr<Wire>> {
                 UcxSettings settings = read_ucx_settings();
                 settings.interfaces = "=lo";
                 settings.transports = transports;
                 return open_ucx_wire(settings);
-            },
-            .may_be_absent = true};
+            }};
 }
 #endif
 
