@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kPart = 16;
 static_assert(kCopyLine % kPart == 0 && kWarpThreads * kPart % kCopyLine == 0);
 
-__global__ void __launch_bounds__(kThreads) copy_lines_kernel(CopyLinesArgs args) {
+__global__ void __launch_bounds__(kThreads) copy_lines_kernel(CopyLinesArgs args, Work) {
     const auto* const from = static_cast<const uint8_t*>(args.input);
     auto* const to = static_cast<uint8_t*>(args.output);
     int64_t whole = 0;
@@ -31,16 +31,8 @@ cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream) {
     if (args.bytes <= 0) {
         return cudaSuccess;
     }
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    const int64_t most =
-        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
-    const int64_t wanted = (args.bytes + kThreads * kPart - 1) / (kThreads * kPart);
-    return start_kernel(copy_lines_kernel, static_cast<unsigned>(wanted < most ? wanted : most),
-                        kThreads, 0, stream, args);
+    const Work work = Work::of(args.bytes, args.bytes, kPart);
+    return launch(copy_lines_kernel, args, work, threads_for(work, 1), stream);
 }
 
 cudaError_t load_copy_lines_on_cuda() {

@@ -146,7 +146,9 @@ Outcome run_stream(InnerTable& net,
     int posted = 0, over = 0;
     Watch watch;
     Outcome outcome;
-    while (over < traffic.messages && outcome.what.empty() && outcome.result == ncclSuccess) {
+    bool stopped = false;
+    while (over < traffic.messages && outcome.what.empty() && outcome.result == ncclSuccess &&
+           !stopped) {
         const size_t place = static_cast<size_t>(posted) % slots;
         Step& next = steps[place];
         if (posted < traffic.messages && next.over) {
@@ -161,7 +163,7 @@ Outcome run_stream(InnerTable& net,
                 watch.moved();
             }
         }
-        for (size_t i = 0; i < slots && outcome.what.empty(); ++i) {  // in any order
+        for (size_t i = 0; i < slots && outcome.what.empty() && !stopped; ++i) {  // in any order
             const size_t slot = (i + random()) % slots;
             Step& step = steps[slot];
             int done = 0, size = -1;
@@ -182,9 +184,7 @@ Outcome run_stream(InnerTable& net,
             step.over = true;
             ++over;
             watch.moved();
-            if (stop && stop(over)) {
-                return {ncclSuccess, over, outcome.what};
-            }
+            stopped = stop && stop(over);
         }
         if (watch.expired()) {
             outcome = {ncclSuccess, over, std::string("the ").append(who).append(" does not move")};
