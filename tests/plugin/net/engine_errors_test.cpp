@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "plugin/net/engine/frame.h"
-#include "tests/plugin/net/engine_pair.h"
+#include "tests/plugin/net/exchange.h"
 #include "tests/plugin/net/messages.h"
 #include "tests/support/seed.h"
 
@@ -25,6 +25,7 @@ Status exchange_floats(EnginePair& pair, std::vector<Message>& messages, int cou
     std::mt19937 random(test_seed());
     for (int i = 0; i < count; ++i) {
         messages.emplace_back(gaussian_bytes(DType::kBfloat16, bytes, random), 0);
+        messages.back().write_once = i % 3 == 0;
     }
     return exchange(pair, messages, 8);
 }

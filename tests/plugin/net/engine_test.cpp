@@ -3,48 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
 #include <thread>
 
-#include "plugin/net/abi/profiler.h"
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/hints/hint.h"
-#include "tests/plugin/net/engine_pair.h"
+#include "tests/plugin/net/exchange.h"
 #include "tests/plugin/net/messages.h"
+#include "tests/plugin/net/situations.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::net {
 namespace {
-
-struct Situation {
-    const char* name;
-    std::function<void(EngineSettings&, MemoryWireOptions&)> change;
-};
-
-const Situation kSituations[] = {
-    {"plain", [](EngineSettings&, MemoryWireOptions&) {}},
-    {"codec_off", [](EngineSettings& s, MemoryWireOptions&) { s.codec = false; }},
-    {"checksums", [](EngineSettings& s, MemoryWireOptions&) { s.checksum = true; }},
-    {"no_codec_threads",
-     [](EngineSettings& s, MemoryWireOptions&) {
-         s.threads = 0;
-         s.checksum = true;
-     }},
-    {"small_pieces",
-     [](EngineSettings& s, MemoryWireOptions&) {
-         s.piece_bytes = kLeastPieceBytes;
-         s.min_bytes = 5000;
-     }},
-    {"eager_network", [](EngineSettings&, MemoryWireOptions& o) { o.eager_bytes = 1 << 16; }},
-    {"slow_network", [](EngineSettings&, MemoryWireOptions& o) { o.delay_ns = 100'000; }},
-    {"network_without_room",
-     [](EngineSettings&, MemoryWireOptions& o) {
-         o.refuse_send_every = 3;
-         o.refuse_receive_every = 2;
-     }},
-    {"data_in_parts", [](EngineSettings&, MemoryWireOptions& o) { o.bytes_per_call = 10'000; }},
-};
 
 class NetEngine : public testing::TestWithParam<Situation> {
   protected:
@@ -81,6 +50,9 @@ TEST_P(NetEngine, messages_of_all_sizes_and_kinds_arrive_as_they_were_sent) {
             }
         }
     }
+    for (size_t i = 0; i < messages.size(); i += 3) {
+        messages[i].write_once = true;
+    }
     const Status status = exchange(pair_, messages, kNetMaxRequests);
     ASSERT_TRUE(status.ok()) << status.message();
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -90,73 +62,13 @@ TEST_P(NetEngine, messages_of_all_sizes_and_kinds_arrive_as_they_were_sent) {
 }
 
 TEST_P(NetEngine, grouped_receives_take_messages_by_tag_in_any_order) {
-    constexpr int kTags = 4;
-    constexpr int kRounds = 6;
-    std::vector<Message> messages;  // by round and tag
-    for (int i = 0; i < kTags * kRounds; ++i) {
+    std::vector<Message> messages;
+    for (size_t i = 0; i < kGroup * 6; ++i) {
         messages.emplace_back(
-            gaussian_bytes(DType::kBfloat16,
-                           i % 3 == 0 ? 500 : 70'000 + 100 * static_cast<size_t>(i), random_),
-            static_cast<size_t>(i));
+            gaussian_bytes(DType::kBfloat16, i % 3 == 0 ? 500 : 70'000 + 100 * i, random_), i);
     }
-    // All sends of one tag, then of the next: the first groups wait for messages far behind.
-    std::vector<size_t> order;
-    for (int tag = kTags - 1; tag >= 0; --tag) {
-        for (int round = 0; round < kRounds; ++round) {
-            order.push_back(static_cast<size_t>(round * kTags + tag));
-        }
-    }
-    std::vector<Request*> groups(kRounds);
-    std::vector<bool> group_done(kRounds);
-    size_t sends = 0, sends_done = 0;
-    int posted = 0, done_groups = 0;
-    Status failure;
-    ASSERT_TRUE(poll_until([&] {
-        if (sends < order.size()) {
-            Message& m = messages[order[sends]];
-            failure = pair_.sender->send(m.data.data(), m.data.size(),
-                                         static_cast<int>(order[sends]) % kTags, nullptr, nullptr,
-                                         &m.send);
-            sends += m.send != nullptr ? 1 : 0;
-        }
-        if (failure.ok() && posted < kRounds) {
-            void* targets[kTags];
-            size_t capacities[kTags];
-            int tags[kTags];
-            Memory* memories[kTags] = {};
-            for (int tag = 0; tag < kTags; ++tag) {
-                Message& m = messages[static_cast<size_t>(posted * kTags + tag)];
-                targets[tag] = m.target();
-                capacities[tag] = m.capacity;
-                tags[tag] = tag;
-            }
-            failure = pair_.receiver->receive(kTags, targets, capacities, tags, memories, false,
-                                              &groups[static_cast<size_t>(posted)]);
-            posted += groups[static_cast<size_t>(posted)] != nullptr ? 1 : 0;
-        }
-        for (Message& m : messages) {
-            if (failure.ok() && m.send != nullptr && !m.sent) {
-                failure = pair_.sender->test(m.send, &m.sent, nullptr);
-                sends_done += m.sent ? 1 : 0;
-            }
-        }
-        for (int g = 0; failure.ok() && g < posted; ++g) {
-            const auto at = static_cast<size_t>(g);
-            bool done = group_done[at];
-            if (!done) {
-                size_t sizes[kTags];
-                failure = pair_.receiver->test(groups[at], &done, sizes);
-                for (int tag = 0; done && tag < kTags; ++tag) {
-                    messages[at * kTags + static_cast<size_t>(tag)].size = sizes[tag];
-                }
-                group_done[at] = done;
-                done_groups += done ? 1 : 0;
-            }
-        }
-        return !failure.ok() || (sends_done == messages.size() && done_groups == kRounds);
-    })) << sends_done
-        << " sends, " << done_groups << " groups";
-    ASSERT_TRUE(failure.ok()) << failure.message();
+    const Status status = exchange_groups(pair_, messages);
+    ASSERT_TRUE(status.ok()) << status.message();
     for (size_t i = 0; i < messages.size(); ++i) {
         messages[i].check("message " + std::to_string(i));
     }
@@ -254,33 +166,25 @@ TEST_P(NetEngine, closing_with_requests_in_flight_touches_no_buffer_afterwards) 
     pair_.close();
 }
 
-INSTANTIATE_TEST_SUITE_P(Situations,
-                         NetEngine,
-                         testing::ValuesIn(kSituations),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Situations,
+    NetEngine,
+    testing::ValuesIn(situations_and({{"eager_network",
+                                       [](EngineSettings&, MemoryWireOptions& o) {
+                                           o.eager_bytes = 1 << 16;
+                                       }}})),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // --- Hints
 
-Hint g_hint;
-ncclResult_t answer_hint(void** event, int type, void*, int64_t id, void* data) {
-    if (type == kNetEventStart && id == kHintPluginId) {
-        static_cast<HintQuestion*>(data)->answer = g_hint;
-        *event = data;
-    }
-    return ncclSuccess;
-}
-
 // Bytes on the data lane of one message of floats, sent with `hint`.
 uint64_t data_bytes_with(const Hint& hint, DType type) {
-    g_hint = hint;
     EnginePair pair;
-    pair.profiler = answer_hint;
+    pair.answer_with(hint);
     EXPECT_TRUE(pair.open({}, {}).ok());
     std::mt19937 random(test_seed());
     std::vector<Message> messages;
     messages.emplace_back(gaussian_bytes(type, 1 << 20, random), 0);
-    int phandle = 0;
-    pair.phandle = &phandle;
     const Status status = exchange(pair, messages, 1);
     EXPECT_TRUE(status.ok()) << status.message();
     messages[0].check("message");

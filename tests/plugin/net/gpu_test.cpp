@@ -4,48 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
 
-#include "plugin/net/abi/profiler.h"
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/hints/hint.h"
 #include "tests/plugin/net/gpu_pair.h"
 #include "tests/plugin/net/messages.h"
+#include "tests/plugin/net/situations.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::net {
 namespace {
-
-struct Situation {
-    const char* name;
-    std::function<void(EngineSettings&, MemoryWireOptions&)> change;
-};
-
-const Situation kSituations[] = {
-    {"plain", [](EngineSettings&, MemoryWireOptions&) {}},
-    {"codec_off", [](EngineSettings& s, MemoryWireOptions&) { s.codec = false; }},
-    {"checksums", [](EngineSettings& s, MemoryWireOptions&) { s.checksum = true; }},
-    {"no_codec_threads",
-     [](EngineSettings& s, MemoryWireOptions&) {
-         s.threads = 0;
-         s.checksum = true;
-     }},
-    {"small_pieces",
-     [](EngineSettings& s, MemoryWireOptions&) {
-         s.piece_bytes = kLeastPieceBytes;
-         s.min_bytes = 5000;
-     }},
-    {"one_block", [](EngineSettings& s, MemoryWireOptions&) { s.gpu_blocks = 1; }},
-    {"slow_network", [](EngineSettings&, MemoryWireOptions& o) { o.delay_ns = 100'000; }},
-    {"network_without_room",
-     [](EngineSettings& s, MemoryWireOptions& o) {
-         o.refuse_send_every = 3;
-         o.refuse_receive_every = 2;
-         s.checksum = true;
-     }},
-    {"data_in_parts", [](EngineSettings&, MemoryWireOptions& o) { o.bytes_per_call = 10'000; }},
-};
 
 enum class Ends : uint8_t { kGpuToGpu, kGpuToHost, kHostToGpu };
 
@@ -76,12 +44,24 @@ class NetGpu : public testing::TestWithParam<std::tuple<Situation, Ends>> {
     [[nodiscard]] static bool to_gpu() { return std::get<1>(GetParam()) != Ends::kGpuToHost; }
 
     void run(std::vector<GpuMessage>& messages, size_t depth) {
+        register_all(messages);
+        const Status status = exchange(pair_, messages, depth);
+        ASSERT_TRUE(status.ok()) << status.message();
+        check_all(messages);
+    }
+    void run_groups(std::vector<GpuMessage>& messages) {
+        register_all(messages);
+        const Status status = exchange_groups(pair_, messages);
+        ASSERT_TRUE(status.ok()) << status.message();
+        check_all(messages);
+    }
+    void register_all(std::vector<GpuMessage>& messages) {
         for (GpuMessage& m : messages) {
             const Status status = m.register_both(pair_);
             ASSERT_TRUE(status.ok()) << status.message();
         }
-        const Status status = exchange(pair_, messages, depth);
-        ASSERT_TRUE(status.ok()) << status.message();
+    }
+    void check_all(std::vector<GpuMessage>& messages) {
         for (size_t i = 0; i < messages.size(); ++i) {
             messages[i].check("message " + std::to_string(i) + " of " +
                               std::to_string(messages[i].data.size()) + " bytes, seed " +
@@ -144,76 +124,13 @@ TEST_P(NetGpu, host_and_gpu_memory_share_a_connection) {
 }
 
 TEST_P(NetGpu, grouped_receives_take_messages_by_tag_in_any_order) {
-    constexpr size_t kTags = 4;
-    constexpr size_t kRounds = 5;
-    std::vector<GpuMessage> messages;  // by round and tag
-    for (size_t i = 0; i < kTags * kRounds; ++i) {
+    std::vector<GpuMessage> messages;
+    for (size_t i = 0; i < kGroup * 5; ++i) {
         messages.emplace_back(
             gaussian_bytes(DType::kBfloat16, i % 3 == 0 ? 500 : 70'000 + 9'000 * i, random_),
             from_gpu(), to_gpu(), i);
-        messages.back().tag = static_cast<int>(i % kTags);
-        ASSERT_TRUE(messages.back().register_both(pair_).ok());
     }
-    // All sends of one tag, then of the next: the first groups wait for messages far behind.
-    std::vector<size_t> order;
-    for (size_t tag = kTags; tag-- > 0;) {
-        for (size_t round = 0; round < kRounds; ++round) {
-            order.push_back(round * kTags + tag);
-        }
-    }
-    std::vector<Request*> groups(kRounds);
-    std::vector<bool> group_done(kRounds);
-    size_t sends = 0, sends_done = 0, posted = 0, done_groups = 0;
-    Status failure;
-    ASSERT_TRUE(poll_until([&] {
-        if (sends < order.size()) {
-            GpuMessage& m = messages[order[sends]];
-            failure = pair_.sender->send(m.from->data(), m.data.size(), m.tag, m.from_memory,
-                                         nullptr, &m.send);
-            sends += m.send != nullptr ? 1 : 0;
-        }
-        if (failure.ok() && posted < kRounds) {
-            void* targets[kTags];
-            size_t capacities[kTags];
-            int tags[kTags];
-            Memory* memories[kTags];
-            for (size_t tag = 0; tag < kTags; ++tag) {
-                GpuMessage& m = messages[posted * kTags + tag];
-                targets[tag] = m.to->data();
-                capacities[tag] = m.to->bytes();
-                tags[tag] = m.tag;
-                memories[tag] = m.to_memory;
-            }
-            failure = pair_.receiver->receive(kTags, targets, capacities, tags, memories, false,
-                                              &groups[posted]);
-            posted += groups[posted] != nullptr ? 1 : 0;
-        }
-        for (GpuMessage& m : messages) {
-            if (failure.ok() && m.send != nullptr && !m.sent) {
-                failure = pair_.sender->test(m.send, &m.sent, nullptr);
-                sends_done += m.sent ? 1 : 0;
-            }
-        }
-        for (size_t g = 0; failure.ok() && g < posted; ++g) {
-            bool done = group_done[g];
-            if (!done) {
-                size_t sizes[kTags];
-                failure = pair_.receiver->test(groups[g], &done, sizes);
-                for (size_t tag = 0; done && tag < kTags; ++tag) {
-                    messages[g * kTags + tag].size = sizes[tag];
-                }
-                group_done[g] = done;
-                done_groups += done ? 1 : 0;
-            }
-        }
-        return !failure.ok() || (sends_done == messages.size() && done_groups == kRounds);
-    })) << sends_done
-        << " sends, " << done_groups << " groups";
-    ASSERT_TRUE(failure.ok()) << failure.message();
-    for (size_t i = 0; i < messages.size(); ++i) {
-        messages[i].check("message " + std::to_string(i));
-        ASSERT_TRUE(messages[i].deregister_both(pair_).ok());
-    }
+    run_groups(messages);
     pair_.close();
 }
 
@@ -224,9 +141,8 @@ TEST_P(NetGpu, nothing_waits_or_allocates_and_blocks_are_kept) {
     for (int i = 0; i < 24; ++i) {
         messages.emplace_back(gaussian_bytes(DType::kFloat32, 600'000, random_), from_gpu(),
                               to_gpu());
-        const Status status = messages.back().register_both(pair_);
-        ASSERT_TRUE(status.ok()) << status.message();
     }
+    register_all(messages);
     GpuSpy& spy = GpuSpy::get();
     spy.reset();
     const Status status = exchange(pair_, messages, 8);
@@ -249,17 +165,17 @@ TEST_P(NetGpu, nothing_waits_or_allocates_and_blocks_are_kept) {
         EXPECT_GE(launch.max_blocks, 1) << launch.what;
         EXPECT_LE(launch.max_blocks, pair_.settings.gpu_blocks) << launch.what;
     }
-    for (GpuMessage& m : messages) {
-        m.check("message");
-        ASSERT_TRUE(m.deregister_both(pair_).ok());
-    }
+    check_all(messages);
     pair_.close();
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Situations,
     NetGpu,
-    testing::Combine(testing::ValuesIn(kSituations),
+    testing::Combine(testing::ValuesIn(situations_and({{"one_block",
+                                                        [](EngineSettings& s, MemoryWireOptions&) {
+                                                            s.gpu_blocks = 1;
+                                                        }}})),
                      testing::Values(Ends::kGpuToGpu, Ends::kGpuToHost, Ends::kHostToGpu)),
     [](const auto& info) {
         return std::string(std::get<0>(info.param).name) + "_" + name_of(std::get<1>(info.param));
@@ -275,26 +191,14 @@ struct Sent {
     uint64_t copies = 0;
 };
 
-Hint g_hint;
-ncclResult_t answer_hint(void** event, int type, void*, int64_t id, void* data) {
-    if (type == kNetEventStart && id == kHintPluginId) {
-        static_cast<HintQuestion*>(data)->answer = g_hint;
-        *event = data;
-    }
-    return ncclSuccess;
-}
-
 // Sends each of `data` after the one before, from one buffer to one buffer.
 Sent send_all(const std::vector<std::vector<uint8_t>>& data,
               bool from_gpu,
               bool to_gpu,
               const Hint& hint = {},
               bool write_once = false) {
-    g_hint = hint;
     GpuPair pair;
-    pair.profiler = answer_hint;
-    int phandle = 0;
-    pair.phandle = &phandle;
+    pair.answer_with(hint);
     EXPECT_TRUE(pair.open({}, {}).ok());
     GpuSpy::get().reset();
     Sent sent;
@@ -306,8 +210,7 @@ Sent send_all(const std::vector<std::vector<uint8_t>>& data,
         m.write_once = write_once;
         m.data = each;
         m.from->write(each);
-        m.sent = m.received = false;
-        m.send = m.receive = nullptr;
+        m.rewind();
         const Status status = exchange(pair, messages, 1);
         EXPECT_TRUE(status.ok()) << status.message();
         m.check("message");

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "plugin/net/engine/frame.h"
-#include "tests/plugin/net/engine_pair.h"
+#include "tests/plugin/net/exchange.h"
 #include "tests/plugin/net/messages.h"
 #include "tests/support/seed.h"
 
