@@ -64,7 +64,8 @@ Status UcxConnecting::hear_answer(bool* heard) {
             Answer answer{};
             memcpy(&answer, answer_.data(), sizeof answer);
             if (answer.magic != kWireMagic || answer.version != kWireVersion ||
-                answer.address_bytes == 0 || answer.address_bytes > kMaxWorkerAddressBytes) {
+                answer.address_bytes == 0 || answer.address_bytes > kMaxWorkerAddressBytes ||
+                answer.token >> kTokenBits != 0) {
                 return lost("what listens there does not speak slimwire's protocol");
             }
             wanted += answer.address_bytes;
@@ -103,6 +104,9 @@ Status UcxConnecting::step(std::unique_ptr<SendWire>* wire) {
     }
     SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link,
                         Link::create(device_, &state_->housekeeper, state_->settings.promise_ns));
+    Answer answer{};
+    memcpy(&answer, answer_.data(), sizeof answer);
+    link->set_token(answer.token);
     if (Status status = link->connect_endpoint(answer_.substr(sizeof(Answer))); !status.ok()) {
         // Over shared memory: the peer's is gone a moment before its socket is.
         if (has_hung_up(socket_)) {

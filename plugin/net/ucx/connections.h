@@ -1,5 +1,5 @@
-// The two directions of a connection over a Link: messages are numbered per lane, their tag is the
-// number and the lane. Thread contract: wire.h.
+// The two directions of a connection over a Link: messages are numbered per lane, which their
+// tag says (handshake.h). Thread contract: wire.h.
 //
 // Credits: the receiver tells, on the link's socket, how many receives it has posted on each lane.
 // The control sender sends no more messages than that (kControlSlots without a word). The data

@@ -53,12 +53,26 @@ Result<SocketAddress> address_of(const WireHandle& handle) {
     return address;
 }
 
+namespace {
+
+Status fill_at_random(void* data, size_t bytes) {
+    return getrandom(data, bytes, 0) == static_cast<ssize_t>(bytes)
+               ? Status()
+               : Status(Code::kSystemError, "no random bytes for a connection's cookie");
+}
+
+}  // namespace
+
 Result<Cookie> random_cookie() {
     Cookie cookie;
-    if (getrandom(cookie.data(), cookie.size(), 0) != static_cast<ssize_t>(cookie.size())) {
-        return Status(Code::kSystemError, "no random bytes for a connection's cookie");
-    }
+    SLIMWIRE_TRY(fill_at_random(cookie.data(), cookie.size()));
     return cookie;
+}
+
+Result<uint64_t> random_token() {
+    uint64_t token = 0;
+    SLIMWIRE_TRY(fill_at_random(&token, sizeof token));
+    return token >> (64 - kTokenBits);
 }
 
 std::string refusal(const Hello& hello, size_t bytes, const Cookie& expected) {

@@ -21,7 +21,7 @@ namespace slimwire::net {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 inline constexpr uint64_t kWireMagic = 0x3158435557494C53;  // "SLIWUCX1" in memory
-inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint32_t kWireVersion = 2;
 inline constexpr uint32_t kMaxWorkerAddressBytes = 4096;
 
 using Cookie = std::array<uint8_t, 16>;
@@ -49,8 +49,19 @@ struct Answer {
     uint64_t magic;
     uint32_t version;
     uint32_t address_bytes;  // of the worker's address, which follows
+    uint64_t token;          // in the tag of every message, below kTokenBits
 };
-static_assert(sizeof(Answer) == 16);
+static_assert(sizeof(Answer) == 24);
+
+// The tag of a UCX message: the connection's token, the lane, the message's number in its lane.
+// UCX's own port knows no cookie: what comes there without the token is no message of this
+// connection, and stays with UCX until the worker is gone.
+inline constexpr int kNumberBits = 23;
+inline constexpr int kTokenBits = 64 - 1 - kNumberBits;
+[[nodiscard]] constexpr uint64_t tag_of(uint64_t token, Lane lane, uint64_t number) noexcept {
+    return token << (kNumberBits + 1) | static_cast<uint64_t>(lane) << kNumberBits |
+           (number & ((uint64_t{1} << kNumberBits) - 1));
+}
 
 // So many receives have been posted since the connection began; and the receiver's word.
 struct Credit {
@@ -71,6 +82,7 @@ inline constexpr uint64_t kByeMagic = 0x4559425857494C53;  // "SLIWXBYE" in memo
 // kInvalidArgument when the handle is not of this wire.
 Result<SocketAddress> address_of(const WireHandle& handle);
 Result<Cookie> random_cookie();
+Result<uint64_t> random_token();
 
 // Why `hello`, of which `bytes` have come, is refused; empty while there is no reason to.
 [[nodiscard]] std::string refusal(const Hello& hello, size_t bytes, const Cookie& expected);

@@ -17,10 +17,6 @@ constexpr size_t kMostRequests = 1024;
 // A peer that hung up without a word may have sent or acknowledged something just before.
 constexpr uint64_t kGraceNs = 100'000'000;
 
-ucp_tag_t tag_of(const UcxRequest& request) {
-    return request.sequence << 1 | static_cast<uint64_t>(request.lane);
-}
-
 }  // namespace
 
 uint64_t steady_ns() noexcept {
@@ -143,7 +139,8 @@ void Link::post_send(const void* data, UcxRequest* request) {
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = on_sent;
     param.user_data = request;
-    post(device_->api().ucp_tag_send_nbx(endpoint_, data, request->bytes, tag_of(*request), &param),
+    post(device_->api().ucp_tag_send_nbx(endpoint_, data, request->bytes,
+                                         tag_of(token_, request->lane, request->sequence), &param),
          request);
 }
 
@@ -157,7 +154,8 @@ void Link::post_receive(void* data, UcxRequest* request) {
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = on_received;
     param.user_data = request;
-    post(device_->api().ucp_tag_recv_nbx(worker_, data, request->capacity, tag_of(*request),
+    post(device_->api().ucp_tag_recv_nbx(worker_, data, request->capacity,
+                                         tag_of(token_, request->lane, request->sequence),
                                          ~ucp_tag_t{0}, &param),
          request);
 }

@@ -70,6 +70,7 @@ class Link : public std::enable_shared_from_this<Link> {
     Link& operator=(const Link&) = delete;
 
     // Before it is connected.
+    void set_token(uint64_t token) noexcept { token_ = token; }
     Result<std::string> worker_address() const;
     Status connect_endpoint(const std::string& worker_address);
     // The link is connected: the socket is watched from now on.
@@ -138,6 +139,7 @@ class Link : public std::enable_shared_from_this<Link> {
     const std::shared_ptr<UcxDevice> device_;
     Housekeeper* const housekeeper_;
     const uint64_t promise_ns_;
+    uint64_t token_ = 0;
     std::string peer_;
     std::mutex mutex_;
     ucp_worker_h worker_ = nullptr;

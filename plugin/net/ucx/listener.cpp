@@ -61,7 +61,9 @@ Status UcxListener::prepare_answer(Guest* guest) {
     SLIMWIRE_TRY_ASSIGN(guest->link,
                         Link::create(device_, &state_->housekeeper, state_->settings.promise_ns));
     SLIMWIRE_TRY_ASSIGN(const std::string address, guest->link->worker_address());
-    const Answer answer{kWireMagic, kWireVersion, static_cast<uint32_t>(address.size())};
+    SLIMWIRE_TRY_ASSIGN(const uint64_t token, random_token());
+    guest->link->set_token(token);
+    const Answer answer{kWireMagic, kWireVersion, static_cast<uint32_t>(address.size()), token};
     guest->answer.assign(reinterpret_cast<const char*>(&answer), sizeof answer);
     guest->answer += address;
     return {};

@@ -32,13 +32,12 @@ constexpr int kConnections = 6;
 constexpr size_t kMessage = 1500;
 
 // Small buffers in the kernel, which a few messages fill.
-Result<std::unique_ptr<Wire>> open_wire(uint64_t promise_ns = 60'000'000'000) {
+Result<std::unique_ptr<Wire>> open_wire() {
     setenv("UCX_TCP_SNDBUF", "64k", 1);
     setenv("UCX_TCP_RCVBUF", "64k", 1);
     UcxSettings settings = read_ucx_settings();
     settings.interfaces = "=lo";
     settings.transports.clear();
-    settings.promise_ns = promise_ns;
     return open_ucx_wire(settings);
 }
 
@@ -294,156 +293,6 @@ TEST(UcxClose, AProcessThatEndsAtOnceHandsOverWhatWasSent) {
     std::this_thread::sleep_for(200ms);
     kill(drain.pid(), SIGCONT);
     expect_all_came(drain, filled);
-}
-
-// A sender made by hand: it says its goodbye at once, and sends what that promises later.
-class LateSender {
-  public:
-    Status connect(const WireHandle& handle) {
-        SLIMWIRE_TRY_ASSIGN(const UcxApi* api, load_ucx());
-        SLIMWIRE_TRY_ASSIGN(const std::vector<NetDevice> found, find_devices("=lo", ""));
-        SLIMWIRE_TRY_ASSIGN(auto device, UcxDevice::open(*api, found.at(0), UcxSettings{}));
-        SLIMWIRE_TRY_ASSIGN(const SocketAddress address, address_of(handle));
-        fd_ = socket(AF_INET, SOCK_STREAM, 0);
-        const Hello hello{kWireMagic, kWireVersion, 0, handle.cookie};
-        if (::connect(fd_, &address.any, sizeof address.v4) != 0 ||
-            ::send(fd_, &hello, sizeof hello, 0) != sizeof hello) {
-            return {Code::kSystemError, "connect"};
-        }
-        SLIMWIRE_TRY_ASSIGN(link_, Link::create(device, &housekeeper_, 0));
-        return {};
-    }
-    // After the receiver's accept().
-    Status hear_and_promise(uint64_t messages) {
-        Answer answer{};
-        if (recv(fd_, &answer, sizeof answer, MSG_WAITALL) != sizeof answer) {
-            return {Code::kSystemError, "no answer"};
-        }
-        std::string address(answer.address_bytes, '\0');
-        if (recv(fd_, address.data(), address.size(), MSG_WAITALL) !=
-            static_cast<ssize_t>(address.size())) {
-            return {Code::kSystemError, "no address"};
-        }
-        SLIMWIRE_TRY(link_->connect_endpoint(address));
-        const Bye bye{kByeMagic, {0, messages}};
-        if (::send(fd_, &bye, sizeof bye, 0) != sizeof bye) {
-            return {Code::kSystemError, "no goodbye"};
-        }
-        shutdown(fd_, SHUT_WR);
-        return {};
-    }
-    Status send(uint32_t number) {
-        const std::lock_guard lock(link_->mutex());
-        UcxRequest* request = link_->new_request(Lane::kData, number);
-        request->bytes = sizeof number;
-        link_->post_send(&number, request);
-        Status status;
-        poll_until([&] {
-            bool done = false;
-            status = link_->advance(request, Outlook::kOpen, &done, nullptr);
-            return done || !status.ok();
-        });
-        return status;
-    }
-    ~LateSender() {
-        if (link_ != nullptr) {
-            link_->abandon();
-        }
-        close(fd_);
-    }
-
-  private:
-    Housekeeper housekeeper_;
-    std::shared_ptr<Link> link_;
-    int fd_ = -1;
-};
-
-class UcxPromise : public testing::Test {
-  protected:
-    static constexpr auto kPromise = 400ms;
-
-    void SetUp() override {
-        auto wire = open_wire(std::chrono::nanoseconds(kPromise).count());
-        ASSERT_TRUE(wire.ok()) << wire.status().message();
-        wire_ = std::move(wire).value();
-        ASSERT_TRUE(wire_->open(1, -1, &context_).ok());
-        WireHandle handle{};
-        ASSERT_TRUE(context_->listen(0, &handle, &listener_).ok());
-        Status status = sender_.connect(handle);
-        ASSERT_TRUE(status.ok()) << status.message();
-        ASSERT_TRUE(poll_until([&] {
-            EXPECT_TRUE(listener_->accept(&receiver_).ok());
-            return receiver_ != nullptr || HasFailure();
-        }));
-        status = sender_.hear_and_promise(kMessages);
-        ASSERT_TRUE(status.ok()) << status.message();
-        for (uint32_t i = 0; i < kMessages; ++i) {
-            requests_[i] =
-                start_receive(*receiver_, Lane::kData, &received_[i], sizeof received_[i]);
-            ASSERT_NE(requests_[i], nullptr);
-        }
-    }
-    // Looks for message `number` for a while.
-    Status look(uint32_t number, std::chrono::milliseconds time, bool* done) {
-        Status status;
-        const auto end = Clock::now() + time;
-        *done = false;
-        do {
-            status = receiver_->test(requests_[number], done, nullptr);
-            std::this_thread::sleep_for(1ms);
-        } while (status.ok() && !*done && Clock::now() < end);
-        return status;
-    }
-
-    static constexpr uint32_t kMessages = 10;
-    std::unique_ptr<Wire> wire_;
-    std::unique_ptr<WireContext> context_;
-    std::unique_ptr<WireListener> listener_;
-    std::unique_ptr<ReceiveWire> receiver_;
-    LateSender sender_;
-    WireRequest* requests_[kMessages] = {};
-    uint32_t received_[kMessages] = {};
-};
-
-TEST_F(UcxPromise, IsWaitedForAsLongAsSomethingComes) {
-    for (uint32_t number = 0; number < kMessages; ++number) {
-        bool done = false;
-        Status status = look(number, kPromise / 4, &done);
-        ASSERT_TRUE(status.ok()) << number << ": " << status.message();
-        ASSERT_FALSE(done);
-        status = sender_.send(number);
-        ASSERT_TRUE(status.ok()) << status.message();
-        status = look(number, 5s, &done);
-        ASSERT_TRUE(status.ok() && done) << number << ": " << status.message();
-        EXPECT_EQ(received_[number], number);
-    }
-}
-
-TEST_F(UcxPromise, IsNotHeldAgainstThePeerWhileNobodyLooks) {
-    bool done = false;
-    Status status = look(0, 20ms, &done);
-    ASSERT_TRUE(status.ok()) << status.message();
-    std::this_thread::sleep_for(2 * kPromise);
-    status = look(0, kPromise / 4, &done);
-    ASSERT_TRUE(status.ok()) << status.message();
-    status = sender_.send(0);
-    ASSERT_TRUE(status.ok()) << status.message();
-    status = look(0, 5s, &done);
-    EXPECT_TRUE(status.ok() && done) << status.message();
-}
-
-TEST_F(UcxPromise, ThatIsBrokenIsAnErrorThatSaysWhat) {
-    ASSERT_TRUE(sender_.send(0).ok());
-    bool done = false;
-    ASSERT_TRUE(look(0, 5s, &done).ok());
-    ASSERT_TRUE(done);
-    const auto begin = Clock::now();
-    const Status status = look(1, 20s, &done);
-    EXPECT_EQ(status.code(), Code::kRemoteError);
-    EXPECT_NE(status.message().find("message 1 of lane 1, which it sent before, has not come"),
-              std::string::npos)
-        << status.message();
-    EXPECT_GE(Clock::now() - begin, kPromise / 2);
 }
 
 }  // namespace

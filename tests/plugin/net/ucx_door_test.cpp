@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plugin/net/ucx/handshake.h"
+#include "tests/plugin/net/hand_made.h"
 
 namespace slimwire::net {
 namespace {
@@ -25,7 +26,7 @@ TEST_F(UcxWire, StrangersAreRefusedWithOneLineEach) {
     expect_refused("X", 1, "does not speak slimwire's protocol");
     Hello wrong = hello();
     wrong.version = 77;
-    expect_refused(&wrong, sizeof wrong, "wire version 77, this plugin speaks 1");
+    expect_refused(&wrong, sizeof wrong, "wire version 77, this plugin speaks 2");
     wrong = hello();
     wrong.cookie[15] ^= 1;
     expect_refused(&wrong, sizeof wrong, "the cookie of another connection");
@@ -103,12 +104,47 @@ TEST_F(UcxWire, HandlesThatAreNoneAreRefused) {
     EXPECT_EQ(pair_.sender_context->connect(0, handle, &attempt, &wire).code(),
               Code::kInvalidArgument);
     WireHandle later = handle_;
-    later.version = 2;
+    later.version = 77;
     EXPECT_EQ(pair_.sender_context->connect(0, &later, &attempt, &wire).code(),
               Code::kInvalidArgument);
     EXPECT_EQ(pair_.sender_context->connect(99, pair_.handle, &attempt, &wire).code(),
               Code::kInvalidArgument);
     EXPECT_EQ(attempt, nullptr);
+}
+
+// UCX's own port asks nobody for a cookie.
+TEST_F(UcxWire, MessagesWithoutTheTokenAreNobodys) {
+    HandMadeSender sender;
+    Status status = sender.say_hello(handle_);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(poll_until([&] {
+        attend(1ms);
+        return came_in_.size() == 1;
+    }));
+    status = sender.hear_answer();
+    ASSERT_TRUE(status.ok()) << status.message();
+    const uint64_t token = sender.token();
+    const std::string wrong = "wrong", right = "right";
+    char buffer[16] = {};
+    WireRequest* receive = start_receive(*came_in_[0], Lane::kData, buffer, sizeof buffer);
+    ASSERT_TRUE(sender.add_link(token ^ 1).ok());
+    for (const Lane lane : {Lane::kControl, Lane::kData}) {
+        status = sender.send(lane, 0, wrong.data(), wrong.size());
+        ASSERT_TRUE(status.ok()) << status.message();
+    }
+    for (int look = 0; look < 50; ++look) {
+        bool done = false;
+        ASSERT_TRUE(came_in_[0]->test(receive, &done, nullptr).ok());
+        ASSERT_FALSE(done) << buffer;
+        std::this_thread::sleep_for(1ms);
+    }
+    ASSERT_TRUE(sender.add_link(token).ok());
+    status = sender.send(Lane::kData, 0, right.data(), right.size());
+    ASSERT_TRUE(status.ok()) << status.message();
+    const Finished over = finish(*came_in_[0], receive);
+    EXPECT_TRUE(over.in_time && over.status.ok()) << over.status.message();
+    EXPECT_EQ(std::string(buffer), right);
+    expect_works();
 }
 
 // A server that is not ours: closes at once, says nonsense, or promises an endless address.
@@ -118,14 +154,16 @@ TEST_F(UcxWire, AConnectorRefusesWrongAnswers) {
     address.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     Socket door = listen_at(&address).value();
     WireHandle handle = make_handle(address, handle_.cookie);
-    Answer endless{kWireMagic, kWireVersion, 1 << 30};
+    Answer endless{kWireMagic, kWireVersion, 1 << 30, 0};
+    Answer wild{kWireMagic, kWireVersion, 4, ~uint64_t{0}};
     struct {
         Answer answer;
         char address[4];
-    } later = {{kWireMagic, kWireVersion + 1, 4}, {'a', 'b', 'c', 'd'}};
+    } later = {{kWireMagic, kWireVersion + 1, 4, 0}, {'a', 'b', 'c', 'd'}};
     const std::string answers[] = {"", std::string(100, 'x'),
                                    std::string(reinterpret_cast<char*>(&later), sizeof later),
-                                   std::string(reinterpret_cast<char*>(&endless), sizeof endless)};
+                                   std::string(reinterpret_cast<char*>(&endless), sizeof endless),
+                                   std::string(reinterpret_cast<char*>(&wild), sizeof wild)};
     for (const std::string& answer : answers) {
         std::unique_ptr<WireConnecting> attempt;
         std::unique_ptr<SendWire> wire;

@@ -1,0 +1,115 @@
+// What a sender promised with its goodbye is waited for, with patience that has an end.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "plugin/net/ucx/ucx_wire.h"
+#include "tests/plugin/net/hand_made.h"
+
+namespace slimwire::net {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+class UcxPromise : public testing::Test {
+  protected:
+    static constexpr auto kPromise = 400ms;
+
+    void SetUp() override {
+        UcxSettings settings = read_ucx_settings();
+        settings.interfaces = "=lo";
+        settings.transports.clear();
+        settings.promise_ns = std::chrono::nanoseconds(kPromise).count();
+        auto wire = open_ucx_wire(settings);
+        ASSERT_TRUE(wire.ok()) << wire.status().message();
+        wire_ = std::move(wire).value();
+        ASSERT_TRUE(wire_->open(1, -1, &context_).ok());
+        WireHandle handle{};
+        ASSERT_TRUE(context_->listen(0, &handle, &listener_).ok());
+        Status status = sender_.say_hello(handle);
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_TRUE(poll_until([&] {
+            EXPECT_TRUE(listener_->accept(&receiver_).ok());
+            return receiver_ != nullptr || HasFailure();
+        }));
+        status = sender_.hear_answer();
+        ASSERT_TRUE(status.ok()) << status.message();
+        status = sender_.say_goodbye({kByeMagic, {0, kMessages}});
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (uint32_t i = 0; i < kMessages; ++i) {
+            requests_[i] =
+                start_receive(*receiver_, Lane::kData, &received_[i], sizeof received_[i]);
+            ASSERT_NE(requests_[i], nullptr);
+        }
+    }
+    Status send(uint32_t number) {
+        return sender_.send(Lane::kData, number, &number, sizeof number);
+    }
+    // Looks for message `number` for a while.
+    Status look(uint32_t number, std::chrono::milliseconds time, bool* done) {
+        Status status;
+        const auto end = Clock::now() + time;
+        *done = false;
+        do {
+            status = receiver_->test(requests_[number], done, nullptr);
+            std::this_thread::sleep_for(1ms);
+        } while (status.ok() && !*done && Clock::now() < end);
+        return status;
+    }
+
+    static constexpr uint32_t kMessages = 10;
+    std::unique_ptr<Wire> wire_;
+    std::unique_ptr<WireContext> context_;
+    std::unique_ptr<WireListener> listener_;
+    std::unique_ptr<ReceiveWire> receiver_;
+    HandMadeSender sender_;
+    WireRequest* requests_[kMessages] = {};
+    uint32_t received_[kMessages] = {};
+};
+
+TEST_F(UcxPromise, IsWaitedForAsLongAsSomethingComes) {
+    for (uint32_t number = 0; number < kMessages; ++number) {
+        bool done = false;
+        Status status = look(number, kPromise / 4, &done);
+        ASSERT_TRUE(status.ok()) << number << ": " << status.message();
+        ASSERT_FALSE(done);
+        status = send(number);
+        ASSERT_TRUE(status.ok()) << status.message();
+        status = look(number, 5s, &done);
+        ASSERT_TRUE(status.ok() && done) << number << ": " << status.message();
+        EXPECT_EQ(received_[number], number);
+    }
+}
+
+TEST_F(UcxPromise, IsNotHeldAgainstThePeerWhileNobodyLooks) {
+    bool done = false;
+    Status status = look(0, 20ms, &done);
+    ASSERT_TRUE(status.ok()) << status.message();
+    std::this_thread::sleep_for(2 * kPromise);
+    status = look(0, kPromise / 4, &done);
+    ASSERT_TRUE(status.ok()) << status.message();
+    status = send(0);
+    ASSERT_TRUE(status.ok()) << status.message();
+    status = look(0, 5s, &done);
+    EXPECT_TRUE(status.ok() && done) << status.message();
+}
+
+TEST_F(UcxPromise, ThatIsBrokenIsAnErrorThatSaysWhat) {
+    ASSERT_TRUE(send(0).ok());
+    bool done = false;
+    ASSERT_TRUE(look(0, 5s, &done).ok());
+    ASSERT_TRUE(done);
+    const auto begin = Clock::now();
+    const Status status = look(1, 20s, &done);
+    EXPECT_EQ(status.code(), Code::kRemoteError);
+    EXPECT_NE(status.message().find("message 1 of lane 1, which it sent before, has not come"),
+              std::string::npos)
+        << status.message();
+    EXPECT_GE(Clock::now() - begin, kPromise / 2);
+}
+
+}  // namespace
+}  // namespace slimwire::net
