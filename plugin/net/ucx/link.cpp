@@ -13,7 +13,6 @@
 namespace slimwire::net {
 namespace {
 
-constexpr size_t kMostRequests = 1024;
 // A peer that hung up without a word may have sent or acknowledged something just before.
 constexpr uint64_t kGraceNs = 100'000'000;
 
@@ -185,9 +184,12 @@ void Link::on_endpoint_error(void* opaque, ucp_ep_h, ucs_status_t status) {
 // build of it ends the process. end_worker() and the kernel hang up this socket before UCX's.
 bool Link::peer_has_left() noexcept {
     if (!hung_up() && endpoint_ != nullptr && in_flight_ > 0) {
-        pollfd entry{socket_.fd(), POLLRDHUP, 0};
+        pollfd entry{socket_.fd(), POLLIN | POLLRDHUP, 0};
         if (poll(&entry, 1, 0) > 0) {
-            hang_up();
+            unread_ = true;
+            if ((entry.revents & ~POLLIN) != 0) {
+                hang_up();
+            }
         }
     }
     return endpoint_ != nullptr && hung_up();

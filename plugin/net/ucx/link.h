@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/status.h"
@@ -34,6 +35,9 @@ struct UcxRequest {
     size_t bytes = 0;     // of the message; receive: once complete
     size_t capacity = 0;  // receive
 };
+
+// Operations that a link has in flight at most.
+inline constexpr size_t kMostRequests = 1024;
 
 uint64_t steady_ns() noexcept;
 
@@ -94,6 +98,8 @@ class Link : public std::enable_shared_from_this<Link> {
     // Ends the link: no buffer is touched any more.
     const Status& fail(const std::string& why);
     [[nodiscard]] int socket() const noexcept { return socket_.fd(); }
+    // Whether a sender's socket was seen to have something to read since it was asked last.
+    [[nodiscard]] bool take_unread() noexcept { return std::exchange(unread_, false); }
 
     // Ends all operations in flight. Takes the mutex itself.
     void drop() noexcept;
@@ -151,6 +157,7 @@ class Link : public std::enable_shared_from_this<Link> {
     ucs_status_t endpoint_status_ = UCS_OK;
     int in_flight_ = 0;
     bool used_ = false;
+    bool unread_ = false;
     bool closing_ = false;
     bool flushing_ = false;
     std::optional<Bye> bye_;

@@ -33,13 +33,22 @@ Status UcxSendWire::deregister_memory(WireMemory* memory) {
 
 Status UcxSendWire::test(WireRequest* opaque, bool* done, size_t* bytes) {
     const std::lock_guard lock(link_->mutex());
-    return link_->advance(reinterpret_cast<UcxRequest*>(opaque), Outlook::kOpen, done, bytes);
+    SLIMWIRE_TRY(
+        link_->advance(reinterpret_cast<UcxRequest*>(opaque), Outlook::kOpen, done, bytes));
+    // Nothing stays in the socket for long: behind it stands the peer's end.
+    if (!*done && link_->take_unread()) {
+        return read_credits();
+    }
+    return {};
 }
 
 Status UcxSendWire::take_credit(const Credit& credit) {
     for (int lane = 0; lane < kLanes; ++lane) {
         if (credit.posted[lane] < credit_.posted[lane]) {
             return link_->fail("it took a credit back");
+        }
+        if (credit.posted[lane] > sent_[lane] + kMostRequests) {
+            return link_->fail("it has more receives posted than a receiver can have");
         }
     }
     credit_ = credit;
