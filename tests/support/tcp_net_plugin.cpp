@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <utility>
 
 #include "codecs/base/emulator_abi.h"
@@ -67,7 +68,8 @@ struct Connection {
     bool sending;
     int refusals = 0;
 
-    std::deque<Request*> queue;
+    std::deque<Request*> queue;  // not finished
+    std::set<Request*> open;     // of which nobody was told that they are done
 };
 
 struct Handle {
@@ -151,7 +153,7 @@ ncclResult_t listen_here(void*, int device, void* opaque, void** listen_comm) {
 
 Connection* make_connection(int fd, bool sending) {
     ++counts().open;
-    return new Connection{fd, sending, 0, {}};
+    return new Connection{fd, sending, 0, {}, {}};
 }
 
 ncclResult_t connect_to(void*, int, void* opaque, void** send_comm, NetDeviceHandle**) {
@@ -213,6 +215,7 @@ ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void* phandle, voi
     }
     auto* made = new Request{connection, reachable(data), size, size};
     connection->queue.push_back(made);
+    connection->open.insert(made);
     ++counts().requests;
     if (const ProfilerCallback profiler = g_profiler; profiler != nullptr) {
         (void)profiler(&made->event, kNetEventStart, phandle, 0x1234, nullptr);
@@ -294,6 +297,7 @@ ncclResult_t iflush(
     }
     auto* made = new Request{connection, nullptr, 0, 0};
     made->finished = true;
+    connection->open.insert(made);
     ++counts().flushes;
     ++counts().requests;
     *request = made;
@@ -359,6 +363,7 @@ ncclResult_t test(void* opaque, int* done, int* bytes) {
             ++counts().messages;
         }
         --counts().requests;
+        connection.open.erase(request);
         delete request;
     }
     return broken ? ncclRemoteError : ncclSuccess;
@@ -368,7 +373,7 @@ ncclResult_t close_connection(void* opaque) {
     auto* connection = static_cast<Connection*>(opaque);
     close(connection->fd);
     if (kOnlyVersion != 0) {  // slimwire closes to end what is under way; from others it is a leak
-        for (Request* request : connection->queue) {
+        for (Request* request : connection->open) {
             delete request;
             --counts().requests;
         }

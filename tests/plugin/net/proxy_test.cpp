@@ -308,6 +308,8 @@ TEST_P(Proxy, AMessageLargerThanItsReceiveIsAnError) {
     EXPECT_EQ(result, ncclInvalidArgument);
     EXPECT_EQ(done, 0);
     EXPECT_EQ(in[capacity], 0xd7);
+    EXPECT_EQ(net_->dereg_mr(link.send, out_handle), ncclSuccess);
+    EXPECT_EQ(net_->dereg_mr(link.receive, in_handle), ncclSuccess);
     close(link);
 }
 
