@@ -9,9 +9,13 @@
 
 namespace slimwire::net {
 
-inline bool plays_all(int table) {
+inline bool is_long_form() {
     const char* const wanted = std::getenv("SLIMWIRE_TEST_NET_LONG");
-    return table == kNewestTable || (wanted != nullptr && std::strcmp(wanted, "1") == 0);
+    return wanted != nullptr && std::strcmp(wanted, "1") == 0;
+}
+
+inline bool plays_all(int table) {
+    return table == kNewestTable || is_long_form();
 }
 
 }  // namespace slimwire::net
