@@ -108,5 +108,15 @@ TEST(NetReport, one_file_has_the_calls_and_what_crossed_the_network) {
     EXPECT_GT(sum_keys(read_reports(folder.path()), "calls", compressed), 0u);
 }
 
+TEST(NetReport, the_drop_in_writes_one_file_as_well) {
+    const TemporaryFolder folder, dropin;
+    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_EMULATOR) + "/libnccl.so.2");
+    Job job = two_nodes(true, folder.path());
+    put_dropin_before(&job, dropin.path());
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    run(job, folder.path(), true);
+    EXPECT_GT(sum_keys(read_reports(folder.path()), "calls", compressed), 0u);
+}
+
 }  // namespace
 }  // namespace slimwire::test

@@ -26,12 +26,6 @@ uint64_t calls_of(const std::string& reports, const std::string& op) {
                     [&](const auto& key) { return key.at("op") == op; });
 }
 
-// A drop-in folder as a user makes it.
-void make_dropin(const std::string& folder, const std::string& real) {
-    std::filesystem::copy_file(SLIMWIRE_TEST_DROPIN, folder + "/libnccl.so.2");
-    std::filesystem::create_symlink(real, folder + "/libnccl-real.so");
-}
-
 TEST(Traps, ReentryFromNcclThread) {
     const TemporaryFolder reports;
     const auto ranks = run_ranks(stub_job("reentry", reports.path()));
@@ -47,8 +41,7 @@ TEST(Traps, ReentryThroughTheDropin) {
     const TemporaryFolder reports, dropin;
     make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
     Job job = stub_job("reentry", reports.path());
-    job.preload.clear();
-    job.library_path.insert(job.library_path.begin(), dropin.path());
+    put_dropin_before(&job, dropin.path());
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_EQ(calls_of(reports.path(), "allreduce"), 5u);
@@ -85,8 +78,7 @@ TEST(Traps, FutureFunctionsStayReachable) {
     EXPECT_EQ(unless_all_exit(run_ranks(stub_job("future", reports.path()))), "");
     make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
     Job job = stub_job("future", reports.path());
-    job.preload.clear();
-    job.library_path.insert(job.library_path.begin(), dropin.path());
+    put_dropin_before(&job, dropin.path());
     EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
 }
 
@@ -94,8 +86,7 @@ TEST(Traps, DropinCompressesAndReachesTheRealLibrary) {
     const TemporaryFolder reports, dropin;
     make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_EMULATOR) + "/libnccl.so.2");
     Job job = with_codec(slimwire_job({SLIMWIRE_TEST_REDUCE}, 2, reports.path()));
-    job.preload.clear();
-    job.library_path.insert(job.library_path.begin(), dropin.path());
+    put_dropin_before(&job, dropin.path());
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 10u);
 }

@@ -23,6 +23,16 @@ Job slimwire_job(std::vector<std::string> command, int ranks, const std::string&
     return job;
 }
 
+void make_dropin(const std::string& folder, const std::string& real) {
+    std::filesystem::copy_file(SLIMWIRE_TEST_DROPIN, folder + "/libnccl.so.2");
+    std::filesystem::create_symlink(real, folder + "/libnccl-real.so");
+}
+
+void put_dropin_before(Job* job, const std::string& folder) {
+    job->preload.clear();
+    job->library_path.insert(job->library_path.begin(), folder);
+}
+
 std::vector<nlohmann::json> read_reports(const std::string& folder) {
     std::vector<nlohmann::json> records;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -17,6 +17,11 @@ Job slimwire_job(std::vector<std::string> command,
                  int ranks,
                  const std::string& report_folder = {});
 
+// A drop-in folder as a user makes it: slimwire's libnccl.so.2 beside `real`, another one.
+void make_dropin(const std::string& folder, const std::string& real);
+// The job finds NCCL in `folder` first, and nothing is preloaded.
+void put_dropin_before(Job* job, const std::string& folder);
+
 // All records of the report files in a folder.
 std::vector<nlohmann::json> read_reports(const std::string& folder);
 // Sum of an integer member over the "key" records that `keep` selects.
