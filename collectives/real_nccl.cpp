@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <new>
+
 namespace slimwire {
 namespace {
 
@@ -42,18 +44,21 @@ bool usable(void* handle, const void* own_symbol) {
     return found != nullptr && found != own_symbol;
 }
 
-void* open_real(const std::string& path, const void* own_symbol, std::string* tried) {
-    if (!path.empty()) {
-        void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (usable(handle, own_symbol)) {
-            return handle;
-        }
-        const char* why = handle == nullptr ? dlerror() : nullptr;
-        *tried = "SLIMWIRE_NCCL_LIBRARY '" + path + "': " +
-                 (handle == nullptr ? std::string(why != nullptr ? why : "cannot be opened")
-                                    : "it is slimwire itself or exports no ncclAllReduce");
-        return nullptr;
+// The library that the user named. The loader may know slimwire itself by that name, when the audit
+// helper put the drop-in in that file's place; another spelling of the path then leads to the file.
+void* open_named(const std::string& path, int mode, const void* own_symbol) {
+    void* handle = dlopen(path.c_str(), mode | RTLD_NOW | RTLD_LOCAL);
+    const size_t slash = path.rfind('/');
+    if (handle == nullptr || slash == std::string::npos || usable(handle, own_symbol) ||
+        dlsym(handle, "ncclAllReduce") == nullptr) {
+        return handle;
     }
+    return dlopen((path.substr(0, slash) + "/." + path.substr(slash)).c_str(),
+                  mode | RTLD_NOW | RTLD_LOCAL);
+}
+
+// What is mapped already, also through a local dlopen; null when no NCCL is.
+void* open_mapped(const void* own_symbol) {
     for (const char* name : {"libnccl-real.so", "libnccl.so.2"}) {
         void* handle = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
         if (usable(handle, own_symbol)) {
@@ -68,6 +73,24 @@ void* open_real(const std::string& path, const void* own_symbol, std::string* tr
                 return handle;
             }
         }
+    }
+    return nullptr;
+}
+
+void* open_real(const std::string& path, const void* own_symbol, std::string* tried) {
+    if (!path.empty()) {
+        void* handle = open_named(path, 0, own_symbol);
+        if (usable(handle, own_symbol)) {
+            return handle;
+        }
+        const char* why = handle == nullptr ? dlerror() : nullptr;
+        *tried = "SLIMWIRE_NCCL_LIBRARY '" + path + "': " +
+                 (handle == nullptr ? std::string(why != nullptr ? why : "cannot be opened")
+                                    : "it is slimwire itself or exports no ncclAllReduce");
+        return nullptr;
+    }
+    if (void* mapped = open_mapped(own_symbol); mapped != nullptr) {
+        return mapped;
     }
     void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (usable(handle, own_symbol)) {
@@ -127,6 +150,19 @@ Result<RealNccl> find_real_nccl(const std::string& path, const void* own_symbol)
         (void)nccl.GetVersion(&nccl.version);
     }
     return nccl;
+}
+
+const void* mapped_nccl_function(const char* path,
+                                 const char* name,
+                                 const void* own_symbol) noexcept {
+    try {
+        void* const handle = path != nullptr && *path != '\0'
+                                 ? open_named(path, RTLD_NOLOAD, own_symbol)
+                                 : open_mapped(own_symbol);
+        return usable(handle, own_symbol) ? dlsym(handle, name) : nullptr;
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
 }
 
 Status nccl_status(const RealNccl& nccl, ncclResult_t result, const char* what) {

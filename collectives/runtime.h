@@ -24,6 +24,8 @@ class Runtime {
         Runtime* runtime = g_runtime.load(std::memory_order_acquire);
         return runtime != nullptr ? runtime : create(own_symbol);
     }
+    // The same if there is one; never makes it.
+    static const Runtime* peek() noexcept { return g_runtime.load(std::memory_order_acquire); }
 
     // Whether this process was forked from one that had a runtime. Such a child has none of our
     // threads and no usable device: it only forwards, so that it still has an NCCL.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Looks at what is shipped: exported names, needed libraries, and what our own objects refer to.
 
-usage: libraries_test.py exports NCCL_API_DEF LIBRARY...
+usage: libraries_test.py exports NCCL_API_DEF LIBRARY...    exports those names and slimwire's own
        libraries_test.py only PATTERN COUNT LIBRARY   exports COUNT names, all of the pattern
-       libraries_test.py needed NAMES LIBRARY     NAMES, RUNPATH and SONAME as "key=value" words
+       libraries_test.py needed NAMES LIBRARY     NAMES, RUNPATH, SONAME and FLAGS as "key=value" words
        libraries_test.py objects ARCHIVE...
        libraries_test.py cudart SYMBOL_LIST [LIBRARY]   the emulator's; skips (77) without a library
        libraries_test.py nccl NCCL_H [LIBRARY]
@@ -16,6 +16,8 @@ import sys
 
 ALWAYS_ALLOWED = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
                   "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+# What libslimwire-dlsym.so asks.
+OWN_NAMES = {"slimwireReplace_v1"}
 # std::terminate is what a noexcept function refers to; it is not called by name.
 FORBIDDEN = re.compile(
     r"^(abort|exit|_exit|_Exit|quick_exit|__assert_fail|perror|puts|putchar|"
@@ -33,7 +35,7 @@ def public_names(definition):
 
 
 def exports(definition, libraries):
-    wanted = public_names(definition)
+    wanted = public_names(definition) | OWN_NAMES
     failed = len(wanted) < 20
     for library in libraries:
         found = {line.split()[-1].split("@")[0]
@@ -70,6 +72,8 @@ def needed(words, library):
         problems.append(f"has run path '{runpath}', not '{wanted.get('RUNPATH', '')}'")
     if soname != wanted["SONAME"]:
         problems.append(f"is called '{soname}', not '{wanted['SONAME']}'")
+    if wanted.get("FLAGS", "") not in "".join(re.findall(r"\(FLAGS_1\)(.*)", text)):
+        problems.append(f"has no flag {wanted['FLAGS']}")
     if "TEXTREL" in text:
         problems.append("has text relocations")
     for problem in problems:

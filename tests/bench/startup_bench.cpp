@@ -1,6 +1,7 @@
-// What a preloaded library costs a process that never uses NCCL: starts a command with and without
-// it in turn and prints the median of the paired differences as one JSON line.
-//   startup_bench LIBRARY [PAIRS [COMMAND]]      (200 pairs of /bin/true)
+// What a hook costs a process that never uses NCCL: starts a command with and without it in turn
+// and prints the median of the paired differences as one JSON line.
+//   startup_bench [--audit] LIBRARY [PAIRS [COMMAND]]      (200 pairs of /bin/true)
+// LIBRARY becomes LD_PRELOAD (several with colons between them), with --audit LD_AUDIT.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -10,22 +11,24 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
 namespace {
 
-// Microseconds from start to end of one process; negative when it failed.
-double run_us(const char* command, const std::string& preload) {
+// Microseconds from start to end of one process; negative when it failed. `hook` is a variable with
+// its value; empty: none.
+double run_us(const char* command, const std::string& hook) {
     std::string path = "PATH=/usr/bin:/bin";
-    std::string library = "LD_PRELOAD=" + preload;
+    std::string library = hook;
     char* const arguments[] = {const_cast<char*>(command), nullptr};
     char* const with[] = {path.data(), library.data(), nullptr};
     char* const without[] = {path.data(), nullptr};
     const auto begin = std::chrono::steady_clock::now();
     pid_t pid = 0;
     int status = 0;
-    if (posix_spawn(&pid, command, nullptr, nullptr, arguments, preload.empty() ? without : with) !=
+    if (posix_spawn(&pid, command, nullptr, nullptr, arguments, hook.empty() ? without : with) !=
             0 ||
         waitpid(pid, &status, 0) != pid || status != 0) {
         return -1;
@@ -41,14 +44,30 @@ double quantile(std::vector<double> values, double q) {
     return values[at];
 }
 
+// File names of a list of paths.
+std::string names_of(const std::string& paths) {
+    std::string names;
+    for (size_t begin = 0, end = 0; end < paths.size(); begin = end + 1) {
+        end = std::min(paths.find(':', begin), paths.size());
+        const size_t slash = paths.rfind('/', end);
+        const size_t name = slash == std::string::npos || slash < begin ? begin : slash + 1;
+        names.append(names.empty() ? "" : ":").append(paths, name, end - name);
+    }
+    return names;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    const bool audit = argc > 1 && std::strcmp(argv[1], "--audit") == 0;
+    argv += audit ? 1 : 0;
+    argc -= audit ? 1 : 0;
     if (argc < 2) {
-        std::fprintf(stderr, "usage: startup_bench LIBRARY [PAIRS [COMMAND]]\n");
+        std::fprintf(stderr, "usage: startup_bench [--audit] LIBRARY [PAIRS [COMMAND]]\n");
         return 2;
     }
-    const std::string library = argv[1];
+    const char* variable = audit ? "LD_AUDIT" : "LD_PRELOAD";
+    const std::string library = std::string(variable) + "=" + argv[1];
     const int pairs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 200;
     const char* command = argc > 3 ? argv[3] : "/bin/true";
     std::vector<double> plain, differences;
@@ -67,9 +86,11 @@ int main(int argc, char** argv) {
         }
     }
     std::printf(
-        "{\"v\":1,\"record\":\"bench_startup\",\"command\":\"%s\",\"pairs\":%d,\"plain_us\":%.1f,"
+        "{\"v\":1,\"record\":\"bench_startup\",\"hook\":\"%s\",\"libraries\":\"%s\",\"command\":\"%"
+        "s\","
+        "\"pairs\":%d,\"plain_us\":%.1f,"
         "\"added_p50_us\":%.1f,\"added_p25_us\":%.1f,\"added_p75_us\":%.1f}\n",
-        command, pairs, quantile(plain, 0.5), quantile(differences, 0.5),
-        quantile(differences, 0.25), quantile(differences, 0.75));
+        variable, names_of(argv[1]).c_str(), command, pairs, quantile(plain, 0.5),
+        quantile(differences, 0.5), quantile(differences, 0.25), quantile(differences, 0.75));
     return 0;
 }

@@ -1,4 +1,4 @@
-// A preload reaches shells, compilers and children that never use NCCL: they must not notice.
+// A job-wide hook reaches shells, compilers and children that never use NCCL: they must not notice.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,14 +24,27 @@ struct Outcome {
     std::string object;
 };
 
-// Runs a shell script in a folder of its own, preloaded or not, with slimwire fully configured.
-Outcome run_script(const std::string& script, bool preloaded) {
+// One way in: what LD_PRELOAD and LD_AUDIT hold.
+struct Hook {
+    const char* name;
+    std::vector<std::string> preload;
+    std::string audit;
+};
+
+const Hook kHooks[] = {
+    {"preload", {SLIMWIRE_TEST_PRELOAD}, ""},
+    {"dlsym", {SLIMWIRE_TEST_DLSYM, SLIMWIRE_TEST_PRELOAD}, ""},
+    {"audit", {}, SLIMWIRE_TEST_AUDIT},
+};
+
+// Runs a shell script in a folder of its own, hooked or not (null), with slimwire fully configured.
+Outcome run_script(const std::string& script, const Hook* hook) {
     const TemporaryFolder folder;
     Job job;
     job.command = {"/bin/sh", "-c", script};
     job.working_folder = folder.path();
-    if (preloaded) {
-        job.preload = {SLIMWIRE_TEST_PRELOAD};
+    if (hook != nullptr) {
+        job.preload = hook->preload;
     }
     job.environment = {{"SLIMWIRE_CODEC", "int4"},
                        {"SLIMWIRE_LOG", "info"},
@@ -40,22 +53,32 @@ Outcome run_script(const std::string& script, bool preloaded) {
                        {"TMPDIR", folder.path()},
                        {"SLIMWIRE_EMU_JOB", "one"}};
     job.environment["TEST_FOLDER"] = "none";
+    if (hook != nullptr && !hook->audit.empty()) {
+        job.environment["LD_AUDIT"] = hook->audit;
+    }
     Outcome outcome{run_ranks(job)[0], files_in(folder.path()), read_file(folder.file("unit.o"))};
     return outcome;
 }
 
-void expect_identical(const std::string& script) {
-    const Outcome plain = run_script(script, false);
-    const Outcome preloaded = run_script(script, true);
-    ASSERT_EQ(unless_all_exit({plain.end}), "");
-    EXPECT_EQ(preloaded.end.exit_code, 0);
-    EXPECT_EQ(preloaded.end.out, plain.end.out);
-    EXPECT_EQ(preloaded.end.err, plain.end.err);
-    EXPECT_EQ(preloaded.files, plain.files);
-    EXPECT_EQ(preloaded.object, plain.object);
-}
+class Strangers : public testing::TestWithParam<Hook> {
+  protected:
+    static void expect_identical(const std::string& script) {
+        const Outcome plain = run_script(script, nullptr);
+        const Outcome hooked = run_script(script, &GetParam());
+        ASSERT_EQ(unless_all_exit({plain.end}), "");
+        EXPECT_EQ(hooked.end.exit_code, 0);
+        EXPECT_EQ(hooked.end.out, plain.end.out);
+        EXPECT_EQ(hooked.end.err, plain.end.err);
+        EXPECT_EQ(hooked.files, plain.files);
+        EXPECT_EQ(hooked.object, plain.object);
+    }
+};
 
-TEST(Strangers, AShellAndItsChildrenDoNotNotice) {
+INSTANTIATE_TEST_SUITE_P(Hooks, Strangers, testing::ValuesIn(kHooks), [](const auto& hook) {
+    return hook.param.name;
+});
+
+TEST_P(Strangers, AShellAndItsChildrenDoNotNotice) {
     expect_identical(R"sh(
         echo out; echo err >&2
         for i in 1 2 3; do (echo child $i); done
@@ -66,22 +89,41 @@ TEST(Strangers, AShellAndItsChildrenDoNotNotice) {
     )sh");
 }
 
-TEST(Strangers, ACompilerDoesNotNotice) {
+TEST_P(Strangers, ACompilerDoesNotNotice) {
     expect_identical(
         "echo 'int twice(int x) { return 2 * x; }' > unit.cpp; c++ -O1 -c unit.cpp -o unit.o && "
         "ls");
 }
 
-TEST(Strangers, ExitCodesAndSignalsPass) {
-    EXPECT_EQ(run_script("exit 7", true).end.exit_code, 7);
-    EXPECT_EQ(run_script("kill -TERM $$", true).end.exit_code, 128 + 15);
+// It opens modules, looks symbols up in handles and asks for what is not there.
+TEST_P(Strangers, AnInterpreterDoesNotNotice) {
+    expect_identical(
+        SLIMWIRE_TEST_PYTHON
+        " -c 'import ctypes, json, sqlite3, ssl\n"
+        "m = ctypes.CDLL(\"libm.so.6\"); m.cos.restype = ctypes.c_double\n"
+        "print(m.cos(ctypes.c_double(1)), hasattr(m, \"ncclAllReduce\"), json.dumps({}))\n"
+        "try: ctypes.CDLL(\"libnccl.so.2\")\n"
+        "except OSError as error: print(error)'");
+}
+
+TEST_P(Strangers, ExitCodesAndSignalsPass) {
+    EXPECT_EQ(run_script("exit 7", &GetParam()).end.exit_code, 7);
+    EXPECT_EQ(run_script("kill -TERM $$", &GetParam()).end.exit_code, 128 + 15);
 }
 
 // The exact figure is tests/bench/startup_bench's; here only that nobody put work into loading.
 #ifndef SLIMWIRE_TEST_SANITIZER_RUNTIME
-TEST(Strangers, StartUpIsNotMuchSlower) {
+TEST_P(Strangers, StartUpIsNotMuchSlower) {
     Job job;
-    job.command = {SLIMWIRE_TEST_STARTUP_BENCH, SLIMWIRE_TEST_PRELOAD, "100"};
+    const Hook& hook = GetParam();
+    std::string libraries = hook.audit;
+    for (const std::string& library : hook.preload) {
+        libraries += (libraries.empty() ? "" : ":") + library;
+    }
+    job.command = {SLIMWIRE_TEST_STARTUP_BENCH, libraries, "100"};
+    if (!hook.audit.empty()) {
+        job.command.insert(job.command.begin() + 1, "--audit");
+    }
     const Ended end = run_ranks(job)[0];
     ASSERT_EQ(unless_all_exit({end}), "");
     const auto line = nlohmann::json::parse(end.out);

@@ -1,0 +1,268 @@
+// LD_AUDIT helper: whatever name or path leads a program to NCCL (RPATH, dlopen of a path, ctypes),
+// the loader opens slimwire's drop-in (dropin/libnccl.so.2 beside this library) instead, and the
+// drop-in's libnccl-real.so is the file that the program would have had. Everything else is left as
+// it is; a process that never asks for NCCL sees one comparison a file name.
+//
+// The loader calls these functions under its lock, from the namespace of its own in which this
+// library and a second libc live: no allocation, no C++ runtime, no call back into the loader but
+// dladdr. rtld-audit(7) describes them.
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+namespace {
+
+// Who asks for a file, kept in the loader's cookie of the object.
+constexpr uintptr_t kStranger = 0;
+constexpr uintptr_t kDropin = 1;      // needs libnccl-real.so
+constexpr uintptr_t kInterposer = 2;  // libslimwire.so, preloaded: its NCCL is not ours to choose
+
+constexpr char kRealName[] = "libnccl-real.so";
+
+#if defined(__x86_64__)
+constexpr Elf64_Half kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr Elf64_Half kMachine = EM_AARCH64;
+#else
+#error "slimwire runs on x86-64 and aarch64"
+#endif
+
+// Which file is which, over links and spellings.
+struct FileId {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const FileId& other) const {
+        return device == other.device && inode == other.inode;
+    }
+};
+
+struct State {
+    char own[PATH_MAX] = {};     // this library
+    char dropin[PATH_MAX] = {};  // empty: not there, nothing is redirected
+    FileId dropin_id;
+    char real[PATH_MAX] = {};  // what libnccl-real.so leads to; empty: no NCCL was asked for yet
+    FileId real_id;
+    bool named_by_user = false;  // by SLIMWIRE_NCCL_LIBRARY: it stands for every NCCL
+    bool complained = false;
+};
+constinit State g_state;
+
+const char* file_name(const char* path) {
+    const char* slash = strrchr(path, '/');
+    return slash != nullptr ? slash + 1 : path;
+}
+
+// libnccl.so, libnccl.so.2, libnccl.so.2.28.9; no plugin, no other major version.
+bool names_nccl(const char* name) {
+    static constexpr char kStem[] = "libnccl.so";
+    if (strncmp(name, kStem, sizeof(kStem) - 1) != 0) {
+        return false;
+    }
+    const char* rest = name + sizeof(kStem) - 1;
+    return *rest == '\0' ||
+           (rest[0] == '.' && rest[1] == '2' && (rest[2] == '\0' || rest[2] == '.'));
+}
+
+bool identify(const char* path, FileId* id) {
+    struct stat info {};
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    *id = {info.st_dev, info.st_ino};
+    return true;
+}
+
+// Whether the loader would take this file: it passes over what it cannot read and over other
+// architectures, and goes on searching.
+bool loadable(const char* path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    Elf64_Ehdr header{};
+    const ssize_t got = read(fd, &header, sizeof(header));
+    close(fd);
+    return got == static_cast<ssize_t>(sizeof(header)) &&
+           memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
+           header.e_machine == kMachine;
+}
+
+// `folder` is a path up to and with its last slash, of `length` characters.
+bool join(char (&out)[PATH_MAX], const char* folder, size_t length, const char* name) {
+    const size_t more = strlen(name);
+    if (length + more >= sizeof(out)) {
+        return false;
+    }
+    memcpy(out, folder, length);
+    memcpy(out + length, name, more + 1);
+    return true;
+}
+
+// A path to the same file in a spelling that no program uses. The loader hands a mapped file to
+// whoever asks by the path that it was opened by, and does not ask here again: the real library
+// must not be known by a path that programs use.
+bool respell(char (&out)[PATH_MAX], const char* path) {
+    const char* name = file_name(path);
+    char dotted[PATH_MAX];
+    return join(dotted, path, static_cast<size_t>(name - path), "././././") &&
+           join(out, dotted, strlen(dotted), name);
+}
+
+void complain(const char* what, const char* path) {
+    if (g_state.complained) {
+        return;
+    }
+    g_state.complained = true;
+    char line[PATH_MAX + 128];
+    size_t length = 0;
+    for (const char* part : {"slimwire: audit: ", what, path, "; NCCL is left as it is\n"}) {
+        for (; *part != '\0' && length < sizeof(line); ++part) {
+            line[length++] = *part;
+        }
+    }
+    (void)!write(STDERR_FILENO, line, length);
+}
+
+// Before the program can go to another folder.
+void find_own_path() {
+    Dl_info own{};
+    if (dladdr(reinterpret_cast<const void*>(&find_own_path), &own) == 0 ||
+        own.dli_fname == nullptr || realpath(own.dli_fname, g_state.own) == nullptr) {
+        g_state.own[0] = '\0';
+    }
+}
+
+// Finds the drop-in beside this library, in a build's folders or an installation's.
+void find_dropin() {
+    const char* path = g_state.own;
+    const auto folder = static_cast<size_t>(file_name(path) - path);
+    for (const char* place : {"dropin/libnccl.so.2", "slimwire/dropin/libnccl.so.2"}) {
+        if (join(g_state.dropin, path, folder, place) &&
+            identify(g_state.dropin, &g_state.dropin_id)) {
+            return;
+        }
+    }
+    if (!join(g_state.dropin, path, folder, "dropin/libnccl.so.2")) {
+        g_state.dropin[0] = '\0';
+    }
+    complain("there is no ", g_state.dropin);
+    g_state.dropin[0] = '\0';
+}
+
+// Whether the file stands in a drop-in folder, ours or a copy: its libnccl-real.so is the real one.
+bool in_dropin_folder(const char* path) {
+    char beside[PATH_MAX];
+    struct stat info {};
+    return join(beside, path, static_cast<size_t>(file_name(path) - path), kRealName) &&
+           stat(beside, &info) == 0;
+}
+
+// Settles at the first NCCL that is found which file is the real one.
+bool settle_real(const char* found, const FileId& id) {
+    const char* named = getenv("SLIMWIRE_NCCL_LIBRARY");
+    if (named != nullptr && *named != '\0') {
+        char path[PATH_MAX];
+        if (realpath(named, path) == nullptr || !loadable(path) ||
+            !identify(path, &g_state.real_id) || !respell(g_state.real, path)) {
+            complain("SLIMWIRE_NCCL_LIBRARY is no library of this machine: ", named);
+            return false;
+        }
+        g_state.named_by_user = true;
+        return true;
+    }
+    g_state.real_id = id;
+    if (!respell(g_state.real, found)) {
+        g_state.real[0] = '\0';
+        return false;
+    }
+    return true;
+}
+
+// Whether an existing file that has NCCL's name is to be the drop-in instead. A second, other NCCL
+// of the process stays what it is: one real library is below slimwire.
+bool redirected(const char* path) {
+    FileId id;
+    if (!loadable(path) || !identify(path, &id)) {
+        return false;
+    }
+    if (g_state.dropin[0] == '\0' && !g_state.complained) {
+        find_dropin();
+    }
+    if (g_state.dropin[0] == '\0' || id == g_state.dropin_id || in_dropin_folder(path)) {
+        return false;
+    }
+    if (g_state.real[0] == '\0' && !settle_real(path, id)) {
+        return false;
+    }
+    return g_state.named_by_user || id == g_state.real_id;
+}
+
+// What an object asks for, read from its dynamic section.
+uintptr_t kind_of(const link_map* map) {
+    const char* strings = nullptr;
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_STRTAB) {
+            // The loader adds the base to it, where it may write there.
+            const ElfW(Addr) address = entry->d_un.d_ptr;
+            strings = reinterpret_cast<const char*>(address < map->l_addr ? address + map->l_addr
+                                                                          : address);
+        }
+    }
+    for (const ElfW(Dyn)* entry = map->l_ld; strings != nullptr && entry->d_tag != DT_NULL;
+         ++entry) {
+        const char* text = strings + entry->d_un.d_val;
+        if (entry->d_tag == DT_NEEDED && strcmp(text, kRealName) == 0) {
+            return kDropin;
+        }
+        if (entry->d_tag == DT_SONAME && strcmp(text, "libslimwire.so") == 0) {
+            return kInterposer;
+        }
+    }
+    return kStranger;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+unsigned la_version(unsigned version) {
+    find_own_path();
+    // What is used here is in every version.
+    return version < LAV_CURRENT ? version : LAV_CURRENT;
+}
+
+unsigned la_objopen(link_map* map, Lmid_t, uintptr_t* cookie) {
+    const char* name = map->l_name != nullptr ? file_name(map->l_name) : "";
+    const bool candidate = names_nccl(name) || strncmp(name, "libslimwire", 11) == 0;
+    *cookie = candidate ? kind_of(map) : kStranger;
+    return 0;  // no symbol is looked at
+}
+
+// Called with the name as asked for, then with each file that might be it.
+char* la_objsearch(const char* name, uintptr_t* cookie, unsigned) {
+    char* const unchanged = const_cast<char*>(name);
+    const char* file = file_name(name);
+    if (strncmp(file, "libnccl", 7) != 0) {
+        return unchanged;
+    }
+    const uintptr_t asker = cookie != nullptr ? *cookie : kStranger;
+    if (asker == kDropin && g_state.real[0] != '\0' && strcmp(name, kRealName) == 0) {
+        return g_state.real;
+    }
+    if (asker != kStranger || file == name || !names_nccl(file) || !redirected(name)) {
+        return unchanged;
+    }
+    return g_state.dropin;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
