@@ -18,7 +18,8 @@ struct Way {
     const char* name;
     std::vector<std::string> command;
     std::array<bool, kHooks> reached;
-    bool real_nccl = true;  // false: a stub linked in, whose results mean nothing
+    std::vector<std::string> examined;  // what `slimwire doctor` is asked about; empty: nothing
+    bool real_nccl = true;              // false: a stub linked in, whose results mean nothing
 };
 
 const std::string kRealNccl = SLIMWIRE_TEST_EMULATOR "/libnccl.so.2";
@@ -27,37 +28,45 @@ std::vector<Way> ways() {
     const std::string opened = SLIMWIRE_TEST_BINDING_OPENED;
     const std::string python = SLIMWIRE_TEST_PYTHON, client = SLIMWIRE_TEST_CTYPES_CLIENT;
     // Columns: no hook, preload, drop-in, audit, preload + dlsym.
+    const std::string linked = SLIMWIRE_TEST_BINDING_LINKED;
+    const std::string now = SLIMWIRE_TEST_BINDING_LINKED_NOW;
+    const std::string runpath = SLIMWIRE_TEST_BINDING_LINKED_RUNPATH;
+    const std::string rpath = SLIMWIRE_TEST_BINDING_LINKED_RPATH;
+    const std::string fixed = SLIMWIRE_TEST_BINDING_LINKED_STATIC;
+    const std::string module_rpath = SLIMWIRE_TEST_BINDING_MODULE_RPATH;
+    const std::string module_bare = SLIMWIRE_TEST_BINDING_MODULE_BARE;
+    const std::string name = "libnccl.so.2", path = kRealNccl;
+    using Commands = std::vector<std::string>;
+    const Commands unseen, client_script = {python, "-B", client};
     return {
-        {"linked", {SLIMWIRE_TEST_BINDING_LINKED}, {false, true, true, true, true}},
-        {"linked, bound at once",
-         {SLIMWIRE_TEST_BINDING_LINKED_NOW},
-         {false, true, true, true, true}},
-        {"linked, RUNPATH",
-         {SLIMWIRE_TEST_BINDING_LINKED_RUNPATH},
-         {false, true, true, true, true}},
-        {"linked, RPATH", {SLIMWIRE_TEST_BINDING_LINKED_RPATH}, {false, true, false, true, true}},
+        {"linked", {linked}, {false, true, true, true, true}, {linked}},
+        {"linked, bound at once", {now}, {false, true, true, true, true}, {now}},
+        {"linked, RUNPATH", {runpath}, {false, true, true, true, true}, {runpath}},
+        {"linked, RPATH", {rpath}, {false, true, false, true, true}, {rpath}},
         {"module with RPATH",
-         {opened, "module", SLIMWIRE_TEST_BINDING_MODULE_RPATH},
-         {false, true, false, true, true}},
+         {opened, "module", module_rpath},
+         {false, true, false, true, true},
+         {module_rpath}},
         {"global dlopen, then a module",
-         {opened, "global", "libnccl.so.2", SLIMWIRE_TEST_BINDING_MODULE_BARE},
-         {false, true, true, true, true}},
-        {"dlopen by name", {opened, "local", "libnccl.so.2"}, {false, false, true, true, true}},
-        {"dlopen by path", {opened, "local", kRealNccl}, {false, false, false, true, true}},
+         {opened, "global", name, module_bare},
+         {false, true, true, true, true},
+         unseen},
+        {"dlopen by name", {opened, "local", name}, {false, false, true, true, true}, {opened}},
+        {"dlopen by path", {opened, "local", path}, {false, false, false, true, true}, {opened}},
         {"deep-binding dlopen by path",
-         {opened, "deep", kRealNccl},
-         {false, false, false, true, true}},
-        {"dlmopen by name",
-         {opened, "namespace", "libnccl.so.2"},
-         {false, false, true, true, false}},
+         {opened, "deep", path},
+         {false, false, false, true, true},
+         {opened}},
+        {"dlmopen by name", {opened, "namespace", name}, {false, false, true, true, false}, unseen},
         {"ctypes by name",
-         {python, "-B", client, "libnccl.so.2"},
-         {false, false, true, true, true}},
-        {"ctypes by path", {python, "-B", client, kRealNccl}, {false, false, false, true, true}},
-        {"linked statically",
-         {SLIMWIRE_TEST_BINDING_LINKED_STATIC},
-         {false, false, false, false, false},
-         false},
+         {python, "-B", client, name},
+         {false, false, true, true, true},
+         client_script},
+        {"ctypes by path",
+         {python, "-B", client, path},
+         {false, false, false, true, true},
+         client_script},
+        {"linked statically", {fixed}, {false, false, false, false, false}, {fixed}, false},
     };
 }
 
@@ -129,6 +138,71 @@ TEST(Hooks, EveryWayOfBindingUnderEveryHook) {
     }
     std::printf("%s\n", table.c_str());
 }
+
+#ifdef SLIMWIRE_TEST_CLI
+// Where `slimwire doctor` says yes the hook reaches, where it says no it does not; what depends on
+// the name by which a program opens NCCL it says as much of.
+TEST(Hooks, DoctorSaysTheSame) {
+    int by_name = 0;
+    for (const Way& way : ways()) {
+        if (way.examined.empty()) {
+            continue;
+        }
+        SCOPED_TRACE(way.name);
+        std::vector<std::string> command = {SLIMWIRE_TEST_CLI, "doctor", "--json", "--"};
+        command.insert(command.end(), way.examined.begin(), way.examined.end());
+        const Ended end = run_ranks(emulated_job(command, 1))[0];
+        const auto json = nlohmann::json::parse(end.out, nullptr, false);
+        ASSERT_FALSE(json.is_discarded()) << end.out << end.err;
+        const char* const names[] = {"", "preload", "dropin", "audit", "dlsym"};
+        for (int hook = kPreload; hook < kHooks; ++hook) {
+            const std::string said = json.at("hooks").at(names[hook]);
+            by_name += said == "by name" ? 1 : 0;
+            if (said != "by name") {
+                EXPECT_EQ(said, way.reached.at(hook) ? "yes" : "no") << names[hook];
+            }
+        }
+        EXPECT_EQ(json.at("binding").get<std::string>().empty(), false);
+    }
+    EXPECT_EQ(by_name, 5);  // one for each way of opening
+}
+
+// Whether `slimwire run` with these options gets in before NCCL, in a job of its own or emulated.
+bool reached_by_run(std::vector<std::string> options, const std::vector<std::string>& program) {
+    const TemporaryFolder reports, cache;
+    Job job = hooked_job({SLIMWIRE_TEST_CLI, "run"}, kNone, reports.path(), "");
+    job.environment["XDG_CACHE_HOME"] = cache.path();
+    job.command.insert(job.command.end(), options.begin(), options.end());
+    job.command.emplace_back("--");
+    job.command.insert(job.command.end(), program.begin(), program.end());
+    const Ended end = run_ranks(job)[0];
+    EXPECT_EQ(end.exit_code, 0) << end.out << end.err;
+    return sum_keys(read_reports(reports.path()), "calls", compressed) > 0;
+}
+
+TEST(Hooks, RunChoosesTheHook) {
+    const std::vector<std::string> linked = {SLIMWIRE_TEST_BINDING_LINKED};
+    const std::vector<std::string> by_name = {SLIMWIRE_TEST_BINDING_OPENED};
+    const std::vector<std::string> by_path = {SLIMWIRE_TEST_BINDING_OPENED, "local", kRealNccl};
+    EXPECT_TRUE(reached_by_run({}, linked));
+    EXPECT_FALSE(reached_by_run({}, by_name));
+    EXPECT_TRUE(reached_by_run({"--dropin"}, by_name));
+    const struct {
+        const char* hook;
+        bool linked, by_name, by_path;
+    } rows[] = {{"preload", true, false, false},
+                {"dropin", true, true, false},
+                {"audit", true, true, true},
+                {"dlsym", true, true, true}};
+    for (const auto& row : rows) {
+        SCOPED_TRACE(row.hook);
+        EXPECT_EQ(reached_by_run({"--hook", row.hook}, linked), row.linked);
+        EXPECT_EQ(reached_by_run({"--hook", row.hook}, by_name), row.by_name);
+        EXPECT_EQ(reached_by_run({"--hook", row.hook}, by_path), row.by_path);
+        EXPECT_TRUE(reached_by_run({"--emulate", "2", "--hook", row.hook}, {SLIMWIRE_TEST_REDUCE}));
+    }
+}
+#endif
 
 }  // namespace
 }  // namespace slimwire::test

@@ -174,7 +174,7 @@ TEST_F(Loader, DoctorNamesLibraryVersionAndHook) {
     EXPECT_EQ(json["libraries"][0]["name"], "libnccl.so.2");
     EXPECT_EQ(json["libraries"][0]["version"], "2.28.9");
     EXPECT_HAS(json["libraries"][0]["found_by"].get<std::string>(), "rpath of ");
-    EXPECT_HAS(findings(json, "note"), "--dropin would be ignored");
+    EXPECT_HAS(findings(json, "note"), "--hook dropin would be ignored");
     const Json other = doctor({at("bin/runpath")}, {{"LD_LIBRARY_PATH", at("b")}});
     EXPECT_EQ(other["libraries"][0]["version"], "2.27.3");
     EXPECT_EQ(other["libraries"][0]["found_by"], "LD_LIBRARY_PATH");
@@ -219,6 +219,7 @@ TEST(Doctor, StaticNcclAndStaticPrograms) {
           "cc -o hidden p.c libnccl_static.a\n"
           "cc -rdynamic -o exported p.c libnccl_static.a\n"
           "cc -static -nostdlib -o static s.c\n"
+          "cc -static-pie -nostdlib -o static-pie s.c\n"
           "cc -o opener d.c -ldl\n");
     const std::string base = folder.path().string() + "/";
     int exit_code = -1;
@@ -229,13 +230,21 @@ TEST(Doctor, StaticNcclAndStaticPrograms) {
     json = doctor({base + "exported"}, {}, &exit_code);
     EXPECT_EQ(json["hook"], "LD_PRELOAD");
     EXPECT_HAS(findings(json, "warning"), "linked in statically");
-    json = doctor({base + "static"}, {}, &exit_code);
-    EXPECT_EQ(json["hook"], "unreachable");
-    EXPECT_EQ(exit_code, 1);
+    for (const char* name : {"static", "static-pie"}) {
+        json = doctor({base + name}, {}, &exit_code);
+        EXPECT_EQ(json["kind"], "static program") << name;
+        EXPECT_EQ(json["hook"], "unreachable") << name;
+        EXPECT_EQ(json["hooks"]["audit"], "no") << name;
+        EXPECT_EQ(exit_code, 1);
+    }
     json = doctor({base + "opener"}, {}, &exit_code);
-    EXPECT_EQ(json["hook"], "drop-in");
+    EXPECT_EQ(json["hook"], "LD_AUDIT");
+    EXPECT_EQ(json["hooks"],
+              (Json{{"preload", "no"}, {"dropin", "by name"}, {"audit", "yes"}, {"dlsym", "yes"}}));
+    EXPECT_HAS(json["binding"].get<std::string>(), "opener opens libnccl.so.2 at run time");
     json = doctor({"sleep", "1"}, {}, &exit_code);
     EXPECT_EQ(json["hook"], "no NCCL");
+    EXPECT_EQ(json["hooks"]["audit"], "unknown");
     EXPECT_EQ(exit_code, 0);
 }
 
@@ -282,6 +291,31 @@ TEST(Doctor, PythonModulesAreFoundByPath) {
     EXPECT_HAS(json["hook_reason"].get<std::string>(), "PyTorch");
     ASSERT_EQ(json["libraries"].size(), 1u) << json;
     EXPECT_EQ(json["libraries"][0]["version"], "2.26.4");
+    EXPECT_EQ(json["hooks"]["dropin"], "no");  // RPATH
+    // The library itself can be asked about.
+    const Json library = doctor({folder.path().string() + "/site/torch/lib/libtorch_cuda.so"}, {});
+    EXPECT_EQ(library["kind"], "library");
+    EXPECT_EQ(library["hook"], "LD_PRELOAD");
+    EXPECT_EQ(library["hooks"], json["hooks"]);
+}
+
+TEST(Doctor, PythonScriptsThatOpenNccl) {
+    if (Program({"/usr/bin/python3", "-c", ""}).wait().exit_code != 0) {
+        GTEST_SKIP() << "no /usr/bin/python3";
+    }
+    const ScratchFolder folder;
+    const std::string client =
+        folder.write("client.py", "#!/usr/bin/python3\nctypes.CDLL('libnccl.so.2')\n", 0755);
+    const std::string other = folder.write("other.py", "#!/usr/bin/python3\nprint()\n", 0755);
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"/usr/bin/python3", "-B", client}, {client}}) {
+        const Json json = doctor(command, {{"VLLM_NCCL_SO_PATH", "/opt/libnccl.so.2"}});
+        EXPECT_EQ(json["hook"], "LD_AUDIT");
+        EXPECT_EQ(json["hooks"]["preload"], "no");
+        EXPECT_HAS(json["binding"].get<std::string>(), "client.py opens libnccl.so.2");
+        EXPECT_HAS(findings(json, "note"), "VLLM_NCCL_SO_PATH=/opt/libnccl.so.2");
+    }
+    EXPECT_EQ(doctor({"/usr/bin/python3", other}, {})["hooks"]["preload"], "unknown");
 }
 
 TEST(Doctor, OtherLibraryIsExamined) {

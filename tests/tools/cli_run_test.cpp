@@ -108,6 +108,71 @@ TEST(Run, PreloadIsNotRepeated) {
     EXPECT_EQ(ended.out, library + ":libm.so.6\n") << ended.err;
 }
 
+TEST(Run, HooksSetTheirVariables) {
+    const std::string library = SLIMWIRE_LIBRARY_PATH;
+    const std::string folder = std::filesystem::path(library).parent_path().string();
+    const auto variables = [](const std::vector<std::string>& options,
+                              const std::map<std::string, std::string>& environment) {
+        std::vector<std::string> arguments{"run"};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        for (const char* word :
+             {"--", "sh", "-c",
+              "echo \"[$LD_AUDIT][${LD_PRELOAD##*san.so*:}][$GLIBC_TUNABLES]\""}) {
+            arguments.emplace_back(word);
+        }
+        const Ended ended = run_slimwire(arguments, environment);
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        return ended.out;
+    };
+    const std::map<std::string, std::string> none{{"GLIBC_TUNABLES", ""}, {"LD_PRELOAD", ""}};
+    EXPECT_EQ(variables({"--hook", "preload"}, none), "[][" + library + "][]\n");
+    EXPECT_EQ(variables({"--hook", "dlsym"}, none),
+              "[][" + folder + "/libslimwire-dlsym.so:" + library + "][]\n");
+    const std::string audit = folder + "/libslimwire-audit.so";
+    const std::string room = "glibc.rtld.optional_static_tls=";
+    EXPECT_HAS(variables({"--hook", "audit"}, none), "[" + audit + "][");
+    EXPECT_HAS(variables({"--hook", "audit"}, none), "[" + room + "16384]\n");
+    // What was there is kept.
+    EXPECT_HAS(variables({"--hook", "audit"}, {{"GLIBC_TUNABLES", "glibc.malloc.check=0"}}),
+               "[glibc.malloc.check=0:" + room + "16384]\n");
+    EXPECT_HAS(variables({"--hook", "audit"}, {{"GLIBC_TUNABLES", room + "512"}}),
+               "[" + room + "512]\n");
+}
+
+TEST(Run, UnknownHookIsNamed) {
+    for (const std::vector<std::string>& options :
+         {std::vector<std::string>{"--hook", "ptrace"}, {"--hook", "audit", "--dropin"}}) {
+        std::vector<std::string> arguments{"run"};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        arguments.insert(arguments.end(), {"--", "true"});
+        const Ended ended = run_slimwire(arguments);
+        EXPECT_EQ(ended.exit_code, 2);
+        expect_one_error_line(ended);
+        EXPECT_HAS(ended.err, "--hook");
+    }
+    EXPECT_HAS(run_slimwire({"run", "--hook", "ptrace", "--", "true"}).err,
+               "preload, dropin, audit, dlsym");
+    EXPECT_EQ(run_slimwire({"run", "--native", "--hook", "audit", "--", "true"}).exit_code, 125);
+}
+
+// A library with more static thread-local data than the loader keeps free under LD_AUDIT.
+TEST(Run, AuditLeavesRoomForStaticThreadLocalData) {
+    const ScratchFolder folder;
+    folder.write("t.c",
+                 "__attribute__((tls_model(\"initial-exec\"))) __thread char big[8000];\n"
+                 "int touch(void) { big[1] = 0; return big[1]; }\n");
+    folder.write("p.c", "int touch(void); int main(void) { return touch(); }\n");
+    const std::string program = folder.path().string() + "/p";
+    ASSERT_EQ(Program({"sh", "-ec",
+                       "cd " + folder.path().string() +
+                           " && cc -shared -fPIC -o libt.so t.c && cc -o p p.c "
+                           "-Wl,-rpath,'$ORIGIN' libt.so"})
+                  .wait(60)
+                  .exit_code,
+              0);
+    EXPECT_EQ(run_slimwire({"run", "--hook", "audit", "--", program}).exit_code, 0);
+}
+
 TEST(Run, NativeLeavesSlimwireOut) {
     const Ended ended = run_slimwire(
         {"run", "--native", "--", "sh", "-c", "echo \"[$LD_PRELOAD]\""}, {{"LD_PRELOAD", ""}});

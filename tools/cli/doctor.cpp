@@ -73,6 +73,11 @@ bool is_launcher(const fs::path& path) {
          "horovodrun", "docker", "podman", "apptainer", "singularity", "enroot"});
 }
 
+// A module that some program opens, as libtorch_cuda.so; no static-pie program.
+bool is_library(const ElfFile& file) {
+    return file.dynamic && file.interpreter.empty() && !file.executable;
+}
+
 // "#!/usr/bin/env -S python3 -u" -> the interpreter's command words; empty: not a script.
 std::vector<std::string> script_interpreter(const fs::path& script) {
     std::ifstream file(script, std::ios::binary);
@@ -104,6 +109,9 @@ void add_advice(const Installation& installation, Diagnosis* diagnosis) {
         fmt::format("mpiexec (MPICH, Intel): mpiexec -genv LD_PRELOAD {} -genv SLIMWIRE_POLICY "
                     "/shared/p.toml CMD",
                     library),
+        "where the preload does not reach (see the line `reach`): slimwire run --hook audit, or "
+        "for a "
+        "launcher that passes variables on LD_AUDIT=.../libslimwire-audit.so instead of LD_PRELOAD",
         fmt::format("srun: srun --export=ALL,LD_PRELOAD={},SLIMWIRE_POLICY=/shared/p.toml CMD",
                     library),
         fmt::format("container: mount the library and the policy, then -e LD_PRELOAD={} -e "
@@ -143,7 +151,8 @@ void examine_installation(const Installation& installation, Diagnosis* diagnosis
 
 void examine_static_program(const ElfFile& elf, Diagnosis* diagnosis) {
     diagnosis->kind = "static program";
-    diagnosis->hook = Hook::kUnreachable;
+    diagnosis->verdict = Verdict::kUnreachable;
+    diagnosis->reach.fill(Reach::kNo);
     diagnosis->hook_reason = "the program is statically linked: nothing can be loaded into it";
     diagnosis->add(Severity::kError,
                    fmt::format("{} is statically linked: relink it with the shared "
@@ -151,12 +160,23 @@ void examine_static_program(const ElfFile& elf, Diagnosis* diagnosis) {
                                elf.path.string()));
 }
 
+// As find_command; a library need not be executable.
+Result<fs::path> find_program(const std::string& name, const Environment& environment) {
+    std::error_code error;
+    if (name.find('/') != std::string::npos &&
+        fs::path(name).filename().string().find(".so") != std::string::npos &&
+        fs::is_regular_file(name, error)) {
+        return fs::path(name);
+    }
+    return find_command(name, environment);
+}
+
 // Follows scripts to the ELF file that would run.
 void examine_command(const Environment& environment, Diagnosis* diagnosis) {
     std::string name = diagnosis->command[0];
     std::string first_line_owner;
     for (int depth = 0; depth < kMaxInterpreters; ++depth) {
-        Result<fs::path> found = find_command(name, environment);
+        Result<fs::path> found = find_program(name, environment);
         if (!found.ok()) {
             diagnosis->add(Severity::kError, first_line_owner.empty()
                                                  ? found.status().message()
@@ -178,12 +198,18 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
             const ElfFile& file = elf.value();
             diagnosis->program = path.string();
             if (!same_architecture(file)) {
-                diagnosis->hook = Hook::kUnreachable;
+                diagnosis->verdict = Verdict::kUnreachable;
+                diagnosis->reach.fill(Reach::kNo);
                 diagnosis->hook_reason = "the program is for another architecture";
                 diagnosis->add(
                     Severity::kError,
                     fmt::format("{} is for {}: use a slimwire built for it", path.string(),
                                 architecture_name(file.elf_class, file.machine)));
+                return;
+            }
+            if (is_library(file)) {
+                diagnosis->kind = "library";
+                examine_plan(plan_load(file, environment), environment, diagnosis);
                 return;
             }
             if (!file.dynamic || file.interpreter.empty()) {
@@ -231,19 +257,6 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
                                                  diagnosis->command[0], kMaxInterpreters));
 }
 
-FoundLibrary describe(const LoadedObject& object) {
-    FoundLibrary found{.name = object.name,
-                       .path = object.path.string(),
-                       .found_by = object.found_by,
-                       .wanted_by = object.requested_by,
-                       .version = {}};
-    if (!object.path.empty()) {
-        found.version = object.name.rfind("libnccl", 0) == 0 ? nccl_version(object.path)
-                                                             : cudart_version(object.path);
-    }
-    return found;
-}
-
 }  // namespace
 
 const char* severity_name(Severity severity) noexcept {
@@ -258,18 +271,32 @@ const char* severity_name(Severity severity) noexcept {
     return "?";
 }
 
-const char* hook_name(Hook hook) noexcept {
-    switch (hook) {
-        case Hook::kUnknown:
+const char* verdict_name(Verdict verdict) noexcept {
+    switch (verdict) {
+        case Verdict::kUnknown:
             return "unknown";
-        case Hook::kPreload:
+        case Verdict::kPreload:
             return "LD_PRELOAD";
-        case Hook::kDropin:
-            return "drop-in";
-        case Hook::kUnreachable:
+        case Verdict::kAudit:
+            return "LD_AUDIT";
+        case Verdict::kUnreachable:
             return "unreachable";
-        case Hook::kNoNccl:
+        case Verdict::kNoNccl:
             return "no NCCL";
+    }
+    return "?";
+}
+
+const char* reach_name(Reach reach) noexcept {
+    switch (reach) {
+        case Reach::kUnknown:
+            return "unknown";
+        case Reach::kNo:
+            return "no";
+        case Reach::kByName:
+            return "by name";
+        case Reach::kYes:
+            return "yes";
     }
     return "?";
 }
@@ -285,89 +312,6 @@ std::string nccl_version(const fs::path& library) {
 
 std::string cudart_version(const fs::path& library) {
     return ask_version(library.string(), "cudaRuntimeGetVersion", cuda_version_text);
-}
-
-void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosis* diagnosis) {
-    const LoadedObject* nccl = nullptr;
-    const ElfFile* opener = plan.program.names_nccl_library ? &plan.program : nullptr;
-    const ElfFile* container = plan.program.contains_nccl ? &plan.program : nullptr;
-    for (const LoadedObject& object : plan.objects) {
-        const bool is_nccl = object.name.rfind("libnccl.so", 0) == 0;
-        const bool is_cudart = object.name.rfind("libcudart.so", 0) == 0;
-        if (is_nccl || is_cudart) {
-            diagnosis->libraries.push_back(describe(object));
-        }
-        if (is_nccl) {
-            nccl = &object;
-        } else if (!object.path.empty() && object.found_by != "LD_PRELOAD") {
-            opener = opener == nullptr && object.elf.names_nccl_library ? &object.elf : opener;
-            container = container == nullptr && object.elf.contains_nccl ? &object.elf : container;
-        }
-        if (object.path.empty()) {
-            diagnosis->add(
-                Severity::kError,
-                fmt::format("{} needs {}, which is not found{}{}", object.requested_by, object.name,
-                            object.found_by.empty() ? "; set LD_LIBRARY_PATH to its folder" : ": ",
-                            object.found_by));
-        }
-    }
-    if (container != nullptr) {
-        const std::string path = container->path.string();
-        if (container->exports_nccl && !container->symbolic) {
-            diagnosis->hook = Hook::kPreload;
-            diagnosis->hook_reason = fmt::format(
-                "{} holds NCCL itself and exports it: LD_PRELOAD comes before it as far as its own "
-                "calls go through the dynamic symbol table",
-                path);
-            diagnosis->add(
-                Severity::kWarning,
-                fmt::format("{} has NCCL linked in statically: check a report for calls; if "
-                            "there are none, use a build with libnccl.so.2",
-                            path));
-        } else {
-            diagnosis->hook = Hook::kUnreachable;
-            diagnosis->hook_reason = fmt::format("{} has NCCL linked in statically", path);
-            diagnosis->add(
-                Severity::kError,
-                fmt::format("{} has NCCL linked in statically: no preload reaches it; link "
-                            "against libnccl.so.2",
-                            path));
-        }
-        return;
-    }
-    if (nccl != nullptr) {
-        diagnosis->hook = Hook::kPreload;
-        diagnosis->hook_reason =
-            fmt::format("{} needs {}: LD_PRELOAD comes before it", nccl->requested_by, nccl->name);
-        if (nccl->found_by.rfind("rpath", 0) == 0) {
-            diagnosis->add(Severity::kNote,
-                           fmt::format("found by {}: LD_LIBRARY_PATH does not replace "
-                                       "it, so --dropin would be ignored",
-                                       nccl->found_by));
-        }
-        return;
-    }
-    if (opener != nullptr) {
-        diagnosis->hook = Hook::kDropin;
-        diagnosis->hook_reason = fmt::format(
-            "{} names libnccl.so and does not need it: it is opened at run time, where only "
-            "--dropin "
-            "reaches",
-            opener->path.string());
-        LoadedObject opened = plan_dlopen(plan, "libnccl.so.2", environment);
-        opened.requested_by = opener->path.string();
-        diagnosis->libraries.push_back(describe(opened));
-        if (opened.path.empty()) {
-            diagnosis->add(Severity::kWarning,
-                           "libnccl.so.2 is not found by that name; set "
-                           "LD_LIBRARY_PATH to its folder");
-        }
-        return;
-    }
-    diagnosis->hook = Hook::kNoNccl;
-    diagnosis->hook_reason =
-        "neither the program nor a library it needs uses NCCL; what it opens at "
-        "run time or starts cannot be seen from here";
 }
 
 Diagnosis diagnose(const std::vector<std::string>& command,

@@ -4,12 +4,14 @@
 // processes; nothing of the job runs.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "tools/cli/doctor_net.h"
 #include "tools/cli/environment.h"
+#include "tools/cli/hook.h"
 #include "tools/cli/install.h"
 #include "tools/cli/loader_search.h"
 
@@ -33,14 +35,24 @@ struct FoundLibrary {
 };
 
 // How slimwire gets in front of NCCL in this command.
-enum class Hook {
+enum class Verdict {
     kUnknown,      // it cannot be seen from the files
     kPreload,      // LD_PRELOAD suffices
-    kDropin,       // only the drop-in folder does: the program opens NCCL by name at run time
+    kAudit,        // not: the program opens NCCL at run time; LD_AUDIT does, and others may
     kUnreachable,  // NCCL is linked in statically, or nothing can be loaded into the program
     kNoNccl,       // the program does not use NCCL as far as its files say
 };
-[[nodiscard]] const char* hook_name(Hook hook) noexcept;
+[[nodiscard]] const char* verdict_name(Verdict verdict) noexcept;
+
+// Whether one hook reaches this command's NCCL.
+enum class Reach {
+    kUnknown,
+    kNo,
+    kByName,  // if the program opens libnccl.so.2 by that name, not by a path
+    kYes,
+};
+[[nodiscard]] const char* reach_name(Reach reach) noexcept;
+using HookReach = std::array<Reach, kHooks.size()>;  // in the order of kHooks
 
 struct Diagnosis {
     // The installation.
@@ -50,9 +62,12 @@ struct Diagnosis {
     std::vector<std::string> command;
     std::string program;             // the ELF file that would run
     std::vector<std::string> chain;  // scripts and interpreters on the way to it
-    std::string kind;  // "program", "python", "shell script", "launcher", "static program"
-    Hook hook = Hook::kUnknown;
+    // "program", "library", "python", "shell script", "launcher", "static program"
+    std::string kind;
+    Verdict verdict = Verdict::kUnknown;
     std::string hook_reason;
+    std::string binding;  // how the command binds NCCL; empty: not seen
+    HookReach reach{};
     std::vector<FoundLibrary> libraries;
     NetDiagnosis net;
     std::vector<Finding> findings;
@@ -71,12 +86,15 @@ struct Diagnosis {
 
 // --- Parts, used by diagnose().
 
-// Examines the extension modules that `interpreter` would import for NCCL, by their paths.
+// Examines the extension modules that `interpreter` would import for NCCL, by their paths, and the
+// scripts that the command names for libnccl's name.
 void examine_python(const std::filesystem::path& interpreter,
                     const Environment& environment,
                     Diagnosis* diagnosis);
-// Adds libnccl and libcudart of `plan`, decides the hook, and names what is missing.
+// Adds libnccl and libcudart of `plan`, decides which hooks reach it, and names what is missing.
 void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosis* diagnosis);
+// NCCL is opened at run time by `opener`: notes that and what it means for each hook.
+void set_opened(const std::string& opener, Diagnosis* diagnosis);
 // Version as the library says, "2.28.9" or "13.0"; empty when it cannot be asked.
 [[nodiscard]] std::string nccl_version(const std::filesystem::path& library);
 [[nodiscard]] std::string cudart_version(const std::filesystem::path& library);

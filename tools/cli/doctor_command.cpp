@@ -28,8 +28,13 @@ void print_json(const Diagnosis& d) {
     json["chain"] = d.chain;
     json["program"] = d.program;
     json["kind"] = d.kind;
-    json["hook"] = hook_name(d.hook);
+    json["hook"] = verdict_name(d.verdict);
     json["hook_reason"] = d.hook_reason;
+    json["binding"] = d.binding;
+    json["hooks"] = Json::object();
+    for (size_t i = 0; i < kHooks.size(); ++i) {
+        json["hooks"][hook_name(kHooks[i])] = reach_name(d.reach[i]);
+    }
     json["libraries"] = Json::array();
     for (const FoundLibrary& library : d.libraries) {
         json["libraries"].push_back({{"name", library.name},
@@ -100,8 +105,17 @@ void print_text(const Diagnosis& d) {
         }
         fmt::print("runs      {}{}\n", or_missing(d.program),
                    d.kind.empty() ? "" : fmt::format(" ({})", d.kind));
-        fmt::print("hook      {}{}{}\n", hook_name(d.hook), d.hook_reason.empty() ? "" : ": ",
+        if (!d.binding.empty()) {
+            fmt::print("binds     {}\n", d.binding);
+        }
+        fmt::print("hook      {}{}{}\n", verdict_name(d.verdict), d.hook_reason.empty() ? "" : ": ",
                    d.hook_reason);
+        std::string reach;
+        for (size_t i = 0; i < kHooks.size(); ++i) {
+            reach += fmt::format("{}--hook {}: {}", i == 0 ? "" : ", ", hook_name(kHooks[i]),
+                                 reach_name(d.reach[i]));
+        }
+        fmt::print("reach     {}\n", reach);
     }
     for (const FoundLibrary& library : d.libraries) {
         fmt::print("loads     {} {}{}; by {}, for {}\n", library.name, or_missing(library.path),

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "tools/cli/doctor.h"
@@ -37,6 +39,26 @@ fs::path first_file(const std::vector<fs::path>& folders, const char* relative) 
         }
     }
     return {};
+}
+
+// The scripts that the command names, as far as they lie here.
+std::vector<fs::path> scripts_of(const Diagnosis& diagnosis) {
+    std::vector<fs::path> scripts(diagnosis.chain.begin(), diagnosis.chain.end());
+    for (size_t i = 1; i < diagnosis.command.size(); ++i) {
+        std::error_code error;
+        if (fs::path(diagnosis.command[i]).extension() == ".py" &&
+            fs::is_regular_file(diagnosis.command[i], error)) {
+            scripts.emplace_back(diagnosis.command[i]);
+        }
+    }
+    return scripts;
+}
+
+bool mentions_nccl(const fs::path& script) {
+    std::ifstream file(script, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str().find("libnccl.so") != std::string::npos;
 }
 
 }  // namespace
@@ -75,8 +97,31 @@ void examine_python(const fs::path& interpreter,
                                         .version = nccl_version(wheel)});
     }
     if (!first_file(folders, "jaxlib/__init__.py").empty()) {
+        diagnosis->add(
+            Severity::kNote,
+            "JAX opens libnccl.so.2 at run time: use slimwire run --hook audit or dropin");
+        if (torch.empty()) {
+            set_opened("JAX", diagnosis);
+        }
+    }
+    for (const fs::path& script : scripts_of(*diagnosis)) {
+        if (!mentions_nccl(script)) {
+            continue;
+        }
+        if (torch.empty()) {
+            set_opened(script.string(), diagnosis);
+        } else {
+            diagnosis->add(Severity::kNote,
+                           fmt::format("{} names libnccl.so: what it opens by itself (ctypes) is "
+                                       "reached by --hook audit or dlsym, not by the preload alone",
+                                       script.string()));
+        }
+    }
+    if (const char* path = environment.get("VLLM_NCCL_SO_PATH"); path != nullptr && *path != '\0') {
         diagnosis->add(Severity::kNote,
-                       "JAX opens libnccl.so.2 at run time: use slimwire run --dropin");
+                       fmt::format("VLLM_NCCL_SO_PATH={}: vLLM opens that file by its path: use "
+                                   "--hook audit or dlsym",
+                                   path));
     }
     if (torch.empty() && wheel.empty()) {
         diagnosis->add(Severity::kNote,

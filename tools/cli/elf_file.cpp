@@ -141,6 +141,8 @@ void read_dynamic(const Image& image,
             file->has_runpath = true;
         } else if (tag == DT_SYMBOLIC || (tag == DT_FLAGS && (value & DF_SYMBOLIC) != 0)) {
             file->symbolic = true;
+        } else if (tag == DT_FLAGS_1 && (value & DF_1_PIE) != 0) {
+            file->executable = true;
         }
     }
 }
@@ -238,6 +240,7 @@ Result<ElfFile> read_elf(const std::filesystem::path& path) {
     }
     file.machine = header->e_machine;
     file.type = header->e_type;
+    file.executable = header->e_type == ET_EXEC;
     if (header->e_phnum > 0 && header->e_phentsize != sizeof(Elf64_Phdr)) {
         return Status(Code::kInvalidArgument,
                       fmt::format("{}: damaged: program headers of {} bytes instead of {}",

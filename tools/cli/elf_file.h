@@ -25,7 +25,8 @@ struct ElfFile {
         rpath;  // as written, $ORIGIN not expanded; ignored by the loader when runpath is set
     std::string runpath;
     bool has_runpath = false;
-    bool dynamic = false;  // has a dynamic section
+    bool dynamic = false;     // has a dynamic section
+    bool executable = false;  // a program: of type ET_EXEC, or marked as one (PIE)
     // The NCCL function that slimwire must catch, "ncclAllReduce", seen from this file:
     bool exports_nccl = false;        // defined in its dynamic symbols
     bool contains_nccl = false;       // defined in its full symbol table: linked in statically

@@ -22,24 +22,25 @@ fs::path first_with(const fs::path& base,
     return {};
 }
 
+// A library of ours in its folder of the build tree or in an installation's; empty: not there.
+fs::path installed_library(const fs::path& bin, const char* build_folder, const char* name) {
+    const fs::path folder = first_with(
+        bin,
+        {build_folder, "../lib", "../lib/x86_64-linux-gnu", "../lib/aarch64-linux-gnu", "../lib64"},
+        name);
+    return folder.empty() ? fs::path() : folder / name;
+}
+
 }  // namespace
 
 Installation find_installation(const fs::path& executable) {
     Installation found;
     found.executable = executable;
     const fs::path bin = executable.parent_path();
-    found.library =
-        first_with(bin,
-                   {"../plugin/libslimwire.so", "../lib/libslimwire.so",
-                    "../lib/x86_64-linux-gnu/libslimwire.so",
-                    "../lib/aarch64-linux-gnu/libslimwire.so", "../lib64/libslimwire.so"},
-                   "");
-    found.net_plugin = first_with(
-        bin,
-        {"../plugin/net/libnccl-net-slimwire.so", "../lib/libnccl-net-slimwire.so",
-         "../lib/x86_64-linux-gnu/libnccl-net-slimwire.so",
-         "../lib/aarch64-linux-gnu/libnccl-net-slimwire.so", "../lib64/libnccl-net-slimwire.so"},
-        "");
+    found.library = installed_library(bin, "../plugin", "libslimwire.so");
+    found.audit = installed_library(bin, "../plugin", "libslimwire-audit.so");
+    found.dlsym = installed_library(bin, "../plugin", "libslimwire-dlsym.so");
+    found.net_plugin = installed_library(bin, "../plugin/net", "libnccl-net-slimwire.so");
     found.dropin = first_with(
         bin,
         {"../plugin/dropin", "../lib/slimwire/dropin", "../lib/x86_64-linux-gnu/slimwire/dropin",

@@ -15,9 +15,7 @@
 
 #include "collectives/config.h"
 #include "tools/cli/dropin.h"
-#include "tools/cli/elf_file.h"
 #include "tools/cli/free_port.h"
-#include "tools/cli/loader_search.h"
 #include "tools/cli/node_network.h"
 
 namespace slimwire::cli {
@@ -40,45 +38,6 @@ const char* checked_getenv(const char* name) {
 Status check_config(const Environment& environment) {
     g_checked_environment = &environment;
     return load_config(checked_getenv).status();
-}
-
-Status check_library(const fs::path& library, const char* what, const char* flag) {
-    const std::string text = library.string();
-    if (text.empty()) {
-        return {Code::kNotFound,
-                fmt::format("{} is not there: build it (ninja -C build) or name it "
-                            "with {}",
-                            what, flag)};
-    }
-    SLIMWIRE_TRY_ASSIGN(const ElfFile elf, read_elf(library));
-    if (!same_architecture(elf)) {
-        return invalid(fmt::format("{} is for {}, this machine needs another build", text,
-                                   architecture_name(elf.elf_class, elf.machine)));
-    }
-    if (text.find_first_of(": ") != std::string::npos) {
-        return invalid(
-            fmt::format("{}: the loader splits LD_PRELOAD at spaces and colons; install "
-                        "slimwire under a path without them",
-                        text));
-    }
-    return {};
-}
-
-// A sanitizer build of the library wants its runtime before everything else.
-void preload_sanitizer(const fs::path& library, Environment* environment) {
-    const Result<ElfFile> elf = read_elf(library);
-    if (!elf.ok()) {
-        return;
-    }
-    for (const std::string& needed : elf.value().needed) {
-        if (needed.rfind("libasan.so", 0) == 0 || needed.rfind("libtsan.so", 0) == 0) {
-            const LoadPlan plan = plan_load(elf.value(), *environment);
-            const LoadedObject* runtime = plan.find(needed);
-            if (runtime != nullptr && !runtime->path.empty()) {
-                environment->prepend_preload(runtime->path.string());
-            }
-        }
-    }
 }
 
 // The folder a report pattern leads to must exist and be writable, as far as it holds no '%'.
@@ -192,8 +151,33 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
     app.add_option("--library", options->library, "use this libslimwire.so")
         ->type_name("FILE")
         ->envname("SLIMWIRE_LIBRARY");
-    app.add_flag("--dropin", options->dropin,
-                 "get in by the drop-in folder on LD_LIBRARY_PATH instead of LD_PRELOAD");
+    // CLI11 reports what the lambda throws as it reports its own errors.
+    CLI::Option* hook =
+        app.add_option_function<std::string>(
+               "--hook",
+               [options](const std::string& name) {
+                   const Result<Hook> chosen = parse_hook(name);
+                   if (!chosen.ok()) {
+                       throw CLI::ValidationError(chosen.status().message());
+                   }
+                   options->hook = chosen.value();
+                   options->hook_chosen = true;
+               },
+               "how slimwire gets before NCCL: preload (LD_PRELOAD, the default), dropin (a folder "
+               "on "
+               "LD_LIBRARY_PATH), audit (LD_AUDIT: also by RPATH, path and ctypes) or dlsym "
+               "(LD_PRELOAD "
+               "with an exported dlsym: also by path and ctypes); `slimwire doctor -- CMD` says "
+               "which ones reach a program")
+            ->type_name("NAME");
+    app.add_flag_callback(
+           "--dropin",
+           [options] {
+               options->hook = Hook::kDropin;
+               options->hook_chosen = true;
+           },
+           "the same as --hook dropin")
+        ->excludes(hook);
     app.add_flag("--native", options->native, "run without slimwire, all else alike");
 }
 
@@ -230,9 +214,9 @@ Result<Environment> make_job_environment(const JobOptions& options,
         }
     }
     if (options.native) {
-        if (!options.policy.empty() || !options.codec.empty() || options.dropin) {
+        if (!options.policy.empty() || !options.codec.empty() || options.hook_chosen) {
             return invalid(
-                "--native runs without slimwire: leave out --policy, --codec and --dropin");
+                "--native runs without slimwire: leave out --policy, --codec, --hook and --dropin");
         }
         return base;
     }
@@ -261,17 +245,10 @@ Result<Environment> make_job_environment(const JobOptions& options,
     }
     SLIMWIRE_TRY(check_config(base));
 
-    if (options.dropin) {
-        SLIMWIRE_TRY(check_library(
-            installation.dropin.empty() ? fs::path() : installation.dropin / "libnccl.so.2",
-            "the drop-in libnccl.so.2", "an installation that has it"));
-    } else {
-        const fs::path library =
-            options.library.empty() ? installation.library : fs::absolute(options.library);
-        SLIMWIRE_TRY(check_library(library, "libslimwire.so", "--library"));
-        base.prepend_preload(library.string());
-        preload_sanitizer(library, &base);
-    }
+    SLIMWIRE_TRY(
+        put_hook(options.hook,
+                 options.library.empty() ? installation.library : fs::absolute(options.library),
+                 installation, &base));
     return base;
 }
 
@@ -299,7 +276,7 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
 
     Environment shared = job;
     shared.prepend("LD_LIBRARY_PATH", installation.emulator.string());
-    if (options.dropin) {
+    if (options.hook == Hook::kDropin && !options.native) {
         SLIMWIRE_TRY(
             put_dropin_first(installation, installation.emulator / "libnccl.so.2", &shared));
     }

@@ -10,6 +10,7 @@
 
 #include "codecs/base/status.h"
 #include "tools/cli/environment.h"
+#include "tools/cli/hook.h"
 #include "tools/cli/install.h"
 
 namespace slimwire::cli {
@@ -25,8 +26,9 @@ struct JobOptions {
     std::string log;             // SLIMWIRE_LOG
     // How it gets in.
     std::string library;  // other libslimwire.so than the installed one
-    bool dropin = false;  // the drop-in folder instead of LD_PRELOAD
-    bool native = false;  // not at all
+    Hook hook = Hook::kPreload;
+    bool hook_chosen = false;  // by --hook or --dropin
+    bool native = false;       // not at all
     // The emulated job; 0 ranks: the command runs as it is.
     int ranks = 0;
     std::string nodes;        // "2x4"

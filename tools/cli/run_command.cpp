@@ -106,7 +106,7 @@ int run(const RunOptions& options, const Invocation& invocation) {
     }
 
     warn_about_libraries(program.value(), environment);
-    if (options.job.dropin) {
+    if (options.job.hook == Hook::kDropin && !options.job.native) {
         Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
         const Status put =
             real.ok() ? put_dropin_first(installation, real.value(), &environment) : real.status();

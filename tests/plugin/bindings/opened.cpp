@@ -4,7 +4,7 @@
 //   opened namespace NCCL       dlmopen into a namespace of its own, CUDA beside it
 //   opened module FILE          dlopen RTLD_LOCAL of a module that needs NCCL
 //   opened global NCCL FILE     dlopen RTLD_GLOBAL, then a module that takes what is there
-// NCCL and FILE are names or paths.
+// NCCL and FILE are names or paths; without arguments: local libnccl.so.2.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -48,8 +48,8 @@ int run_module(const char* file) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const char* way = argc > 2 ? argv[1] : "";
-    const char* library = argc > 2 ? argv[2] : "";
+    const char* way = argc > 2 ? argv[1] : "local";
+    const char* library = argc > 2 ? argv[2] : "libnccl.so.2";
     if (std::strcmp(way, "module") == 0) {
         return run_module(library);
     }
