@@ -18,6 +18,7 @@
 #include "codecs/base/device_scope.h"
 #include "collectives/agreement.h"
 #include "collectives/parked.h"
+#include "collectives/places.h"
 #include "collectives/plan.h"
 #include "collectives/real_nccl.h"
 #include "collectives/stats.h"
@@ -43,6 +44,7 @@ struct CommState {
     std::vector<Member> members;  // by rank; empty when the ranks did not agree
     PlanShape shape;
     PlanCache plans;
+    std::unique_ptr<CallPlaces> places;  // null when no rule wants them
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;

@@ -97,6 +97,9 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         if (state.shape.go) {
             SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
+            if (runtime.config.policy.wants_steps()) {
+                state.places = std::make_unique<CallPlaces>();
+            }
         } else {
             state.shape.native_reason = creation.agreement.text;
             state.stats->agreement = "native: " + creation.agreement.text;

@@ -1,6 +1,7 @@
 #include "collectives/dispatch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "collectives/bench_fill.h"
@@ -14,19 +15,25 @@ namespace {
 // The group of a thread, made with its first one and gone with it.
 struct Group {
     int depth = 0;
+    uint64_t number = 0;  // of all groups that ask for places; 0 until this one does
     bool has_native = false;
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<Queued> queued;
-    // Whose ordinal a call of this group has raised.
-    std::vector<std::pair<const CommState*, Plan*>> counted;
+    // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
+    std::vector<std::pair<CommState*, Plan*>> counted;
 };
 
 // The calls of a group that did not run never were, on any rank.
 void uncount(Group* group) noexcept {
     for (const auto& [state, plan] : group->counted) {
-        --plan->calls;
+        if (plan != nullptr) {
+            --plan->calls;
+        } else {
+            state->places->drop(group->number);
+        }
     }
     group->counted.clear();
+    group->number = 0;
 }
 
 Group& thread_group() noexcept {
@@ -81,14 +88,11 @@ Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
     return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
 }
 
-// Why a call of a compressed plan goes native all the same. Malformed calls do, which NCCL then
-// refuses; they do not count, because the other ranks know nothing of them. The rest is equal on
-// all ranks that take part: the ordinal of the call, being captured. A question that CUDA does not
-// answer is an error of the call: the other ranks compress.
-Result<std::optional<Detour>> detour_of(const DeviceApi& api,
+// Malformed calls go native, and NCCL refuses them; they do not count, because the other ranks know
+// nothing of them.
+Result<std::optional<Detour>> malformed(const DeviceApi& api,
                                         const CollectiveCall& call,
                                         const CommState& state,
-                                        Plan* plan,
                                         bool unknown_operator) {
     const int root = call.facts.root_or_peer;
     if (root < 0 || root >= state.shape.ranks) {
@@ -101,19 +105,57 @@ Result<std::optional<Detour>> detour_of(const DeviceApi& api,
             return std::optional(Detour::kBadBuffer);
         }
     }
-    if (unknown_operator) {
-        return std::optional(Detour::kUnknownOperator);
+    return unknown_operator ? std::optional(Detour::kUnknownOperator) : std::nullopt;
+}
+
+// Asks for the place of a well-formed call, which counts it.
+StepPlace place_of(const CallFacts& facts, CommState* state) {
+    static std::atomic<uint64_t> numbers{0};
+    uint64_t number = 0;
+    if (t_depth > 0) {
+        Group& group = thread_group();
+        group.number = group.number != 0 ? group.number : ++numbers;
+        number = group.number;
+        auto& counted = group.counted;
+        if (counted.empty() || counted.back() != std::pair<CommState*, Plan*>(state, nullptr)) {
+            counted.emplace_back(state, nullptr);
+        }
     }
-    if (is_point_to_point(call.facts.op) && root == state.rank) {
+    return state->places->next(facts, number, state->stats.get());
+}
+
+// Why a call of a compressed plan goes native all the same. Malformed calls aside this is equal on
+// all ranks that take part: the ordinal of the call, its place, being captured. A question that
+// CUDA does not answer is an error of the call: the other ranks compress.
+Result<std::optional<Detour>> detour_of(const DeviceApi& api,
+                                        const CollectiveCall& call,
+                                        CommState* state,
+                                        Plan* plan,
+                                        bool unknown_operator,
+                                        StepPlace* place) {
+    SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
+                        malformed(api, call, *state, unknown_operator));
+    if (refused.has_value()) {
+        return refused;
+    }
+    const bool message = is_point_to_point(call.facts.op);
+    if (message && call.facts.root_or_peer == state->rank) {
         return std::optional(Detour::kToItself);
+    }
+    const bool by_step = plan->tensor == TensorBy::kStep;
+    if (state->places != nullptr && (by_step || !message)) {
+        *place = place_of(call.facts, state);
     }
     if (plan->start_call > 0) {
         if (t_depth > 0) {
-            thread_group().counted.emplace_back(&state, plan);
+            thread_group().counted.emplace_back(state, plan);
         }
         if (plan->calls++ < plan->start_call) {
             return std::optional(Detour::kBeforeStart);
         }
+    }
+    if (by_step && !place->sure()) {
+        return std::optional(Detour::kUnplaced);
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured,
                         plan->capturable ? Result<bool>(false) : capturing(api, call.stream));
@@ -133,9 +175,19 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return std::nullopt;
     }
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);
+    const bool scaled = call.facts.redop == RedOp::kPreMulSum;
+    const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
     if (plan == nullptr || !plan->compressed) {
         if (plan != nullptr) {
             plan->stats->count_call();
+        }
+        // Of no elements, a buffer may be null on some ranks only.
+        if (state->places != nullptr && call.facts.count > 0 && !is_point_to_point(call.facts.op)) {
+            const Result<std::optional<Detour>> refused =
+                malformed(runtime.api(), call, *state, scaled && scalar == nullptr);
+            if (refused.ok() && !refused.value().has_value()) {
+                (void)place_of(call.facts, state);
+            }
         }
         if (t_depth > 0) {
             thread_group().has_native = true;
@@ -143,10 +195,9 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return std::nullopt;
     }
     const DeviceApi& api = runtime.api();
-    const bool scaled = call.facts.redop == RedOp::kPreMulSum;
-    const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
+    StepPlace place;
     const Result<std::optional<Detour>> detour =
-        detour_of(api, call, *state, plan, scaled && scalar == nullptr);
+        detour_of(api, call, state, plan, scaled && scalar == nullptr, &place);
     if (!detour.ok()) {
         return runtime.fail(
             {detour.status().code(), where(*state) + ": " + detour.status().message()});
@@ -163,7 +214,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
             return runtime.fail(filled);
         }
     }
-    Queued item{call, state, plan, {}};
+    Queued item{call, state, plan, place, {}};
     if (scaled) {
         item.scalar = *scalar;
     }
@@ -197,6 +248,8 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         ready = fork_work_streams(runtime, queue);
     }
     if (!ready.ok()) {
+        group.counted.clear();
+        group.number = 0;
         (void)runtime.nccl.GroupEnd();
         return runtime.fail(ready);
     }
@@ -207,6 +260,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         return result;
     }
     group.counted.clear();
+    group.number = 0;
     if (created != ncclSuccess) {
         return created;
     }

@@ -90,6 +90,8 @@ const char* detour_reason(Detour detour) noexcept {
             return "did not fit its slots, sent again as it is";
         case Detour::kGivenUp:
             return "as it is, after too many calls that did not fit their slots";
+        case Detour::kUnplaced:
+            return "its place in the step is not known";
     }
     return "";
 }

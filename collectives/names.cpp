@@ -98,6 +98,9 @@ const char* algorithm_name_of(Algorithm algorithm) {
 const char* error_feedback_name_of(ErrorFeedback kind) {
     return error_feedback_name(kind);
 }
+const char* tensor_by_name_of(TensorBy by) {
+    return tensor_by_name(by);
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
@@ -196,6 +199,16 @@ const char* error_feedback_name(ErrorFeedback kind) noexcept {
     return "unknown";
 }
 
+const char* tensor_by_name(TensorBy by) noexcept {
+    switch (by) {
+        case TensorBy::kAddress:
+            return "address";
+        case TensorBy::kStep:
+            return "step";
+    }
+    return "unknown";
+}
+
 std::vector<std::string_view> op_names() {
     return names_of<Op>(kOpCount, op_name_of);
 }
@@ -213,6 +226,9 @@ std::vector<std::string_view> algorithm_names() {
 }
 std::vector<std::string_view> error_feedback_names() {
     return names_of<ErrorFeedback>(kErrorFeedbackCount, error_feedback_name_of);
+}
+std::vector<std::string_view> tensor_by_names() {
+    return names_of<TensorBy>(kTensorByCount, tensor_by_name_of);
 }
 
 std::optional<Op> parse_op(std::string_view text) {
@@ -232,6 +248,9 @@ std::optional<Algorithm> parse_algorithm(std::string_view text) {
 }
 std::optional<ErrorFeedback> parse_error_feedback(std::string_view text) {
     return find<ErrorFeedback>(text, error_feedback_names());
+}
+std::optional<TensorBy> parse_tensor_by(std::string_view text) {
+    return find<TensorBy>(text, tensor_by_names());
 }
 
 std::string join(const std::vector<std::string_view>& words) {

@@ -131,7 +131,11 @@ std::string try_algorithm(Algorithm algorithm,
     }
     plan->compressed = true;
     plan->algorithm = algorithm;
-    plan->capturable = algorithm != Algorithm::kLossless;  // which waits on the host
+    // Both ends of a message have this, also where only one keeps a residual.
+    plan->tensor =
+        action.error_feedback == ErrorFeedback::kNone ? TensorBy::kAddress : action.tensor;
+    // Lossless waits on the host; the steps of a graph are not seen.
+    plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
     plan->scratch_bytes = sizes.scratch_bytes;

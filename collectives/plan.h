@@ -28,8 +28,9 @@ enum class Detour : uint8_t {
     kBadRoot,
     kSentAgain,  // after its encoding did not fit
     kGivenUp,    // after too many that did not
+    kUnplaced,   // its place in the step is unsure
 };
-inline constexpr size_t kDetourCount = 8;
+inline constexpr size_t kDetourCount = 9;
 
 struct Plan {
     CallFacts facts;
@@ -39,6 +40,7 @@ struct Plan {
     bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
+    TensorBy tensor = TensorBy::kAddress;
     uint64_t start_call = 0;  // calls of this plan that stay native first
     Layout layout;
     uint64_t scratch_bytes = 0;

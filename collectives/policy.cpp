@@ -236,6 +236,13 @@ bool Policy::has_codec() const noexcept {
     return std::any_of(rules.begin(), rules.end(), compresses);
 }
 
+bool Policy::wants_steps() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return compresses(rule) && rule.action.error_feedback != ErrorFeedback::kNone &&
+               rule.action.tensor == TensorBy::kStep;
+    });
+}
+
 const Rule* Policy::find(std::string_view name) const noexcept {
     const auto found = std::find_if(rules.begin(), rules.end(),
                                     [&](const Rule& rule) { return rule.name == name; });
@@ -263,6 +270,9 @@ std::string Policy::canonical() const {
         out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";
         out += std::string(" algorithm=") + algorithm_name(a.algorithm);
         out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
+        if (a.error_feedback != ErrorFeedback::kNone && a.tensor != TensorBy::kAddress) {
+            out += std::string(" tensor=") + tensor_by_name(a.tensor);
+        }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
     }

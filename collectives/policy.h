@@ -36,6 +36,14 @@ enum class ErrorFeedback : uint8_t { kNone, kEf14 };
 inline constexpr int kErrorFeedbackCount = 2;
 [[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
 
+// What tells tensors of equal facts apart, for error feedback.
+enum class TensorBy : uint8_t {
+    kAddress,  // the result's buffer
+    kStep,     // the call's place in the training step; native while that is unsure
+};
+inline constexpr int kTensorByCount = 2;
+[[nodiscard]] const char* tensor_by_name(TensorBy by) noexcept;
+
 // Sets of enumerators as bits.
 template <class E>
 [[nodiscard]] constexpr uint32_t bit_of(E value) noexcept {
@@ -79,6 +87,7 @@ struct Action {
     std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
+    TensorBy tensor = TensorBy::kAddress;
     uint64_t start_step = 0;  // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;   // smaller calls stay native
 };
@@ -109,6 +118,8 @@ struct Policy {
     [[nodiscard]] std::string canonical() const;
     // Whether some rule that is not off has a codec.
     [[nodiscard]] bool has_codec() const noexcept;
+    // Whether some such rule asks for places in the step.
+    [[nodiscard]] bool wants_steps() const noexcept;
     // The first rule with this name, or null.
     [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };

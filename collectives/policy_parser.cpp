@@ -25,14 +25,15 @@ const Names& top_keys() {
     return keys;
 }
 const Names& rule_keys() {
-    static const Names keys = {"name",      "match",          "codec",
-                               "algorithm", "error_feedback", "start_step",
-                               "min_bytes", "intra_codec",    "ef"};
+    static const Names keys = {
+        "name",       "match",     "codec",       "algorithm", "error_feedback",
+        "start_step", "min_bytes", "intra_codec", "ef",        "tensor"};
     return keys;
 }
 const Names& default_keys() {
-    static const Names keys = {
-        "codec", "algorithm", "error_feedback", "start_step", "min_bytes", "intra_codec", "ef"};
+    static const Names keys = {"codec",      "algorithm", "error_feedback",
+                               "start_step", "min_bytes", "intra_codec",
+                               "ef",         "tensor"};
     return keys;
 }
 const Names& match_keys() {
@@ -239,6 +240,9 @@ class Parser : PolicyReader {
                 action->error_feedback = *value;
             }
         }
+        if (const auto value = read_one(table, "tensor", parse_tensor_by, tensor_by_names())) {
+            action->tensor = *value;
+        }
         if (const toml::node* node = table.get("start_step")) {
             if (!node->is_integer()) {
                 wrong_type(*node, "start_step", "a number of steps, 0 or more");
@@ -261,6 +265,13 @@ class Parser : PolicyReader {
         const toml::node* ef = table.get("error_feedback");
         ef = ef != nullptr ? ef : table.get("ef");
         const bool native = !action.codec || action.algorithm == Algorithm::kNative;
+        if (const toml::node* tensor = table.get("tensor");
+            tensor != nullptr && action.tensor != TensorBy::kAddress &&
+            (native || action.error_feedback == ErrorFeedback::kNone)) {
+            report(tensor->source(), "tensor = " + quoted(tensor_by_name(action.tensor)) +
+                                         " without error feedback; accepted: error_feedback "
+                                         "other than \"none\", or no 'tensor'");
+        }
         if (native) {
             if (ef != nullptr && action.error_feedback != ErrorFeedback::kNone) {
                 report(ef->source(),

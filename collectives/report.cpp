@@ -57,6 +57,10 @@ Json comm_json(const CommRecord& c) {
             {"private_connections", c.private_connections},
             {"private_bytes", c.private_bytes},
             {"first_call_us", c.first_call_us},
+            {"step_calls", c.step_calls},
+            {"steps", c.steps},
+            {"placed_calls", c.placed_calls},
+            {"unplaced_calls", c.unplaced_calls},
             {"retired", c.retired},
             {"communicators", c.communicators}};
 }

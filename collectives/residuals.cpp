@@ -16,14 +16,28 @@ Status reset_now(const DeviceApi& api, void* buffer, uint64_t bytes) {
     return status;
 }
 
+Status zero(
+    const DeviceApi& api, void* buffer, uint64_t bytes, cudaStream_t stream, bool captured) {
+    return captured
+               ? reset_now(api, buffer, bytes)
+               : cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+}
+
 }  // namespace
 
-TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept {
+TensorKey identify(uint64_t comm_key,
+                   const CollectiveCall& call,
+                   TensorBy by,
+                   const StepPlace& place) noexcept {
+    if (by == TensorBy::kStep) {
+        return {comm_key, call.facts, nullptr, place.slot, place.ordinal};
+    }
     return {comm_key, call.facts, call.recv != nullptr ? call.recv : call.send};
 }
 
 Result<float*> ResidualStore::get(const DeviceApi& api,
                                   const TensorKey& key,
+                                  uint64_t path,
                                   uint64_t bytes,
                                   cudaStream_t stream,
                                   bool captured,
@@ -32,18 +46,20 @@ Result<float*> ResidualStore::get(const DeviceApi& api,
     const auto found = entries_.find(key);
     *made = found == entries_.end();
     if (!*made) {
-        return found->second.buffer;
+        Entry& entry = found->second;
+        if (entry.path != path) {
+            SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
+            entry.path = path;
+        }
+        return entry.buffer;
     }
     void* buffer = nullptr;
     SLIMWIRE_TRY(cuda_status(api, api.malloc(&buffer, bytes), "residual allocation"));
-    if (Status zeroed = captured ? reset_now(api, buffer, bytes)
-                                 : cuda_status(api, api.memset_async(buffer, 0, bytes, stream),
-                                               "residual reset");
-        !zeroed.ok()) {
+    if (Status zeroed = zero(api, buffer, bytes, stream, captured); !zeroed.ok()) {
         tolerate(api, api.free(buffer));
         return zeroed;
     }
-    entries_.emplace(key, Entry{static_cast<float*>(buffer), bytes});
+    entries_.emplace(key, Entry{static_cast<float*>(buffer), bytes, path});
     return static_cast<float*>(buffer);
 }
 

@@ -11,32 +11,41 @@
 
 #include "codecs/base/device.h"
 #include "collectives/call.h"
+#include "collectives/policy.h"
+#include "collectives/step_detector.h"
 
 namespace slimwire {
 
-// Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call and
-// the result's address (the sender's own where it gets none). The address is local knowledge and
-// used for local state only.
+// Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call, and
+// either the result's address (the sender's own where it gets none), which is local knowledge and
+// used for local state only, or the call's place in the training step.
 struct TensorKey {
     uint64_t comm_key = 0;
     CallFacts facts;
-    const void* address = nullptr;
+    const void* address = nullptr;  // null where the place counts
+    uint32_t slot = 0;              // of the place, as is the next
+    uint32_t ordinal = 0;
 
     [[nodiscard]] auto order() const noexcept {
         return std::tuple(comm_key, facts.op, facts.dtype, facts.redop, facts.root_or_peer,
-                          facts.count, facts.asked, address);
+                          facts.count, facts.asked, address, slot, ordinal);
     }
     bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
 };
 
-TensorKey identify(uint64_t comm_key, const CollectiveCall& call) noexcept;
+TensorKey identify(uint64_t comm_key,
+                   const CollectiveCall& call,
+                   TensorBy by,
+                   const StepPlace& place) noexcept;
 
 class ResidualStore {
   public:
-    // The buffer of `key`, made and zeroed at first use, which `made` tells: on `stream`, or
-    // waited for when that stream is captured.
+    // The buffer of `key`, made and zeroed at first use, which `made` tells, and zeroed when `path`
+    // (StepPlace) is another than at the last use: on `stream`, or waited for when that stream is
+    // captured.
     Result<float*> get(const DeviceApi& api,
                        const TensorKey& key,
+                       uint64_t path,
                        uint64_t bytes,
                        cudaStream_t stream,
                        bool captured,
@@ -51,6 +60,7 @@ class ResidualStore {
     struct Entry {
         float* buffer = nullptr;
         uint64_t bytes = 0;
+        uint64_t path = 0;
     };
     mutable std::mutex mutex_;
     std::map<TensorKey, Entry> entries_;

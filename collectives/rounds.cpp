@@ -102,9 +102,10 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     float* residual = nullptr;
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
         bool made = false;
-        SLIMWIRE_TRY_ASSIGN(residual, runtime.residuals.get(api, identify(state.state_key, call),
-                                                            plan.residual_bytes, run->work,
-                                                            run->capture.active, &made));
+        const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
+        SLIMWIRE_TRY_ASSIGN(
+            residual, runtime.residuals.get(api, key, run->item.place.path, plan.residual_bytes,
+                                            run->work, run->capture.active, &made));
         if (made) {
             state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
         }

@@ -20,6 +20,7 @@ struct Queued {
     CollectiveCall call;
     CommState* state = nullptr;
     Plan* plan = nullptr;
+    StepPlace place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
 };

@@ -74,6 +74,10 @@ CommRecord CommStats::snapshot() const {
     record.private_connections = private_connections;
     record.private_bytes = private_bytes.load(std::memory_order_relaxed);
     record.first_call_us = first_call_us.load(std::memory_order_relaxed);
+    record.step_calls = step_calls.load(std::memory_order_relaxed);
+    record.steps = steps.load(std::memory_order_relaxed);
+    record.placed_calls = placed_calls.load(std::memory_order_relaxed);
+    record.unplaced_calls = unplaced_calls.load(std::memory_order_relaxed);
     record.keys.reserve(published_.size());
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
@@ -102,7 +106,9 @@ uint64_t CommStats::mark() const {
                     5 * residual_bytes.load(std::memory_order_relaxed) +
                     7 * plans.load(std::memory_order_relaxed) +
                     private_bytes.load(std::memory_order_relaxed) +
-                    first_call_us.load(std::memory_order_relaxed);
+                    first_call_us.load(std::memory_order_relaxed) +
+                    placed_calls.load(std::memory_order_relaxed) +
+                    unplaced_calls.load(std::memory_order_relaxed);
     for (const KeyStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
@@ -134,6 +140,9 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->setup_us += comm.setup_us;
     total->private_setup_us += comm.private_setup_us;
     total->first_call_us += comm.first_call_us;
+    total->steps += comm.steps;
+    total->placed_calls += comm.placed_calls;
+    total->unplaced_calls += comm.unplaced_calls;
     total->keys.insert(total->keys.end(), comm.keys.begin(), comm.keys.end());
     total->keys = folded(total->keys);
 }

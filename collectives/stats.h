@@ -73,6 +73,15 @@ struct CommStats {
     uint64_t private_setup_us = 0;     // of that, making the private communicator
     uint32_t private_connections = 0;  // it may open so many, besides NCCL's own ring
     std::atomic<uint64_t> private_bytes{0}, first_call_us{0};
+    // Of places in the step (places.h); 0 where no rule wants them.
+    std::atomic<uint64_t> step_calls{0};  // of the step that collectives follow now
+    std::atomic<uint64_t> steps{0};       // followed to their end
+    std::atomic<uint64_t> placed_calls{0}, unplaced_calls{0};
+
+    // One call was asked for its place. Wait-free.
+    void count_place(bool sure) noexcept {
+        (sure ? placed_calls : unplaced_calls).fetch_add(1, std::memory_order_relaxed);
+    }
 
     // Runs change(*this) where the reporter does not look, then shows the communicator.
     template <class Change>

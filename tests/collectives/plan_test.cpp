@@ -49,6 +49,24 @@ TEST(Plan, CompressesWhatARuleNames) {
     EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
 }
 
+// Under capture it is native: what a graph replays is not seen, so its place would not be known.
+TEST(Plan, TensorsByStepAreForEagerCallsWithErrorFeedback) {
+    constexpr char kRule[] =
+        "version = 1\n[defaults]\ntensor = \"step\"\n[[rule]]\nname = \"all\"\ncodec = \"int4\"\n";
+    const Config with = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), with);
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_FALSE(plan.capturable);
+    EXPECT_TRUE(with.policy.wants_steps());
+    const Config without = config_of(kRule);
+    const Plan plain = make_plan(sum_of(1 << 20), shape_of(4), without);
+    EXPECT_EQ(plain.tensor, TensorBy::kAddress);
+    EXPECT_TRUE(plain.capturable);
+    EXPECT_FALSE(without.policy.wants_steps());
+    EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).tensor, TensorBy::kAddress);
+}
+
 // What a call asks for in its own configuration is one more fact of it.
 TEST(Plan, TheCallsOwnChoiceStandsBeforeTheRules) {
     ncclConfigExt_t codec{nullptr, {kChoiceVendor, kChoiceCodec}, {}};

@@ -33,7 +33,8 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codek = \"int4\"",
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
-         "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef"},
+         "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
+         "tensor"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -97,6 +98,8 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nef = \"ef14\"\nerror_feedback = \"ef14\"",
          "p.toml:5:6: rule 'grads': 'ef' and 'error_feedback' are the same key; accepted: one of "
          "them"},
+        {"codec = \"int8\"\nef = \"ef14\"\ntensor = \"name\"",
+         "p.toml:6:10: rule 'grads': bad value 'name' of 'tensor'; accepted: address, step"},
         {"codec = \"int8\"\nstart_step = -1",
          "p.toml:5:14: rule 'grads': bad value '-1' of 'start_step'; accepted: 0 or more"},
         {"codec = \"int8\"\nstart_step = 1.5",
@@ -130,6 +133,9 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"native\"\nerror_feedback = \"ef14\"",
          "p.toml:5:18: rule 'grads': error feedback without a codec; accepted: a codec, or "
          "error_feedback = \"none\""},
+        {"codec = \"int8\"\ntensor = \"step\"",
+         "p.toml:5:10: rule 'grads': tensor = 'step' without error feedback; accepted: "
+         "error_feedback other than \"none\", or no 'tensor'"},
         {"codec = \"native\"\nalgorithm = \"two_shot\"",
          "p.toml:5:13: rule 'grads': algorithm 'two_shot' without a codec; accepted: auto, native, "
          "or a codec"},
@@ -161,7 +167,7 @@ TEST(PolicyErrors, the_file_around_the_rules) {
          "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, intra_codec, ef"},
+         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},

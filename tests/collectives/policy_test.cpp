@@ -93,6 +93,7 @@ TEST(Policy, actions_and_defaults) {
     const Policy policy = parsed(R"(
 [defaults]
 error_feedback = "ef14"
+tensor = "step"
 start_step = 10
 min_bytes = "64KiB"
 [[rule]]
@@ -104,6 +105,7 @@ algorithm = "two_shot"
 name = "b"
 codec = "int8"
 ef = "none"
+tensor = "address"
 start_step = 0
 min_bytes = 1000
 [[rule]]
@@ -115,16 +117,18 @@ codec = "native"
     EXPECT_EQ(a.codec->to_string(), "int4:block=128");
     EXPECT_EQ(a.algorithm, Algorithm::kTwoShot);
     EXPECT_EQ(a.error_feedback, ErrorFeedback::kEf14);
+    EXPECT_EQ(a.tensor, TensorBy::kStep);
     EXPECT_EQ(a.start_step, 10u);
     EXPECT_EQ(a.min_bytes, 65536u);
     const Action& b = policy.rules[1].action;
     EXPECT_EQ(b.error_feedback, ErrorFeedback::kNone);
+    EXPECT_EQ(b.tensor, TensorBy::kAddress);
     EXPECT_EQ(b.start_step, 0u);
     EXPECT_EQ(b.min_bytes, 1000u);
     const Action& c = policy.rules[2].action;
     EXPECT_FALSE(c.codec.has_value());
     EXPECT_EQ(c.error_feedback, ErrorFeedback::kNone) << "a default must not reach a native rule";
-    EXPECT_EQ(policy.rules[1].line, 12);
+    EXPECT_EQ(policy.rules[1].line, 13);
 }
 
 TEST(Policy, without_defaults_a_rule_has_no_minimum_and_no_feedback) {
@@ -249,6 +253,10 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            start_step = 1)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           tensor = "step")",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"

@@ -170,6 +170,7 @@ TEST(Report, AddsUpTheRanks) {
                              "no rule matches", "total of 4 processes: 60 calls"}) {
         EXPECT_HAS(ended.out, part);
     }
+    EXPECT_EQ(ended.out.find("  steps: "), std::string::npos) << "no rule wants places";
     arguments.insert(arguments.begin() + 1, "--json");
     ended = run_slimwire(arguments);
     const std::vector<std::string> lines = lines_of(ended.out);
@@ -178,6 +179,29 @@ TEST(Report, AddsUpTheRanks) {
     EXPECT_EQ(total["record"], "report_total");
     EXPECT_EQ(total["v"], 1);
     EXPECT_EQ(total["calls"], 60);
+}
+
+TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 2; ++rank) {
+        Json placed = comm(rank, 2);
+        placed.update({{"placed_calls", 900},
+                       {"unplaced_calls", 100},
+                       {"step_calls", 8},
+                       {"steps", 100 + rank}});
+        files.push_back(
+            folder.write("r" + std::to_string(rank), text_of({process(), placed, key(rank, 10)})));
+    }
+    Ended ended = run_slimwire({"report", files[0], files[1]});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "  steps: 8 calls each, 101 followed; place known for 90.0% of calls\n");
+    ended = run_slimwire({"report", "--json", files[0], files[1]});
+    const Json shown = Json::parse(lines_of(ended.out).at(0));
+    EXPECT_EQ(shown["placed_calls"], 1800);
+    EXPECT_EQ(shown["unplaced_calls"], 200);
+    EXPECT_EQ(shown["step_calls"], 8);
+    EXPECT_EQ(shown["steps"], 101);
 }
 
 TEST(Report, CutOffLastLineIsLeftOut) {

@@ -69,6 +69,7 @@ Json rule_json(const Rule& rule) {
     json["codec"] = action.codec ? action.codec->to_string() : "native";
     json["algorithm"] = algorithm_name(action.algorithm);
     json["error_feedback"] = error_feedback_name(action.error_feedback);
+    json["tensor"] = tensor_by_name(action.tensor);
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.min_bytes;
     return json;
@@ -97,6 +98,9 @@ std::string rule_text(const Rule& rule) {
         result = fmt::format("{}, algorithm {}, error feedback {}", action.codec->to_string(),
                              algorithm_name(action.algorithm),
                              error_feedback_name(action.error_feedback));
+        if (action.tensor != TensorBy::kAddress) {
+            result += fmt::format(", tensors by {}", tensor_by_name(action.tensor));
+        }
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);
         }

@@ -46,6 +46,10 @@ void print_json(const MergedReport& report) {
         json["agreements"] = comm.agreements;
         json["scratch_bytes"] = comm.scratch_bytes;
         json["residual_bytes"] = comm.residual_bytes;
+        json["placed_calls"] = comm.placed_calls;
+        json["unplaced_calls"] = comm.unplaced_calls;
+        json["step_calls"] = comm.step_calls;
+        json["steps"] = comm.steps;
         json["differences"] = comm.differences;
         fmt::print("{}\n", json.dump());
         for (const MergedKey& key : comm.keys) {
@@ -163,6 +167,13 @@ void print_table(const MergedReport& report) {
             agreement.empty() ? "no agreement recorded" : agreement,
             format_bytes(static_cast<double>(comm.scratch_bytes)),
             format_bytes(static_cast<double>(comm.residual_bytes)));
+        if (comm.placed_calls + comm.unplaced_calls > 0) {
+            fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",
+                       comm.step_calls == 0 ? std::string("none recognised now")
+                                            : fmt::format("{} calls each", comm.step_calls),
+                       comm.steps,
+                       100 * share(comm.placed_calls, comm.placed_calls + comm.unplaced_calls));
+        }
         if (!comm.keys.empty()) {
             fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls",
                        "bytes", "wire", "ratio", "us/call", "why");

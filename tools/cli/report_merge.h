@@ -31,9 +31,11 @@ struct MergedComm {
     int nodes = 0;
     std::set<int> ranks_seen;
     std::map<std::string, std::set<int>> agreements;  // text -> ranks
-    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks
-    std::vector<MergedKey> keys;                      // by input bytes, largest first
-    std::vector<std::string> differences;             // one line each
+    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks, as are the next two
+    uint64_t placed_calls = 0, unplaced_calls = 0;
+    uint64_t step_calls = 0, steps = 0;    // largest of a rank
+    std::vector<MergedKey> keys;           // by input bytes, largest first
+    std::vector<std::string> differences;  // one line each
 };
 
 // What the net plugin of all processes carried to or from one host, over one device.

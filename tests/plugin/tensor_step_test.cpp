@@ -1,0 +1,312 @@
+// A rule with tensor = "step" tells tensors apart that share their facts and their buffer, by their
+// place in the training step: their residuals do not mix, calls whose place is unsure are native
+// and leave the residuals alone, and ranks decide alike whatever one of them simulates or groups.
+// One process, two emulated devices, a policy of the test's own.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kRanks = 2;
+constexpr size_t kCount = 2048;
+constexpr size_t kLast = 1024;  // elements of the step's last tensor
+constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
+constexpr int kLearningSteps = 400;  // four calls each; the detector needs 1024 and a look
+
+using Values = std::vector<float>;
+
+Values input(float scale, size_t count) {
+    Values values(count);
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = scale * std::sin(0.7f * static_cast<float>(i) + scale);
+    }
+    return values;
+}
+
+class TensorStep : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        policy_ = new std::string(testing::TempDir() + "tensor_step_" + std::to_string(getpid()) +
+                                  ".toml");
+        std::FILE* file = std::fopen(policy_->c_str(), "w");
+        ASSERT_NE(file, nullptr);
+        std::fputs(
+            "version = 1\n[defaults]\ncodec = \"int4\"\nerror_feedback = \"ef14\"\n"
+            "tensor = \"step\"\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
+            "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n",
+            file);
+        std::fclose(file);
+        // Before the first NCCL call of the process, which reads it.
+        ::setenv("SLIMWIRE_POLICY", policy_->c_str(), 1);
+    }
+    static void TearDownTestSuite() {
+        std::remove(policy_->c_str());
+        delete policy_;
+    }
+
+    void SetUp() override {
+        ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess)
+            << ncclGetLastError(nullptr);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            for (float** buffer : {&send_[rank], &recv_[rank]}) {
+                ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(buffer), kCount * sizeof(float)),
+                          cudaSuccess);
+            }
+        }
+    }
+    void TearDown() override {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+            (void)cudaFree(send_[rank]);
+            (void)cudaFree(recv_[rank]);
+        }
+    }
+
+    void fill(int rank, const Values& values) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaMemcpy(send_[rank], values.data(), values.size() * sizeof(float),
+                             cudaMemcpyHostToDevice),
+                  cudaSuccess);
+    }
+    void queue_sum(int rank, size_t count) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], count, ncclFloat32, ncclSum, comms_[rank],
+                                nullptr),
+                  ncclSuccess);
+    }
+    Values result(int rank, size_t count) {
+        Values values(count);
+        EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        EXPECT_EQ(
+            cudaMemcpy(values.data(), recv_[rank], count * sizeof(float), cudaMemcpyDeviceToHost),
+            cudaSuccess);
+        return values;
+    }
+
+    // The sum of the same values of all ranks, through the buffers that all tensors share.
+    Values sum(const Values& values) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            fill(rank, values);
+        }
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            queue_sum(rank, values.size());
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        return result(0, values.size());
+    }
+    // Twice a value is exact natively.
+    static bool is_native(const Values& values, const Values& summed) {
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (summed[i] != 2 * values[i]) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    struct Tensor {
+        Values values;
+        std::vector<double> error = {};  // of all sums so far
+        int compressed = 0;
+    };
+    std::vector<Tensor> tensors() {
+        std::vector<Tensor> tensors;
+        for (const float scale : kScales) {
+            tensors.push_back({input(scale, kCount)});
+        }
+        tensors.push_back({input(5.0f, kLast)});
+        for (Tensor& tensor : tensors) {
+            tensor.error.resize(tensor.values.size());
+        }
+        return tensors;
+    }
+    void step(std::vector<Tensor>* tensors) {
+        for (Tensor& tensor : *tensors) {
+            const Values summed = sum(tensor.values);
+            tensor.compressed += is_native(tensor.values, summed) ? 0 : 1;
+            for (size_t i = 0; i < summed.size(); ++i) {
+                tensor.error[i] += static_cast<double>(summed[i]) - 2.0 * tensor.values[i];
+            }
+        }
+    }
+    // With its own residual the error of a tensor's sums is what is left in it: less than the
+    // largest value, where another tensor's would be thousands of times that.
+    static void expect_own_residuals(const std::vector<Tensor>& tensors) {
+        for (const Tensor& tensor : tensors) {
+            double error = 0, largest = 0;
+            for (size_t i = 0; i < tensor.values.size(); ++i) {
+                error = std::max(error, std::abs(tensor.error[i]));
+                largest = std::max(largest, std::abs(static_cast<double>(tensor.values[i])));
+            }
+            EXPECT_LT(error, largest);
+            EXPECT_GT(error, 0.0) << "nothing was compressed";
+        }
+    }
+
+    ncclComm_t comms_[kRanks] = {};
+    float* send_[kRanks] = {};
+    float* recv_[kRanks] = {};
+
+  private:
+    static std::string* policy_;
+};
+std::string* TensorStep::policy_ = nullptr;
+
+TEST_F(TensorStep, ResidualsOfTensorsInOneBufferDoNotMix) {
+    std::vector<Tensor> all = tensors();
+    step(&all);
+    for (const Tensor& tensor : all) {
+        EXPECT_EQ(tensor.compressed, 0) << "the step is not known yet";
+    }
+    for (int i = 1; i < kLearningSteps; ++i) {
+        step(&all);
+    }
+    expect_own_residuals(all);
+    const std::vector<Tensor> before = all;
+    for (int i = 0; i < 40; ++i) {
+        step(&all);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(all[i].compressed - before[i].compressed, 40);
+    }
+    expect_own_residuals(all);
+}
+
+TEST_F(TensorStep, OtherCallsAreNativeAndTheResidualsAreKept) {
+    std::vector<Tensor> all = tensors();
+    for (int i = 0; i < kLearningSteps; ++i) {
+        step(&all);
+    }
+    // Evaluation: a sum that no step has, though a rule takes it.
+    const Values other = input(2.0f, 500);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(is_native(other, sum(other)));
+    }
+    const std::vector<Tensor> before = all;
+    for (int i = 0; i < 10; ++i) {
+        step(&all);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(all[i].compressed, before[i].compressed) << "too soon to be sure";
+        EXPECT_EQ(all[i].error, before[i].error);
+    }
+    for (int i = 0; i < 40; ++i) {
+        step(&all);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_GT(all[i].compressed, before[i].compressed + 30);
+    }
+    expect_own_residuals(all);
+}
+
+// One rank simulates and drops groups that the other knows nothing of; calls that NCCL refuses are
+// none either. If they counted, one rank would send what the other does not expect.
+TEST_F(TensorStep, WhatOnlyOneRankTriesDoesNotCount) {
+    std::vector<Tensor> all = tensors();
+    for (int i = 0; i < kLearningSteps + 40; ++i) {
+        step(&all);
+        if (i % 20 == 7) {
+            ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            for (int call = 0; call < 1 + i / 20; ++call) {
+                queue_sum(i / 20 % kRanks, kCount / 2 + static_cast<size_t>(i) % 3);
+            }
+            ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+        }
+        if (i % 20 == 3) {
+            // Of nothing, with a buffer on one rank only.
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            for (int rank = 0; rank < kRanks; ++rank) {
+                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+                ASSERT_EQ(ncclAllReduce(rank == 0 ? nullptr : send_[rank], recv_[rank], 0,
+                                        ncclFloat32, ncclSum, comms_[rank], nullptr),
+                          ncclSuccess);
+            }
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        }
+        if (i % 20 == 13) {
+            ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+            EXPECT_NE(
+                ncclBroadcast(send_[0], recv_[0], kCount, ncclFloat32, kRanks, comms_[0], nullptr),
+                ncclSuccess);
+            EXPECT_NE(
+                ncclAllReduce(nullptr, recv_[0], kCount, ncclFloat64, ncclSum, comms_[0], nullptr),
+                ncclSuccess);
+        }
+    }
+    EXPECT_GT(all[0].compressed, 40);
+    expect_own_residuals(all);
+}
+
+// The ninth step takes the place of the one longest unused, and must not find its residuals.
+TEST_F(TensorStep, AForgottenStepLeavesItsResidualsToNoOther) {
+    for (size_t i = 0; i < 9; ++i) {
+        const float scale = i < 8 ? 30.0f : 1e-4f;
+        std::vector<Tensor> all;
+        for (int tensor = 0; tensor < 3; ++tensor) {
+            all.push_back({input(scale, kCount)});
+        }
+        all.push_back({input(scale, kLast - 64 * i)});
+        for (Tensor& tensor : all) {
+            tensor.error.resize(tensor.values.size());
+        }
+        // Else the first calls would be what the step before has next.
+        (void)sum(input(2.0f, 500));
+        for (int steps = 0; steps < kLearningSteps; ++steps) {
+            step(&all);
+        }
+        expect_own_residuals(all);
+    }
+}
+
+// Messages have places of their own, one sequence for each peer and direction: rank 0 sends two
+// tensors in turn, and the sums between do not disturb their step.
+TEST_F(TensorStep, MessagesAreCountedForEachPeerAndDirection) {
+    const Values large = input(1.0f, kCount), small = input(1e-4f, kCount);
+    const Values last = input(1.0f, kLast);
+    std::vector<double> error(kCount);
+    int compressed = 0;
+    for (int i = 0; i < 400; ++i) {
+        for (const Values* values : {&large, &small, &last}) {
+            fill(0, *values);
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+            ASSERT_EQ(ncclSend(send_[0], values->size(), ncclFloat32, 1, comms_[0], nullptr),
+                      ncclSuccess);
+            ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+            ASSERT_EQ(ncclRecv(recv_[1], values->size(), ncclFloat32, 0, comms_[1], nullptr),
+                      ncclSuccess);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            if (values == &small) {
+                const Values received = result(1, kCount);
+                compressed += received == small ? 0 : 1;
+                for (size_t at = 0; at < kCount; ++at) {
+                    error[at] += static_cast<double>(received[at]) - small[at];
+                }
+            }
+        }
+        if (i % 7 == 3) {
+            (void)sum(input(3.0f, 100 + static_cast<size_t>(i)));
+        }
+    }
+    EXPECT_GT(compressed, 100);
+    EXPECT_LT(compressed, 300);
+    EXPECT_LT(
+        std::abs(*std::max_element(error.begin(), error.end(),
+                                   [](double a, double b) { return std::abs(a) < std::abs(b); })),
+        1e-4);
+}
+
+}  // namespace
