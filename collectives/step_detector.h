@@ -49,8 +49,10 @@ struct StepPlace {
 };
 
 struct StepLimits {
-    uint32_t history = 16384;     // calls looked back on; made a power of two
-    uint32_t learn_calls = 1024;  // at most `history`
+    uint32_t history = 16384;  // calls looked back on; made a power of two
+    // At most `history`. More than layers of equal size leave in a row inside one step: four calls
+    // for each of 126 layers are 504.
+    uint32_t learn_calls = 512;
     uint32_t recall_calls = 64;
     uint32_t paths = 8;
 };

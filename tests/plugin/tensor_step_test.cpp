@@ -20,7 +20,7 @@ constexpr int kRanks = 2;
 constexpr size_t kCount = 2048;
 constexpr size_t kLast = 1024;  // elements of the step's last tensor
 constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
-constexpr int kLearningSteps = 400;  // four calls each; the detector needs 1024 and a look
+constexpr int kLearningSteps = 400;  // four calls each; the detector needs 512 and a look
 
 using Values = std::vector<float>;
 
