@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "plugin/net/engine/frame.h"
 #include "plugin/net/settings.h"
 #include "tests/plugin/net/memory_wire.h"
 
