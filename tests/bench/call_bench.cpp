@@ -5,41 +5,21 @@
 // With a limit, exit code 1 when the median of a single call lies above it, or one allocates.
 //   call_bench [CALLS [LIMIT_NS]]      (200000)
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "codecs/base/emulator_abi.h"
 #include "collectives/dispatch.h"
 #include "collectives/runtime.h"
-
-namespace {
-
-std::atomic<uint64_t> g_allocations{0};
-uint64_t g_below = 0;  // calls of runtime and NCCL functions
-
-}  // namespace
-
-void* operator new(size_t size) {
-    g_allocations.fetch_add(1, std::memory_order_relaxed);
-    if (void* memory = std::malloc(size); memory != nullptr) {
-        return memory;
-    }
-    throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-    std::free(memory);
-}
+#include "tests/bench/allocations.h"
 
 namespace slimwire {
 namespace {
+
+uint64_t g_below = 0;  // calls of runtime and NCCL functions
 
 alignas(256) char g_memory[256];  // never looked at
 

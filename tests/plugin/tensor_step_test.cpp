@@ -5,18 +5,15 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
 #include <vector>
+
+#include "tests/plugin/two_devices.h"
 
 namespace {
 
-constexpr int kRanks = 2;
 constexpr size_t kCount = 2048;
 constexpr size_t kLast = 1024;  // elements of the step's last tensor
 constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
@@ -32,89 +29,15 @@ Values input(float scale, size_t count) {
     return values;
 }
 
-class TensorStep : public testing::Test {
+class TensorStep : public slimwire::test::TwoDevices {
   protected:
     static void SetUpTestSuite() {
-        policy_ = new std::string(testing::TempDir() + "tensor_step_" + std::to_string(getpid()) +
-                                  ".toml");
-        std::FILE* file = std::fopen(policy_->c_str(), "w");
-        ASSERT_NE(file, nullptr);
-        std::fputs(
+        write_policy(
             "version = 1\n[defaults]\ncodec = \"int4\"\nerror_feedback = \"ef14\"\n"
             "tensor = \"step\"\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
-            "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n",
-            file);
-        std::fclose(file);
-        // Before the first NCCL call of the process, which reads it.
-        ::setenv("SLIMWIRE_POLICY", policy_->c_str(), 1);
+            "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n");
     }
-    static void TearDownTestSuite() {
-        std::remove(policy_->c_str());
-        delete policy_;
-    }
-
-    void SetUp() override {
-        ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess)
-            << ncclGetLastError(nullptr);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            for (float** buffer : {&send_[rank], &recv_[rank]}) {
-                ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(buffer), kCount * sizeof(float)),
-                          cudaSuccess);
-            }
-        }
-    }
-    void TearDown() override {
-        for (int rank = 0; rank < kRanks; ++rank) {
-            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-            (void)cudaFree(send_[rank]);
-            (void)cudaFree(recv_[rank]);
-        }
-    }
-
-    void fill(int rank, const Values& values) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaMemcpy(send_[rank], values.data(), values.size() * sizeof(float),
-                             cudaMemcpyHostToDevice),
-                  cudaSuccess);
-    }
-    void queue_sum(int rank, size_t count) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], count, ncclFloat32, ncclSum, comms_[rank],
-                                nullptr),
-                  ncclSuccess);
-    }
-    Values result(int rank, size_t count) {
-        Values values(count);
-        EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        EXPECT_EQ(
-            cudaMemcpy(values.data(), recv_[rank], count * sizeof(float), cudaMemcpyDeviceToHost),
-            cudaSuccess);
-        return values;
-    }
-
-    // The sum of the same values of all ranks, through the buffers that all tensors share.
-    Values sum(const Values& values) {
-        for (int rank = 0; rank < kRanks; ++rank) {
-            fill(rank, values);
-        }
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, values.size());
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        return result(0, values.size());
-    }
-    // Twice a value is exact natively.
-    static bool is_native(const Values& values, const Values& summed) {
-        for (size_t i = 0; i < values.size(); ++i) {
-            if (summed[i] != 2 * values[i]) {
-                return false;
-            }
-        }
-        return true;
-    }
+    TensorStep() : TwoDevices(kCount) {}
 
     struct Tensor {
         Values values;
@@ -154,15 +77,7 @@ class TensorStep : public testing::Test {
             EXPECT_GT(error, 0.0) << "nothing was compressed";
         }
     }
-
-    ncclComm_t comms_[kRanks] = {};
-    float* send_[kRanks] = {};
-    float* recv_[kRanks] = {};
-
-  private:
-    static std::string* policy_;
 };
-std::string* TensorStep::policy_ = nullptr;
 
 TEST_F(TensorStep, ResidualsOfTensorsInOneBufferDoNotMix) {
     std::vector<Tensor> all = tensors();
