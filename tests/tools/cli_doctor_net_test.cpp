@@ -69,6 +69,14 @@ TEST(DoctorNet, TheLibraryBesideTheCommandIsFoundAndItsTables) {
     EXPECT_HAS(text.out, "NCCL_NET_PLUGIN is not set");
 }
 
+// An accepted value that this machine cannot follow.
+TEST(DoctorNet, WhatItWarnsOfAtItsStartIsPassedOn) {
+    const Said said = over_inner({{"SLIMWIRE_NET_GPU", "1"}, {"CUDA_VISIBLE_DEVICES", "-1"}});
+    EXPECT_EQ(said.exit_code, 0) << said.json;
+    EXPECT_EQ(said.net()["devices"], Json({"TestTcp"}));
+    EXPECT_HAS(said.of("warning"), "SLIMWIRE_NET_GPU=1 has no effect");
+}
+
 TEST(DoctorNet, ItIsStartedAsNcclWould) {
     Said said = over_inner({});
     EXPECT_EQ(said.exit_code, 0) << said.json;
@@ -76,6 +84,7 @@ TEST(DoctorNet, ItIsStartedAsNcclWould) {
     EXPECT_EQ(said.net()["started"], true);
     EXPECT_EQ(said.net()["devices"], Json({"TestTcp"}));
     EXPECT_HAS_NOT(said.of("note"), "NCCL_NET=slimwire");
+    EXPECT_EQ(said.of("warning"), "");
     said = over_inner({{"SLIMWIRE_NET_INNER", "/nowhere/libnccl-net-x.so"}});
     EXPECT_EQ(said.exit_code, 1);
     EXPECT_EQ(said.net()["started"], false);

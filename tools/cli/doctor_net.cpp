@@ -67,6 +67,7 @@ std::string look_at(const std::string& entry) {
 }
 
 std::string g_warning;
+constexpr char kWarned = '!';  // begins a line that is no device
 
 void note_warning(net::LogLevel level, unsigned long, const char*, int, const char* format, ...) {
     if (level == net::kLogWarn && g_warning.empty()) {
@@ -79,7 +80,8 @@ void note_warning(net::LogLevel level, unsigned long, const char*, int, const ch
     }
 }
 
-// Its devices, a line each behind a "+" line; else a "-" line with why it does not start.
+// Its devices, a line each behind a "+" line, and then a line with what it warned of; else a "-"
+// line with why it does not start.
 std::string start(const std::string& path) {
     ::unsetenv("SLIMWIRE_REPORT");  // nothing is to be reported of this start
     ::setenv("SLIMWIRE_SUMMARY", "0", 1);
@@ -104,7 +106,7 @@ std::string start(const std::string& path) {
             text += fmt::format("\n{}", properties.name);
         }
     }
-    return text;
+    return g_warning.empty() ? text : text + "\n" + kWarned + g_warning;
 }
 
 // What the plugin says of this variable alone; "+": accepted.
@@ -224,7 +226,13 @@ void examine_start(const Environment& environment, Diagnosis* diagnosis) {
     const std::string answer = ask_in_child([&] { return start(net.path); });
     net.started = answer.starts_with("+");
     if (net.started) {
-        net.devices = split_list(std::string_view(answer).substr(1), "\n");
+        for (std::string& line : split_list(std::string_view(answer).substr(1), "\n")) {
+            if (line.front() == kWarned) {
+                diagnosis->add(Severity::kWarning, line.substr(1));
+            } else {
+                net.devices.push_back(std::move(line));
+            }
+        }
     } else {
         diagnosis->add(Severity::kError,
                        answer.empty()
