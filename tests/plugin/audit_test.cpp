@@ -127,7 +127,8 @@ TEST(Audit, BesideADropinFolderOrAPreload) {
 // drop-in.
 TEST(Audit, ThePreloadOpensTheRealLibrary) {
 #ifdef SLIMWIRE_TEST_SANITIZER_RUNTIME
-    GTEST_SKIP() << "built with a sanitizer: its runtime then is who calls the loader's dlopen";
+    GTEST_SKIP() << "built with a sanitizer: its runtime calls the loader's dlopen in slimwire's "
+                    "place, and the helper cannot see who asks";
 #endif
     Job job = slimwire_job({SLIMWIRE_TEST_LOOKUP}, 1);
     job.environment["LD_AUDIT"] = SLIMWIRE_TEST_AUDIT;
@@ -141,7 +142,8 @@ TEST(Audit, ThePreloadOpensTheRealLibrary) {
 // SLIMWIRE_NCCL_LIBRARY is the very path under which the loader knows the drop-in.
 TEST(Audit, AJobWhoseRealLibraryIsNamedAsTheProgramNamesIt) {
 #ifdef SLIMWIRE_TEST_SANITIZER_RUNTIME
-    GTEST_SKIP() << "built with a sanitizer: its runtime then is who calls the loader's dlopen";
+    GTEST_SKIP() << "built with a sanitizer: its runtime calls the loader's dlopen in slimwire's "
+                    "place, and the helper cannot see who asks";
 #endif
     for (const char* named : {"", kEmulator.c_str()}) {
         const TemporaryFolder reports;

@@ -281,10 +281,7 @@ TEST(Doctor, PythonModulesAreFoundByPath) {
           "cc -shared -fPIC -Wl,-soname,libnccl.so.2 -o site/nvidia/nccl/lib/libnccl.so.2 n.c\n"
           "cc -shared -fPIC -Wl,--disable-new-dtags,-rpath,'$ORIGIN/../../nvidia/nccl/lib' "
           "-o site/torch/lib/libtorch_cuda.so t.c site/nvidia/nccl/lib/libnccl.so.2\n");
-    if (Program({"/usr/bin/python3", "-c", ""}).wait().exit_code != 0) {
-        GTEST_SKIP() << "no /usr/bin/python3";
-    }
-    const Json json = doctor({"/usr/bin/python3", "train.py"},
+    const Json json = doctor({SLIMWIRE_TEST_PYTHON, "train.py"},
                              {{"PYTHONPATH", folder.path().string() + "/site"}});
     EXPECT_EQ(json["kind"], "python");
     EXPECT_EQ(json["hook"], "LD_PRELOAD") << json;
@@ -300,22 +297,20 @@ TEST(Doctor, PythonModulesAreFoundByPath) {
 }
 
 TEST(Doctor, PythonScriptsThatOpenNccl) {
-    if (Program({"/usr/bin/python3", "-c", ""}).wait().exit_code != 0) {
-        GTEST_SKIP() << "no /usr/bin/python3";
-    }
     const ScratchFolder folder;
-    const std::string client =
-        folder.write("client.py", "#!/usr/bin/python3\nctypes.CDLL('libnccl.so.2')\n", 0755);
-    const std::string other = folder.write("other.py", "#!/usr/bin/python3\nprint()\n", 0755);
+    const std::string client = folder.write(
+        "client.py", "#!" SLIMWIRE_TEST_PYTHON "\nctypes.CDLL('libnccl.so.2')\n", 0755);
+    const std::string other =
+        folder.write("other.py", "#!" SLIMWIRE_TEST_PYTHON "\nprint()\n", 0755);
     for (const std::vector<std::string>& command :
-         {std::vector<std::string>{"/usr/bin/python3", "-B", client}, {client}}) {
+         {std::vector<std::string>{SLIMWIRE_TEST_PYTHON, "-B", client}, {client}}) {
         const Json json = doctor(command, {{"VLLM_NCCL_SO_PATH", "/opt/libnccl.so.2"}});
         EXPECT_EQ(json["hook"], "LD_AUDIT");
         EXPECT_EQ(json["hooks"]["preload"], "no");
         EXPECT_HAS(json["binding"].get<std::string>(), "client.py opens libnccl.so.2");
         EXPECT_HAS(findings(json, "note"), "VLLM_NCCL_SO_PATH=/opt/libnccl.so.2");
     }
-    EXPECT_EQ(doctor({"/usr/bin/python3", other}, {})["hooks"]["preload"], "unknown");
+    EXPECT_EQ(doctor({SLIMWIRE_TEST_PYTHON, other}, {})["hooks"]["preload"], "unknown");
 }
 
 TEST(Doctor, OtherLibraryIsExamined) {
