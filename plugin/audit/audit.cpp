@@ -18,6 +18,8 @@
 
 #include <initializer_list>
 
+#include "codecs/base/own_machine.h"
+
 namespace {
 
 // Who asks for a file, kept in the loader's cookie of the object.
@@ -26,14 +28,6 @@ constexpr uintptr_t kDropin = 1;      // needs libnccl-real.so
 constexpr uintptr_t kInterposer = 2;  // libslimwire.so, preloaded: its NCCL is not ours to choose
 
 constexpr char kRealName[] = "libnccl-real.so";
-
-#if defined(__x86_64__)
-constexpr Elf64_Half kMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr Elf64_Half kMachine = EM_AARCH64;
-#else
-#error "slimwire runs on x86-64 and aarch64"
-#endif
 
 // Which file is which, over links and spellings.
 struct FileId {
@@ -92,7 +86,7 @@ bool loadable(const char* path) {
     close(fd);
     return got == static_cast<ssize_t>(sizeof(header)) &&
            memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
-           header.e_machine == kMachine;
+           header.e_machine == slimwire::kOwnMachine;
 }
 
 // `folder` is a path up to and with its last slash, of `length` characters.

@@ -14,16 +14,10 @@
 #include <string_view>
 #include <utility>
 
+#include "codecs/base/own_machine.h"
+
 namespace slimwire::cli {
 namespace {
-
-#if defined(__x86_64__)
-constexpr uint16_t kOwnMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr uint16_t kOwnMachine = EM_AARCH64;
-#else
-#error "slimwire runs on x86-64 and aarch64"
-#endif
 
 constexpr std::string_view kProbe = "ncclAllReduce";
 constexpr std::string_view kLibraryText = "libnccl.so";
