@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <thread>
 
 #include "tests/plugin/bindings/job.h"
 
@@ -55,6 +56,10 @@ int main(int argc, char** argv) {
     }
     void *nccl = nullptr, *cuda = nullptr;
     if (std::strcmp(way, "namespace") == 0) {
+        // The loader locks with this namespace's libc, and glibc (2.36) takes locks without atomic
+        // instructions while that libc has started no thread, whatever NCCL's own libc starts.
+        // Without this thread one run in a hundred corrupts its heap or hangs, slimwire or not.
+        std::thread([] {}).join();
         Lmid_t space = LM_ID_NEWLM;
         cuda = dlmopen(space, "libcudart.so.13", RTLD_NOW);
         if (cuda != nullptr && dlinfo(cuda, RTLD_DI_LMID, &space) == 0) {
