@@ -2,7 +2,7 @@
 
 `import backend` registers "emulated"; dist.init_process_group("emulated") then makes a communicator
 of libnccl for each group. CPU tensors are staged through device memory by a small library
-(shim.cpp), whose path is in SLIMWIRE_TEST_TORCH_SHIM, so that slimwire is reached as it is under
+(shim.cpp), whose path is in TEST_TORCH_SHIM, so that slimwire is reached as it is under
 PyTorch's own NCCL backend. Written for PyTorch 1.13.
 
 Calls come from any thread and return a Work at once; a thread of each group completes them in
@@ -47,7 +47,7 @@ class Call(ctypes.Structure):
 
 
 def load_shim():
-    shim = ctypes.CDLL(os.environ["SLIMWIRE_TEST_TORCH_SHIM"])
+    shim = ctypes.CDLL(os.environ["TEST_TORCH_SHIM"])
     shim.shim_error.restype = ctypes.c_char_p
     shim.shim_open.restype = shim.shim_call.restype = ctypes.c_void_p
     shim.shim_call.argtypes = [ctypes.c_void_p, ctypes.POINTER(Call)]
@@ -63,13 +63,12 @@ def failed(what):
 
 
 def dense(tensor):
-    """The tensor, if its elements fill a piece of memory without gaps."""
+    """Raises unless the elements fill a piece of memory without gaps."""
     if tensor.layout != torch.strided or tensor.dtype not in TYPES:
         raise ValueError(f"the emulated backend has no {tensor.dtype} in layout {tensor.layout}")
     if not (tensor.is_contiguous() or
             tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)):
         raise ValueError("the emulated backend takes dense tensors only")
-    return tensor
 
 
 def one(tensors):
@@ -140,14 +139,17 @@ class Emulated(dist.ProcessGroup):
     def start(self, operation, source, target, count, value, *, reduction=0, peer=0, splits=None,
               finish=None):
         """Enqueues one NCCL call on the dense `source` and `target`, which may be one or None."""
+        for tensor in (source, target):
+            if tensor is not None:
+                dense(tensor)
         any_tensor = target if target is not None else source
         call = Call(operation=operation, count=count, type=TYPES[any_tensor.dtype][0], reduction=reduction,
                     peer=peer)
         if source is not None:
-            call.input = dense(source).data_ptr()
+            call.input = source.data_ptr()
             call.input_bytes = source.numel() * source.element_size()
         if target is not None:
-            call.output = dense(target).data_ptr()
+            call.output = target.data_ptr()
             call.output_bytes = target.numel() * target.element_size()
         if splits is not None:
             call.send_counts, call.receive_counts = ((ctypes.c_size_t * self.members)(*s) for s in splits)

@@ -1,10 +1,12 @@
 #include "tests/e2e/torch/torch_job.h"
 
+#include <sstream>
+
 namespace slimwire::test {
 namespace {
 
 void complete(Job* job) {
-    job->environment["SLIMWIRE_TEST_TORCH_SHIM"] = SLIMWIRE_TEST_TORCH_SHIM;
+    job->environment["TEST_TORCH_SHIM"] = SLIMWIRE_TEST_TORCH_SHIM;
     job->environment["OMP_NUM_THREADS"] = "1";
     job->limit_s = 150;
 }
@@ -32,6 +34,17 @@ Job torch_slimwire_job(const std::vector<std::string>& words,
     complete(&job);
     job.environment.insert(environment.begin(), environment.end());
     return job;
+}
+
+std::vector<std::vector<nlohmann::json>> lines_of(const std::vector<Ended>& ranks) {
+    std::vector<std::vector<nlohmann::json>> lines(ranks.size());
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        std::istringstream stream(ranks[rank].out);
+        for (std::string line; std::getline(stream, line);) {
+            lines[rank].push_back(nlohmann::json::parse(line));
+        }
+    }
+    return lines;
 }
 
 std::string torch_missing() {

@@ -20,6 +20,9 @@ Job torch_slimwire_job(const std::vector<std::string>& words,
                        const std::string& report_folder,
                        const Environment& environment);
 
+// What each rank printed, a JSON object a line.
+std::vector<std::vector<nlohmann::json>> lines_of(const std::vector<Ended>& ranks);
+
 // Why PyTorch cannot run here; empty when it can.
 std::string torch_missing();
 
