@@ -1,7 +1,7 @@
 // What the operations beside the codecs are told, and their launchers: plain data shared by host
-// bodies, kernels and everyone who enqueues (sum_rows.h, advance.h). Apart from those headers so
-// that kernels, which are compiled against the CUDA Toolkit's own headers, read nothing else.
-// Pointers are device pointers; host bodies resolve them by device_view.
+// bodies, kernels and everyone who enqueues (sum_rows.h, advance.h, measure.h). Apart from those
+// headers so that kernels, which are compiled against the CUDA Toolkit's own headers, read nothing
+// else. Pointers are device pointers; host bodies resolve them by device_view.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -47,10 +47,51 @@ struct CopyLinesArgs {
 };
 inline constexpr int kCopyLine = 128;
 
+// What measuring finds in a buffer. Every sum is of fp64 in a fixed order: element i belongs to
+// lane i mod kMeasureLanes, a lane adds its elements in their order, then kMeasureThreads
+// neighbouring lanes and after them the kMeasureBlocks such groups are added in pairs (the first
+// half and the second half, again and again).
+struct Measured {
+    double square_sum;        // of the finite elements
+    double error_square_sum;  // of element - other element, where both are finite; 0 without other
+    uint64_t zeros;
+    uint64_t nonfinite;
+    float largest;            // magnitude of a finite element
+    uint32_t done;            // MeasureArgs::mark, written last; read it with acquire order
+    uint32_t exponents[256];  // how many elements have this exponent, as fp32 stores it
+};
+inline constexpr int kMeasureThreads = 256;
+inline constexpr int kMeasureBlocks = 64;
+inline constexpr int64_t kMeasureLanes = int64_t{kMeasureThreads} * kMeasureBlocks;
+
+// Device memory between the two kernels of an operation, not shared by operations in flight. Zero
+// before the first; each leaves it as it needs it.
+struct MeasureWork {
+    double squares[kMeasureBlocks], errors[kMeasureBlocks];
+    unsigned long long zeros, nonfinite;
+    uint32_t largest;
+    uint32_t exponents[256];
+};
+
+// *result = what is in p[i] = scale * (scale_ptr ? *scale_ptr : 1) * input[i], in fp32, and how far
+// other[i] is from it.
+struct MeasureArgs {
+    const void* input;      // count elements of `dtype` (fp32, fp16, bf16), aligned to their size
+    const void* other;      // null, or as many of the same type
+    const void* scale_ptr;  // null, or one element of `dtype`, read when it runs
+    MeasureWork* work;
+    Measured* result;  // memory that the device can write and whoever waits for `done` can read
+    int64_t count;     // >= 0
+    float scale;
+    DType dtype;
+    uint32_t mark;
+};
+
 // One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.
 cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
 cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
 cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream);
+cudaError_t measure_on_cuda(const MeasureArgs& args, cudaStream_t stream);  // two launches
 // Loads that kernel on the current device (CudaOps::load).
 cudaError_t load_copy_lines_on_cuda();
 

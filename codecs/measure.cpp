@@ -1,0 +1,115 @@
+#include "codecs/measure.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "codecs/float16.h"
+#include "codecs/host/float_environment.h"
+#include "codecs/launch.h"
+#include "codecs/numeric.h"
+
+namespace slimwire {
+namespace {
+
+float element(const uint8_t* buffer, int64_t i, DType dtype) noexcept {
+    if (dtype == DType::kFloat32) {
+        float value = 0;
+        std::memcpy(&value, buffer + i * 4, sizeof value);
+        return value;
+    }
+    uint16_t bits = 0;
+    std::memcpy(&bits, buffer + i * 2, sizeof bits);
+    return dtype == DType::kFloat16 ? float16_to_float(bits) : bfloat16_to_float(bits);
+}
+
+// The halves added, again and again; what is left is the sum.
+double sum_in_pairs(double* values, int64_t count) noexcept {
+    for (int64_t half = count / 2; half > 0; half /= 2) {
+        for (int64_t i = 0; i < half; ++i) {
+            values[i] += values[i + half];
+        }
+    }
+    return values[0];
+}
+
+double sum_of_lanes(std::vector<double>* lanes) noexcept {
+    double blocks[kMeasureBlocks];
+    for (int block = 0; block < kMeasureBlocks; ++block) {
+        blocks[block] =
+            sum_in_pairs(lanes->data() + block * int64_t{kMeasureThreads}, kMeasureThreads);
+    }
+    return sum_in_pairs(blocks, kMeasureBlocks);
+}
+
+}  // namespace
+
+void measure_on_host(const MeasureArgs& args) {
+    const FloatEnvironment environment;
+    const auto* input = device_view_as<const uint8_t>(args.input);
+    const auto* other = device_view_as<const uint8_t>(args.other);
+    const auto* scalar = device_view_as<const uint8_t>(args.scale_ptr);
+    const float factor =
+        scalar == nullptr ? args.scale : args.scale * element(scalar, 0, args.dtype);
+    std::vector<double> squares(kMeasureLanes), errors(kMeasureLanes);
+    auto& result = *device_view_as<Measured>(args.result);
+    Measured found{};
+    uint32_t largest = 0;
+    for (int64_t begin = 0; begin < args.count; begin += kMeasureLanes) {
+        const int64_t lanes = std::min(kMeasureLanes, args.count - begin);
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+            const float p = factor * element(input, begin + lane, args.dtype);
+            const uint32_t magnitude = std::bit_cast<uint32_t>(p) & kMagnitudeMask;
+            ++found.exponents[magnitude >> 23];
+            if (magnitude >= kInfinityBits) {
+                ++found.nonfinite;
+                continue;
+            }
+            found.zeros += magnitude == 0 ? 1 : 0;
+            largest = std::max(largest, magnitude);
+            const double wide = static_cast<double>(p);
+            squares[static_cast<size_t>(lane)] += wide * wide;
+            if (other != nullptr) {
+                const float o = element(other, begin + lane, args.dtype);
+                if ((std::bit_cast<uint32_t>(o) & kMagnitudeMask) < kInfinityBits) {
+                    const double error = wide - static_cast<double>(o);
+                    errors[static_cast<size_t>(lane)] += error * error;
+                }
+            }
+        }
+    }
+    result.square_sum = sum_of_lanes(&squares);
+    result.error_square_sum = sum_of_lanes(&errors);
+    result.zeros = found.zeros;
+    result.nonfinite = found.nonfinite;
+    result.largest = std::bit_cast<float>(largest);
+    std::memcpy(result.exponents, found.exponents, sizeof found.exponents);
+    std::atomic_ref(result.done).store(args.mark, std::memory_order_release);
+}
+
+double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept {
+    double total = 0;
+    for (const uint32_t count : exponents) {
+        total += count;
+    }
+    double bits = 0;
+    for (const uint32_t count : exponents) {
+        const double share = total == 0 ? 0 : count / total;
+        bits -= count == 0 ? 0 : share * std::log2(share);
+    }
+    return bits;
+}
+
+Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream) {
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    constexpr auto kKernel = measure_on_cuda;
+#else
+    constexpr decltype(&measure_on_cuda) kKernel = nullptr;
+#endif
+    return enqueue_operation(api, {"measure", "measure", measure_on_host, kKernel}, args, stream);
+}
+
+}  // namespace slimwire
