@@ -1,7 +1,7 @@
 // Looks at a buffer without changing it: norm, largest element, zeros, non-finite elements,
 // exponents, and the distance to another buffer. Not a codec: no wire bytes come of it.
 //
-// Called by the observing modes in collectives/ (record, shadow), on the stream of the program's
+// Called by the modes of collectives/ that observe, on the stream of the program's
 // call. A host body and two kernels, equal to the bit; the result lies where the host can read it,
 // so nobody waits on a stream.
 #pragma once

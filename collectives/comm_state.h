@@ -33,6 +33,8 @@ struct PreMulScalar {
     const void* device = nullptr;  // for a device scalar, read when a collective runs
 };
 
+struct ObservedComm;  // observer.h
+
 struct CommState {
     ncclComm_t comm = nullptr;
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
@@ -49,6 +51,7 @@ struct CommState {
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;
     std::vector<PreMulScalar> scalars;
+    std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
 
     // Device objects, made when the first plan that compresses is built.
     void* scratch = nullptr;

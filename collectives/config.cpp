@@ -49,7 +49,8 @@ Status pick(const VariableInfo& variable,
 }
 
 Status convert(const VariableInfo& variable, const std::string& text, Mode* out) {
-    constexpr std::pair<const char*, Mode> kChoices[] = {{"on", Mode::kOn}, {"off", Mode::kOff}};
+    constexpr std::pair<const char*, Mode> kChoices[] = {
+        {"off", Mode::kOff}, {"record", Mode::kRecord}, {"on", Mode::kOn}};
     return pick(variable, text, kChoices, out);
 }
 
@@ -275,13 +276,18 @@ Status apply_rule_off(const std::string& list, Policy* policy) {
 // The text that ranks compare by hash: the policy and every setting that affects plans itself.
 std::string plan_text(const Config& config) {
     const Settings& s = config.settings;
-    return std::string("mode=") + (s.mode == Mode::kOn ? "on" : "off") +
+    return std::string("mode=") + mode_name(s.mode) +
            " slice_bytes=" + std::to_string(s.slice_bytes) +
            " max_memory_bytes=" + std::to_string(s.max_memory_bytes) +
            " seed=" + std::to_string(s.seed) + "\n" + config.policy.canonical();
 }
 
 }  // namespace
+
+const char* mode_name(Mode mode) noexcept {
+    constexpr const char* kNames[] = {"off", "record", "on"};
+    return kNames[static_cast<int>(mode)];
+}
 
 Status read_variable(GetenvFunction getenv_function, const char* name, bool* out) {
     return read(getenv_function, name, out);
@@ -322,9 +328,11 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
     Config config;
     config.policy.source = "none";
     SLIMWIRE_TRY(read(getenv_function, "SLIMWIRE_MODE", &config.settings.mode));
-    if (config.settings.mode == Mode::kOn) {
+    if (config.settings.mode != Mode::kOff) {
         SLIMWIRE_TRY(check_names(environment != nullptr ? environment : ::environ));
         SLIMWIRE_TRY(read_settings(getenv_function, &config.settings));
+    }
+    if (config.settings.mode == Mode::kOn) {
         if (!config.settings.policy_path.empty()) {
             SLIMWIRE_TRY_ASSIGN(config.policy, load_policy_file(config.settings.policy_path));
         }

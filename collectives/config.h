@@ -12,7 +12,13 @@
 
 namespace slimwire {
 
-enum class Mode : uint8_t { kOff, kOn };
+// What slimwire does with a job: nothing; leaves it native and writes a trace; compresses.
+enum class Mode : uint8_t { kOff, kRecord, kOn };
+[[nodiscard]] const char* mode_name(Mode mode) noexcept;
+// The job is native, and nothing of ours may make it fail.
+[[nodiscard]] constexpr bool observes(Mode mode) noexcept {
+    return mode == Mode::kRecord;
+}
 enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 
 // One member per variable of collectives/variables.def, converted and checked.
@@ -36,13 +42,16 @@ struct Settings {
     uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
     std::string bench_fill;                // SLIMWIRE_BENCH_FILL; empty: off
     bool summary = true;                   // SLIMWIRE_SUMMARY
+    std::string trace_pattern;             // SLIMWIRE_TRACE
+    uint64_t trace_bytes = 256 << 20;      // SLIMWIRE_TRACE_BYTES
+    uint32_t trace_sample = 64;            // SLIMWIRE_TRACE_SAMPLE; 0: never
 };
 
 struct Config {
     Settings settings;
     Policy policy;
     uint64_t hash = 0;  // of policy.canonical() and every plan-affecting setting
-    // False: slimwire only forwards (mode off, or no rule has a codec).
+    // False: every call is native (another mode than on, or no rule has a codec).
     bool active = false;
 };
 
@@ -67,7 +76,8 @@ struct SettingOrigin {
 // Reads the environment through `getenv_function` (so tests pass their own). An unknown variable
 // that begins with SLIMWIRE_ and is not known to any of our programs is an error that names the
 // nearest. Such variables are looked for in `environment`, a null-terminated array of "NAME=value"
-// as environ has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read.
+// as environ has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read, with record
+// no policy.
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
 // What is left when load_config() fails: every setting that can be read, defaults for the others. A

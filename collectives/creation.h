@@ -28,7 +28,8 @@ struct Creation {
     ncclUniqueId id{};  // kGrown: only the rank that made it has it at first
     ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
-    std::string reason;  // kNative: why
+    std::string reason;         // kNative: why
+    uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
 
     // Filled on the way.
     UnderwayRef underway;

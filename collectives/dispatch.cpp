@@ -7,6 +7,7 @@
 #include "collectives/bench_fill.h"
 #include "collectives/keys.h"
 #include "collectives/lifecycle.h"
+#include "collectives/observer.h"
 #include "collectives/rounds.h"
 
 namespace slimwire {
@@ -110,13 +111,9 @@ Result<std::optional<Detour>> malformed(const DeviceApi& api,
 
 // Asks for the place of a well-formed call, which counts it.
 StepPlace place_of(const CallFacts& facts, CommState* state) {
-    static std::atomic<uint64_t> numbers{0};
-    uint64_t number = 0;
+    const uint64_t number = group_number();
     if (t_depth > 0) {
-        Group& group = thread_group();
-        group.number = group.number != 0 ? group.number : ++numbers;
-        number = group.number;
-        auto& counted = group.counted;
+        auto& counted = thread_group().counted;
         if (counted.empty() || counted.back() != std::pair<CommState*, Plan*>(state, nullptr)) {
             counted.emplace_back(state, nullptr);
         }
@@ -181,14 +178,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         if (plan != nullptr) {
             plan->stats->count_call();
         }
-        // Of no elements, a buffer may be null on some ranks only.
-        if (state->places != nullptr && call.facts.count > 0 && !is_point_to_point(call.facts.op)) {
-            const Result<std::optional<Detour>> refused =
-                malformed(runtime.api(), call, *state, scaled && scalar == nullptr);
-            if (refused.ok() && !refused.value().has_value()) {
-                (void)place_of(call.facts, state);
-            }
-        }
+        (void)follow_native(runtime, call, state);
         if (t_depth > 0) {
             thread_group().has_native = true;
         }
@@ -229,6 +219,17 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     return ncclSuccess;
 }
 
+// The real GroupEnd.
+ncclResult_t end_real_group(Runtime& runtime, uint64_t number) {
+    if (runtime.observer == nullptr) {
+        return runtime.nccl.GroupEnd();
+    }
+    const uint64_t began_ns = steady_ns();
+    const ncclResult_t result = runtime.nccl.GroupEnd();
+    runtime.observer->group_ended(number, began_ns, result);
+    return result;
+}
+
 ncclResult_t group_end_impl(Runtime& runtime) {
     Group& group = thread_group();
     const bool beside_native = group.has_native && !group.queued.empty();
@@ -253,7 +254,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         (void)runtime.nccl.GroupEnd();
         return runtime.fail(ready);
     }
-    const ncclResult_t result = runtime.nccl.GroupEnd();
+    const ncclResult_t result = end_real_group(runtime, group.number);
     const ncclResult_t created = finish_group_creations(runtime, result);
     if (result != ncclSuccess && result != ncclInProgress) {
         uncount(&group);
@@ -286,6 +287,28 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
         (void)call_failed(runtime, *result);
     }
     return result;
+}
+
+StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {
+    // Of no elements, a buffer may be null on some ranks only.
+    if (state->places == nullptr || call.facts.count == 0 || is_point_to_point(call.facts.op)) {
+        return {};
+    }
+    const bool unknown_operator =
+        call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr;
+    const Result<std::optional<Detour>> refused =
+        malformed(runtime.api(), call, *state, unknown_operator);
+    return refused.ok() && !refused.value().has_value() ? place_of(call.facts, state) : StepPlace();
+}
+
+uint64_t group_number() noexcept {
+    static std::atomic<uint64_t> numbers{0};
+    if (t_depth == 0) {
+        return 0;
+    }
+    uint64_t& number = thread_group().number;
+    number = number != 0 ? number : ++numbers;
+    return number;
 }
 
 ncclResult_t call_failed(Runtime& runtime, ncclResult_t error) noexcept {
@@ -339,6 +362,10 @@ void group_dropped() noexcept {
         group.failed = ncclSuccess;
         uncount(&group);
         drop_group_creations();
+        if (const Runtime* runtime = Runtime::peek();
+            runtime != nullptr && runtime->observer != nullptr) {
+            runtime->observer->group_dropped();
+        }
     }
 }
 

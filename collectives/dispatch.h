@@ -17,7 +17,13 @@ namespace slimwire {
 // queued in the thread's group) and this is its result.
 std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept;
 
+// A well-formed collective that goes native: its place in the step, which counts it; unsure where
+// nobody looks for steps.
+StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
+
 [[nodiscard]] bool in_group() noexcept;
+// Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
+[[nodiscard]] uint64_t group_number() noexcept;
 // Takes the calls of a communicator that is being destroyed out of the thread's group.
 void forget_queued(const CommState& state) noexcept;
 void group_started() noexcept;

@@ -9,8 +9,10 @@
 
 #include "collectives/creation.h"
 #include "collectives/dispatch.h"
+#include "collectives/hash.h"
 #include "collectives/log.h"
 #include "collectives/nccl_types.h"
+#include "collectives/observer.h"
 
 namespace slimwire {
 namespace {
@@ -42,6 +44,14 @@ ncclResult_t finish_creations(Runtime& runtime,
     return creations.empty() ? ncclSuccess : complete_or_undo(runtime, creations);
 }
 
+// A handle that is not there yet is seen at its first call.
+void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
+    for (const Creation& creation : creations) {
+        runtime.observer->adopt(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
+                                creation.observed_key);
+    }
+}
+
 ncclResult_t created(Runtime& runtime,
                      ncclResult_t result,
                      std::vector<Creation> creations) noexcept {
@@ -51,6 +61,16 @@ ncclResult_t created(Runtime& runtime,
     if (!runtime.engaged()) {
         for (const Creation& creation : creations) {
             decline(runtime, creation, result != ncclInProgress);
+        }
+        if (!runtime.config_status.ok()) {  // in a mode that may not make the job fail
+            log_once(LogLevel::kError, "observing",
+                     runtime.config_status.message() + "; SLIMWIRE_MODE=" +
+                         mode_name(runtime.config.settings.mode) + " observes nothing");
+        }
+        if (runtime.observer != nullptr && in_group()) {
+            std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
+        } else if (runtime.observer != nullptr) {
+            observe_created(runtime, creations);
         }
         return result;
     }
@@ -104,6 +124,7 @@ ncclResult_t rank_created(Runtime& runtime,
     creation.ranks = ranks;
     creation.rank = rank;
     creation.id = id;
+    creation.observed_key = stable_hash(std::string_view(id.internal, sizeof(id.internal)));
     return created(runtime, result, std::move(creations));
 }
 
@@ -122,15 +143,21 @@ ncclResult_t all_created(Runtime& runtime,
     return created(runtime, result, std::move(creations));
 }
 
+uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
+    return runtime.observer == nullptr ? 0 : runtime.observer->key_of_part(parent, color);
+}
+
 ncclResult_t part_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t parent,
-                          ncclComm_t* comm) noexcept {
+                          ncclComm_t* comm,
+                          uint64_t part) noexcept {
     const CommState* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
     creation.out = comm;
     creation.parent = parent;
+    creation.observed_key = part;
     if (from != nullptr && from->shape.go) {
         creation.kind = Creation::Kind::kSplit;
         creation.parent_key = from->comm_key;
@@ -177,6 +204,10 @@ ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexc
     std::vector<Creation> creations = std::move(group_creations());
     group_creations().clear();
     if (creations.empty() || (result != ncclSuccess && result != ncclInProgress)) {
+        return ncclSuccess;
+    }
+    if (runtime.observer != nullptr) {
+        observe_created(runtime, creations);
         return ncclSuccess;
     }
     return finish_creations(runtime, result, std::move(creations));
@@ -329,6 +360,9 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     {
         const std::lock_guard lock(state->exchange_mutex);
         state->ended = true;
+    }
+    if (runtime.observer != nullptr) {
+        runtime.observer->ending(state.get());
     }
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(runtime.nccl, state->exchange_comm, true);

@@ -28,11 +28,15 @@ ncclResult_t all_created(Runtime& runtime,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept;
-// A part of `parent`, by a split or a shrink; it inherits the parent's agreement.
+// Before the real call that makes a part of `parent`, by a split or a shrink (of no color), on
+// every rank that makes it. What it returns goes into part_created().
+[[nodiscard]] uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept;
+// After it, on the ranks of the part; the part inherits the parent's agreement.
 ncclResult_t part_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t parent,
-                          ncclComm_t* comm) noexcept;
+                          ncclComm_t* comm,
+                          uint64_t part) noexcept;
 
 // A rank that was in `parent` is in the larger `comm`; `id` where this rank made it. Agrees again,
 // with the new ranks, which are rank_created().

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -82,6 +83,9 @@ struct Reporter::Impl {
     std::mutex mutex;
     std::condition_variable wake;
     bool stop = false;
+    std::atomic<bool> hurry{false};
+    std::atomic<bool> beside_set{false};
+    std::function<void()> beside;  // does not change once it is there
     bool started = false;
     bool without_comms = false;  // by start()
     bool finished = false;
@@ -142,6 +146,9 @@ struct Reporter::Impl {
     }
 
     void flush() {
+        if (beside_set.load(std::memory_order_acquire)) {
+            beside();
+        }
         if (pattern.empty()) {
             return;
         }
@@ -189,7 +196,7 @@ struct Reporter::Impl {
                 // Out of memory: the next round tries again.
             }
             lock.lock();
-            wake.wait_for(lock, kFlushInterval, [&] { return stop; });
+            wake.wait_for(lock, kFlushInterval, [&] { return stop || hurry.exchange(false); });
         }
     }
 
@@ -217,13 +224,13 @@ struct Reporter::Impl {
         {
             const std::lock_guard<std::mutex> lock(mutex);
             change();
-            starts = !started && !finished && !pattern.empty();
+            starts = !started && !finished && (!pattern.empty() || beside);
             if (starts) {
                 started = true;
                 start_thread();
             }
         }
-        if (starts) {
+        if (starts && !pattern.empty()) {
             warn_about_shared_file();
         }
     }
@@ -297,6 +304,19 @@ void Reporter::set_process_info(ProcessInfo info) {
     const std::lock_guard<std::mutex> lock(impl_->mutex);
     impl_->info = std::move(info);
     ++impl_->version;
+}
+
+void Reporter::set_beside(std::function<void()> flush) {
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    if (!impl_->forked() && !impl_->beside) {
+        impl_->beside = std::move(flush);
+        impl_->beside_set.store(true, std::memory_order_release);
+    }
+}
+
+void Reporter::wake() noexcept {
+    impl_->hurry.store(true);
+    impl_->wake.notify_one();
 }
 
 std::shared_ptr<CommStats> Reporter::add_comm() {

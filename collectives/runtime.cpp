@@ -8,6 +8,7 @@
 #include "collectives/backend.h"
 #include "collectives/log.h"
 #include "collectives/nccl_types.h"
+#include "collectives/observer.h"
 
 namespace slimwire {
 
@@ -49,6 +50,9 @@ Runtime* Runtime::create(const void* own_symbol) noexcept {
             Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
             if (nccl.ok()) {
                 made->nccl = std::move(nccl).value();
+                if (observes(made->config.settings.mode) && made->config_status.ok()) {
+                    made->observer = std::make_shared<Observer>(*made);
+                }
                 pthread_atfork(nullptr, nullptr,
                                [] { g_forked.store(true, std::memory_order_relaxed); });
                 runtime = made.release();

@@ -16,6 +16,8 @@
 
 namespace slimwire {
 
+class Observer;
+
 class Runtime {
   public:
     // The process's runtime; null when the real NCCL cannot be found (an error line is then logged
@@ -39,10 +41,14 @@ class Runtime {
     ResidualStore residuals;
     GraphMemory graph_memory;
     ParkedMemory parked;
+    // There in the mode record, when the configuration is right.
+    std::shared_ptr<Observer> observer;
 
     // Whether this process takes part in agreements: a rule compresses, or the configuration is
-    // wrong.
-    [[nodiscard]] bool engaged() const noexcept { return config.active || !config_status.ok(); }
+    // wrong, unless it would only observe.
+    [[nodiscard]] bool engaged() const noexcept {
+        return config.active || (!config_status.ok() && !observes(config.settings.mode));
+    }
 
     // The device table, loaded at the first communicator.
     const Result<DeviceApi>& device();

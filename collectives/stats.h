@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -133,6 +134,12 @@ class Reporter {
     Reporter& operator=(const Reporter&) = delete;
 
     void set_process_info(ProcessInfo info);
+    // What the reporter's thread also does each time it looks, and what is done when a communicator
+    // goes and at exit: writes another file. The thread then runs without a pattern, too. Before
+    // add_comm(); the first one stays.
+    void set_beside(std::function<void()> flush);
+    // Makes the thread look now.
+    void wake() noexcept;
     std::shared_ptr<CommStats> add_comm();
     // For a process without communicators that we see: starts the thread, which writes the file
     // once the source has something. %r is then the launcher's rank, or "none".

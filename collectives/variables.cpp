@@ -7,7 +7,7 @@ namespace slimwire {
 const char* accepted_values(VariableKind kind) noexcept {
     switch (kind) {
         case VariableKind::kMode:
-            return "on, off";
+            return "off, record, on";
         case VariableKind::kPath:
             return "a path";
         case VariableKind::kCodec:

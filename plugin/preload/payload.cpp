@@ -6,11 +6,14 @@
 using namespace slimwire;
 using namespace slimwire::preload;
 
-#define SLIMWIRE_PAYLOAD(name, call, ...)                        \
-    SLIMWIRE_ENTER(name, __VA_ARGS__)                            \
-    if (const auto taken = offer(rt, call); taken.has_value()) { \
-        return *taken;                                           \
-    }                                                            \
+#define SLIMWIRE_PAYLOAD(name, call, ...)                                               \
+    SLIMWIRE_ENTER(name, __VA_ARGS__)                                                   \
+    if (rt->observer != nullptr) {                                                      \
+        return observed(rt, call, [&] { return forward(rt->nccl.name, __VA_ARGS__); }); \
+    }                                                                                   \
+    if (const auto taken = offer(rt, call); taken.has_value()) {                        \
+        return *taken;                                                                  \
+    }                                                                                   \
     return forward(rt->nccl.name, __VA_ARGS__)
 
 #pragma GCC visibility push(default)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "collectives/nccl_types.h"
+#include "collectives/observer.h"
 #include "plugin/preload/funnel.h"
 
 namespace slimwire::preload {
@@ -38,6 +39,16 @@ inline std::optional<ncclResult_t> offer(Runtime* runtime, const CollectiveCall&
         return std::nullopt;
     }
     return dispatch(*runtime, call);
+}
+
+// Does a native call under the eyes of a mode that observes.
+template <class Forward>
+ncclResult_t observed(Runtime* runtime, const CollectiveCall& call, const Forward& forward) {
+    if (!known_dtype(call.nccl_dtype)) {
+        return forward();
+    }
+    Observation observation(*runtime, call);
+    return observation.end(forward());
 }
 
 }  // namespace slimwire::preload

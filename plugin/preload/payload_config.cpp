@@ -44,11 +44,16 @@ ncclResult_t forward_configured(Twin* twin,
 using namespace slimwire;
 using namespace slimwire::preload;
 
-#define SLIMWIRE_CONFIGURED(name, call, ...)                                            \
-    SLIMWIRE_ENTER(name##Config, __VA_ARGS__, config)                                   \
-    if (const auto taken = offer_configured(rt, "nccl" #name "Config", call, config)) { \
-        return *taken;                                                                  \
-    }                                                                                   \
+#define SLIMWIRE_CONFIGURED(name, call, ...)                                                      \
+    SLIMWIRE_ENTER(name##Config, __VA_ARGS__, config)                                             \
+    if (rt->observer != nullptr) {                                                                \
+        return observed(rt, call, [&] {                                                           \
+            return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__); \
+        });                                                                                       \
+    }                                                                                             \
+    if (const auto taken = offer_configured(rt, "nccl" #name "Config", call, config)) {           \
+        return *taken;                                                                            \
+    }                                                                                             \
     return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__)
 
 #pragma GCC visibility push(default)

@@ -117,8 +117,9 @@ ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
     SLIMWIRE_ENTER(CommSplit, comm, color, key, newcomm, config)
     SLIMWIRE_AWAIT_CREATION(comm)
+    const uint64_t part = part_begins(*rt, comm, color);
     const ncclResult_t result = forward(rt->nccl.CommSplit, comm, color, key, newcomm, config);
-    return color == NCCL_SPLIT_NOCOLOR ? result : part_created(*rt, result, comm, newcomm);
+    return color == NCCL_SPLIT_NOCOLOR ? result : part_created(*rt, result, comm, newcomm, part);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm,
@@ -131,9 +132,10 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
                    shrinkFlags)
     SLIMWIRE_AWAIT_CREATION(comm)
     comm_shrinking(*rt, comm, shrinkFlags);
+    const uint64_t part = part_begins(*rt, comm, NCCL_SPLIT_NOCOLOR);
     const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList,
                                         excludeRanksCount, newcomm, config, shrinkFlags);
-    return part_created(*rt, result, comm, newcomm);
+    return part_created(*rt, result, comm, newcomm, part);
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {

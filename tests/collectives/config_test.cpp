@@ -230,6 +230,22 @@ TEST(Config, mode_off_ignores_everything_else) {
     EXPECT_TRUE(config.policy.rules.empty());
 }
 
+TEST(Config, mode_record_reads_settings_and_no_policy) {
+    const Config config = loaded({{"SLIMWIRE_MODE", "record"},
+                                  {"SLIMWIRE_CODEC", "nonsense"},
+                                  {"SLIMWIRE_POLICY", "/nonexistent"},
+                                  {"SLIMWIRE_TRACE", "/tmp/t.%r"},
+                                  {"SLIMWIRE_TRACE_BYTES", "1MiB"},
+                                  {"SLIMWIRE_TRACE_SAMPLE", "3"}});
+    EXPECT_EQ(config.settings.mode, Mode::kRecord);
+    EXPECT_FALSE(config.active);
+    EXPECT_TRUE(config.policy.rules.empty());
+    EXPECT_EQ(config.settings.trace_pattern, "/tmp/t.%r");
+    EXPECT_EQ(config.settings.trace_bytes, 1u << 20);
+    EXPECT_EQ(config.settings.trace_sample, 3u);
+    EXPECT_NE(error_of({{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TYPO", "1"}}), "");
+}
+
 TEST(Config, an_empty_variable_counts_as_absent) {
     const Config config =
         loaded({{"SLIMWIRE_CODEC", ""}, {"SLIMWIRE_EF", ""}, {"SLIMWIRE_LOG", ""}});
@@ -239,7 +255,7 @@ TEST(Config, an_empty_variable_counts_as_absent) {
 
 TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
     const std::tuple<const char*, const char*, const char*> kCases[] = {
-        {"SLIMWIRE_MODE", "maybe", "SLIMWIRE_MODE: bad value 'maybe'; accepted: on, off"},
+        {"SLIMWIRE_MODE", "maybe", "SLIMWIRE_MODE: bad value 'maybe'; accepted: off, record, on"},
         {"SLIMWIRE_LOG", "loud",
          "SLIMWIRE_LOG: bad value 'loud'; accepted: error, warn, info, debug"},
         {"SLIMWIRE_SUMMARY", "2",

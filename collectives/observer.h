@@ -1,0 +1,123 @@
+// What the mode record does around a call that stays native. Called by plugin/preload
+// with every payload call; by lifecycle.cpp and dispatch.cpp when communicators and groups come and
+// go. One object a process, there only in that mode.
+//
+// Nothing here makes a call fail, waits for the device, or exchanges anything with other ranks: who
+// the ranks are is asked of this rank's NCCL alone, keys of communicators come from what all ranks
+// passed to NCCL, and device work (events, samples) goes to the stream of the program's call, under
+// capture none at all.
+#pragma once
+
+#include <nccl.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/runtime.h"
+#include "collectives/samples.h"
+#include "collectives/trace.h"
+
+namespace slimwire {
+
+// One tensor of a communicator: a kind of call and a buffer. Buffers are numbered as they come, so
+// that the key is the same in every run of a program.
+struct ObservedTensor {
+    uint64_t key = 0;
+    uint64_t calls = 0;
+    uint32_t timed = 0;
+};
+
+// What an observing mode keeps of a communicator, as part of its CommState. One thread at a time.
+struct ObservedComm {
+    struct Kind {
+        uint64_t signature;
+        const void* buffer;
+        bool operator==(const Kind&) const = default;
+    };
+    struct Hash {
+        size_t operator()(const Kind& kind) const noexcept {
+            return kind.signature ^ reinterpret_cast<uintptr_t>(kind.buffer) * 0x9e3779b97f4a7c15u;
+        }
+    };
+    // Events around a call whose time is not known yet.
+    struct Timing {
+        cudaEvent_t begin = nullptr, end = nullptr;
+        uint64_t call = 0;
+        KeyStats* stats = nullptr;
+        bool busy = false;
+    };
+
+    uint64_t key = 0;
+    uint32_t ordinal = 0;   // in this process
+    uint64_t children = 0;  // splits and the like so far, which give keys
+    bool known = false;     // NCCL told rank, ranks and device
+    bool timing_failed = false;
+    std::unordered_map<Kind, ObservedTensor, Hash> tensors;
+    std::unordered_map<uint64_t, uint32_t> buffers;  // of a signature, so far
+    ObservedTensor others;                           // beyond kMaxTensors
+    std::array<Timing, 4> timings;
+    static constexpr size_t kMaxTensors = 4096;
+};
+
+class Observer {
+  public:
+    explicit Observer(Runtime& runtime);
+
+    // A communicator was made; `key` is equal on its ranks, or 0 where nothing tells that.
+    void adopt(ncclComm_t comm, uint64_t key) noexcept;
+    // The key of a part of `parent` that is about to be made, of those with the same `color`. To be
+    // called by all ranks of the parent, also those that get no part.
+    [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;
+    // The communicator ends: gives back its events.
+    void ending(CommState* state) noexcept;
+
+    // The thread's outermost group ended, or was dropped. `group`: its number; 0: none of its calls
+    // were observed.
+    void group_ended(uint64_t group, uint64_t began_ns, ncclResult_t result) noexcept;
+    void group_dropped() noexcept;
+
+  private:
+    friend class Observation;
+
+    // The state of a communicator, known or not; null when memory is short.
+    CommState* state_of(ncclComm_t comm);
+    void ask(CommState* state);
+    ObservedTensor& tensor_of(const CollectiveCall& call, CommState* state);
+    void read_times(CommState* state);
+    // Null when no pair is free, or CUDA refuses.
+    ObservedComm::Timing* start_timing(CommState* state, const CollectiveCall& call);
+    void end_timing(CommState* state, ObservedComm::Timing* timing, cudaStream_t stream);
+    [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
+
+    Runtime& runtime_;
+    const DeviceApi* api_ = nullptr;  // null without a device
+    std::unique_ptr<Trace> trace_;    // null when none is asked for
+    Samples samples_;
+    std::atomic<uint64_t> calls_{0};
+    std::atomic<uint32_t> comms_{0};
+    std::mutex mutex_;  // of adopt()
+};
+
+// One call: made before NCCL's function, ended after it.
+class Observation {
+  public:
+    Observation(Runtime& runtime, const CollectiveCall& call) noexcept;
+    // Takes what NCCL returned, and returns it.
+    ncclResult_t end(ncclResult_t result) noexcept;
+
+  private:
+    void begin(const CollectiveCall& call);
+
+    Observer& observer_;
+    CommState* state_ = nullptr;  // null: not observed
+    ObservedComm::Timing* timing_ = nullptr;
+    cudaStream_t stream_;
+    TraceItem item_;
+};
+
+}  // namespace slimwire

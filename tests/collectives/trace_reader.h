@@ -1,0 +1,95 @@
+// Reads a trace of the mode record (collectives/SCHEMA.md), for tests: of the trace itself, and of
+// whatever wants the calls of a real program as input, like the step detector.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "collectives/names.h"
+
+namespace slimwire::test {
+
+struct TracedCall {
+    uint64_t call = 0, occurrence = 0, bytes = 0, step = 0;
+    std::string comm, tensor, path;  // path is empty where the place is unsure
+    CallFacts facts;
+    uint32_t group = 0, place = 0;
+    int result = 0;
+    bool in_place = false, captured = false;
+    double at_us = 0, host_us = 0;
+    double device_us = -1;  // below 0: not timed
+};
+
+struct ReadTrace {
+    nlohmann::json header;
+    std::vector<TracedCall> calls;  // in the order of the file
+    std::vector<nlohmann::json> comms, groups, samples;
+    uint64_t dropped = 0, rotated = 0;
+};
+
+// Throws std::runtime_error or what nlohmann-json throws for what is no trace.
+inline ReadTrace read_trace(const std::string& path) {
+    std::ifstream file(path);
+    ReadTrace trace;
+    std::map<uint64_t, double> times;
+    for (std::string line; std::getline(file, line);) {
+        nlohmann::json json = nlohmann::json::parse(line);
+        const std::string record = json.at("record");
+        if (json.at("v") != 1 || (trace.header.is_null() && record != "trace")) {
+            throw std::runtime_error(path + " is no trace");
+        }
+        if (record == "trace") {
+            trace.header = json;
+        } else if (record == "trace_comm") {
+            trace.comms.push_back(json);
+        } else if (record == "group") {
+            trace.groups.push_back(json);
+        } else if (record == "sample") {
+            trace.samples.push_back(json);
+        } else if (record == "time") {
+            times[json.at("call")] = json.at("device_us");
+        } else if (record == "dropped") {
+            trace.dropped += json.at("items").get<uint64_t>();
+        } else if (record == "rotated") {
+            trace.rotated += json.at("calls").get<uint64_t>();
+        } else if (record == "call") {
+            TracedCall call;
+            call.call = json.at("call");
+            call.occurrence = json.at("occurrence");
+            call.bytes = json.at("bytes");
+            call.comm = json.at("comm");
+            call.tensor = json.at("tensor");
+            call.path = json.value("path", "");
+            call.place = json.value("place", 0u);
+            call.step = json.value("step", uint64_t{0});
+            call.facts.op = parse_op(json.at("op").get<std::string>()).value();
+            call.facts.dtype = parse_dtype(json.at("dtype").get<std::string>()).value();
+            call.facts.redop = parse_redop(json.at("redop").get<std::string>()).value();
+            call.facts.count = json.at("count");
+            call.facts.root_or_peer = json.at("root_or_peer");
+            call.group = json.at("group");
+            call.result = json.value("result", 0);
+            call.in_place = json.at("in_place");
+            call.captured = json.at("captured");
+            call.at_us = json.at("at_us");
+            call.host_us = json.at("host_us");
+            trace.calls.push_back(std::move(call));
+        }
+    }
+    if (trace.header.is_null()) {
+        throw std::runtime_error(path + " is empty or missing");
+    }
+    for (TracedCall& call : trace.calls) {
+        if (const auto time = times.find(call.call); time != times.end()) {
+            call.device_us = time->second;
+        }
+    }
+    return trace;
+}
+
+}  // namespace slimwire::test

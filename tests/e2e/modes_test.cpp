@@ -1,0 +1,159 @@
+// The modes that only observe: the job's bits are those without slimwire, whatever it does, and the
+// trace tells what it did.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "collectives/step_detector.h"
+#include "tests/collectives/trace_reader.h"
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+constexpr int kRanks = 2;
+
+Job observed_job(const std::string& mode, const std::string& folder) {
+    Job job = slimwire_job({SLIMWIRE_TEST_OBSERVED}, kRanks, folder + "/report");
+    job.environment["SLIMWIRE_MODE"] = mode;
+    job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
+    job.environment["SLIMWIRE_TRACE_SAMPLE"] = "1";
+    return job;
+}
+
+std::string outputs_of(const Job& job) {
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    std::string all;
+    for (const Ended& rank : ranks) {
+        all += rank.out + "--\n";
+    }
+    return all;
+}
+
+const std::string& native_outputs() {
+    static const std::string outputs = outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kRanks));
+    return outputs;
+}
+
+TEST(Record, leaves_every_bit_and_every_error_as_it_is) {
+    const TemporaryFolder folder;
+    EXPECT_EQ(outputs_of(observed_job("record", folder.path())), native_outputs());
+}
+
+TEST(Record, traces_every_call_with_place_time_and_data) {
+    const TemporaryFolder folder;
+    const std::string outputs = outputs_of(observed_job("record", folder.path()));
+    int made = 0;
+    ASSERT_EQ(std::sscanf(outputs.c_str() + outputs.find("calls "), "calls %d", &made), 1);
+    std::vector<ReadTrace> traces;
+    for (int rank = 0; rank < kRanks; ++rank) {
+        traces.push_back(read_trace(folder.file("trace." + std::to_string(rank))));
+        const ReadTrace& trace = traces.back();
+        EXPECT_EQ(trace.header.at("mode"), "record");
+        EXPECT_EQ(trace.dropped, 0u);
+        ASSERT_EQ(trace.calls.size(), static_cast<size_t>(made));
+        ASSERT_EQ(trace.comms.size(), 3u);
+        size_t captured = 0, grouped = 0, timed = 0, refused = 0, in_place = 0;
+        for (size_t i = 0; i < trace.calls.size(); ++i) {
+            const TracedCall& call = trace.calls[i];
+            EXPECT_EQ(call.call, i + 1);
+            EXPECT_EQ(call.bytes, call.facts.count * dtype_bytes(call.facts.dtype));
+            captured += call.captured ? 1 : 0;
+            grouped += call.group != 0 ? 1 : 0;
+            timed += call.device_us >= 0 ? 1 : 0;
+            refused += call.result != 0 && call.result != 7 ? 1 : 0;
+            in_place += call.in_place ? 1 : 0;
+            EXPECT_FALSE(call.captured && call.device_us >= 0);
+        }
+        EXPECT_EQ(captured, 3u);
+        EXPECT_EQ(grouped, 4u + 2u + 1u);
+        EXPECT_EQ(refused, 5u);
+        EXPECT_GT(timed, 40u);
+        EXPECT_EQ(in_place, 12u + 1u + 1u);
+        ASSERT_EQ(trace.groups.size(), 3u);
+        EXPECT_EQ(trace.groups[0].at("calls"), 4);
+        EXPECT_EQ(trace.groups[2].at("result"), 4);
+    }
+    // Ranks have equal keys, of communicators and tensors, though they never spoke.
+    for (size_t i = 0; i < traces[0].calls.size(); ++i) {
+        EXPECT_EQ(traces[0].calls[i].comm, traces[1].calls[i].comm);
+        if (!is_point_to_point(traces[0].calls[i].facts.op)) {
+            EXPECT_EQ(traces[0].calls[i].tensor, traces[1].calls[i].tensor);
+        }
+    }
+}
+
+TEST(Record, a_trace_drives_the_step_detector) {
+    const TemporaryFolder folder;
+    (void)outputs_of(observed_job("record", folder.path()));
+    const ReadTrace trace = read_trace(folder.file("trace.1"));
+    StepDetector detector;
+    const std::string training = trace.calls.back().comm;
+    size_t sure = 0;
+    std::set<std::string> tensors, places;
+    for (const TracedCall& call : trace.calls) {
+        if (call.comm != training || is_point_to_point(call.facts.op)) {
+            continue;
+        }
+        const StepPlace place = detector.next(call_signature(call.facts));
+        ASSERT_EQ(place.sure(), !call.path.empty());
+        if (place.sure()) {
+            ++sure;
+            ASSERT_EQ(place.ordinal, call.place);
+            tensors.insert(call.tensor);
+            places.insert(call.tensor + " at " + std::to_string(call.place));
+        }
+    }
+    EXPECT_GT(sure, 100u);
+    EXPECT_EQ(tensors.size(), 3u);
+    EXPECT_EQ(places.size(), 3u);
+}
+
+TEST(Record, samples_say_what_the_data_is) {
+    const TemporaryFolder folder;
+    (void)outputs_of(observed_job("record", folder.path()));
+    const ReadTrace trace = read_trace(folder.file("trace.0"));
+    ASSERT_GT(trace.samples.size(), 20u);
+    for (const nlohmann::json& sample : trace.samples) {
+        EXPECT_EQ(sample.at("nonfinite"), 0);
+        EXPECT_GT(sample.at("largest"), 0.0);
+        const double largest = sample.at("largest");
+        EXPECT_LE(sample.at("mean_square").get<double>(), largest * largest * (1 + 1e-6));
+        EXPECT_GE(sample.at("exponent_bits"), 0.0);
+        EXPECT_LE(sample.at("exponent_bits"), 8.0);
+    }
+}
+
+TEST(Record, needs_no_slimwire_on_the_other_ranks) {
+    const TemporaryFolder folder;
+    Job job = observed_job("record", folder.path());
+    job.without_preload = {0};
+    EXPECT_EQ(outputs_of(job), native_outputs());
+    EXPECT_GT(read_trace(folder.file("trace.1")).calls.size(), 700u);
+}
+
+TEST(Record, makes_ranks_that_would_compress_native) {
+    const TemporaryFolder folder;
+    Job job = observed_job("record", folder.path());
+    job.of_rank[0] = {{"SLIMWIRE_MODE", "on"},
+                      {"SLIMWIRE_CODEC", "int8"},
+                      {"SLIMWIRE_LOG", "error"},
+                      {"SLIMWIRE_MIN_BYTES", "1KiB"}};
+    EXPECT_EQ(outputs_of(job), native_outputs());
+    EXPECT_GT(read_trace(folder.file("trace.1")).calls.size(), 700u);
+}
+
+TEST(Record, a_wrong_configuration_is_a_line_and_no_failure) {
+    const TemporaryFolder folder;
+    Job job = observed_job("record", folder.path());
+    job.environment["SLIMWIRE_TRACE_BYTES"] = "many";
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[0].err.find("SLIMWIRE_TRACE_BYTES: bad value 'many'"), std::string::npos)
+        << ranks[0].err;
+    EXPECT_EQ(ranks[0].out + "--\n" + ranks[1].out + "--\n", native_outputs());
+}
+
+}  // namespace
+}  // namespace slimwire::test
