@@ -42,13 +42,15 @@ TEST(BenchOverhead, CasesAndAllocations) {
     const Ended ended = run_slimwire({"bench", "overhead", "--calls", "20000", "--json"});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     const std::vector<Json> lines = json_lines(ended);
-    ASSERT_EQ(lines.size(), 3u) << ended.out;
-    const char* const cases[] = {"direct", "declined", "inactive"};
-    for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(lines.size(), 4u) << ended.out;
+    const char* const cases[] = {"direct", "declined", "inactive", "recorded"};
+    for (size_t i = 0; i < 4; ++i) {
         EXPECT_EQ(lines[i]["record"], "bench_overhead");
         EXPECT_EQ(lines[i]["case"], cases[i]);
         EXPECT_EQ(lines[i]["calls"], 20000);
-        EXPECT_EQ(lines[i]["allocations"], 0) << cases[i];
+        // The emulated CUDA allocates for each of the two events around one of sixteen calls.
+        const int allowed = i == 3 ? 20000 / 16 * 2 + 100 : 0;
+        EXPECT_LE(lines[i]["allocations"], allowed) << cases[i];
         EXPECT_GT(lines[i]["p50_ns"].get<double>(), 0);
         EXPECT_GE(lines[i]["p99_ns"].get<double>(), lines[i]["p50_ns"].get<double>());
     }

@@ -41,6 +41,12 @@ Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
         SLIMWIRE_TRY_ASSIGN(job.policy, folder.write("policy.toml", kDecliningPolicy));
         job.report = (folder.path() / "report-%p.jsonl").string();
     }
+    if (name == "recorded") {
+        job.mode = "record";
+        base.set("SLIMWIRE_TRACE", (folder.path() / "trace-%p.jsonl").string());
+        base.set("SLIMWIRE_TRACE_BYTES", "16MiB");
+        base.set("SLIMWIRE_TRACE_SAMPLE", "0");
+    }
     base.set("SLIMWIRE_SUMMARY", "0");
     SLIMWIRE_TRY_ASSIGN(Environment environment, make_job_environment(job, installation, base));
     environment.set("SLIMWIRE_EMU_DEVICES", "2");
@@ -87,7 +93,7 @@ Result<std::vector<OverheadCase>> measure_overhead(const Installation& installat
     }
     SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
     std::vector<OverheadCase> all;
-    for (const char* name : {"declined", "inactive"}) {
+    for (const char* name : {"declined", "inactive", "recorded"}) {
         SLIMWIRE_TRY_ASSIGN(const std::vector<OverheadCase> cases,
                             run_worker(installation, name, folder, calls));
         if (all.empty()) {
@@ -110,7 +116,9 @@ int bench_overhead(const OverheadOptions& options) {
                    "over direct", "allocations", "calls");
     }
     for (const OverheadCase& one : measured.value()) {
-        const bool failed = options.limit_ns > 0 && one.over_direct_ns > options.limit_ns;
+        // Of a call that slimwire leaves alone; recording it is work.
+        const bool failed =
+            options.limit_ns > 0 && one.name != "recorded" && one.over_direct_ns > options.limit_ns;
         const std::string reason = fmt::format("p50 {:.1f} ns above the direct call, limit {:g} ns",
                                                one.over_direct_ns, options.limit_ns);
         if (options.json) {
