@@ -17,6 +17,7 @@ struct Case {
     int threads = 0;              // devices of one process instead of ranks, a thread each
     int devices = 0;              // the same with one thread for all
     const char* codec = "";       // SLIMWIRE_CODEC
+    const char* mode = "";        // SLIMWIRE_MODE
     const char* policy = "";      // a file's content instead
     const char* rules = "";       // arguments of the program
     const char* algorithms = "";  // that the first seed must use
@@ -176,6 +177,9 @@ inline constexpr Case kCases[] = {
      .threads = 3,
      .codec = "int4:block=64",
      .rules = "--codec int4 --block 64 --min-bytes 2048"},
+    {.name = "record", .calls = 500, .ranks = 3, .mode = "record"},
+    {.name = "record_threads", .calls = 120, .threads = 4, .mode = "record"},
+    {.name = "record_devices", .calls = 100, .devices = 4, .mode = "record"},
     {.name = "threads_native", .calls = 600, .threads = 4},
     {.name = "devices",
      .calls = 400,

@@ -2,6 +2,7 @@
 // in conformance/ as a job for each case of conformance_cases.h.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -43,8 +44,13 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
     }
     const std::string reports = folder.file("reports");
     std::filesystem::create_directories(reports);
-    Job job =
-        native(of) ? emulated_job(command, of.ranks) : slimwire_job(command, of.ranks, reports);
+    Job job = native(of) && of.mode[0] == 0 ? emulated_job(command, of.ranks)
+                                            : slimwire_job(command, of.ranks, reports);
+    if (of.mode[0] != 0) {
+        job.environment["SLIMWIRE_MODE"] = of.mode;
+        job.environment["SLIMWIRE_TRACE"] = folder.file("trace.%r");
+        job.environment["SLIMWIRE_TRACE_SAMPLE"] = "1";
+    }
     if (of.codec[0] != 0) {
         job.environment["SLIMWIRE_CODEC"] = of.codec;
         job.environment["SLIMWIRE_OPS"] = "all";
@@ -75,6 +81,11 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const std::vector<Ended> ranks = run_ranks(make_job(of, seed, folder));
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_NE(ranks[0].out.find("digest "), std::string::npos) << ranks[0].out;
+    if (of.mode[0] != 0) {
+        const std::string trace = read_file(folder.file("trace.0"));
+        EXPECT_GT(std::count(trace.begin(), trace.end(), '\n'), of.calls);
+        EXPECT_NE(trace.find("\"sample\""), std::string::npos);
+    }
     if (!native(of)) {
         // A run that compressed nothing would have shown nothing.
         const auto records = read_reports(folder.file("reports"));

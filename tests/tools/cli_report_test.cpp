@@ -290,5 +290,67 @@ TEST(Report, PointToPointMayDiffer) {
     EXPECT_TRUE(merged.value().comms[0].differences.empty());
 }
 
+Json traced(uint64_t number, const std::string& tensor, uint64_t count) {
+    return {{"v", 1},           {"record", "call"},  {"call", number},
+            {"comm", "c0ffee"}, {"op", "allreduce"}, {"dtype", "f32"},
+            {"redop", "sum"},   {"count", count},    {"bytes", 4 * count},
+            {"tensor", tensor}, {"captured", false}, {"host_us", 2.0}};
+}
+
+TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
+    const ScratchFolder folder;
+    std::string text = Json{{"v", 1}, {"record", "trace"}, {"part", 1}}.dump() + "\n" +
+                       Json{{"v", 1}, {"record", "trace_comm"}, {"comm", "c0ffee"}}.dump() + "\n";
+    Json placed = traced(2, "big", 1000);
+    placed["path"] = "77";
+    placed["place"] = 4;
+    for (const Json& record : {traced(1, "small", 10), placed,
+                               Json{{"v", 1}, {"record", "time"}, {"call", 2}, {"device_us", 8.0}},
+                               Json{{"v", 1},
+                                    {"record", "sample"},
+                                    {"tensor", "big"},
+                                    {"mean_square", 9.0},
+                                    {"zeros_percent", 50.0},
+                                    {"exponent_bits", 2.5},
+                                    {"nonfinite", 1}},
+                               Json{{"v", 1}, {"record", "dropped"}, {"items", 5}},
+                               Json{{"v", 1}, {"record", "rotated"}, {"calls", 7}}}) {
+        text += record.dump() + "\n";
+    }
+    const std::string first = folder.write("trace.0", text);
+    const std::string second = folder.write("trace.1", text + "{\"v\":1,\"rec");
+    Ended ended = run_slimwire({"report", "--json", first, second});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.err, "trace.1:9: cut off last line left out");
+    std::vector<Json> lines;
+    for (const std::string& line : lines_of(ended.out)) {
+        lines.push_back(Json::parse(line));
+    }
+    ASSERT_EQ(lines.size(), 3u) << ended.out;
+    EXPECT_EQ(lines[0]["tensor"], "big");
+    EXPECT_EQ(lines[0]["calls"], 2);
+    EXPECT_EQ(lines[0]["bytes"], 8000);
+    EXPECT_EQ(lines[0]["device_us"], 8.0);
+    EXPECT_EQ(lines[0]["rms"], 3.0);
+    EXPECT_EQ(lines[0]["exponent_bits"], 2.5);
+    EXPECT_EQ(lines[0]["nonfinite"], 2);
+    EXPECT_EQ(lines[0]["places"]["4"], 2);
+    EXPECT_EQ(lines[1]["tensor"], "small");
+    EXPECT_EQ(lines[1]["timed_calls"], 0);
+    EXPECT_EQ(lines[2]["lost_items"], 10);
+    EXPECT_EQ(lines[2]["rotated_calls"], 14);
+    EXPECT_EQ(lines[2]["communicators"], 1);
+    ended = run_slimwire({"report", first});
+    EXPECT_HAS(ended.out, "total of 1 trace files: 2 calls");
+    EXPECT_HAS(ended.out, "! 5 items");
+    const std::string report = folder.write("report.0", process().dump() + "\n");
+    ended = run_slimwire({"report", first, report});
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_HAS(ended.err, "all of one kind");
+    const std::string bad = folder.write("bad", "{\"v\":1,\"record\":\"trace\"}\n[]\n");
+    ended = run_slimwire({"report", bad});
+    EXPECT_HAS(ended.err, "bad:2: no record of a trace");
+}
+
 }  // namespace
 }  // namespace slimwire::cli::test

@@ -1,6 +1,7 @@
 // `slimwire report`: the report files of a job's ranks as one table, or as merged JSON lines.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,7 @@
 #include "tools/cli/outcome.h"
 #include "tools/cli/report_merge.h"
 #include "tools/cli/stamp.h"
+#include "tools/cli/trace_table.h"
 #include "tools/cli/variables_help.h"
 
 namespace slimwire::cli {
@@ -202,7 +204,28 @@ void print_table(const MergedReport& report) {
     }
 }
 
+int report_traces(const ReportOptions& options) {
+    const Result<TraceTable> table = read_traces(options.files);
+    if (!table.ok()) {
+        return fail(kCheckFailed, table.status());
+    }
+    for (const std::string& text : table.value().notes) {
+        note(text);
+    }
+    print_traces(table.value(), options.json);
+    return kSuccess;
+}
+
 int report(const ReportOptions& options) {
+    const auto traces = std::count_if(options.files.begin(), options.files.end(), is_trace);
+    if (traces == static_cast<std::ptrdiff_t>(options.files.size())) {
+        return report_traces(options);
+    }
+    if (traces > 0) {
+        return fail(
+            kUsage,
+            "report: some files are traces and some are reports; accepted: all of one kind");
+    }
     Result<MergedReport> merged = merge_reports(options.files);
     if (!merged.ok()) {
         return fail(kCheckFailed, merged.status());
@@ -222,9 +245,12 @@ int report(const ReportOptions& options) {
 
 void add_report_command(CLI::App& app, Invocation* invocation) {
     auto options = std::make_shared<ReportOptions>();
-    CLI::App* command =
-        app.add_subcommand("report", "add up the report files of a job's ranks (SLIMWIRE_REPORT)");
-    command->add_option("files", options->files, "report files, one per rank")->required();
+    CLI::App* command = app.add_subcommand(
+        "report", "add up the report files of a job's ranks (SLIMWIRE_REPORT), or their traces");
+    command
+        ->add_option("files", options->files,
+                     "report files, one per rank, or traces (SLIMWIRE_MODE=record)")
+        ->required();
     command->add_flag("--json", options->json, "merged JSON lines instead of a table");
     command->footer(
         "Sums are over all ranks. ~ marks bytes by formula, ! what differs between ranks.");

@@ -1,0 +1,41 @@
+// Adds up the traces of mode record (collectives/SCHEMA.md, "Trace") by tensor, over all files
+// given: what a job calls, how often, how large, how long. Used by `slimwire report`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire::cli {
+
+struct TracedTensor {
+    // Equal in all its calls.
+    std::string tensor, op, dtype, redop;
+    uint64_t count = 0;
+    // Sums over calls and files.
+    uint64_t calls = 0, bytes = 0, captured = 0, refused = 0, timed_calls = 0, samples = 0;
+    double device_us = 0, host_us = 0;
+    double mean_square = 0, zeros_percent = 0, exponent_bits = 0;
+    uint64_t nonfinite = 0;
+    // Place in the step -> sure calls there.
+    std::map<uint32_t, uint64_t> places;
+};
+
+struct TraceTable {
+    uint64_t files = 0, communicators = 0, calls = 0, bytes = 0;
+    uint64_t lost_items = 0;            // by a full ring
+    uint64_t lost_calls = 0;            // in files that made way and were not given
+    std::vector<TracedTensor> tensors;  // by bytes, largest first
+    std::vector<std::string> notes;     // a cut last line
+};
+
+// Whether the file begins as a trace does.
+[[nodiscard]] bool is_trace(const std::string& path);
+// Errors have the form "FILE:LINE: what", as those of merge_reports().
+Result<TraceTable> read_traces(const std::vector<std::string>& files);
+void print_traces(const TraceTable& table, bool json);
+
+}  // namespace slimwire::cli
