@@ -25,7 +25,7 @@ import backend
 from classifier import Batches, Classifier, digest, distance, flat
 from rendezvous import join
 
-STEPS = 30
+STEPS = 20
 # Options of DDP; micro-batches a step; of the model.
 VARIANTS = {
     "plain": ({}, 1, False),

@@ -24,7 +24,7 @@ import backend
 from classifier import Batches, Classifier, digest, distance, flat
 from rendezvous import join
 
-STEPS = 20
+STEPS = 12
 RATE = 0.1
 
 
@@ -54,7 +54,7 @@ class InOneProcess:
     def __init__(self, model, dtype, forward):
         self.model, self.forward, self.losses = model, forward, []
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        batches = Batches(7, rank, ranks)
+        batches = Batches(7, rank, ranks, size=16)
         for _ in range(STEPS):
             images, labels = batches.whole()
             losses = [cross_entropy(forward(model, images[part].to(dtype)), labels[part])
@@ -85,7 +85,7 @@ def sharded(dtype):
     padded[:len(parameters)] = parameters
     shard = padded[rank * shard_size:(rank + 1) * shard_size].clone()
     whole, summed, sent = torch.empty_like(padded), torch.empty_like(shard), torch.zeros_like(padded)
-    batches, losses = Batches(7, rank, ranks), []
+    batches, losses = Batches(7, rank, ranks, size=16), []
     for _ in range(STEPS):
         dist.all_gather_into_tensor(whole, shard)
         fill(model, whole)
@@ -117,7 +117,7 @@ def stages(dtype):
     peer = (rank + 2) % ranks
     replicas = [dist.new_group([0, 1]), dist.new_group([2, 3])][stage]
     model = two_stages(dtype)[stage]
-    batches, losses = Batches(7, rank, ranks), []
+    batches, losses = Batches(7, rank, ranks, size=16), []
     for _ in range(STEPS):
         images, labels = batches.whole()
         micro_batches = [torch.arange(len(labels)).split(batches.size)[replica + 2 * part] for part in range(2)]
@@ -213,7 +213,7 @@ def experts(dtype):
     torch.manual_seed(13)
     model = Experts(ranks).to(dtype)
     shared, own = nn.ModuleList([model.stem, model.head]), model.experts[rank]
-    batches, losses = Batches(7, rank, ranks), []
+    batches, losses = Batches(7, rank, ranks, size=16), []
     for _ in range(STEPS):
         images, labels = batches.next()
         loss = cross_entropy(model.apart(images.to(dtype)), labels)

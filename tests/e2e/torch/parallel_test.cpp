@@ -22,8 +22,8 @@ codec = "int8"
 min_bytes = "1KiB"
 )";
 
-// What parallel.py sends between the stages: 32 images of 192 values.
-constexpr int kActivations = 32 * 192;
+// What parallel.py sends between the stages: 16 images of 192 values.
+constexpr int kActivations = 16 * 192;
 
 TEST_F(TorchParallel, ShardedStagesAndExpertsLikeOneProcess) {
     const TemporaryFolder reports, policy;
@@ -60,12 +60,12 @@ TEST_F(TorchParallel, ShardedStagesAndExpertsLikeOneProcess) {
     };
     const auto activations = [](const auto& key) { return key.at("count") == kActivations; };
     const auto rows = [](const auto& key) { return key.at("count") != kActivations; };
-    // Twenty steps; four ranks, a rank a replica of a stage sends twice a step.
-    EXPECT_EQ(calls("reducescatter", any_key), 4U * 20U);
-    EXPECT_EQ(calls("allreduce", any_key), 8U * 20U);
-    EXPECT_EQ(calls("send", activations), 8U * 20U);
-    EXPECT_EQ(calls("recv", activations), 8U * 20U);
-    EXPECT_GT(calls("send", rows), 4U * 20U);
+    // Twelve steps; four ranks, a rank a replica of a stage sends twice a step.
+    EXPECT_EQ(calls("reducescatter", any_key), 4U * 12U);
+    EXPECT_EQ(calls("allreduce", any_key), 8U * 12U);
+    EXPECT_EQ(calls("send", activations), 8U * 12U);
+    EXPECT_EQ(calls("recv", activations), 8U * 12U);
+    EXPECT_GT(calls("send", rows), 4U * 12U);
     EXPECT_EQ(calls("allgather", any_key), 0U);
     EXPECT_EQ(sum_keys(records, "calls",
                        [](const auto& key) { return compressed(key) && key.at("dtype") != "f32"; }),
