@@ -1,0 +1,80 @@
+// Which parameters each all-reduce of a DistributedDataParallel model carries. Pure values: no
+// device, no NCCL. All of it is a function of what all ranks see alike.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/framework/parameters.h"
+
+namespace slimwire {
+
+// The gradients of some parameters, one after another in one flat buffer.
+struct Bucket {
+    struct Range {
+        uint32_t parameter = 0;  // index among the model's parameters
+        uint64_t offset = 0;     // elements
+        uint64_t count = 0;
+        bool operator==(const Range&) const = default;
+    };
+    std::vector<Range> ranges;  // ascending and without gaps
+    uint64_t count = 0;         // elements
+
+    bool operator==(const Bucket&) const = default;
+};
+
+// After its first step DDP sorts its buckets by when gradients became ready, and rank 0 broadcasts
+// two int32 tensors: the parameters' indices bucket after bucket and then the number of buckets;
+// and how many parameters are in each bucket (reducer.cpp, sync_bucket_indices). Empty where these
+// are no buckets of all these parameters, each in one of them.
+[[nodiscard]] std::optional<std::vector<Bucket>> read_buckets(
+    std::span<const int64_t> indices,
+    std::span<const int64_t> sizes,
+    std::span<const ParameterShape> parameters);
+
+// Before that, and for good where DDP looks for unused parameters, bucket after bucket takes the
+// parameters from the last to the first, in the model's order inside a bucket; how many is a
+// setting. This finds them out from the counts of the all-reduces.
+class BucketsFromCounts {
+  public:
+    explicit BucketsFromCounts(std::vector<uint64_t> parameter_counts);
+
+    // The next all-reduce. True once the same division of all parameters came twice in a row. A
+    // count that goes on with no parameters is another tensor's, unless a division can begin with
+    // it.
+    bool next(uint64_t count);
+    // The buckets found, in the order of their all-reduces.
+    [[nodiscard]] std::vector<Bucket> buckets() const;
+
+  private:
+    bool extend(uint64_t count);
+
+    std::vector<uint64_t> parameter_counts_;
+    std::vector<uint32_t> division_, before_;  // first parameter of each bucket
+};
+
+// Follows the all-reduces of one model: in each step one for each bucket, in order. Others may come
+// between. Wrong only for a call that is no bucket and has the count of the very one expected.
+class BucketSequence {
+  public:
+    explicit BucketSequence(std::vector<Bucket> buckets);
+
+    // The bucket of the next all-reduce. Null for another tensor, and while the order is lost:
+    // after a bucket that was not the expected one, until all came once in order; for good if they
+    // are of one order with itself turned round (equal counts).
+    const Bucket* next(uint64_t count);
+    [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+
+  private:
+    bool find_turn() noexcept;
+
+    std::vector<Bucket> buckets_;
+    std::deque<uint64_t> seen_;  // counts since the order was lost, as many as there are buckets
+    size_t expected_ = 0;
+    bool lost_ = false;
+};
+
+}  // namespace slimwire
