@@ -45,11 +45,11 @@ std::optional<std::vector<Bucket>> read_buckets(std::span<const int64_t> indices
 BucketsFromCounts::BucketsFromCounts(std::vector<uint64_t> parameter_counts)
     : parameter_counts_(std::move(parameter_counts)) {}
 
-// Takes parameters for one more bucket, from the last on downwards. One of no elements goes with
-// those after it.
-bool BucketsFromCounts::extend(uint64_t count) {
-    uint32_t first =
-        division_.empty() ? static_cast<uint32_t>(parameter_counts_.size()) : division_.back();
+// Takes parameters for one more bucket, from the last on downwards; false where none are so many
+// elements. One of no elements goes with those after it.
+bool BucketsFromCounts::extend(Division* division, uint64_t count) const {
+    uint32_t first = division->firsts.empty() ? static_cast<uint32_t>(parameter_counts_.size())
+                                              : division->firsts.back();
     uint64_t sum = 0;
     while (first > 0 && sum < count) {
         sum += parameter_counts_[--first];
@@ -60,29 +60,55 @@ bool BucketsFromCounts::extend(uint64_t count) {
     if (sum != count || count == 0) {
         return false;
     }
-    division_.push_back(first);
+    division->firsts.push_back(first);
+    division->counts.push_back(count);
     return true;
 }
 
-bool BucketsFromCounts::next(uint64_t count) {
-    if (!division_.empty() && division_.back() == 0) {
-        before_ = std::exchange(division_, {});
+// Whether the division found came a second time.
+bool BucketsFromCounts::confirm(uint64_t count) {
+    if (count != found_.counts[confirmed_]) {
+        ++passed_;
+        return false;
     }
-    if (!extend(count)) {
-        std::vector<uint32_t> kept = std::exchange(division_, {});
-        if (!extend(count)) {
-            division_ = std::move(kept);
+    passed_ = 0;
+    confirmed_ = (confirmed_ + 1) % found_.counts.size();
+    return confirmed_ == 0;
+}
+
+bool BucketsFromCounts::next(uint64_t count) {
+    if (!found_.counts.empty()) {
+        if (confirm(count)) {
+            return true;
+        }
+        if (passed_ <= kMostBetween) {
             return false;
         }
-        before_.clear();
+        found_ = {};
     }
-    return division_.back() == 0 && division_ == before_;
+    Division fresh;
+    if (extend(&fresh, count)) {
+        if (begun_.size() == kMostBegun) {
+            begun_.erase(begun_.begin());
+        }
+        begun_.emplace_back();
+    }
+    for (Division& division : begun_) {
+        if (extend(&division, count) && division.firsts.back() == 0) {
+            found_ = std::move(division);
+            begun_.clear();
+            confirmed_ = 0;
+            passed_ = 0;
+            break;
+        }
+    }
+    return false;
 }
 
 std::vector<Bucket> BucketsFromCounts::buckets() const {
     std::vector<Bucket> buckets;
     auto end = static_cast<uint32_t>(parameter_counts_.size());
-    for (const uint32_t first : division_) {
+    for (const uint32_t first : found_.firsts) {
         Bucket& bucket = buckets.emplace_back();
         for (uint32_t parameter = first; parameter < end; ++parameter) {
             append(&bucket, parameter, parameter_counts_[parameter]);

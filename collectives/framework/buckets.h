@@ -40,20 +40,31 @@ struct Bucket {
 // setting. This finds them out from the counts of the all-reduces.
 class BucketsFromCounts {
   public:
+    static constexpr uint32_t kMostBetween = 64;
+
     explicit BucketsFromCounts(std::vector<uint64_t> parameter_counts);
 
-    // The next all-reduce. True once the same division of all parameters came twice in a row. A
-    // count that goes on with no parameters is another tensor's, unless a division can begin with
-    // it.
+    // The next all-reduce. True once all parameters came in one division, and again in the same
+    // one. Others may come between, up to kMostBetween in a row the second time.
     bool next(uint64_t count);
     // The buckets found, in the order of their all-reduces.
     [[nodiscard]] std::vector<Bucket> buckets() const;
 
   private:
-    bool extend(uint64_t count);
+    static constexpr size_t kMostBegun = 16;
+    struct Division {
+        std::vector<uint32_t> firsts;  // first parameter of each bucket
+        std::vector<uint64_t> counts;  // of the buckets
+    };
+    bool extend(Division* division, uint64_t count) const;
+    bool confirm(uint64_t count);
 
     std::vector<uint64_t> parameter_counts_;
-    std::vector<uint32_t> division_, before_;  // first parameter of each bucket
+    // Begun at different all-reduces: another tensor's count may be that of some last parameters.
+    std::vector<Division> begun_;
+    Division found_;        // the first that came to its end; empty before
+    size_t confirmed_ = 0;  // of its buckets, those that came again
+    uint32_t passed_ = 0;   // others since
 };
 
 // Follows the all-reduces of one model: in each step one for each bucket, in order. Others may come

@@ -66,18 +66,32 @@ TEST(Buckets, FromCounts) {
 
 TEST(Buckets, FromCountsAfterAStepCutShort) {
     BucketsFromCounts counts(counts_of(kModel));
-    for (const uint64_t count : {10, 16, 10, 10, 16}) {
+    for (const uint64_t count : {10, 10, 16, 10, 10}) {
         EXPECT_FALSE(counts.next(count)) << count;
     }
-    EXPECT_FALSE(counts.next(10));
+    EXPECT_TRUE(counts.next(16));
+    EXPECT_EQ(counts.buckets().size(), 2u);
+}
+
+TEST(Buckets, FromCountsBesideATensorAsLargeAsTheLastParameter) {
+    BucketsFromCounts counts(counts_of(kModel));
+    for (const uint64_t count : {2, 10, 2, 16, 2, 10, 2}) {
+        EXPECT_FALSE(counts.next(count)) << count;
+    }
     EXPECT_TRUE(counts.next(16));
 }
 
-TEST(Buckets, FromCountsOfAnotherDivisionEachTimeNone) {
+TEST(Buckets, FromCountsOfADivisionThatDoesNotComeBack) {
     BucketsFromCounts counts(counts_of(kModel));
-    for (const uint64_t count : {10, 16, 26, 2, 24, 10, 16}) {
+    EXPECT_FALSE(counts.next(10));
+    EXPECT_FALSE(counts.next(16));
+    for (uint32_t i = 0; i <= BucketsFromCounts::kMostBetween; ++i) {
+        EXPECT_FALSE(counts.next(24));
+    }
+    for (const uint64_t count : {10, 16, 10}) {
         EXPECT_FALSE(counts.next(count)) << count;
     }
+    EXPECT_TRUE(counts.next(16));
 }
 
 TEST(Buckets, FromCountsOfRandomModels) {
