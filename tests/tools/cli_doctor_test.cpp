@@ -322,6 +322,17 @@ TEST(Doctor, OtherLibraryIsExamined) {
     EXPECT_HAS(findings(json, "error"), "/no/libslimwire.so");
 }
 
+TEST(Doctor, ModesThatCompressNothingAreSaid) {
+    Ended ended = run_slimwire({"doctor"}, {{"SLIMWIRE_MODE", "record"}});
+    EXPECT_HAS(ended.out, "its calls are written to slimwire-trace.%h.%p.jsonl");
+    ended = run_slimwire({"doctor"}, {{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TRACE", "/t/%r"}});
+    EXPECT_HAS(ended.out, "its calls are written to /t/%r");
+    ended = run_slimwire({"doctor"}, {{"SLIMWIRE_MODE", "off"}});
+    EXPECT_HAS(ended.out, "every call is forwarded as it is");
+    ended = run_slimwire({"doctor"});
+    EXPECT_HAS_NOT(ended.out, "SLIMWIRE_MODE");
+}
+
 TEST(Doctor, LaunchersAreNotMistakenForTheProgram) {
     const ScratchFolder folder;
     folder.write("mpirun", "#!/bin/sh\n", 0755);

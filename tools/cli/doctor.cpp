@@ -149,6 +149,21 @@ void examine_installation(const Installation& installation, Diagnosis* diagnosis
     }
 }
 
+// Where the environment says that nothing will be compressed.
+void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
+    const char* const given = environment.get("SLIMWIRE_MODE");
+    const std::string_view mode(given != nullptr ? given : "");
+    const char* const trace = environment.get("SLIMWIRE_TRACE");
+    if (mode == "off") {
+        diagnosis->add(Severity::kNote, "SLIMWIRE_MODE=off: every call is forwarded as it is");
+    } else if (mode == "record") {
+        diagnosis->add(
+            Severity::kNote,
+            fmt::format("SLIMWIRE_MODE=record: the job is native, and its calls are written to {}",
+                        trace != nullptr && *trace != 0 ? trace : "slimwire-trace.%h.%p.jsonl"));
+    }
+}
+
 void examine_static_program(const ElfFile& elf, Diagnosis* diagnosis) {
     diagnosis->kind = "static program";
     diagnosis->verdict = Verdict::kUnreachable;
@@ -320,6 +335,7 @@ Diagnosis diagnose(const std::vector<std::string>& command,
     Diagnosis diagnosis;
     diagnosis.command = command;
     examine_installation(installation, &diagnosis);
+    examine_mode(environment, &diagnosis);
     add_advice(installation, &diagnosis);
     if (!command.empty()) {
         examine_command(environment, &diagnosis);
