@@ -123,11 +123,14 @@ class Emulated(dist.ProcessGroup):
             if entry is None:
                 return
             work, future, value, finish, _kept = entry
-            if shim.work_wait(work) != 0:
-                print(f"emulated backend: {shim.shim_error().decode()}", file=sys.stderr, flush=True)
+            try:
+                if shim.work_wait(work) != 0:
+                    raise failed("a call under way")
+                if finish is not None:
+                    finish()
+            except Exception as error:  # whoever waits would wait for ever
+                print(f"emulated backend: {error}", file=sys.stderr, flush=True)
                 os._exit(70)
-            if finish is not None:
-                finish()
             future.set_result(value)
 
     def close(self):
