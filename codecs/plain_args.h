@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "codecs/args.h"
 #include "codecs/base/dtype.h"
 
 namespace slimwire {
@@ -87,9 +88,45 @@ struct MeasureArgs {
     uint32_t mark;
 };
 
+// How residuals are stored: fp32, bf16, or int8 in blocks with a bf16 scale each.
+enum class ResidualType : uint8_t { kFloat32, kBfloat16, kInt8 };
+inline constexpr int64_t kResidualBlock = 64;
+
+// A run of the stored residuals of one tensor, from element `first` on. kInt8: the codes of all
+// elements, then the scales of all blocks.
+struct StoredResiduals {
+    void* bytes;    // of the whole store; 16-byte aligned
+    int64_t elems;  // of the whole store; a multiple of kResidualBlock for kInt8
+    int64_t first;  // a multiple of kResidualBlock unless kFloat32
+    ResidualType type;
+};
+
+// output[i] = the stored value i of the run.
+struct TakeResidualArgs {
+    StoredResiduals stored;
+    float* output;
+    int64_t count;
+    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
+};
+
+// stored[i] = keep * stored[i] + take * input[i], where input[i] differs from stored[i] in a bit,
+// and the result is finite; rounded stochastically to the type, a block of int8 only where it
+// changes. The end of the last block of int8, beyond count, belongs to the run.
+struct PutResidualArgs {
+    StoredResiduals stored;
+    const float* input;  // finite
+    int64_t count;
+    float keep;  // 0 and 1: what the encoding left takes the place of the stored value
+    float take;
+    RandomKey random = {};
+    int32_t max_blocks = 0;
+};
+
 // One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.
 cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
 cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
+cudaError_t take_residual_on_cuda(const TakeResidualArgs& args, cudaStream_t stream);
+cudaError_t put_residual_on_cuda(const PutResidualArgs& args, cudaStream_t stream);
 cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream);
 cudaError_t measure_on_cuda(const MeasureArgs& args, cudaStream_t stream);  // two launches
 // Loads that kernel on the current device (CudaOps::load).

@@ -16,11 +16,12 @@ namespace slimwire {
 
 // The fourth key word: what is drawn.
 enum class RandomPurpose : uint32_t {
-    kEncode = 0,  // rounding by encode
-    kReduce = 1,  // rounding by decode_reduce_encode
-    kSigns = 2,   // signs of a Hadamard rotation
-    kChoice = 3,  // elements that random-k keeps
-    kData = 4,    // data sets of tests and benchmarks
+    kEncode = 0,    // rounding by encode
+    kReduce = 1,    // rounding by decode_reduce_encode
+    kSigns = 2,     // signs of a Hadamard rotation
+    kChoice = 3,    // elements that random-k keeps
+    kData = 4,      // data sets of tests and benchmarks
+    kResidual = 5,  // rounding of a stored residual
 };
 
 inline constexpr int kRandomRounds = 12;

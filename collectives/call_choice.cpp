@@ -80,8 +80,9 @@ Result<uint64_t> make_choice(const Asked& asked, const char* function) {
     if (asked.error_feedback != nullptr) {
         const auto parsed = parse_error_feedback(asked.error_feedback);
         if (!parsed.has_value()) {
-            return invalid(function, std::string("error feedback '") + asked.error_feedback +
-                                         "' in config->ext; accepted: none, ef14");
+            return invalid(function,
+                           std::string("error feedback '") + asked.error_feedback +
+                               "' in config->ext; accepted: " + join(error_feedback_names()));
         }
         action.error_feedback = *parsed;
     }

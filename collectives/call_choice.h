@@ -21,7 +21,7 @@ inline constexpr int kChoiceVendor = 0x534c57;  // "SLW"
 // Options of the list; others of our vendor id are errors, those of other vendors are not looked
 // at.
 inline constexpr int kChoiceCodec = 1;          // string: a codec, or "native"
-inline constexpr int kChoiceErrorFeedback = 2;  // string: "none" or "ef14"; with a codec
+inline constexpr int kChoiceErrorFeedback = 2;  // string: as a rule's; with a codec
 
 // Checks the configuration as far as it is read (size, magic, version, the list) and returns what
 // it asks for as a number that is equal wherever the same is asked for; 0: nothing. After the first

@@ -43,7 +43,7 @@ struct GraphMemory::Block {
     Returned* returned;
 };
 
-GraphMemory::GraphMemory() : returned_(new Returned) {}
+GraphMemory::GraphMemory(MemoryBudget* budget) : returned_(new Returned), budget_(budget) {}
 
 void GraphMemory::give_back(void* block) {
     std::unique_ptr<Block> owned(static_cast<Block*>(block));
@@ -100,6 +100,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
             return Status(Code::kOutOfMemory, failed.message() + "; " + std::to_string(bytes) +
                                                   " bytes were asked for");
         }
+        budget_->take(device, bytes);
     }
     void* memory = block->memory;
     cudaUserObject_t object = nullptr;
@@ -109,6 +110,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
         "owner of a graph's scratch");
     if (!status.ok()) {
         tolerate(api, api.free(memory));
+        budget_->give_back(device, block->bytes);
         return status;
     }
     (void)block.release();  // the object's from here on
@@ -137,6 +139,7 @@ void GraphMemory::free_kept(const DeviceApi& api, int device) {
         const DeviceScope scope(api, device);
         for (const std::unique_ptr<Block>& block : blocks) {
             tolerate(api, api.free(block->memory));
+            budget_->give_back(device, block->bytes);
         }
     }
 }

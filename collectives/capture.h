@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "codecs/base/device.h"
+#include "collectives/budget.h"
 
 namespace slimwire {
 
@@ -29,7 +30,8 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
 // this thread will make. Thread-safe.
 class GraphMemory {
   public:
-    GraphMemory();
+    // `budget` counts what graphs hold and what is kept of them; it outlives this.
+    explicit GraphMemory(MemoryBudget* budget);
     // `bytes` of memory on the current device that live as long as `graph` and what is made of it.
     Result<void*> allocate(const DeviceApi& api, cudaGraph_t graph, int device, uint64_t bytes);
     // Frees what graphs have left on `device`, which waits for that device: for the end of a
@@ -44,6 +46,7 @@ class GraphMemory {
     std::unique_ptr<Block> take_kept(int device, uint64_t bytes);
     uint64_t kept_bytes(int device);
     Returned* returned_;  // never destroyed: graphs may outlive every other object
+    MemoryBudget* budget_;
 };
 
 // Moves the steps of `state` to device memory, with their present values; later calls, captured or

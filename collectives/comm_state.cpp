@@ -90,6 +90,10 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
     if (state->scratch != nullptr) {
         tolerate(api, api.free(state->scratch));
     }
+    if (state->memory != nullptr) {
+        state->memory->give_back(state->device, state->scratch_bytes);
+        state->memory->take(state->device, scratch_bytes);
+    }
     state->scratch = grown;
     state->scratch_bytes = scratch_bytes;
     if (state->stats) {
@@ -108,6 +112,9 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
         idle = api.event_synchronize(state->chain) == cudaSuccess;
     }
     (void)api.get_last_error();
+    if (state->memory != nullptr) {
+        state->memory->give_back(state->device, std::exchange(state->scratch_bytes, 0));
+    }
     Parked left{state->device, nullptr, {}};
     for (void* memory : {std::exchange(state->scratch, nullptr),
                          static_cast<void*>(std::exchange(state->device_steps, nullptr))}) {

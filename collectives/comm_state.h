@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,11 +13,13 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/device.h"
 #include "codecs/base/device_scope.h"
 #include "collectives/agreement.h"
+#include "collectives/budget.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
 #include "collectives/plan.h"
@@ -35,6 +38,13 @@ struct PreMulScalar {
 
 struct ObservedComm;  // observer.h
 
+// One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
+struct PlaceKey {
+    const Plan* plan = nullptr;
+    uint32_t slot = 0, ordinal = 0;
+    auto operator<=>(const PlaceKey&) const = default;
+};
+
 struct CommState {
     ncclComm_t comm = nullptr;
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
@@ -52,6 +62,13 @@ struct CommState {
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;
     std::vector<PreMulScalar> scalars;
     std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
+    // Residual bytes that plans were granted, on all ranks that make such calls alike: of
+    // collectives under {-1, kAllReduce}, of messages by peer and direction.
+    std::map<std::pair<int, Op>, uint64_t> committed_bytes;
+    // Places in the step beyond a plan's first, and whether they were granted a residual, too.
+    std::map<PlaceKey, bool> granted_places;
+    MemoryBudget* memory = nullptr;  // of the process
+    bool told_of_memory = false;     // that a call went without its residual
 
     // Device objects, made when the first plan that compresses is built.
     void* scratch = nullptr;

@@ -208,7 +208,8 @@ Status add_environment_rule(GetenvFunction getenv_function,
                             const Settings& settings,
                             Policy* policy) {
     if (settings.codec.empty()) {
-        for (const char* name : {"SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
+        for (const char* name :
+             {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
             if (set_value(getenv_function, name) != nullptr) {
                 return {Code::kInvalidArgument,
                         std::string(name) +
@@ -234,6 +235,17 @@ Status add_environment_rule(GetenvFunction getenv_function,
         return {Code::kInvalidArgument, "SLIMWIRE_EF=" + settings.error_feedback +
                                             " with SLIMWIRE_CODEC=" + settings.codec +
                                             "; accepted: a codec, or SLIMWIRE_EF=none"};
+    }
+    if (!settings.residual.empty()) {
+        rule.action.residual = parse_residual_type(settings.residual);
+        if (!rule.action.residual) {
+            return bad_value(*find_variable("SLIMWIRE_RESIDUAL"), settings.residual);
+        }
+        if (*feedback == ErrorFeedback::kNone) {
+            return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
+                                                " without error feedback; accepted: "
+                                                "SLIMWIRE_EF=ef14 or ema, or none of both"};
+        }
     }
     SLIMWIRE_TRY_ASSIGN(rule.match.ops, parse_operations(settings.operations));
     rule.match.redops = kCompressedRedOps;

@@ -28,6 +28,7 @@ struct Settings {
     std::string policy_path;               // SLIMWIRE_POLICY
     std::string codec;                     // SLIMWIRE_CODEC
     std::string error_feedback;            // SLIMWIRE_EF
+    std::string residual;                  // SLIMWIRE_RESIDUAL
     std::string operations;                // SLIMWIRE_OPS, comma separated
     uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated

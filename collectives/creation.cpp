@@ -74,6 +74,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     std::vector<CommState*> splits;
     for (Creation& creation : creations) {
         creation.state = std::make_unique<CommState>();
+        creation.state->memory = &runtime.memory;
         watch.add(creation.underway, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));

@@ -86,7 +86,10 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
         sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
     }
     sizes.scratch_bytes = DirectMap(layout, facts, shape.ranks).scratch.bytes();
-    sizes.residual_bytes = (to_all ? ranks : 1) * facts.count * sizeof(float);
+    const uint64_t blocks = to_all ? ranks : 1;
+    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_runs = blocks * layout.pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
 
@@ -132,7 +135,10 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
     const float factor =
         context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     const int64_t slot = slice_at(slice).slot_bytes;
-    const int step = whole_blocks(slice) ? last - first : 1;
+    // Residuals that are stored apart have room for one block beside them.
+    const bool whole = whole_blocks(slice) && !context_.plan.residuals_apart;
+    const int step = whole ? last - first : 1;
+    const auto pieces = static_cast<int64_t>(context_.plan.layout.pieces());
     for (int block = first; block < last; block += step) {
         for (const Piece& piece : slice_at(slice).pieces) {
             const int64_t offset =
@@ -140,7 +146,7 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
             SLIMWIRE_TRY(
                 encode_run(piece, random_of(slice, piece, static_cast<uint32_t>(block)),
                            static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                           context_.residual == nullptr ? nullptr : context_.residual + offset,
+                           {offset, (block - base) * pieces + piece.order},
                            send_slot(slice, block) + piece.slot_offset,
                            {step * piece.count, piece.chunk_elems, slot}, factor));
         }

@@ -22,6 +22,7 @@ struct Group {
     std::vector<Queued> queued;
     // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
     std::vector<std::pair<CommState*, Plan*>> counted;
+    std::vector<std::pair<CommState*, PlaceKey>> granted;  // by calls of this group
 };
 
 // The calls of a group that did not run never were, on any rank.
@@ -33,7 +34,11 @@ void uncount(Group* group) noexcept {
             state->places->drop(group->number);
         }
     }
+    for (auto place = group->granted.rbegin(); place != group->granted.rend(); ++place) {
+        ungrant_place(place->first, place->second);
+    }
     group->counted.clear();
+    group->granted.clear();
     group->number = 0;
 }
 
@@ -121,15 +126,29 @@ StepPlace place_of(const CallFacts& facts, CommState* state) {
     return state->places->next(facts, number, state->stats.get());
 }
 
+// Whether the place of a call may have a residual, or the call needs none.
+bool has_room(const Settings& settings,
+              CommState* state,
+              const Plan& plan,
+              const StepPlace& place) {
+    bool first = false;
+    const bool granted = grant_place(settings, state, plan, place, &first);
+    if (first && t_depth > 0) {
+        thread_group().granted.emplace_back(state, PlaceKey{&plan, place.slot, place.ordinal});
+    }
+    return granted;
+}
+
 // Why a call of a compressed plan goes native all the same. Malformed calls aside this is equal on
 // all ranks that take part: the ordinal of the call, its place, being captured. A question that
 // CUDA does not answer is an error of the call: the other ranks compress.
-Result<std::optional<Detour>> detour_of(const DeviceApi& api,
+Result<std::optional<Detour>> detour_of(const Runtime& runtime,
                                         const CollectiveCall& call,
                                         CommState* state,
                                         Plan* plan,
                                         bool unknown_operator,
                                         StepPlace* place) {
+    const DeviceApi& api = runtime.api();
     SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
                         malformed(api, call, *state, unknown_operator));
     if (refused.has_value()) {
@@ -153,6 +172,9 @@ Result<std::optional<Detour>> detour_of(const DeviceApi& api,
     }
     if (by_step && !place->sure()) {
         return std::optional(Detour::kUnplaced);
+    }
+    if (by_step && !has_room(runtime.config.settings, state, *plan, *place)) {
+        return std::optional(Detour::kNoMemory);
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured,
                         plan->capturable ? Result<bool>(false) : capturing(api, call.stream));
@@ -184,10 +206,9 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         }
         return std::nullopt;
     }
-    const DeviceApi& api = runtime.api();
     StepPlace place;
     const Result<std::optional<Detour>> detour =
-        detour_of(api, call, state, plan, scaled && scalar == nullptr, &place);
+        detour_of(runtime, call, state, plan, scaled && scalar == nullptr, &place);
     if (!detour.ok()) {
         return runtime.fail(
             {detour.status().code(), where(*state) + ": " + detour.status().message()});
@@ -250,6 +271,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     }
     if (!ready.ok()) {
         group.counted.clear();
+        group.granted.clear();
         group.number = 0;
         (void)runtime.nccl.GroupEnd();
         return runtime.fail(ready);
@@ -261,6 +283,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         return result;
     }
     group.counted.clear();
+    group.granted.clear();
     group.number = 0;
     if (created != ncclSuccess) {
         return created;
@@ -331,6 +354,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const Queued& item) { return item.state == &state; });
         std::erase_if(thread_group().counted,
                       [&](const auto& counted) { return counted.first == &state; });
+        std::erase_if(thread_group().granted,
+                      [&](const auto& granted) { return granted.first == &state; });
     }
 }
 

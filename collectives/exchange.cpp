@@ -150,17 +150,53 @@ RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane
     return key;
 }
 
+bool SlicedExchange::residuals_apart() const noexcept {
+    return context_.plan.residuals_apart;
+}
+
+StoredResiduals SlicedExchange::stored(const Owed& owed) const noexcept {
+    const Plan& plan = context_.plan;
+    int64_t first = owed.first;
+    if (plan.residual_type != ResidualType::kFloat32) {
+        // Rounded up, the begins of two runs may come nearer by less than a block.
+        first = (first + kResidualBlock - 1) / kResidualBlock * kResidualBlock +
+                owed.index * kResidualBlock;
+    }
+    return {context_.residual, static_cast<int64_t>(plan.residual_elems), first,
+            plan.residual_type};
+}
+
+Result<float*> SlicedExchange::take_residual(const Owed& owed, int64_t count) {
+    // One is enough, as of workspaces.
+    auto* window = reinterpret_cast<float*>(context_.scratch + context_.plan.window_offset);
+    SLIMWIRE_TRY(enqueue(context_.api,
+                         TakeResidualArgs{.stored = stored(owed), .output = window, .count = count},
+                         context_.work));
+    return window;
+}
+
+Status SlicedExchange::put_residual(const Owed& owed, int64_t count) {
+    const bool average = context_.plan.error_feedback == ErrorFeedback::kEma;
+    PutResidualArgs args{};
+    args.stored = stored(owed);
+    args.input = reinterpret_cast<const float*>(context_.scratch + context_.plan.window_offset);
+    args.count = count;
+    args.keep = average ? kEmaKeep : 0.0f;
+    args.take = average ? 1.0f - kEmaKeep : 1.0f;
+    args.random = context_.random;
+    return enqueue(context_.api, args, context_.work);
+}
+
 Status SlicedExchange::encode_run(const Piece& piece,
                                   const RandomKey& random,
                                   const void* input,
-                                  float* residual,
+                                  const Owed& owed,
                                   void* output,
                                   const Run& run,
                                   float factor) {
     EncodeArgs args{};
     args.input = input;
     args.output = output;
-    args.residual = residual;
     args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
     args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
     args.count = run.count;
@@ -171,7 +207,10 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.random = random;
     args.status = context_.status;
     args.workspace = workspace_;
-    return enqueue(context_.api, piece.codec, args, context_.work);
+    return with_residual(owed, run.count, [&](float* residual) {
+        args.residual = residual;
+        return enqueue(context_.api, piece.codec, args, context_.work);
+    });
 }
 
 Status SlicedExchange::decode_run(

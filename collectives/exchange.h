@@ -6,6 +6,7 @@
 #pragma once
 
 #include "codecs/base/device.h"
+#include "codecs/feedback.h"
 #include "collectives/comm_state.h"
 #include "collectives/layout.h"
 #include "collectives/real_nccl.h"
@@ -21,7 +22,7 @@ struct ExchangeContext {
     CollectiveCall call;
     cudaStream_t work = nullptr;           // of the codec
     char* scratch = nullptr;               // plan.scratch_bytes of device memory, 16-byte aligned
-    float* residual = nullptr;             // null, or the tensor's residual
+    void* residual = nullptr;              // null, or the tensor's residuals as they are stored
     const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
     // Nothing else is in the program's group, so phases may wait for the peer one after the other.
     bool alone = true;
@@ -56,7 +57,11 @@ struct ExchangeSizes {
     uint64_t wire_bytes = 0;       // given to the transport by the rank that sends most
     uint64_t node_wire_bytes = 0;  // that leave the node that sends most
     uint64_t scratch_bytes = 0;
-    uint64_t residual_bytes = 0;  // of one tensor, with error feedback
+    // Of one tensor with error feedback: elements, the runs that they are encoded in, and the
+    // elements of the largest of these.
+    uint64_t residual_elems = 0;
+    uint64_t residual_runs = 0;
+    uint64_t largest_run = 0;
 };
 
 // The usual course: every slice is encoded, crosses a wire in one or more hops (with between()
@@ -99,12 +104,32 @@ class SlicedExchange : public Exchange {
         int64_t chunk_elems;
         int64_t slot_bytes;
     };
+    // A run of the tensor's residuals: where it begins and which one it is, among all runs in the
+    // order of their begins.
+    struct Owed {
+        int64_t first;
+        int64_t index;
+    };
+    // Enqueues operation(residual) with the `count` residuals of the run in fp32, which it replaces
+    // by what it leaves; null where the call has none.
+    template <class Operation>
+    Status with_residual(const Owed& owed, int64_t count, const Operation& operation) {
+        if (context_.residual == nullptr) {
+            return operation(static_cast<float*>(nullptr));
+        }
+        if (!residuals_apart()) {
+            return operation(static_cast<float*>(context_.residual) + owed.first);
+        }
+        SLIMWIRE_TRY_ASSIGN(float* const residual, take_residual(owed, count));
+        SLIMWIRE_TRY(operation(residual));
+        return put_residual(owed, count);
+    }
     // Codec operations on the codec stream, on elements of the call's type. Encoding applies
     // `factor` and the call's scalar.
     Status encode_run(const Piece& piece,
                       const RandomKey& random,
                       const void* input,
-                      float* residual,
+                      const Owed& owed,
                       void* output,
                       const Run& run,
                       float factor = 1.0f);
@@ -137,6 +162,10 @@ class SlicedExchange : public Exchange {
 
   private:
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
+    [[nodiscard]] bool residuals_apart() const noexcept;
+    [[nodiscard]] StoredResiduals stored(const Owed& owed) const noexcept;
+    Result<float*> take_residual(const Owed& owed, int64_t count);
+    Status put_residual(const Owed& owed, int64_t count);
     // Phases from one hop of a slice to the next.
     [[nodiscard]] int lag() const noexcept { return staged() ? 2 : 1; }
     // The slice whose hop `hop` belongs to this phase, or -1; hop `hops` is decoding.

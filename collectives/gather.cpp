@@ -18,7 +18,9 @@ ExchangeSizes gather_sizes(const Layout& layout, const CallFacts& facts, const P
     sizes.wire_bytes = gather_wire_bytes(layout, shape.ranks);
     sizes.node_wire_bytes = sizes.wire_bytes;  // NCCL's ring leaves a node once
     sizes.scratch_bytes = GatherMap(layout, shape.ranks).scratch.bytes();
-    sizes.residual_bytes = facts.count * sizeof(float);
+    sizes.residual_elems = facts.count;
+    sizes.residual_runs = layout.pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
 
@@ -40,8 +42,7 @@ Status Gather::encode(int slice) {
         SLIMWIRE_TRY(
             encode_run(piece, random_of(slice, piece, 0),
                        static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                       context_.residual == nullptr ? nullptr : context_.residual + offset,
-                       slot(slice, rank()) + piece.slot_offset,
+                       {offset, piece.order}, slot(slice, rank()) + piece.slot_offset,
                        {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
     }
     return {};

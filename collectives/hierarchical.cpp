@@ -42,21 +42,25 @@ char* Hierarchical::row(int slice, int owned, int local) const noexcept {
            static_cast<size_t>(owned * local_ranks_ + local) * row_stride(slice);
 }
 
-float* Hierarchical::residual_of(int slice, size_t piece, int owned) const noexcept {
-    if (context_.residual == nullptr) {
-        return nullptr;
-    }
+// Of the node's sum of an owned column; that of the own chunk of the sums is the next run.
+SlicedExchange::Owed Hierarchical::residual_of(int slice, size_t piece, int owned) const noexcept {
     const int64_t of_column = nodes().nodes() + 1;
     const int64_t columns = nodes().owned_by(rank());
-    float* residual = context_.residual + (layout().intra ? facts().count : 0);
+    Owed owed{0, 0};
+    if (layout().intra) {
+        owed = {static_cast<int64_t>(facts().count),
+                static_cast<int64_t>(layout().pieces()) * nodes().most()};
+    }
     for (int before = 0; before <= slice; ++before) {
         const std::vector<Piece>& pieces = slice_at(before).pieces;
         const size_t end = before == slice ? piece : pieces.size();
         for (size_t i = 0; i < end; ++i) {
-            residual += columns * of_column * pieces[i].chunk_elems;
+            owed.first += columns * of_column * pieces[i].chunk_elems;
+            owed.index += 2 * columns;
         }
     }
-    return residual + owned * of_column * slice_at(slice).pieces[piece].chunk_elems;
+    return {owed.first + owned * of_column * slice_at(slice).pieces[piece].chunk_elems,
+            owed.index + 2 * owned};
 }
 
 const char* Hierarchical::column_of(const Piece& piece, int column) const noexcept {
@@ -87,14 +91,13 @@ Status Hierarchical::encode(int slice) {
                 continue;
             }
             // Of the whole message, where it is encoded here.
-            float* residual = context_.residual == nullptr
-                                  ? nullptr
-                                  : context_.residual + piece.offset_elems +
-                                        piece.chunk_begin(column * nodes().nodes());
+            const Owed owed{static_cast<int64_t>(piece.offset_elems) +
+                                piece.chunk_begin(column * nodes().nodes()),
+                            piece.order * nodes().most() + column};
             SLIMWIRE_TRY(
                 stage_row(whole, random_of(slice, piece, static_cast<uint32_t>(2 * column)),
-                          column_of(piece, column), residual, staged_row(slice, column) + offset,
-                          count, static_cast<int64_t>(row_stride(slice))));
+                          column_of(piece, column), owed, staged_row(slice, column) + offset, count,
+                          static_cast<int64_t>(row_stride(slice))));
         }
         offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
     }
@@ -167,7 +170,6 @@ Status Hierarchical::encode_node_sum(int slice) {
                 EncodeArgs args{};
                 args.input = context_.scratch + map_.sum;
                 args.output = slot(map_.send, slice, owned, 0) + piece.slot_offset;
-                args.residual = residual_of(slice, i, owned);
                 args.scale = 1.0f;
                 args.count = count;
                 args.chunk_elems = piece.chunk_elems;
@@ -176,7 +178,11 @@ Status Hierarchical::encode_node_sum(int slice) {
                 args.dtype = facts().dtype;
                 args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
                 args.workspace = workspace_;
-                SLIMWIRE_TRY(enqueue(context_.api, piece.codec, args, context_.work));
+                SLIMWIRE_TRY(
+                    with_residual(residual_of(slice, i, owned), count, [&](float* residual) {
+                        args.residual = residual;
+                        return enqueue(context_.api, piece.codec, args, context_.work);
+                    }));
             }
             offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
         }
@@ -205,12 +211,11 @@ Status Hierarchical::reduce_nodes(int slice) {
         const std::vector<Piece>& pieces = slice_at(slice).pieces;
         for (size_t i = 0; i < pieces.size(); ++i) {
             const Piece& piece = pieces[i];
-            float* residual = residual_of(slice, i, owned);
+            const Owed of_sum = residual_of(slice, i, owned);
+            const Owed owed{of_sum.first + column_elems(piece, nodes().nodes()), of_sum.index + 1};
             DecodeReduceEncodeArgs args{};
             args.input = slot(map_.receive, slice, owned, 0) + piece.slot_offset;
             args.output = gathered(slice, column, node_) + piece.slot_offset;
-            args.residual =
-                residual == nullptr ? nullptr : residual + column_elems(piece, nodes().nodes());
             args.input_stride = slice_at(slice).slot_bytes;
             args.count = piece.chunk_count(column * nodes().nodes() + node_);
             args.inputs = nodes().nodes();
@@ -220,9 +225,12 @@ Status Hierarchical::reduce_nodes(int slice) {
             args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
             args.workspace = workspace_;
             if (args.count > 0) {
-                SLIMWIRE_TRY(piece.codec.reduces()
-                                 ? enqueue(context_.api, piece.codec, args, context_.work)
-                                 : reduce_decoded(piece, args, context_.scratch + map_.sum));
+                SLIMWIRE_TRY(with_residual(owed, args.count, [&](float* residual) {
+                    args.residual = residual;
+                    return piece.codec.reduces()
+                               ? enqueue(context_.api, piece.codec, args, context_.work)
+                               : reduce_decoded(piece, args, context_.scratch + map_.sum);
+                }));
             }
         }
         return {};

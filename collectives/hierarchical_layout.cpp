@@ -135,9 +135,14 @@ ExchangeSizes hierarchical_sizes(const Layout& layout,
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
             elems += most_owned * (count + 1) * static_cast<uint64_t>(piece.chunk_elems);
+            sizes.largest_run =
+                std::max(sizes.largest_run, count * static_cast<uint64_t>(piece.chunk_elems));
         }
     }
-    sizes.residual_bytes = (elems + (layout.intra ? facts.count : 0)) * sizeof(float);
+    sizes.residual_elems = elems + (layout.intra ? facts.count : 0);
+    sizes.residual_runs =
+        layout.pieces() *
+        (2 * most_owned + (layout.intra ? static_cast<uint64_t>(nodes.most()) : 0));
     return sizes;
 }
 

@@ -107,7 +107,9 @@ ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
     // contributions, where they are encoded inside the node too.
     const uint64_t blocks = most_owned * static_cast<uint64_t>(nodes.nodes()) +
                             (layout.intra ? static_cast<uint64_t>(shape.ranks) : 0);
-    sizes.residual_bytes = blocks * facts.count * sizeof(float);
+    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_runs = blocks * layout.pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
 
@@ -190,19 +192,20 @@ Status HierarchicalScatter::encode(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
         const Piece whole = row_piece(layout(), piece, piece.chunk_elems);
         for (int block = 0; block < ranks(); ++block) {
-            float* residual = context_.residual == nullptr
-                                  ? nullptr
-                                  : context_.residual +
-                                        static_cast<uint64_t>(block) * facts().count +
-                                        piece.offset_elems;
+            const Owed owed = owed_by(block, piece);
             SLIMWIRE_TRY(stage_row(whole, random_of(slice, piece, static_cast<uint32_t>(2 * block)),
-                                   block_at(piece, block), residual,
-                                   staged_row(slice, block) + offset, piece.count,
-                                   static_cast<int64_t>(row_stride(slice))));
+                                   block_at(piece, block), owed, staged_row(slice, block) + offset,
+                                   piece.count, static_cast<int64_t>(row_stride(slice))));
         }
         offset += row_bytes_of(layout(), facts().dtype, piece.chunk_elems);
     }
     return {};
+}
+
+// The residuals of a block after another: of the own contributions first, where they have some.
+SlicedExchange::Owed HierarchicalScatter::owed_by(int block, const Piece& piece) const noexcept {
+    return {static_cast<int64_t>(static_cast<uint64_t>(block) * facts().count + piece.offset_elems),
+            block * static_cast<int64_t>(layout().pieces()) + piece.order};
 }
 
 Status HierarchicalScatter::place_own(int slice) {
@@ -251,11 +254,6 @@ Status HierarchicalScatter::between(int, int slice) {
             EncodeArgs args{};
             args.input = sum;
             args.output = send_slot(slice, owned, node) + piece.slot_offset;
-            if (context_.residual != nullptr) {
-                const int index = (layout().intra ? ranks() : 0) + owned * nodes().nodes() + node;
-                args.residual = context_.residual + static_cast<uint64_t>(index) * facts().count +
-                                piece.offset_elems;
-            }
             args.scale = 1.0f;
             args.count = piece.count;
             args.chunk_elems = piece.chunk_elems;
@@ -264,7 +262,11 @@ Status HierarchicalScatter::between(int, int slice) {
             args.dtype = facts().dtype;
             args.random = random_of(slice, piece, static_cast<uint32_t>(2 * block + 1));
             args.workspace = workspace_;
-            SLIMWIRE_TRY(enqueue(context_.api, piece.codec, args, context_.work));
+            const int index = (layout().intra ? ranks() : 0) + owned * nodes().nodes() + node;
+            SLIMWIRE_TRY(with_residual(owed_by(index, piece), piece.count, [&](float* residual) {
+                args.residual = residual;
+                return enqueue(context_.api, piece.codec, args, context_.work);
+            }));
             offset += row_bytes_of(layout(), facts().dtype, piece.chunk_elems);
         }
         return {};

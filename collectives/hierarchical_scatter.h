@@ -45,6 +45,7 @@ class HierarchicalScatter final : public NodeExchange {
     explicit HierarchicalScatter(const ExchangeContext& context);
 
   private:
+    [[nodiscard]] Owed owed_by(int block, const Piece& piece) const noexcept;
     [[nodiscard]] size_t row_stride(int slice) const noexcept;
     // The rank whose block belongs to a column on a node; -1 where the node has none.
     [[nodiscard]] int block_of(int node, int column) const noexcept;

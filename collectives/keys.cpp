@@ -1,5 +1,7 @@
 #include "collectives/keys.h"
 
+#include <algorithm>
+
 #include "collectives/algorithms.h"
 #include "collectives/log.h"
 #include "collectives/rounds.h"
@@ -17,6 +19,9 @@ std::string codec_text(const Plan& plan) {
     }
     if (plan.error_feedback != ErrorFeedback::kNone) {
         text += std::string("+") + error_feedback_name(plan.error_feedback);
+        if (plan.residual_type != ResidualType::kFloat32) {
+            text += std::string(":") + residual_type_name(plan.residual_type);
+        }
     }
     return text;
 }
@@ -92,21 +97,74 @@ const char* detour_reason(Detour detour) noexcept {
             return "as it is, after too many calls that did not fit their slots";
         case Detour::kUnplaced:
             return "its place in the step is not known";
+        case Detour::kNoMemory:
+            return "its residual and those granted before exceed SLIMWIRE_MAX_MEMORY";
     }
     return "";
 }
 
+// What was granted to calls that come in the same order on all ranks that make them: the
+// collectives of a communicator, or the messages of one peer and direction.
+uint64_t& committed_bytes_of(CommState* state, const CallFacts& facts) {
+    return state->committed_bytes[is_point_to_point(facts.op)
+                                      ? std::pair(static_cast<int>(facts.root_or_peer), facts.op)
+                                      : std::pair(-1, Op::kAllReduce)];
+}
+
 }  // namespace
+
+bool grant_place(const Settings& settings,
+                 CommState* state,
+                 const Plan& plan,
+                 const StepPlace& place,
+                 bool* first) {
+    const PlaceKey key{&plan, place.slot, place.ordinal};
+    *first = false;
+    if (plan.residual_bytes == 0) {
+        return true;
+    }
+    const auto [found, is_new] = state->granted_places.try_emplace(key, true);
+    if (is_new) {
+        *first = true;
+        uint64_t& committed = committed_bytes_of(state, plan.facts);
+        // A plan's first place is granted with the plan.
+        const auto sibling = std::find_if(
+            state->granted_places.begin(), state->granted_places.end(),
+            [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
+        if (sibling != state->granted_places.end()) {
+            const uint64_t needed = committed + plan.scratch_bytes + plan.residual_bytes;
+            found->second = !exceeds(needed, settings);
+            committed += found->second ? plan.residual_bytes : 0;
+        }
+    }
+    return found->second;
+}
+
+void ungrant_place(CommState* state, const PlaceKey& key) noexcept {
+    const auto found = state->granted_places.find(key);
+    if (found == state->granted_places.end()) {
+        return;
+    }
+    const bool granted = found->second;
+    state->granted_places.erase(found);
+    const bool last = std::none_of(state->granted_places.begin(), state->granted_places.end(),
+                                   [&](const auto& other) { return other.first.plan == key.plan; });
+    if (granted && !last) {
+        committed_bytes_of(state, key.plan->facts) -= key.plan->residual_bytes;
+    }
+}
 
 Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool may_drop) {
     if (Plan* plan = state->plans.find(facts); plan != nullptr) {
         return plan;
     }
+    uint64_t& committed = committed_bytes_of(state, facts);
+    state->shape.committed_bytes = committed;
     Plan made = make_plan(facts, state->shape, runtime.config);
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     if (state->plans.lasting() < kMaxPlans) {
         Plan* plan = state->plans.insert(std::move(made));
-        state->shape.committed_bytes += plan->residual_bytes;
+        committed += plan->residual_bytes;
         state->stats->plans = state->plans.size();
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
         return plan;
@@ -121,6 +179,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;
     made.residual_bytes = 0;
+    made.residuals_apart = false;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.
     made.passing = made.start_call == 0;
     Plan* plan = state->plans.insert(std::move(made));

@@ -16,6 +16,17 @@ inline constexpr size_t kMaxPlans = 4096;
 // no plan of this communicator is in use by a queued call.
 Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool may_drop);
 
+// Whether the tensor at `place`, which is sure, may have a residual: what the communicator's plans
+// and places were granted before it, in the order of the calls, must leave room. Equal on all ranks
+// that make such calls, and remembered; `first` tells that it was decided now.
+bool grant_place(const Settings& settings,
+                 CommState* state,
+                 const Plan& plan,
+                 const StepPlace& place,
+                 bool* first);
+// Takes that decision back, the later ones of the communicator first: its call never was.
+void ungrant_place(CommState* state, const PlaceKey& key) noexcept;
+
 // Counts one compressed call.
 void count_run(const CommState& state, const Plan& plan) noexcept;
 // Counts one call of a compressed plan that went native, or that was sent raw after all.

@@ -66,7 +66,34 @@ Layout make_layout(const std::vector<Segment>& segments,
             layout.slices.push_back(std::move(slice));
         }
     }
+    for (Slice& slice : layout.slices) {
+        for (Piece& piece : slice.pieces) {
+            for (const Slice& other : layout.slices) {
+                piece.order += std::count_if(
+                    other.pieces.begin(), other.pieces.end(),
+                    [&](const Piece& before) { return before.offset_elems < piece.offset_elems; });
+            }
+        }
+    }
     return layout;
+}
+
+uint64_t Layout::pieces() const noexcept {
+    uint64_t pieces = 0;
+    for (const Slice& slice : slices) {
+        pieces += slice.pieces.size();
+    }
+    return pieces;
+}
+
+int64_t Layout::largest_piece() const noexcept {
+    int64_t largest = 0;
+    for (const Slice& slice : slices) {
+        for (const Piece& piece : slice.pieces) {
+            largest = std::max(largest, piece.count);
+        }
+    }
+    return largest;
 }
 
 }  // namespace slimwire

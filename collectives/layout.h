@@ -26,6 +26,7 @@ struct Piece {
     int64_t chunk_elems = 0;    // a multiple of the codec's granule
     int64_t slot_offset = 0;    // bytes from the start of a slot, multiple of 16
     CodecSpec codec;
+    int64_t order = 0;  // among the pieces of all slices, by offset_elems
 
     [[nodiscard]] int64_t chunk_begin(int rank) const noexcept {
         return rank * chunk_elems < count ? rank * chunk_elems : count;
@@ -49,6 +50,9 @@ struct Layout {
     // Of the level inside nodes, where the algorithm has one; elements travel there as they are
     // when empty.
     std::optional<CodecSpec> intra;
+
+    [[nodiscard]] uint64_t pieces() const noexcept;
+    [[nodiscard]] int64_t largest_piece() const noexcept;  // elements
 };
 
 // `slice_bytes` is the wanted size of a slice in bytes of `dtype`; 0 means one slice.

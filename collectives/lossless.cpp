@@ -87,7 +87,7 @@ ExchangeSizes lossless_sizes(const Layout& layout, const CallFacts& facts, const
             std::max(sizes.wire_bytes, lossless_wire_bytes(layout, facts, shape.ranks, rank));
     }
     sizes.scratch_bytes += kWordBytes + chunk_bytes(facts, shape.ranks);
-    sizes.residual_bytes = 0;
+    sizes.residual_elems = sizes.residual_runs = sizes.largest_run = 0;
     return sizes;
 }
 

@@ -101,6 +101,9 @@ const char* error_feedback_name_of(ErrorFeedback kind) {
 const char* tensor_by_name_of(TensorBy by) {
     return tensor_by_name(by);
 }
+const char* residual_type_name_of(ResidualType type) {
+    return residual_type_name(type);
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
@@ -195,6 +198,8 @@ const char* error_feedback_name(ErrorFeedback kind) noexcept {
             return "none";
         case ErrorFeedback::kEf14:
             return "ef14";
+        case ErrorFeedback::kEma:
+            return "ema";
     }
     return "unknown";
 }
@@ -205,6 +210,18 @@ const char* tensor_by_name(TensorBy by) noexcept {
             return "address";
         case TensorBy::kStep:
             return "step";
+    }
+    return "unknown";
+}
+
+const char* residual_type_name(ResidualType type) noexcept {
+    switch (type) {
+        case ResidualType::kFloat32:
+            return "fp32";
+        case ResidualType::kBfloat16:
+            return "bf16";
+        case ResidualType::kInt8:
+            return "int8";
     }
     return "unknown";
 }
@@ -231,6 +248,10 @@ std::vector<std::string_view> tensor_by_names() {
     return names_of<TensorBy>(kTensorByCount, tensor_by_name_of);
 }
 
+std::vector<std::string_view> residual_type_names() {
+    return names_of<ResidualType>(kResidualTypeCount, residual_type_name_of);
+}
+
 std::optional<Op> parse_op(std::string_view text) {
     return find<Op>(text, op_names(), kOpAliases);
 }
@@ -251,6 +272,9 @@ std::optional<ErrorFeedback> parse_error_feedback(std::string_view text) {
 }
 std::optional<TensorBy> parse_tensor_by(std::string_view text) {
     return find<TensorBy>(text, tensor_by_names());
+}
+std::optional<ResidualType> parse_residual_type(std::string_view text) {
+    return find<ResidualType>(text, residual_type_names());
 }
 
 std::string join(const std::vector<std::string_view>& words) {

@@ -22,6 +22,7 @@ namespace slimwire {
 [[nodiscard]] std::optional<Algorithm> parse_algorithm(std::string_view text);
 [[nodiscard]] std::optional<ErrorFeedback> parse_error_feedback(std::string_view text);
 [[nodiscard]] std::optional<TensorBy> parse_tensor_by(std::string_view text);
+[[nodiscard]] std::optional<ResidualType> parse_residual_type(std::string_view text);
 
 // The canonical names, in the order of the enumeration: for "accepted: ..." and completion.
 [[nodiscard]] std::vector<std::string_view> op_names();
@@ -31,6 +32,7 @@ namespace slimwire {
 [[nodiscard]] std::vector<std::string_view> algorithm_names();
 [[nodiscard]] std::vector<std::string_view> error_feedback_names();
 [[nodiscard]] std::vector<std::string_view> tensor_by_names();
+[[nodiscard]] std::vector<std::string_view> residual_type_names();
 
 // "a, b, c".
 [[nodiscard]] std::string join(const std::vector<std::string_view>& words);

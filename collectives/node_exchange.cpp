@@ -37,12 +37,12 @@ float NodeExchange::factor() const noexcept {
 Status NodeExchange::stage_row(const Piece& row,
                                const RandomKey& random,
                                const void* input,
-                               float* residual,
+                               const Owed& owed,
                                void* output,
                                int64_t count,
                                int64_t stride) {
     if (layout().intra) {
-        return encode_run(row, random, input, residual, output, {count, row.chunk_elems, stride},
+        return encode_run(row, random, input, owed, output, {count, row.chunk_elems, stride},
                           factor());
     }
     SumRowsArgs args{};

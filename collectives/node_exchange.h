@@ -39,7 +39,7 @@ class NodeExchange : public SlicedExchange {
     Status stage_row(const Piece& row,
                      const RandomKey& random,
                      const void* input,
-                     float* residual,
+                     const Owed& owed,
                      void* output,
                      int64_t count,
                      int64_t stride);

@@ -1,5 +1,6 @@
 #include "collectives/plan.h"
 
+#include "codecs/feedback.h"
 #include "collectives/algorithms.h"
 #include "collectives/call_choice.h"
 
@@ -37,6 +38,10 @@ std::string why_native(const CallFacts& facts, const PlanShape& shape) {
 }
 
 }  // namespace
+
+bool exceeds(uint64_t bytes, const Settings& settings) noexcept {
+    return settings.max_memory_bytes != 0 && bytes > settings.max_memory_bytes;
+}
 
 uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept {
     const uint64_t bytes = facts.count * dtype_bytes(facts.dtype);
@@ -122,10 +127,25 @@ std::string try_algorithm(Algorithm algorithm,
                std::to_string(sizes.node_wire_bytes) + " bytes out of a node, a native ring " +
                std::to_string(native);
     }
+    const ResidualType type = action.residual_type();
+    const bool apart =
+        action.error_feedback != ErrorFeedback::kNone && sizes.residual_elems > 0 &&
+        (action.error_feedback != ErrorFeedback::kEf14 || type != ResidualType::kFloat32);
+    // Runs of a smaller type begin at blocks.
+    constexpr auto kBlock = static_cast<uint64_t>(kResidualBlock);
+    const uint64_t elems =
+        type == ResidualType::kFloat32
+            ? sizes.residual_elems
+            : (sizes.residual_elems + kBlock - 1) / kBlock * kBlock + kBlock * sizes.residual_runs;
     const uint64_t residual_bytes =
-        action.error_feedback == ErrorFeedback::kNone ? 0 : sizes.residual_bytes;
-    const uint64_t needed = shape.committed_bytes + sizes.scratch_bytes + residual_bytes;
-    if (config.settings.max_memory_bytes != 0 && needed > config.settings.max_memory_bytes) {
+        action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
+            ? 0
+            : stored_residual_bytes(type, elems);
+    const uint64_t window_offset = (sizes.scratch_bytes + 255) / 256 * 256;
+    const uint64_t scratch_bytes =
+        apart ? window_offset + sizes.largest_run * sizeof(float) : sizes.scratch_bytes;
+    const uint64_t needed = shape.committed_bytes + scratch_bytes + residual_bytes;
+    if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
     }
@@ -138,8 +158,12 @@ std::string try_algorithm(Algorithm algorithm,
     plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
-    plan->scratch_bytes = sizes.scratch_bytes;
+    plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = residual_bytes;
+    plan->residuals_apart = apart;
+    plan->window_offset = window_offset;
+    plan->residual_type = type;
+    plan->residual_elems = elems;
     if (algorithm == Algorithm::kLossless && facts.op == Op::kAllReduce) {
         Plan half;
         half.facts = lossless_facts(facts, shape.ranks);
@@ -149,7 +173,8 @@ std::string try_algorithm(Algorithm algorithm,
     }
     plan->layout = std::move(layout);
     plan->draws = draws(*action.codec, facts.dtype) ||
-                  (action.intra_codec.has_value() && draws(*action.intra_codec, facts.dtype));
+                  (action.intra_codec.has_value() && draws(*action.intra_codec, facts.dtype)) ||
+                  (apart && type != ResidualType::kFloat32);
     plan->random.seed = config.settings.seed;
     plan->random.tensor = static_cast<uint32_t>(hash_facts(facts) >> 32);
     return {};

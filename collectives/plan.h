@@ -29,8 +29,9 @@ enum class Detour : uint8_t {
     kSentAgain,  // after its encoding did not fit
     kGivenUp,    // after too many that did not
     kUnplaced,   // its place in the step is unsure
+    kNoMemory,   // its place would keep one residual too many
 };
-inline constexpr size_t kDetourCount = 9;
+inline constexpr size_t kDetourCount = 10;
 
 struct Plan {
     CallFacts facts;
@@ -44,7 +45,13 @@ struct Plan {
     uint64_t start_call = 0;  // calls of this plan that stay native first
     Layout layout;
     uint64_t scratch_bytes = 0;
-    uint64_t residual_bytes = 0;  // of one tensor
+    uint64_t residual_bytes = 0;  // of one tensor, as it is stored
+    // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
+    // fp32 at this offset of the scratch and put back, run by run.
+    bool residuals_apart = false;
+    uint64_t window_offset = 0;
+    ResidualType residual_type = ResidualType::kFloat32;
+    uint64_t residual_elems = 0;  // of the store
     std::string rule;             // the rule that decided; empty when none matched
     std::string reason;           // why compressed, or why native
 
@@ -66,8 +73,11 @@ struct PlanShape {
     bool go = false;                         // the ranks agreed
     bool private_comm = true;                // one was made, because a rule can match
     std::string native_reason;               // when not
-    uint64_t committed_bytes = 0;            // residuals of the plans made before this one
+    uint64_t committed_bytes = 0;            // residuals that were granted before this plan
 };
+
+// Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
+[[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;
 
 // Pure: no clock, no address, no local state.
 Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config);

@@ -273,6 +273,10 @@ std::string Policy::canonical() const {
         if (a.error_feedback != ErrorFeedback::kNone && a.tensor != TensorBy::kAddress) {
             out += std::string(" tensor=") + tensor_by_name(a.tensor);
         }
+        if (a.error_feedback != ErrorFeedback::kNone &&
+            a.residual_type() != ResidualType::kFloat32) {
+            out += std::string(" residual=") + residual_type_name(a.residual_type());
+        }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codecs/codec.h"
+#include "codecs/plain_args.h"
 #include "collectives/call.h"
 
 namespace slimwire {
@@ -32,8 +33,15 @@ inline constexpr int kAlgorithmCount = 9;
 // Whether the algorithm can carry the operation at all, whatever codec and communicator.
 [[nodiscard]] bool has_form(Algorithm algorithm, Op op) noexcept;
 
-enum class ErrorFeedback : uint8_t { kNone, kEf14 };
-inline constexpr int kErrorFeedbackCount = 2;
+// What becomes of what an encoding loses (README, "Error feedback").
+enum class ErrorFeedback : uint8_t {
+    kNone,
+    kEf14,  // all of it is added to the next call of the tensor
+    kEma,   // a moving average of it
+};
+inline constexpr int kErrorFeedbackCount = 3;
+// Weight of the old average in kEma's new one (LoCo's).
+inline constexpr float kEmaKeep = 0.8f;
 [[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
 
 // What tells tensors of equal facts apart, for error feedback.
@@ -43,6 +51,9 @@ enum class TensorBy : uint8_t {
 };
 inline constexpr int kTensorByCount = 2;
 [[nodiscard]] const char* tensor_by_name(TensorBy by) noexcept;
+
+inline constexpr int kResidualTypeCount = 3;
+[[nodiscard]] const char* residual_type_name(ResidualType type) noexcept;
 
 // Sets of enumerators as bits.
 template <class E>
@@ -87,9 +98,16 @@ struct Action {
     std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
+    std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
     TensorBy tensor = TensorBy::kAddress;
     uint64_t start_step = 0;  // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;   // smaller calls stay native
+
+    // fp32 of kEf14, int8 of kEma, unless the rule says another.
+    [[nodiscard]] ResidualType residual_type() const noexcept {
+        return residual.value_or(error_feedback == ErrorFeedback::kEma ? ResidualType::kInt8
+                                                                       : ResidualType::kFloat32);
+    }
 };
 
 struct Rule {

@@ -26,14 +26,14 @@ const Names& top_keys() {
 }
 const Names& rule_keys() {
     static const Names keys = {
-        "name",       "match",     "codec",       "algorithm", "error_feedback",
-        "start_step", "min_bytes", "intra_codec", "ef",        "tensor"};
+        "name",      "match",       "codec", "algorithm", "error_feedback", "start_step",
+        "min_bytes", "intra_codec", "ef",    "tensor",    "residual"};
     return keys;
 }
 const Names& default_keys() {
     static const Names keys = {"codec",      "algorithm", "error_feedback",
                                "start_step", "min_bytes", "intra_codec",
-                               "ef",         "tensor"};
+                               "ef",         "tensor",    "residual"};
     return keys;
 }
 const Names& match_keys() {
@@ -243,6 +243,10 @@ class Parser : PolicyReader {
         if (const auto value = read_one(table, "tensor", parse_tensor_by, tensor_by_names())) {
             action->tensor = *value;
         }
+        if (const auto value =
+                read_one(table, "residual", parse_residual_type, residual_type_names())) {
+            action->residual = *value;
+        }
         if (const toml::node* node = table.get("start_step")) {
             if (!node->is_integer()) {
                 wrong_type(*node, "start_step", "a number of steps, 0 or more");
@@ -271,6 +275,12 @@ class Parser : PolicyReader {
             report(tensor->source(), "tensor = " + quoted(tensor_by_name(action.tensor)) +
                                          " without error feedback; accepted: error_feedback "
                                          "other than \"none\", or no 'tensor'");
+        }
+        if (const toml::node* residual = table.get("residual");
+            residual != nullptr && (native || action.error_feedback == ErrorFeedback::kNone)) {
+            report(residual->source(),
+                   "'residual' without error feedback; accepted: error_feedback other than "
+                   "\"none\", or no 'residual'");
         }
         if (native) {
             if (ef != nullptr && action.error_feedback != ErrorFeedback::kNone) {

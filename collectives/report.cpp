@@ -37,6 +37,7 @@ Json process_json(const ProcessRecord& p) {
             {"nccl_version", p.info.nccl_version},
             {"nccl_path", p.info.nccl_path},
             {"backend", p.info.backend},
+            {"max_memory_bytes", p.info.max_memory_bytes},
             {"uptime_us", p.uptime_us}};
 }
 
@@ -51,6 +52,8 @@ Json comm_json(const CommRecord& c) {
             {"agreement", c.agreement},
             {"scratch_bytes", c.scratch_bytes},
             {"residual_bytes", c.residual_bytes},
+            {"residual_tensors", c.residual_tensors},
+            {"unfed_calls", c.unfed_calls},
             {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},
@@ -149,9 +152,12 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
                                        const std::string& report_path) {
     KeyRecord compressed;
     uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
+    uint64_t residual_bytes = 0, unfed_calls = 0;
     std::map<std::string, uint64_t> codecs, reasons, agreements;
     for (const CommRecord& comm : comms) {
         communicators += comm.communicators;
+        residual_bytes += comm.residual_bytes;
+        unfed_calls += comm.unfed_calls;
         agreements[comm.agreement] += comm.communicators;
         for (const KeyRecord& key : comm.keys) {
             if (key.calls == 0) {
@@ -188,6 +194,13 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
                         format_bytes(compressed.wire_bytes) + " against native " +
                         format_bytes(compressed.native_wire_bytes) + ", " +
                         format_ratio(compressed.native_wire_bytes, compressed.wire_bytes) + " less";
+        if (residual_bytes > 0) {
+            lines.back() += ", residuals " + format_bytes(residual_bytes);
+        }
+        if (unfed_calls > 0) {
+            lines.back() += ", " + std::to_string(unfed_calls) +
+                            " calls without theirs for SLIMWIRE_MAX_MEMORY";
+        }
     }
     lines.push_back("native calls " + std::to_string(native_calls));
     if (native_calls > 0) {

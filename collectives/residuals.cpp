@@ -35,13 +35,14 @@ TensorKey identify(uint64_t comm_key,
     return {comm_key, call.facts, call.recv != nullptr ? call.recv : call.send};
 }
 
-Result<float*> ResidualStore::get(const DeviceApi& api,
-                                  const TensorKey& key,
-                                  uint64_t path,
-                                  uint64_t bytes,
-                                  cudaStream_t stream,
-                                  bool captured,
-                                  bool* made) {
+Result<void*> ResidualStore::get(const DeviceApi& api,
+                                 int device,
+                                 const TensorKey& key,
+                                 uint64_t path,
+                                 uint64_t bytes,
+                                 cudaStream_t stream,
+                                 bool captured,
+                                 bool* made) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(key);
     *made = found == entries_.end();
@@ -53,14 +54,24 @@ Result<float*> ResidualStore::get(const DeviceApi& api,
         }
         return entry.buffer;
     }
-    void* buffer = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, api.malloc(&buffer, bytes), "residual allocation"));
-    if (Status zeroed = zero(api, buffer, bytes, stream, captured); !zeroed.ok()) {
-        tolerate(api, api.free(buffer));
-        return zeroed;
+    if (!budget_->reserve(device, bytes)) {
+        *made = false;
+        return nullptr;
     }
-    entries_.emplace(key, Entry{static_cast<float*>(buffer), bytes, path});
-    return static_cast<float*>(buffer);
+    void* buffer = nullptr;
+    Status status = cuda_status(api, api.malloc(&buffer, bytes), "residual allocation");
+    if (status.ok()) {
+        status = zero(api, buffer, bytes, stream, captured);
+        if (!status.ok()) {
+            tolerate(api, api.free(buffer));
+        }
+    }
+    if (!status.ok()) {
+        budget_->give_back(device, bytes);
+        return status;
+    }
+    entries_.emplace(key, Entry{buffer, bytes, path, device});
+    return buffer;
 }
 
 uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
@@ -69,6 +80,7 @@ uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
     for (auto entry = entries_.begin(); entry != entries_.end();) {
         if (entry->first.comm_key == comm_key) {
             freed += entry->second.bytes;
+            budget_->give_back(entry->second.device, entry->second.bytes);
             tolerate(api, api.free(entry->second.buffer));
             entry = entries_.erase(entry);
         } else {
@@ -85,17 +97,21 @@ void ResidualStore::take(uint64_t comm_key, std::vector<void*>* memory) {
             return false;
         }
         memory->push_back(entry.second.buffer);
+        budget_->give_back(entry.second.device, entry.second.bytes);
         return true;
     });
 }
 
-uint64_t ResidualStore::bytes(uint64_t comm_key) const {
+ResidualStore::Held ResidualStore::held(uint64_t comm_key) const {
     std::lock_guard lock(mutex_);
-    uint64_t total = 0;
+    Held held;
     for (const auto& [key, entry] : entries_) {
-        total += key.comm_key == comm_key ? entry.bytes : 0;
+        if (key.comm_key == comm_key) {
+            held.bytes += entry.bytes;
+            ++held.tensors;
+        }
     }
-    return total;
+    return held;
 }
 
 }  // namespace slimwire

@@ -1,4 +1,4 @@
-// The store of error-feedback residuals: fp32 device buffers by tensor key, one store a process.
+// The store of error-feedback residuals: device buffers by tensor key, one store a process.
 // Buffers are zero when made, live until their communicator is forgotten, and are only touched by
 // work on the streams of the calls that use them. Thread-safe.
 #pragma once
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
+#include "collectives/budget.h"
 #include "collectives/call.h"
 #include "collectives/policy.h"
 #include "collectives/step_detector.h"
@@ -40,28 +41,39 @@ TensorKey identify(uint64_t comm_key,
 
 class ResidualStore {
   public:
-    // The buffer of `key`, made and zeroed at first use, which `made` tells, and zeroed when `path`
-    // (StepPlace) is another than at the last use: on `stream`, or waited for when that stream is
-    // captured.
-    Result<float*> get(const DeviceApi& api,
-                       const TensorKey& key,
-                       uint64_t path,
-                       uint64_t bytes,
-                       cudaStream_t stream,
-                       bool captured,
-                       bool* made);
+    // `budget`, which outlives the store, has what all buffers hold.
+    explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
+
+    // The buffer of `key`, made on `device` and zeroed at first use, which `made` tells, and zeroed
+    // when `path` (StepPlace) is another than at the last use: on `stream`, or waited for when that
+    // stream is captured. Null where the budget has no room for a new one.
+    Result<void*> get(const DeviceApi& api,
+                      int device,
+                      const TensorKey& key,
+                      uint64_t path,
+                      uint64_t bytes,
+                      cudaStream_t stream,
+                      bool captured,
+                      bool* made);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     // Hands over instead what is still in use.
     void take(uint64_t comm_key, std::vector<void*>* memory);
-    [[nodiscard]] uint64_t bytes(uint64_t comm_key) const;
+    // What a communicator's tensors hold, and how many they are.
+    struct Held {
+        uint64_t bytes = 0;
+        uint64_t tensors = 0;
+    };
+    [[nodiscard]] Held held(uint64_t comm_key) const;
 
   private:
     struct Entry {
-        float* buffer = nullptr;
+        void* buffer = nullptr;
         uint64_t bytes = 0;
         uint64_t path = 0;
+        int device = 0;
     };
+    MemoryBudget* budget_;
     mutable std::mutex mutex_;
     std::map<TensorKey, Entry> entries_;
 };

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "codecs/advance.h"
 #include "collectives/algorithms.h"
 #include "collectives/keys.h"
+#include "collectives/log.h"
 
 namespace slimwire {
 namespace {
@@ -89,6 +91,21 @@ Status wait_for_call_before(const DeviceApi& api, CommState* state, const Runnin
                        "wait for the call before the graph");
 }
 
+// This rank alone knows that the budget of its process is spent, so the call is compressed as on
+// the others, and what its encoding loses is lost.
+void without_residual(const Runtime& runtime, CommState* state, const Plan& plan) {
+    state->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
+    if (!std::exchange(state->told_of_memory, true)) {
+        log_line(LogLevel::kWarn,
+                 where(*state) + ": " + op_name(plan.facts.op) + " count " +
+                     std::to_string(plan.facts.count) + " goes without its residual of " +
+                     std::to_string(plan.residual_bytes) + " bytes: scratch and residuals hold " +
+                     std::to_string(runtime.memory.held(state->device)) +
+                     " of SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit()) +
+                     " on device " + std::to_string(state->device));
+    }
+}
+
 Status begin(Runtime& runtime, Running* run, Company company) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
@@ -99,15 +116,20 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (!run->capture.active) {
         start_timing(api, state, plan.stats, run);
     }
-    float* residual = nullptr;
+    void* residual = nullptr;
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
         bool made = false;
         const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
         SLIMWIRE_TRY_ASSIGN(
-            residual, runtime.residuals.get(api, key, run->item.place.path, plan.residual_bytes,
-                                            run->work, run->capture.active, &made));
+            residual,
+            runtime.residuals.get(api, state.device, key, run->item.place.path, plan.residual_bytes,
+                                  run->work, run->capture.active, &made));
         if (made) {
-            state.stats->residual_bytes = runtime.residuals.bytes(state.state_key);
+            const ResidualStore::Held held = runtime.residuals.held(state.state_key);
+            state.stats->residual_bytes = held.bytes;
+            state.stats->residual_tensors = held.tensors;
+        } else if (residual == nullptr) {
+            without_residual(runtime, &state, plan);
         }
     }
     ExchangeContext context{api, runtime.nccl, state, plan, call};

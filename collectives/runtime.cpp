@@ -46,6 +46,7 @@ Runtime* Runtime::create(const void* own_symbol) noexcept {
                 made->config_status = config.status();
                 made->config.settings = usable_settings(process_getenv);
             }
+            made->memory.set_limit(made->config.settings.max_memory_bytes);
             log_configure(made->config.settings.log_level, made->config.settings.log_file);
             Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
             if (nccl.ok()) {
@@ -88,6 +89,7 @@ Reporter& Runtime::reporter() {
         info.config_hash = config.hash;
         info.policy_source = config.policy.source;
         info.active = config.active;
+        info.max_memory_bytes = config.settings.max_memory_bytes;
         info.nccl_version = version_text(nccl.version);
         info.nccl_path = nccl.path;
         info.backend =

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "collectives/budget.h"
 #include "collectives/capture.h"
 #include "collectives/comm_state.h"
 #include "collectives/config.h"
@@ -38,8 +39,9 @@ class Runtime {
     // What is wrong with the configuration; reaches all ranks through the agreement.
     Status config_status;
     CommRegistry comms;
-    ResidualStore residuals;
-    GraphMemory graph_memory;
+    MemoryBudget memory;
+    ResidualStore residuals{&memory};
+    GraphMemory graph_memory{&memory};
     ParkedMemory parked;
     // There in the mode record, when the configuration is right.
     std::shared_ptr<Observer> observer;

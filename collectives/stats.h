@@ -67,8 +67,9 @@ struct CommStats {
     int nodes = 0;
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
-    std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0};
-    std::atomic<uint64_t> plans{0};  // held now
+    std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
+    std::atomic<uint64_t> unfed_calls{0};  // compressed, without a residual for want of memory
+    std::atomic<uint64_t> plans{0};        // held now
     // What the private communicator costs; 0 without one.
     uint64_t setup_us = 0;             // slimwire's part of the creation, in all
     uint64_t private_setup_us = 0;     // of that, making the private communicator
@@ -117,7 +118,8 @@ struct ProcessInfo {
     bool active = false;        // Config::active: a summary is due even if nothing was compressed
     std::string nccl_version;   // "2.28.9"
     std::string nccl_path;
-    std::string backend;  // "cuda", "emulator"
+    std::string backend;            // "cuda", "emulator"
+    uint64_t max_memory_bytes = 0;  // SLIMWIRE_MAX_MEMORY
 };
 
 // Writes the report file of this process. One instance, made at the first communicator. All members

@@ -52,8 +52,10 @@ ExchangeSizes summable_sizes(const Layout& layout, const CallFacts& facts, const
     sizes.wire_bytes = summable_wire_bytes(layout, facts, shape.ranks, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
     sizes.scratch_bytes = SummableMap(layout, facts, shape.ranks).scratch.bytes();
-    sizes.residual_bytes =
-        static_cast<uint64_t>(blocks_of(facts.op, shape.ranks)) * facts.count * sizeof(float);
+    const auto blocks = static_cast<uint64_t>(blocks_of(facts.op, shape.ranks));
+    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_runs = blocks * layout.pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
 
@@ -76,15 +78,15 @@ Status Summable::encode(int slice) {
     const auto count = static_cast<int64_t>(context_.plan.facts.count);
     const float factor =
         context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    const auto pieces = static_cast<int64_t>(context_.plan.layout.pieces());
     for (int block = 0; block < map_.send_slots; ++block) {
         for (const Piece& piece : slice_at(slice).pieces) {
             const int64_t offset = block * count + static_cast<int64_t>(piece.offset_elems);
-            SLIMWIRE_TRY(
-                encode_run(piece, random_of(slice, piece, static_cast<uint32_t>(block)),
-                           static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                           context_.residual == nullptr ? nullptr : context_.residual + offset,
-                           send_slot(slice, block) + piece.slot_offset,
-                           {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
+            SLIMWIRE_TRY(encode_run(
+                piece, random_of(slice, piece, static_cast<uint32_t>(block)),
+                static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+                {offset, block * pieces + piece.order}, send_slot(slice, block) + piece.slot_offset,
+                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
         }
     }
     return {};

@@ -49,7 +49,15 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
             elems += static_cast<uint64_t>(piece.chunk_elems);
         }
     }
-    sizes.residual_bytes = elems * sizeof(float);
+    sizes.residual_elems = elems;
+    sizes.residual_runs = 2 * layout.pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            sizes.largest_run =
+                std::max(sizes.largest_run, static_cast<uint64_t>(piece.chunk_elems));
+        }
+    }
     return sizes;
 }
 
@@ -80,8 +88,7 @@ Status TwoShot::encode(int slice) {
         SLIMWIRE_TRY(
             encode_run(piece, random_of(slice, piece, 0),
                        static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                       context_.residual == nullptr ? nullptr : context_.residual + offset,
-                       area(Area::kSend, slice) + piece.slot_offset,
+                       {offset, piece.order}, area(Area::kSend, slice) + piece.slot_offset,
                        {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}));
     }
     return {};
@@ -98,11 +105,12 @@ Status TwoShot::place_own(int slice) {
 
 Status TwoShot::between(int, int slice) {
     // Server residuals follow the worker's, chunk after chunk in slice and piece order.
-    float* server =
-        context_.residual == nullptr ? nullptr : context_.residual + context_.plan.facts.count;
-    for (int before = 0; server != nullptr && before < slice; ++before) {
+    Owed server{static_cast<int64_t>(context_.plan.facts.count),
+                static_cast<int64_t>(context_.plan.layout.pieces())};
+    for (int before = 0; before < slice; ++before) {
         for (const Piece& piece : slice_at(before).pieces) {
-            server += piece.chunk_elems;
+            server.first += piece.chunk_elems;
+            ++server.index;
         }
     }
     const int64_t slot = slice_at(slice).slot_bytes;
@@ -110,7 +118,6 @@ Status TwoShot::between(int, int slice) {
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
         args.output = area(Area::kGather, slice) + rank() * slot + piece.slot_offset;
-        args.residual = server;
         args.input_stride = slot;
         args.count = piece.chunk_count(rank());
         args.inputs = ranks();
@@ -121,11 +128,15 @@ Status TwoShot::between(int, int slice) {
         args.random = random_of(slice, piece, 0);
         args.workspace = workspace_;
         if (args.count > 0) {
-            SLIMWIRE_TRY(piece.codec.reduces()
-                             ? enqueue(context_.api, piece.codec, args, context_.work)
-                             : reduce_decoded(piece, args, context_.scratch + map_.sum));
+            SLIMWIRE_TRY(with_residual(server, args.count, [&](float* residual) {
+                args.residual = residual;
+                return piece.codec.reduces()
+                           ? enqueue(context_.api, piece.codec, args, context_.work)
+                           : reduce_decoded(piece, args, context_.scratch + map_.sum);
+            }));
         }
-        server = server == nullptr ? nullptr : server + piece.chunk_elems;
+        server.first += piece.chunk_elems;
+        ++server.index;
     }
     return {};
 }

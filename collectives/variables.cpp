@@ -13,7 +13,9 @@ const char* accepted_values(VariableKind kind) noexcept {
         case VariableKind::kCodec:
             return "a codec like int4:block=64, or native";
         case VariableKind::kErrorFeedback:
-            return "none, ef14";
+            return "none, ef14, ema";
+        case VariableKind::kResidual:
+            return "fp32, bf16, int8";
         case VariableKind::kBytes:
             return "bytes, like 65536 or 64KiB";
         case VariableKind::kDuration:

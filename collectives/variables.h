@@ -13,6 +13,7 @@ enum class VariableKind : uint8_t {
     kPath,
     kCodec,
     kErrorFeedback,
+    kResidual,
     kBytes,
     kDuration,
     kRuleList,

@@ -88,7 +88,7 @@ TEST(Gather, WorkedExampleOfTheFormat) {
         layout_of(Algorithm::kGather, facts, four_ranks(), action_of("int4:block=64"), 0);
     EXPECT_EQ(layout.total_slot_bytes, 544);
     EXPECT_EQ(gather_wire_bytes(layout, 4), 1632u);
-    EXPECT_EQ(gather_sizes(layout, facts, four_ranks()).residual_bytes, 4000u);
+    EXPECT_EQ(gather_sizes(layout, facts, four_ranks()).residual_elems, 1000u);
 }
 
 TEST(Summable, WorkedExampleOfTheFormat) {
@@ -99,7 +99,7 @@ TEST(Summable, WorkedExampleOfTheFormat) {
     EXPECT_EQ(summable_wire_bytes(layout, facts, 4, 0), 60096u);
     const CallFacts scattered = facts_of(Op::kReduceScatter, 100000);
     EXPECT_EQ(summable_wire_bytes(layout, scattered, 4, 0), 3u * (16 + 40064));
-    EXPECT_EQ(summable_sizes(layout, scattered, four_ranks()).residual_bytes, 4u * 400000);
+    EXPECT_EQ(summable_sizes(layout, scattered, four_ranks()).residual_elems, 400000u);
 }
 
 TEST(Lossless, WorkedExampleOfTheFormat) {

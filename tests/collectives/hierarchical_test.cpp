@@ -95,12 +95,12 @@ TEST(Hierarchical, WorkedExampleOfTheFormat) {
     const ExchangeSizes sizes = hierarchical_sizes(layout, facts, even);
     EXPECT_EQ(sizes.wire_bytes, 2624u);
     EXPECT_EQ(sizes.node_wire_bytes, 576u);
-    EXPECT_EQ(sizes.residual_bytes, 3u * 256 * 4);
+    EXPECT_EQ(sizes.residual_elems, 3u * 256);
 
     const PlanShape uneven = shape_of({1, 1, 2});
     EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *uneven.nodes, 0), 2528u);
     EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *uneven.nodes, 2), 576u);
-    EXPECT_EQ(hierarchical_sizes(layout, facts, uneven).residual_bytes, 2u * 3 * 256 * 4);
+    EXPECT_EQ(hierarchical_sizes(layout, facts, uneven).residual_elems, 2u * 3 * 256);
 }
 
 // The worked examples of collectives/FORMAT.md for a reduce to rank 1 and for a reduce-scatter.
@@ -127,7 +127,7 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     }
     const ExchangeSizes sizes = hierarchical_scatter_sizes(block, scatter, even);
     EXPECT_EQ(sizes.node_wire_bytes, 1088u);
-    EXPECT_EQ(sizes.residual_bytes, 2u * 1000 * 4);
+    EXPECT_EQ(sizes.residual_elems, 2u * 1000);
     // Rank 2 owns both columns, of which only the first has a block on its own node.
     const PlanShape uneven = shape_of({1, 1, 2});
     EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 0), 4000u + 544);

@@ -27,6 +27,10 @@ TEST(Names, every_printed_name_is_read_back) {
         EXPECT_EQ(parse_error_feedback(error_feedback_name(static_cast<ErrorFeedback>(i))),
                   static_cast<ErrorFeedback>(i));
     }
+    for (int i = 0; i < kResidualTypeCount; ++i) {
+        EXPECT_EQ(parse_residual_type(residual_type_name(static_cast<ResidualType>(i))),
+                  static_cast<ResidualType>(i));
+    }
 }
 
 TEST(Names, other_spellings) {

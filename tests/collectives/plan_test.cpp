@@ -1,10 +1,12 @@
 // Plans: pure functions of rank-equal facts, with a reason for each decision.
 #include "collectives/plan.h"
+#include "collectives/keys.h"
 
 #include <gtest/gtest.h>
 
 #include "collectives/algorithms.h"
 #include "collectives/call_choice.h"
+#include "collectives/keys.h"
 
 namespace slimwire {
 namespace {
@@ -170,6 +172,76 @@ TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
     EXPECT_FALSE(refused.compressed);
     EXPECT_NE(refused.reason.find("exceed SLIMWIRE_MAX_MEMORY"), std::string::npos)
         << refused.reason;
+}
+
+// What a tensor's residuals take in each type, and that what is not fp32 of EF14 has a window.
+TEST(Plan, ResidualsOfEveryTypeAndKind) {
+    constexpr uint64_t kCount = 1 << 20, kOwed = kCount + kCount / 4;
+    struct Case {
+        const char* action;
+        double bytes;
+        bool apart;
+    };
+    for (const Case& of :
+         {Case{"ef = \"ef14\"", 4, false}, Case{"ef = \"ef14\"\nresidual = \"bf16\"", 2, true},
+          Case{"ef = \"ef14\"\nresidual = \"int8\"", 66.0 / 64, true},
+          Case{"ef = \"ema\"", 66.0 / 64, true},
+          Case{"ef = \"ema\"\nresidual = \"fp32\"", 4, true}}) {
+        SCOPED_TRACE(of.action);
+        const Config config =
+            config_of((std::string("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\n") +
+                       of.action + "\n")
+                          .c_str());
+        const Plan plan = make_plan(sum_of(kCount), shape_of(4), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_GE(static_cast<double>(plan.residual_bytes), of.bytes * kOwed);
+        EXPECT_LT(static_cast<double>(plan.residual_bytes), of.bytes * kOwed * 1.001);
+        EXPECT_LE(static_cast<double>(plan.residual_bytes) / kOwed,
+                  of.bytes == 66.0 / 64 ? 1.1 : 4.0);
+        EXPECT_EQ(plan.residuals_apart, of.apart);
+        EXPECT_EQ(plan.draws, of.apart && of.bytes != 4);
+        if (of.apart) {
+            EXPECT_GE(plan.scratch_bytes, plan.window_offset + 4 * kCount);
+        }
+    }
+}
+
+TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
+    Config config = int4_config();
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
+    ASSERT_GT(plan.residual_bytes, 0u);
+    config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
+    CommState state;
+    state.committed_bytes[{-1, Op::kAllReduce}] = plan.residual_bytes;  // with the plan
+    const auto grant = [&](uint32_t ordinal) {
+        bool first = false;
+        StepPlace place;
+        place.slot = 1;
+        place.ordinal = ordinal;
+        const bool granted = grant_place(config.settings, &state, plan, place, &first);
+        EXPECT_FALSE(grant_place(config.settings, &state, plan, place, &first) != granted || first)
+            << "a decision stays";
+        return granted;
+    };
+    const auto drop = [&](uint32_t ordinal) { ungrant_place(&state, {&plan, 1, ordinal}); };
+    EXPECT_TRUE(grant(7));
+    EXPECT_TRUE(grant(8));
+    EXPECT_FALSE(grant(9)) << "two are all there is room for";
+    EXPECT_TRUE(grant(7));
+    // Calls of a dropped group never were: as if the places had not been asked for.
+    drop(9);
+    drop(8);
+    EXPECT_TRUE(grant(10));
+    EXPECT_FALSE(grant(8));
+    for (const uint32_t ordinal : {8, 10, 7}) {
+        drop(ordinal);
+    }
+    EXPECT_EQ((state.committed_bytes[{-1, Op::kAllReduce}]), plan.residual_bytes);
+    EXPECT_TRUE(state.granted_places.empty());
+    config.settings.max_memory_bytes = 0;
+    for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
+        EXPECT_TRUE(grant(ordinal));
+    }
 }
 
 TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {

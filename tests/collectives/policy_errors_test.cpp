@@ -34,7 +34,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor"},
+         "tensor, residual"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -90,11 +90,15 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
          "two_shot, direct, hierarchical, gather, summable, sparse, lossless"},
         {"codec = \"int8\"\nerror_feedback = true",
-         "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14"},
+         "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14, ema"},
         {"codec = \"int8\"\nef = \"ef21\"",
          "p.toml:5:6: rule 'grads': bad value 'ef21' of 'ef'; accepted: "
          "none, "
-         "ef14"},
+         "ef14, "
+         "ema"},
+        {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
+         "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
+         "accepted: fp32, bf16, int8"},
         {"codec = \"int8\"\nef = \"ef14\"\nerror_feedback = \"ef14\"",
          "p.toml:5:6: rule 'grads': 'ef' and 'error_feedback' are the same key; accepted: one of "
          "them"},
@@ -136,6 +140,9 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"int8\"\ntensor = \"step\"",
          "p.toml:5:10: rule 'grads': tensor = 'step' without error feedback; accepted: "
          "error_feedback other than \"none\", or no 'tensor'"},
+        {"codec = \"int8\"\nresidual = \"bf16\"",
+         "p.toml:5:12: rule 'grads': 'residual' without error feedback; accepted: error_feedback "
+         "other than \"none\", or no 'residual'"},
         {"codec = \"native\"\nalgorithm = \"two_shot\"",
          "p.toml:5:13: rule 'grads': algorithm 'two_shot' without a codec; accepted: auto, native, "
          "or a codec"},
@@ -167,7 +174,7 @@ TEST(PolicyErrors, the_file_around_the_rules) {
          "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor"},
+         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},

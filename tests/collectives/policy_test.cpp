@@ -234,6 +234,17 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", scope = "inter_node" }
            codec = "int4"
            ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ema")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           residual = "int8")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           residual = "bf16")",
         R"(match = { op = "allreduce", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14")",

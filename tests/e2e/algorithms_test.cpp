@@ -269,6 +269,12 @@ TEST(ErrorFeedback, OfNodesOwesABoundedAmountForEver) {
         EXPECT_GT(error, 0);
     }
     EXPECT_GT(running_errors("2x2", 3, action)[2], with[2] * 4);
+    // The moving average owes five times an average of that.
+    const auto average = running_errors(
+        "2x2", 3,
+        "codec = \"int4:block=64\"\nalgorithm = \"hierarchical\"\nerror_feedback = \"ema\"");
+    const double e4 = 0.5 / 7 * (1 + 0x1p-7);
+    EXPECT_LT(average[2], 5 * (e4 / (1 - e4) + e4 / (1 - e4) * (1 + e4) / (1 - e4)) + 0.5);
     // A codec inside nodes owes its own part on top.
     const auto twice = running_errors(
         "2x2", 3, action + "intra_codec = \"int4:block=64\"\nerror_feedback = \"ef14\"");
@@ -379,8 +385,11 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
         int ranks;
         const char* nodes;
         const char* slices;
+        const char* feedback = "ef14";
     };
     for (const Case& of : {Case{"hierarchical", "int4:rounding=stochastic", 3, "2x2", "0"},
+                           Case{"hierarchical", "int4", 4, "2x2", "4096", "ema"},
+                           Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0", "ema"},
                            Case{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
                            Case{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
                            Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0"},
@@ -393,7 +402,7 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
                                reports.path());
         set_policy(&job, policy,
                    "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm +
-                       "\"\nerror_feedback = \"ef14\"",
+                       "\"\nerror_feedback = \"" + of.feedback + "\"",
                    std::string(of.algorithm) == "hierarchical" ? kReductions : "allreduce");
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
         job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;

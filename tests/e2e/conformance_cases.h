@@ -45,6 +45,7 @@ name = "owed"
 match = { op = ["allreduce", "reducescatter", "reduce"], dtype = ["f16", "bf16"] }
 codec = "int8:block=64"
 error_feedback = "ef14"
+residual = "int8"
 min_bytes = 8192
 start_step = 1
 [[rule]]
@@ -77,7 +78,7 @@ algorithm = "hierarchical"
 name = "owed"
 match = { op = "reducescatter", bytes = "4KiB.." }
 codec = "int4:block=64"
-error_feedback = "ef14"
+error_feedback = "ema"
 [[rule]]
 name = "rest"
 match = { op = ["reduce", "alltoall", "send", "recv"] }

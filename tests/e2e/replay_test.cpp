@@ -13,6 +13,8 @@ struct Case {
     bool feedback;
     int steps;
     const char* slices = "0";
+    const char* kind = "ef14";
+    const char* residual = "";
 };
 
 class Replay : public testing::TestWithParam<Case> {};
@@ -27,7 +29,8 @@ TEST_P(Replay, EqualsPlainCallsBitForBit) {
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
     job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;
     if (of.feedback) {
-        job.environment["SLIMWIRE_EF"] = "ef14";
+        job.environment["SLIMWIRE_EF"] = of.kind;
+        job.environment["SLIMWIRE_RESIDUAL"] = of.residual;
     }
     job.limit_s = 120;
     const auto ranks = run_ranks(job);
@@ -44,6 +47,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"int8", "int8", false, 40},
                     Case{"int4_stochastic_feedback", "int4:rounding=stochastic", true, 1000},
                     Case{"int4_sliced", "int4:block=64,rounding=stochastic", true, 60, "4096"},
+                    Case{"int4_average", "int4:block=64", true, 60, "4096", "ema"},
+                    Case{"int8_half_residual", "int8", true, 40, "0", "ef14", "bf16"},
+                    Case{"topk_small_residual", "topk:fraction=0.05", true, 40, "0", "ef14",
+                         "int8"},
                     Case{"int2_rotated", "int2:rotate=64", true, 40},
                     Case{"bf16_stochastic", "bf16:rounding=stochastic", false, 40},
                     Case{"fp8", "fp8e4m3", true, 40},

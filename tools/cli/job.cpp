@@ -138,7 +138,8 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
                    "one codec for all sums, as int4 or int8:block=128, instead of a policy")
         ->type_name("SPEC")
         ->excludes(policy);
-    app.add_option("--ef", options->error_feedback, "error feedback with --codec: none or ef14")
+    app.add_option("--ef", options->error_feedback,
+                   "error feedback with --codec: none, ef14 or ema")
         ->type_name("KIND");
     app.add_option("--min-bytes", options->min_bytes, "smaller calls stay native, as 1MiB")
         ->type_name("BYTES");

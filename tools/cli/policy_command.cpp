@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "codecs/feedback.h"
 #include "collectives/config.h"
 #include "collectives/hash.h"
 #include "collectives/names.h"
@@ -62,6 +63,13 @@ Json match_json(const Match& match) {
     return json;
 }
 
+// Of a worker; the owner of a sum keeps as much for each of its elements.
+double residual_bytes_per_element(const Action& action) {
+    constexpr uint64_t kElems = 64 * kResidualBlock;
+    return static_cast<double>(stored_residual_bytes(action.residual_type(), kElems)) /
+           static_cast<double>(kElems);
+}
+
 Json rule_json(const Rule& rule) {
     const Action& action = rule.action;
     Json json{{"name", rule.name}, {"line", rule.line}, {"off", rule.off}};
@@ -69,6 +77,10 @@ Json rule_json(const Rule& rule) {
     json["codec"] = action.codec ? action.codec->to_string() : "native";
     json["algorithm"] = algorithm_name(action.algorithm);
     json["error_feedback"] = error_feedback_name(action.error_feedback);
+    if (action.error_feedback != ErrorFeedback::kNone) {
+        json["residual"] = residual_type_name(action.residual_type());
+        json["residual_bytes_per_element"] = residual_bytes_per_element(action);
+    }
     json["tensor"] = tensor_by_name(action.tensor);
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.min_bytes;
@@ -98,6 +110,11 @@ std::string rule_text(const Rule& rule) {
         result = fmt::format("{}, algorithm {}, error feedback {}", action.codec->to_string(),
                              algorithm_name(action.algorithm),
                              error_feedback_name(action.error_feedback));
+        if (action.error_feedback != ErrorFeedback::kNone) {
+            const double bytes = residual_bytes_per_element(action);
+            result += fmt::format(" in {}: {:.4g} bytes an element, {:.1f} GB a rank for 7e9",
+                                  residual_type_name(action.residual_type()), bytes, 7 * bytes);
+        }
         if (action.tensor != TensorBy::kAddress) {
             result += fmt::format(", tensors by {}", tensor_by_name(action.tensor));
         }

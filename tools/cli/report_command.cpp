@@ -48,6 +48,8 @@ void print_json(const MergedReport& report) {
         json["agreements"] = comm.agreements;
         json["scratch_bytes"] = comm.scratch_bytes;
         json["residual_bytes"] = comm.residual_bytes;
+        json["residual_tensors"] = comm.residual_tensors;
+        json["unfed_calls"] = comm.unfed_calls;
         json["placed_calls"] = comm.placed_calls;
         json["unplaced_calls"] = comm.unplaced_calls;
         json["step_calls"] = comm.step_calls;
@@ -164,11 +166,16 @@ void print_table(const MergedReport& report) {
             agreement += fmt::format("{}{}", agreement.empty() ? "" : " / ", text);
         }
         fmt::print(
-            "communicator {}: {} of {} ranks reported, {} nodes, {}; scratch {}, residuals {}\n",
+            "communicator {}: {} of {} ranks reported, {} nodes, {}; scratch {}, residuals {} of "
+            "{} tensors\n",
             comm.comm, comm.ranks_seen.size(), comm.ranks, comm.nodes,
             agreement.empty() ? "no agreement recorded" : agreement,
             format_bytes(static_cast<double>(comm.scratch_bytes)),
-            format_bytes(static_cast<double>(comm.residual_bytes)));
+            format_bytes(static_cast<double>(comm.residual_bytes)), comm.residual_tensors);
+        if (comm.unfed_calls > 0) {
+            fmt::print("  {} calls went without their residual: SLIMWIRE_MAX_MEMORY is spent\n",
+                       comm.unfed_calls);
+        }
         if (comm.placed_calls + comm.unplaced_calls > 0) {
             fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",
                        comm.step_calls == 0 ? std::string("none recognised now")

@@ -31,7 +31,8 @@ struct MergedComm {
     int nodes = 0;
     std::set<int> ranks_seen;
     std::map<std::string, std::set<int>> agreements;  // text -> ranks
-    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks, as are the next two
+    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks, as are the next four
+    uint64_t residual_tensors = 0, unfed_calls = 0;
     uint64_t placed_calls = 0, unplaced_calls = 0;
     uint64_t step_calls = 0, steps = 0;    // largest of a rank
     std::vector<MergedKey> keys;           // by input bytes, largest first

@@ -1,0 +1,164 @@
+#include "codecs/feedback.h"
+
+#include <algorithm>
+
+#include "codecs/feedback_math.h"
+#include "codecs/host/chunks.h"
+#include "codecs/launch.h"
+
+namespace slimwire {
+namespace {
+
+static_assert(kResidualBlock % kRandomGroup == 0);
+
+// A run of stored residuals, as the host sees it.
+struct Store {
+    ResidualType type;
+    float* floats;     // of the run's first element
+    uint16_t* halves;  // of either kind: bf16 values, or the scales of the run's blocks
+    int8_t* codes;
+
+    static Store of(const StoredResiduals& stored) {
+        auto* bytes = device_view_as<uint8_t>(stored.bytes);
+        Store store{stored.type, nullptr, nullptr, nullptr};
+        switch (stored.type) {
+            case ResidualType::kFloat32:
+                store.floats = reinterpret_cast<float*>(bytes) + stored.first;
+                break;
+            case ResidualType::kBfloat16:
+                store.halves = reinterpret_cast<uint16_t*>(bytes) + stored.first;
+                break;
+            case ResidualType::kInt8:
+                store.codes = reinterpret_cast<int8_t*>(bytes) + stored.first;
+                store.halves = reinterpret_cast<uint16_t*>(bytes + stored.elems) +
+                               stored.first / kResidualBlock;
+                break;
+        }
+        return store;
+    }
+    [[nodiscard]] float value(int64_t i) const {
+        switch (type) {
+            case ResidualType::kFloat32:
+                return floats[i];
+            case ResidualType::kBfloat16:
+                return of_bfloat16_residual(halves[i]);
+            case ResidualType::kInt8:
+                return of_residual_code(codes[i], halves[i / kResidualBlock]);
+        }
+        return 0;
+    }
+};
+
+// Twice the bytes of one group's values, plus 1.
+struct Drawn {
+    uint32_t v[kRandomGroup];
+
+    Drawn(const ChunkRandom& random, int64_t group) {
+        uint32_t x[4] = {static_cast<uint32_t>(group),
+                         static_cast<uint32_t>(static_cast<uint64_t>(group) >> 32), 0, random.step};
+        threefry(x, random.key);
+        for (int i = 0; i < kRandomGroup; ++i) {
+            v[i] = (x[i / 4] >> (8 * (i % 4)) & 0xFF) * 2 + 1;
+        }
+    }
+};
+
+// Elements i, ..., i + elems - 1 of the run, at most a block of it.
+void put_block(const Store& store,
+               const PutResidualArgs& args,
+               const ChunkRandom& random,
+               const float* input,
+               int64_t i,
+               int64_t elems) {
+    float next[kResidualBlock];
+    uint32_t largest = 0;
+    bool changes = false;
+    for (int64_t k = 0; k < elems; ++k) {
+        const float old = store.value(i + k);
+        next[k] = next_residual(old, input[i + k], args.keep, args.take);
+        changes |= bits_of_float(next[k]) != bits_of_float(old);
+        largest = std::max(largest, residual_magnitude(next[k]));
+    }
+    if (store.type == ResidualType::kFloat32) {
+        std::copy(next, next + elems, store.floats + i);
+        return;
+    }
+    if (!changes) {
+        return;
+    }
+    const uint16_t scale = residual_scale(largest);
+    for (int64_t begin = 0; begin < elems; begin += kRandomGroup) {
+        const Drawn drawn(random, (args.stored.first + i + begin) / kRandomGroup);
+        for (int64_t k = begin; k < std::min<int64_t>(begin + kRandomGroup, elems); ++k) {
+            if (store.type == ResidualType::kBfloat16) {
+                store.halves[i + k] = bfloat16_residual(next[k], drawn.v[k - begin]);
+            } else {
+                store.codes[i + k] = residual_code(next[k], scale, drawn.v[k - begin]);
+            }
+        }
+    }
+    if (store.type == ResidualType::kInt8) {
+        store.halves[i / kResidualBlock] = scale;
+    }
+}
+
+}  // namespace
+
+uint64_t stored_residual_bytes(ResidualType type, uint64_t elems) noexcept {
+    switch (type) {
+        case ResidualType::kFloat32:
+            return elems * sizeof(float);
+        case ResidualType::kBfloat16:
+            return elems * sizeof(uint16_t);
+        case ResidualType::kInt8:
+            return elems + elems / kResidualBlock * sizeof(uint16_t);
+    }
+    return 0;
+}
+
+void take_residual_on_host(const TakeResidualArgs& args) {
+    const FloatEnvironment environment;
+    if (args.count <= 0) {
+        return;
+    }
+    const Store store = Store::of(args.stored);
+    auto* output = device_view_as<float>(args.output);
+    for (int64_t i = 0; i < args.count; ++i) {
+        output[i] = store.value(i);
+    }
+}
+
+void put_residual_on_host(const PutResidualArgs& args) {
+    const FloatEnvironment environment;
+    if (args.count <= 0) {
+        return;
+    }
+    const Store store = Store::of(args.stored);
+    const auto* input = device_view_as<const float>(args.input);
+    const ChunkRandom random = chunk_random(args.random, RandomPurpose::kResidual);
+    for (int64_t i = 0; i < args.count; i += kResidualBlock) {
+        put_block(store, args, random, input, i, std::min(kResidualBlock, args.count - i));
+    }
+}
+
+Status enqueue(const DeviceApi& api, const TakeResidualArgs& args, cudaStream_t stream) {
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    constexpr auto kKernel = take_residual_on_cuda;
+#else
+    constexpr decltype(&take_residual_on_cuda) kKernel = nullptr;
+#endif
+    return enqueue_operation(
+        api, {"take_residual", "take_residual", take_residual_on_host, kKernel}, args, stream);
+}
+
+Status enqueue(const DeviceApi& api, const PutResidualArgs& args, cudaStream_t stream) {
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+    constexpr auto kKernel = put_residual_on_cuda;
+#else
+    constexpr decltype(&put_residual_on_cuda) kKernel = nullptr;
+#endif
+    return enqueue_operation(api, {"put_residual", "put_residual", put_residual_on_host, kKernel},
+                             args, stream);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,172 @@
+// SLIMWIRE_MAX_MEMORY counts the residual of every tensor. What ranks know alike (kinds of calls,
+// places in the step) is refused on all of them; a tensor for which only one process has no room is
+// compressed there without its residual, and nobody waits for a rank that decided otherwise. One
+// process, three emulated devices, a policy and a limit of the test's own.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/plugin/two_devices.h"
+
+namespace {
+
+// The limit (48000 bytes a device, meson.build) has room for the scratch and one residual of each
+// kind: those of 4096 and of 5120 elements take 24576 and 30720 bytes on two ranks.
+constexpr size_t kByAddress = 4096;
+constexpr size_t kByStep = 5120;
+constexpr size_t kMessage = 8192;
+constexpr int kSteps = 48;
+
+using Values = std::vector<float>;
+
+Values input(size_t count, float phase) {
+    Values values(count);
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = std::sin(0.7f * static_cast<float>(i) + phase);
+    }
+    return values;
+}
+
+double largest_error(const std::vector<double>& sums, const Values& values, int calls) {
+    double error = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+        error = std::max(error, std::abs(sums[i] - 2.0 * calls * static_cast<double>(values[i])));
+    }
+    return error;
+}
+
+class MemoryBudget : public slimwire::test::TwoDevices {
+  protected:
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n[defaults]\ncodec = \"int4\"\nerror_feedback = \"ef14\"\n"
+            "[[rule]]\nname = \"address\"\nmatch = { op = \"allreduce\", bytes = \"16KiB..16KiB\" "
+            "}\n"
+            "[[rule]]\nname = \"step\"\nmatch = { op = \"allreduce\", bytes = \"20KiB..20KiB\" }\n"
+            "tensor = \"step\"\n"
+            "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n");
+    }
+    MemoryBudget() : TwoDevices(2 * kMessage) {}
+
+    // A sum of the same values into each rank's own place of its buffers.
+    std::vector<Values> sum_into(const Values& values, const size_t (&offsets)[kRanks]) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            fill(rank, values);
+        }
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            EXPECT_EQ(ncclAllReduce(send_[rank], recv_[rank] + offsets[rank], values.size(),
+                                    ncclFloat32, ncclSum, comms_[rank], nullptr),
+                      ncclSuccess);
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        std::vector<Values> results;
+        for (int rank = 0; rank < kRanks; ++rank) {
+            const Values all = result(rank, offsets[rank] + values.size());
+            results.emplace_back(all.begin() + static_cast<ptrdiff_t>(offsets[rank]), all.end());
+        }
+        return results;
+    }
+};
+
+TEST_F(MemoryBudget, ATensorBeyondItIsCompressedWithoutItsResidual) {
+    const Values values = input(kByAddress, 0);
+    std::vector<double> first(kByAddress), second(kByAddress);
+    for (int step = 0; step < kSteps; ++step) {
+        // Rank 0 has two tensors where rank 1 has one: only rank 0 runs out of memory.
+        for (const bool again : {false, true}) {
+            const std::vector<Values> sums = sum_into(values, {again ? kByAddress : 0, 0});
+            EXPECT_EQ(sums[0], sums[1]);
+            EXPECT_FALSE(is_native(values, sums[0]));
+            for (size_t i = 0; i < kByAddress; ++i) {
+                (again ? second : first)[i] += static_cast<double>(sums[0][i]);
+            }
+        }
+    }
+    // Both ranks send alike, so of the first tensor nothing is lost beyond a residual on each side,
+    // and of the second rank 0 loses its part each time.
+    const double owed =
+        largest_error(first, values, kSteps) + largest_error(second, values, kSteps);
+    EXPECT_GT(owed, 1.0) << "every tensor had its residual";
+    EXPECT_LT(largest_error(first, values, kSteps), largest_error(second, values, kSteps));
+}
+
+TEST_F(MemoryBudget, ItIsFreeAgainWithTheCommunicator) {
+    // The communicator of the test before kept one residual; this one keeps its own.
+    const Values values = input(kByAddress, 1);
+    std::vector<double> sums(kByAddress);
+    for (int step = 0; step < kSteps; ++step) {
+        const std::vector<Values> summed = sum_into(values, {0, 0});
+        for (size_t i = 0; i < kByAddress; ++i) {
+            sums[i] += static_cast<double>(summed[0][i]);
+        }
+    }
+    EXPECT_LT(largest_error(sums, values, kSteps), 1.0);
+}
+
+TEST_F(MemoryBudget, PlacesBeyondItAreNativeOnAllRanks) {
+    const Values values = input(kByStep, 2), other = input(64, 0);
+    int compressed[2] = {};
+    for (int step = 0; step < 300; ++step) {
+        for (int place = 0; place < 2; ++place) {
+            const std::vector<Values> sums = sum_into(values, {0, 0});
+            EXPECT_EQ(sums[0], sums[1]);
+            compressed[place] += is_native(values, sums[0]) ? 0 : 1;
+        }
+        EXPECT_TRUE(is_native(other, sum(other)));
+    }
+    // Whichever of them was known first was granted its residual.
+    EXPECT_GT(std::max(compressed[0], compressed[1]), 50);
+    EXPECT_EQ(std::min(compressed[0], compressed[1]), 0);
+}
+
+// The residual of a message is no business of a rank that neither sends nor receives it: if it
+// counted for later collectives, ranks would decide otherwise and wait for ever.
+TEST(MemoryOfMessages, DoesNotPartTheRanks) {
+    constexpr int kThree = 3;
+    ncclComm_t comms[kThree];
+    ASSERT_EQ(ncclCommInitAll(comms, kThree, nullptr), ncclSuccess) << ncclGetLastError(nullptr);
+    float* buffers[kThree];
+    const Values values = input(kMessage, 4);
+    for (int rank = 0; rank < kThree; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&buffers[rank]), kMessage * sizeof(float)),
+                  cudaSuccess);
+        ASSERT_EQ(cudaMemcpy(buffers[rank], values.data(), kMessage * sizeof(float),
+                             cudaMemcpyHostToDevice),
+                  cudaSuccess);
+    }
+    for (int call = 0; call < 3; ++call) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        ASSERT_EQ(ncclSend(buffers[0], kMessage, ncclFloat32, 1, comms[0], nullptr), ncclSuccess);
+        ASSERT_EQ(ncclRecv(buffers[1], kMessage, ncclFloat32, 0, comms[1], nullptr), ncclSuccess);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+    Values results[kThree];
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < kThree; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(ncclAllReduce(buffers[rank], buffers[rank], kByAddress, ncclFloat32, ncclSum,
+                                comms[rank], nullptr),
+                  ncclSuccess);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    for (int rank = 0; rank < kThree; ++rank) {
+        results[rank].resize(kByAddress);
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        ASSERT_EQ(cudaMemcpy(results[rank].data(), buffers[rank], kByAddress * sizeof(float),
+                             cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        EXPECT_EQ(results[rank], results[0]);
+        EXPECT_EQ(cudaFree(buffers[rank]), cudaSuccess);
+        EXPECT_EQ(ncclCommDestroy(comms[rank]), ncclSuccess);
+    }
+}
+
+}  // namespace
