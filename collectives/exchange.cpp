@@ -17,6 +17,19 @@ uint64_t halves(const Layout& layout) noexcept {
 
 }  // namespace
 
+int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept {
+    // Rounded up, the begins of two runs may come nearer by less than a block.
+    return type == ResidualType::kFloat32
+               ? first
+               : (first + kResidualBlock - 1) / kResidualBlock * kResidualBlock +
+                     index * kResidualBlock;
+}
+
+uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept {
+    return static_cast<uint64_t>(
+        stored_begin(type, static_cast<int64_t>(elems), static_cast<int64_t>(runs)));
+}
+
 uint64_t ScratchMap::add_slots(int slots) noexcept {
     return add_bytes(halves(layout_) * static_cast<uint64_t>(slots) *
                      static_cast<uint64_t>(layout_.max_slot_bytes));
@@ -156,14 +169,8 @@ bool SlicedExchange::residuals_apart() const noexcept {
 
 StoredResiduals SlicedExchange::stored(const Owed& owed) const noexcept {
     const Plan& plan = context_.plan;
-    int64_t first = owed.first;
-    if (plan.residual_type != ResidualType::kFloat32) {
-        // Rounded up, the begins of two runs may come nearer by less than a block.
-        first = (first + kResidualBlock - 1) / kResidualBlock * kResidualBlock +
-                owed.index * kResidualBlock;
-    }
-    return {context_.residual, static_cast<int64_t>(plan.residual_elems), first,
-            plan.residual_type};
+    return {context_.residual, static_cast<int64_t>(plan.residual_elems),
+            stored_begin(plan.residual_type, owed.first, owed.index), plan.residual_type};
 }
 
 Result<float*> SlicedExchange::take_residual(const Owed& owed, int64_t count) {

@@ -52,6 +52,12 @@ class Exchange {
     [[nodiscard]] virtual Course course() const noexcept { return Course::kCompressed; }
 };
 
+// Where a run of residuals begins in a store of the type, and the elements of a store of `elems`
+// residuals in `runs` runs. `first` residuals are in the `index` runs before it; of a type in
+// blocks every run begins at one, and no two share one.
+[[nodiscard]] int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept;
+[[nodiscard]] uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept;
+
 // What a plan asks for. Equal on all ranks, so each is that of the neediest rank.
 struct ExchangeSizes {
     uint64_t wire_bytes = 0;       // given to the transport by the rank that sends most

@@ -131,12 +131,7 @@ std::string try_algorithm(Algorithm algorithm,
     const bool apart =
         action.error_feedback != ErrorFeedback::kNone && sizes.residual_elems > 0 &&
         (action.error_feedback != ErrorFeedback::kEf14 || type != ResidualType::kFloat32);
-    // Runs of a smaller type begin at blocks.
-    constexpr auto kBlock = static_cast<uint64_t>(kResidualBlock);
-    const uint64_t elems =
-        type == ResidualType::kFloat32
-            ? sizes.residual_elems
-            : (sizes.residual_elems + kBlock - 1) / kBlock * kBlock + kBlock * sizes.residual_runs;
+    const uint64_t elems = stored_elems(type, sizes.residual_elems, sizes.residual_runs);
     const uint64_t residual_bytes =
         action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
             ? 0

@@ -150,5 +150,30 @@ TEST(Lossless, IsWhatALosslessCodecMeansAndNeverCaptured) {
     }
 }
 
+// Runs of any lengths share no block with each other and end in the store.
+TEST(StoredResiduals, RunsShareNoBlock) {
+    uint64_t draw = 12345;
+    for (const ResidualType type :
+         {ResidualType::kFloat32, ResidualType::kBfloat16, ResidualType::kInt8}) {
+        const int64_t block = type == ResidualType::kFloat32 ? 1 : kResidualBlock;
+        for (int runs = 1; runs < 200; ++runs) {
+            int64_t first = 0, end_before = 0;
+            for (int index = 0; index < runs; ++index) {
+                draw = draw * 6364136223846793005u + 1442695040888963407u;
+                const auto count = static_cast<int64_t>(1 + (draw >> 33) % 200);
+                const int64_t begin = stored_begin(type, first, index);
+                EXPECT_EQ(begin % block, 0);
+                EXPECT_GE(begin, end_before) << "run " << index << " of " << runs;
+                end_before = (begin + count + block - 1) / block * block;
+                first += count;
+            }
+            const uint64_t elems =
+                stored_elems(type, static_cast<uint64_t>(first), static_cast<uint64_t>(runs));
+            EXPECT_EQ(elems % static_cast<uint64_t>(block), 0u);
+            EXPECT_LE(static_cast<uint64_t>(end_before), elems);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace slimwire
