@@ -81,12 +81,12 @@ struct Case {
 
 constexpr int kBatch = 100;
 
-struct Measured {
+struct CallCost {
     double p50_ns;
     bool allocates;
 };
 
-Measured measure(const Case& of, long calls) {
+CallCost measure(const Case& of, long calls) {
     auto runtime = std::make_unique<Runtime>();
     runtime->nccl = idle_nccl();
     runtime->use_device(idle_device());
@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
     for (const Case& of : {Case{"all_reduce", kInt8}, Case{"all_reduce_feedback", kFeedback},
                            Case{"all_reduce_4_slices", kInt8, 1 << 20, 1, false},
                            Case{"all_reduce_group_of_4", kInt8, 0, 4, false}}) {
-        const Measured measured = measure(of, calls);
+        const CallCost measured = measure(of, calls);
         within = within && (limit_ns <= 0 || !of.single ||
                             (measured.p50_ns <= limit_ns && !measured.allocates));
     }
