@@ -225,6 +225,8 @@ int ranks_disagree_about_their_number(const ncclUniqueId& id) {
         ncclCommInitRank(&comm, g_rank == 1 ? g_ranks + 1 : g_ranks, id, g_rank);
     EXPECT_THAT(result == ncclInvalidUsage, "result %d: %s", static_cast<int>(result),
                 ncclGetLastError(nullptr));
+    // Rank 0's process tells the others, and must not end before.
+    slimwire::test::barrier("told", g_rank, g_ranks);
     return 0;
 }
 
