@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(way, "namespace") == 0) {
         // The loader locks with this namespace's libc, and glibc (2.36) takes locks without atomic
         // instructions while that libc has started no thread, whatever NCCL's own libc starts.
-        // Without this thread one run in a hundred corrupts its heap or hangs, slimwire or not.
+        // Without this thread some runs corrupt their heap or hang, with slimwire or without it.
         std::thread([] {}).join();
         Lmid_t space = LM_ID_NEWLM;
         cuda = dlmopen(space, "libcudart.so.13", RTLD_NOW);
