@@ -10,6 +10,7 @@
 
 #include "codecs/args.h"
 #include "codecs/base/dtype.h"
+#include "codecs/residual_type.h"
 
 namespace slimwire {
 
@@ -87,10 +88,6 @@ struct MeasureArgs {
     DType dtype;
     uint32_t mark;
 };
-
-// How residuals are stored: fp32, bf16, or int8 in blocks with a bf16 scale each.
-enum class ResidualType : uint8_t { kFloat32, kBfloat16, kInt8 };
-inline constexpr int64_t kResidualBlock = 64;
 
 // A run of the stored residuals of one tensor, from element `first` on. kInt8: the codes of all
 // elements, then the scales of all blocks.

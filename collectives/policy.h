@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codecs/codec.h"
-#include "codecs/plain_args.h"
+#include "codecs/residual_type.h"
 #include "collectives/call.h"
 
 namespace slimwire {
