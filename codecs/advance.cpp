@@ -9,12 +9,9 @@ void advance_on_host(const AdvanceArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const AdvanceArgs& args, cudaStream_t stream) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kKernel = advance_on_cuda;
-#else
-    constexpr decltype(&advance_on_cuda) kKernel = nullptr;
-#endif
-    return enqueue_operation(api, {"advance", "advance", advance_on_host, kKernel}, args, stream);
+    return enqueue_operation(
+        api, {"advance", "advance", advance_on_host, SLIMWIRE_KERNEL(advance_on_cuda)}, args,
+        stream);
 }
 
 }  // namespace slimwire

@@ -37,22 +37,13 @@ void copy_lines_on_host(const CopyLinesArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const CopyLinesArgs& args, cudaStream_t stream) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kKernel = copy_lines_on_cuda;
-#else
-    constexpr decltype(&copy_lines_on_cuda) kKernel = nullptr;
-#endif
-    return enqueue_operation(api, {"copy_lines", "copy_lines", copy_lines_on_host, kKernel}, args,
-                             stream);
+    return enqueue_operation(
+        api, {"copy_lines", "copy_lines", copy_lines_on_host, SLIMWIRE_KERNEL(copy_lines_on_cuda)},
+        args, stream);
 }
 
 Status load_copy_lines(const DeviceApi& api) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kLoad = load_copy_lines_on_cuda;
-#else
-    constexpr decltype(&load_copy_lines_on_cuda) kLoad = nullptr;
-#endif
-    return load_operation(api, "copy_lines", kLoad);
+    return load_operation(api, "copy_lines", SLIMWIRE_KERNEL(load_copy_lines_on_cuda));
 }
 
 }  // namespace slimwire

@@ -142,22 +142,16 @@ void put_residual_on_host(const PutResidualArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const TakeResidualArgs& args, cudaStream_t stream) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kKernel = take_residual_on_cuda;
-#else
-    constexpr decltype(&take_residual_on_cuda) kKernel = nullptr;
-#endif
-    return enqueue_operation(
-        api, {"take_residual", "take_residual", take_residual_on_host, kKernel}, args, stream);
+    return enqueue_operation(api,
+                             {"take_residual", "take_residual", take_residual_on_host,
+                              SLIMWIRE_KERNEL(take_residual_on_cuda)},
+                             args, stream);
 }
 
 Status enqueue(const DeviceApi& api, const PutResidualArgs& args, cudaStream_t stream) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kKernel = put_residual_on_cuda;
-#else
-    constexpr decltype(&put_residual_on_cuda) kKernel = nullptr;
-#endif
-    return enqueue_operation(api, {"put_residual", "put_residual", put_residual_on_host, kKernel},
+    return enqueue_operation(api,
+                             {"put_residual", "put_residual", put_residual_on_host,
+                              SLIMWIRE_KERNEL(put_residual_on_cuda)},
                              args, stream);
 }
 

@@ -24,6 +24,14 @@ struct Operation {
     cudaError_t (*kernel)(const Args&, cudaStream_t);  // null in a build without CUDA
 };
 
+// Names a kernel's launcher for an Operation: null, so that nothing asks for the symbol, in a build
+// without CUDA.
+#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
+#define SLIMWIRE_KERNEL(launcher) launcher
+#else
+#define SLIMWIRE_KERNEL(launcher) nullptr
+#endif
+
 // What the emulator copies: the host body and its arguments.
 template <class Args>
 struct HostLaunch {

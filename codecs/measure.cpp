@@ -104,12 +104,9 @@ double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept {
 }
 
 Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kKernel = measure_on_cuda;
-#else
-    constexpr decltype(&measure_on_cuda) kKernel = nullptr;
-#endif
-    return enqueue_operation(api, {"measure", "measure", measure_on_host, kKernel}, args, stream);
+    return enqueue_operation(
+        api, {"measure", "measure", measure_on_host, SLIMWIRE_KERNEL(measure_on_cuda)}, args,
+        stream);
 }
 
 }  // namespace slimwire

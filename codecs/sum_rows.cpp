@@ -23,13 +23,9 @@ void sum_rows_on_host(const SumRowsArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    constexpr auto kKernel = sum_rows_on_cuda;
-#else
-    constexpr decltype(&sum_rows_on_cuda) kKernel = nullptr;
-#endif
-    return enqueue_operation(api, {"sum_rows", "sum_rows", sum_rows_on_host, kKernel}, args,
-                             stream);
+    return enqueue_operation(
+        api, {"sum_rows", "sum_rows", sum_rows_on_host, SLIMWIRE_KERNEL(sum_rows_on_cuda)}, args,
+        stream);
 }
 
 }  // namespace slimwire
