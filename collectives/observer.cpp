@@ -72,24 +72,20 @@ constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no 
 
 }  // namespace
 
-Observer::Observer(Runtime& runtime) : runtime_(runtime) {
-    const Settings& settings = runtime.config.settings;
-    std::string pattern = settings.trace_pattern;
-    if (pattern.empty()) {
-        pattern = "slimwire-trace.%h.%p.jsonl";
-    }
-    if (!pattern.empty()) {
-        TraceOptions options;
-        options.pattern = std::move(pattern);
-        options.max_bytes = settings.trace_bytes;
-        options.header = trace_header(runtime, settings);
-        options.more = [this](std::string* out) {
-            samples_.collect([out](const Samples::About& about, const Measured& found) {
-                append_sample(about, found, out);
-            });
-        };
-        trace_ = std::make_unique<Trace>(std::move(options));
-    }
+Observer::Observer(Runtime& runtime) : runtime_(runtime), trace_(trace_options()) {}
+
+TraceOptions Observer::trace_options() {
+    const Settings& settings = runtime_.config.settings;
+    TraceOptions options;
+    options.pattern = settings.trace_pattern;
+    options.max_bytes = settings.trace_bytes;
+    options.header = trace_header(runtime_, settings);
+    options.more = [this](std::string* out) {
+        samples_.collect([out](const Samples::About& about, const Measured& found) {
+            append_sample(about, found, out);
+        });
+    };
+    return options;
 }
 
 void Observer::adopt(ncclComm_t comm, uint64_t key) noexcept {
@@ -103,9 +99,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key) noexcept {
         }
         const Result<DeviceApi>& device = runtime_.device();
         api_ = device.ok() ? &device.value() : nullptr;
-        if (trace_ != nullptr) {
-            runtime_.reporter().set_beside([this] { trace_->flush(); });
-        }
+        runtime_.reporter().set_beside([this] { trace_.flush(); });
         auto state = std::make_unique<CommState>();
         state->comm = comm;
         state->observed = std::make_shared<ObservedComm>();
@@ -198,23 +192,21 @@ void Observer::ask(CommState* state) {
         stats.device = device;
     });
     state->observed->known = true;
-    if (api_ != nullptr && trace_ != nullptr && runtime_.config.settings.trace_sample != 0) {
+    if (api_ != nullptr && runtime_.config.settings.trace_sample != 0) {
         const DeviceScope scope(*api_, device);
         if (const Status ready = samples_.prepare(*api_, device); !ready.ok()) {
             log_once(LogLevel::kWarn, "samples",
                      "no samples of the data: " + ready.message() + " (SLIMWIRE_TRACE_SAMPLE)");
         }
     }
-    if (trace_ != nullptr) {
-        TraceItem item;
-        item.kind = TraceKind::kComm;
-        item.comm = state->observed->key;
-        item.ordinal = state->observed->ordinal;
-        item.rank = rank;
-        item.ranks = ranks;
-        item.device = device;
-        trace_->push(item);
-    }
+    TraceItem item;
+    item.kind = TraceKind::kComm;
+    item.comm = state->observed->key;
+    item.ordinal = state->observed->ordinal;
+    item.rank = rank;
+    item.ranks = ranks;
+    item.device = device;
+    trace_.push(item);
 }
 
 ObservedTensor& Observer::tensor_of(const CollectiveCall& call, CommState* state) {
@@ -239,8 +231,11 @@ ObservedTensor& Observer::tensor_of(const CollectiveCall& call, CommState* state
 }
 
 void Observer::read_times(CommState* state) {
+    if (api_->peek_at_last_error() != cudaSuccess) {
+        return;  // the program's own: an event that is not ready would take its place
+    }
     for (ObservedComm::Timing& timing : state->observed->timings) {
-        if (!timing.busy || api_->event_query(timing.end) != cudaSuccess) {
+        if (!timing.busy || !tolerate(*api_, api_->event_query(timing.end))) {
             continue;
         }
         float elapsed_ms = 0;
@@ -249,16 +244,13 @@ void Observer::read_times(CommState* state) {
             item.kind = TraceKind::kTime;
             item.call = timing.call;
             item.device_ns = static_cast<uint64_t>(static_cast<double>(elapsed_ms) * 1e6);
-            if (trace_ != nullptr) {
-                trace_->push(item);
-            }
+            trace_.push(item);
             if (timing.stats != nullptr) {
                 timing.stats->count_time(item.device_ns);
             }
         }
         timing.busy = false;
     }
-    (void)api_->get_last_error();  // of an event that is not ready
 }
 
 ObservedComm::Timing* Observer::start_timing(CommState* state, const CollectiveCall& call) {
@@ -296,7 +288,7 @@ void Observer::group_ended(uint64_t group, uint64_t began_ns, ncclResult_t resul
         }
     }
     mine.timings.clear();
-    if (mine.calls > 0 && trace_ != nullptr) {
+    if (mine.calls > 0) {
         TraceItem item;
         item.kind = TraceKind::kGroup;
         item.group = static_cast<uint32_t>(group);
@@ -304,7 +296,7 @@ void Observer::group_ended(uint64_t group, uint64_t began_ns, ncclResult_t resul
         item.at_ns = began_ns;
         item.host_ns = steady_ns() - began_ns;
         item.result = static_cast<uint8_t>(result);
-        trace_->push(item);
+        trace_.push(item);
     }
     mine.calls = 0;
 }
@@ -367,9 +359,9 @@ void Observation::begin(const CollectiveCall& call) {
     // Every call of a tensor until eight are known, then one of sixteen.
     const bool timed = tensor.timed < 8 || item_.occurrence % 16 == 0;
     const uint32_t every = runtime.config.settings.trace_sample;
-    const bool sampled = observer_.trace_ != nullptr && every != 0 &&
-                         item_.occurrence % every == 0 && can_measure(call.facts.dtype) &&
-                         call.facts.count > 0 && reads_send(call, state->rank);
+    const bool sampled = every != 0 && item_.occurrence % every == 0 &&
+                         can_measure(call.facts.dtype) && call.facts.count > 0 &&
+                         reads_send(call, state->rank);
     if (!timed && !sampled) {
         return;
     }
@@ -406,11 +398,9 @@ ncclResult_t Observation::end(ncclResult_t result) noexcept {
     if (timing_ != nullptr && result == ncclSuccess) {
         observer_.end_timing(state_, timing_, stream_);
     }
-    if (observer_.trace_ != nullptr) {
-        observer_.trace_->push(item_);
-        if (observer_.trace_->pressing()) {
-            observer_.runtime_.reporter().wake();
-        }
+    observer_.trace_.push(item_);
+    if (observer_.trace_.pressing()) {
+        observer_.runtime_.reporter().wake();
     }
     return result;
 }

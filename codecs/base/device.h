@@ -53,6 +53,7 @@ namespace slimwire {
     X(launch_host_func, cudaLaunchHostFunc)                      \
     X(get_error_string, cudaGetErrorString)                      \
     X(get_last_error, cudaGetLastError)                          \
+    X(peek_at_last_error, cudaPeekAtLastError)                   \
     X(runtime_get_version, cudaRuntimeGetVersion)                \
     X(driver_get_version, cudaDriverGetVersion)                  \
     X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode)

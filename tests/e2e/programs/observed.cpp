@@ -175,6 +175,15 @@ void errors(ncclComm_t comm, Buffers* on) {
     say("its end", ncclGroupEnd());
     CALL(ncclAllReduce(s, r, kCount, ncclFloat32, ncclSum, comm, on->stream));
     on->digest("after errors");
+    // An error of the program's own that it has not asked for yet, while calls are timed.
+    for (int call = 0; call < 6; ++call) {
+        void* never = nullptr;
+        (void)cudaMalloc(&never, size_t{1} << 60);
+        ++calls;
+        say("beside an error of the program",
+            ncclAllReduce(s, r, kCount + 1, ncclFloat32, ncclSum, comm, on->stream));
+    }
+    on->digest("beside errors");
 }
 
 // A step of three tensors, long enough to be recognised.
