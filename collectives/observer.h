@@ -84,6 +84,7 @@ class Observer {
   private:
     friend class Observation;
 
+    TraceOptions trace_options();
     // The state of a communicator, known or not; null when memory is short.
     CommState* state_of(ncclComm_t comm);
     void ask(CommState* state);
@@ -96,8 +97,8 @@ class Observer {
 
     Runtime& runtime_;
     const DeviceApi* api_ = nullptr;  // null without a device
-    std::unique_ptr<Trace> trace_;    // null when none is asked for
     Samples samples_;
+    Trace trace_;  // reads the samples
     std::atomic<uint64_t> calls_{0};
     std::atomic<uint32_t> comms_{0};
     std::mutex mutex_;  // of adopt()

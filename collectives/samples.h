@@ -2,8 +2,8 @@
 // waiting: results lie in memory that host and device share, and carry a mark when they are there.
 // Used by the observing modes.
 //
-// Thread contract: take() and start() on the calling threads, without lock; collect() on one thread
-// at a time, without CUDA.
+// Thread contract: prepare() and start() on the calling threads, without lock; collect() on one
+// thread at a time, without CUDA.
 #pragma once
 
 #include <array>

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "collectives/variables.h"
 #include "tools/cli/subprocess.h"
 
 namespace slimwire::cli {
@@ -160,7 +161,9 @@ void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
         diagnosis->add(
             Severity::kNote,
             fmt::format("SLIMWIRE_MODE=record: the job is native, and its calls are written to {}",
-                        trace != nullptr && *trace != 0 ? trace : "slimwire-trace.%h.%p.jsonl"));
+                        trace != nullptr && *trace != 0
+                            ? trace
+                            : find_variable("SLIMWIRE_TRACE")->default_text));
     }
 }
 
