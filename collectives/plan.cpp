@@ -15,6 +15,7 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
     hash ^=
         static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
     hash ^= facts.asked;
+    hash ^= facts.carried * 0x9fb21c651e98df25ull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -177,7 +178,10 @@ std::string try_algorithm(Algorithm algorithm,
 
 }  // namespace
 
-Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config) {
+Plan make_plan(const CallFacts& facts,
+               const PlanShape& shape,
+               const Config& config,
+               const Carried* /*carried*/) {
     Plan plan;
     plan.facts = facts;
     plan.reason = why_native(facts, shape);

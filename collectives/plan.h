@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/call.h"
+#include "collectives/carried.h"
 #include "collectives/config.h"
 #include "collectives/layout.h"
 #include "collectives/nodes.h"
@@ -79,8 +80,12 @@ struct PlanShape {
 // Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
 [[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;
 
-// Pure: no clock, no address, no local state.
-Plan make_plan(const CallFacts& facts, const PlanShape& shape, const Config& config);
+// Pure: no clock, no address, no local state. `carried`: what facts.carried stands for; null where
+// that is 0.
+Plan make_plan(const CallFacts& facts,
+               const PlanShape& shape,
+               const Config& config,
+               const Carried* carried = nullptr);
 
 inline constexpr int kNeediestRank = -1;
 // Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and

@@ -243,6 +243,11 @@ bool Policy::wants_steps() const noexcept {
     });
 }
 
+bool Policy::wants_parameters() const noexcept {
+    return std::any_of(rules.begin(), rules.end(),
+                       [](const Rule& rule) { return !rule.off && !rule.match.parameters.any(); });
+}
+
 const Rule* Policy::find(std::string_view name) const noexcept {
     const auto found = std::find_if(rules.begin(), rules.end(),
                                     [&](const Rule& rule) { return rule.name == name; });

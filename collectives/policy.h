@@ -13,6 +13,7 @@
 #include "codecs/codec.h"
 #include "codecs/residual_type.h"
 #include "collectives/call.h"
+#include "collectives/parameter_match.h"
 
 namespace slimwire {
 
@@ -91,6 +92,7 @@ struct Match {
     int min_ranks = 0;  // both ends inclusive
     int max_ranks = INT32_MAX;
     std::optional<Scope> scope;
+    ParameterMatch parameters;  // of ranges of the call, where one is not for all
 };
 
 struct Action {
@@ -138,6 +140,8 @@ struct Policy {
     [[nodiscard]] bool has_codec() const noexcept;
     // Whether some such rule asks for places in the step.
     [[nodiscard]] bool wants_steps() const noexcept;
+    // Whether some rule that is not off asks for the parameters that calls carry.
+    [[nodiscard]] bool wants_parameters() const noexcept;
     // The first rule with this name, or null.
     [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "collectives/algorithms.h"
 #include "collectives/call_choice.h"
 #include "collectives/keys.h"
@@ -260,6 +262,52 @@ TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
         }
     }
     EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
+}
+
+// Two buckets of one size are two kinds of calls, and two tensors.
+TEST(PlanCache, TellsApartWhatCallsCarry) {
+    PlanCache cache;
+    CallFacts facts = sum_of(1 << 20);
+    for (uint32_t carried = 0; carried < 200; ++carried) {
+        facts.carried = carried;
+        EXPECT_EQ(cache.find(facts), nullptr) << carried;
+        Plan plan;
+        plan.facts = facts;
+        plan.start_call = carried;
+        cache.insert(std::move(plan));
+    }
+    std::set<uint32_t> drawn;
+    for (uint32_t carried = 0; carried < 200; ++carried) {
+        facts.carried = carried;
+        const Plan* plan = cache.find(facts);
+        ASSERT_NE(plan, nullptr) << carried;
+        EXPECT_EQ(plan->start_call, carried);
+        drawn.insert(make_plan(facts, shape_of(4), int4_config()).random.tensor);
+    }
+    EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
+    CallFacts other = facts;
+    EXPECT_TRUE(other == facts);
+    other.carried = 7;
+    EXPECT_FALSE(other == facts);
+    TensorKey one, two;
+    one.facts = facts;
+    two.facts = other;
+    EXPECT_TRUE(one < two || two < one);
+}
+
+TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
+    Policy policy;
+    policy.rules.resize(2);
+    EXPECT_FALSE(policy.wants_parameters());
+    policy.rules[1].match.parameters.dimensions = 1u << 1;
+    EXPECT_TRUE(policy.wants_parameters());
+    policy.rules[1].off = true;
+    EXPECT_FALSE(policy.wants_parameters());
+    policy.rules[0].match.parameters.indices = {{3, 3}};
+    EXPECT_TRUE(policy.wants_parameters());
+    policy.rules[0].match.parameters = {};
+    policy.rules[0].match.parameters.names = {"*"};
+    EXPECT_TRUE(policy.wants_parameters()) << "it asks for a name, whichever";
 }
 
 TEST(NativeWireBytes, RingFormulas) {

@@ -1,0 +1,27 @@
+// What one call carries: the gradients of which parameters of a model, and where they lie in the
+// call's buffer. Rules that ask for parameters are answered from it (policy.h), each range for
+// itself. Equal on all ranks, like the facts of the call; who finds it out is framework/ddp.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace slimwire {
+
+struct CarriedRange {
+    uint64_t offset = 0;     // elements from the start of the buffer
+    uint64_t count = 0;      // elements
+    uint32_t parameter = 0;  // index among the model's parameters
+    uint8_t dimensions = 0;  // of the parameter; at least 1
+    std::string name;        // of the parameter; empty while not known
+    bool operator==(const CarriedRange&) const = default;
+};
+
+// Ascending and without gaps from 0 to the call's count.
+struct Carried {
+    std::vector<CarriedRange> ranges;
+    bool operator==(const Carried&) const = default;
+};
+
+}  // namespace slimwire
