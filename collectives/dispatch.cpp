@@ -9,6 +9,8 @@
 #include "collectives/lifecycle.h"
 #include "collectives/observer.h"
 #include "collectives/rounds.h"
+#include "collectives/tensor_names.h"
+#include "collectives/training.h"
 
 namespace slimwire {
 namespace {
@@ -140,8 +142,8 @@ bool has_room(const Settings& settings,
 }
 
 // Why a call of a compressed plan goes native all the same. Malformed calls aside this is equal on
-// all ranks that take part: the ordinal of the call, its place, being captured. A question that
-// CUDA does not answer is an error of the call: the other ranks compress.
+// all ranks that take part: the phase, the ordinal of the call, its place, being captured. A
+// question that CUDA does not answer is an error of the call: the other ranks compress.
 Result<std::optional<Detour>> detour_of(const Runtime& runtime,
                                         const CollectiveCall& call,
                                         CommState* state,
@@ -159,7 +161,12 @@ Result<std::optional<Detour>> detour_of(const Runtime& runtime,
         return std::optional(Detour::kToItself);
     }
     const bool by_step = plan->tensor == TensorBy::kStep;
-    if (state->places != nullptr && (by_step || !message)) {
+    // Of evaluation the steps of training know nothing.
+    if (!training_state().training()) {
+        if (plan->feeds_back) {
+            return std::optional(Detour::kPhase);
+        }
+    } else if (state->places != nullptr && (by_step || !message)) {
         *place = place_of(call.facts, state);
     }
     if (plan->start_call > 0) {
@@ -194,6 +201,10 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return std::nullopt;
     }
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);
+    const char* const name = TensorNames::instance().find(call);
+    if (plan != nullptr) {
+        plan->stats->count_name(name);
+    }
     const bool scaled = call.facts.redop == RedOp::kPreMulSum;
     const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
     if (plan == nullptr || !plan->compressed) {
@@ -211,7 +222,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         detour_of(runtime, call, state, plan, scaled && scalar == nullptr, &place);
     if (!detour.ok()) {
         return runtime.fail(
-            {detour.status().code(), where(*state) + ": " + detour.status().message()});
+            {detour.status().code(), where(*state, name) + ": " + detour.status().message()});
     }
     if (detour.value().has_value()) {
         count_detour(state, plan, *detour.value());
@@ -235,7 +246,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     }
     const ReentryGuard guard;
     if (Status status = run_alone(runtime, item); !status.ok()) {
-        return runtime.fail({status.code(), where(*state) + ": " + status.message()});
+        return runtime.fail({status.code(), where(*state, name) + ": " + status.message()});
     }
     return ncclSuccess;
 }
@@ -314,7 +325,8 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
 
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {
     // Of no elements, a buffer may be null on some ranks only.
-    if (state->places == nullptr || call.facts.count == 0 || is_point_to_point(call.facts.op)) {
+    if (state->places == nullptr || call.facts.count == 0 || is_point_to_point(call.facts.op) ||
+        !training_state().training()) {
         return {};
     }
     const bool unknown_operator =

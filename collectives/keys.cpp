@@ -99,6 +99,8 @@ const char* detour_reason(Detour detour) noexcept {
             return "its place in the step is not known";
         case Detour::kNoMemory:
             return "its residual and those granted before exceed SLIMWIRE_MAX_MEMORY";
+        case Detour::kPhase:
+            return "with error feedback, which counts in training only";
     }
     return "";
 }

@@ -11,6 +11,7 @@
 #include "collectives/launcher.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
+#include "collectives/tensor_names.h"
 
 namespace slimwire {
 namespace {
@@ -72,7 +73,9 @@ constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no 
 
 }  // namespace
 
-Observer::Observer(Runtime& runtime) : runtime_(runtime), trace_(trace_options()) {}
+Observer::Observer(Runtime& runtime) : runtime_(runtime), trace_(trace_options()) {
+    told();
+}
 
 TraceOptions Observer::trace_options() {
     const Settings& settings = runtime_.config.settings;
@@ -86,6 +89,20 @@ TraceOptions Observer::trace_options() {
         });
     };
     return options;
+}
+
+void Observer::told() noexcept {
+    const Training& training = training_state();
+    if (training.changes.load(std::memory_order_acquire) != 0) {
+        TraceItem item;
+        item.kind = TraceKind::kTraining;
+        item.at_ns = steady_ns();
+        item.marked = training.marks.load(std::memory_order_acquire) != 0;
+        item.place.step = training.step.load(std::memory_order_relaxed);
+        item.phase = training.phase.load(std::memory_order_relaxed);
+        item.learning_rate = training.learning_rate.load(std::memory_order_relaxed);
+        trace_.push(item);
+    }
 }
 
 void Observer::adopt(ncclComm_t comm, uint64_t key) noexcept {
@@ -329,6 +346,7 @@ void Observation::begin(const CollectiveCall& call) {
     KeyStats* const stats = plan != nullptr ? plan->stats : nullptr;
     if (stats != nullptr) {
         stats->count_call();
+        stats->count_name(TensorNames::instance().find(call));
     }
     if (api != nullptr) {
         item_.place = follow_native(runtime, call, state);
@@ -341,6 +359,7 @@ void Observation::begin(const CollectiveCall& call) {
     item_.tensor = tensor.key;
     item_.occurrence = tensor.calls++;
     item_.stream = call.stream;
+    item_.name = TensorNames::instance().find(call);
     item_.in_place = call.send == call.recv;
     if (in_group()) {
         item_.group = static_cast<uint32_t>(group_number());

@@ -76,6 +76,9 @@ class Observer {
     // The communicator ends: gives back its events.
     void ending(CommState* state) noexcept;
 
+    // The program told of its training (training.h): a line of the trace. Any thread.
+    void told() noexcept;
+
     // The thread's outermost group ended, or was dropped. `group`: its number; 0: none of its calls
     // were observed.
     void group_ended(uint64_t group, uint64_t began_ns, ncclResult_t result) noexcept;

@@ -10,20 +10,31 @@ constexpr StepLimits kMessageLimits{2048, 512, 64, 8};
 
 StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* stats) {
     const bool message = is_point_to_point(facts.op);
-    Sequence& sequence = message ? messages_
-                                       .try_emplace({facts.root_or_peer, facts.op},
-                                                    Sequence{StepDetector(kMessageLimits)})
-                                       .first->second
-                                 : collectives_;
+    Sequence& sequence = message ? messages_[{facts.root_or_peer, facts.op}] : collectives_;
+    const uint64_t mark = training_->marks.load(std::memory_order_acquire);
+    if (mark == 0 && !sequence.detector.has_value()) {
+        sequence.detector.emplace(message ? kMessageLimits : StepLimits{});
+    }
     if (group != 0 && sequence.group != group) {
-        sequence.detector.mark();
+        if (sequence.detector.has_value()) {
+            sequence.detector->mark();
+        }
+        sequence.marked.begin_group();
         sequence.group = group;
     }
-    const StepPlace place = sequence.detector.next(call_signature(facts));
+    const uint64_t signature = call_signature(facts);
+    const StepPlace place =
+        mark == 0 ? sequence.detector->next(signature)
+                  : sequence.marked.next(signature, mark,
+                                         training_->step.load(std::memory_order_relaxed));
     stats->count_place(place.sure());
     if (!message) {
-        stats->step_calls.store(sequence.detector.step_calls(), std::memory_order_relaxed);
-        if (place.sure()) {
+        stats->step_calls.store(
+            mark == 0 ? sequence.detector->step_calls() : sequence.marked.step_calls(),
+            std::memory_order_relaxed);
+        if (mark != 0) {
+            stats->steps.store(sequence.marked.steps(), std::memory_order_relaxed);
+        } else if (place.sure()) {
             stats->steps.store(place.step, std::memory_order_relaxed);
         }
     }
@@ -33,7 +44,10 @@ StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* st
 void CallPlaces::drop(uint64_t group) {
     const auto rewind = [group](Sequence* sequence) {
         if (sequence->group == group) {
-            sequence->detector.rewind();
+            if (sequence->detector.has_value()) {
+                sequence->detector->rewind();
+            }
+            sequence->marked.rewind();
             sequence->group = 0;
         }
     };

@@ -150,6 +150,7 @@ std::string try_algorithm(Algorithm algorithm,
     // Both ends of a message have this, also where only one keeps a residual.
     plan->tensor =
         action.error_feedback == ErrorFeedback::kNone ? TensorBy::kAddress : action.tensor;
+    plan->feeds_back = action.error_feedback != ErrorFeedback::kNone;
     // Lossless waits on the host; the steps of a graph are not seen.
     plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;

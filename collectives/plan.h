@@ -31,8 +31,9 @@ enum class Detour : uint8_t {
     kGivenUp,    // after too many that did not
     kUnplaced,   // its place in the step is unsure
     kNoMemory,   // its place would keep one residual too many
+    kPhase,      // it feeds back, and the program is not training
 };
-inline constexpr size_t kDetourCount = 10;
+inline constexpr size_t kDetourCount = 11;
 
 struct Plan {
     CallFacts facts;
@@ -41,6 +42,7 @@ struct Plan {
     bool draws = false;      // its codecs draw random numbers
     bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
+    bool feeds_back = false;  // its rule asks for error feedback, whichever end keeps a residual
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     TensorBy tensor = TensorBy::kAddress;
     uint64_t start_call = 0;  // calls of this plan that stay native first

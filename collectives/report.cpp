@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -38,7 +39,11 @@ Json process_json(const ProcessRecord& p) {
             {"nccl_path", p.info.nccl_path},
             {"backend", p.info.backend},
             {"max_memory_bytes", p.info.max_memory_bytes},
-            {"uptime_us", p.uptime_us}};
+            {"uptime_us", p.uptime_us},
+            {"phase", phase_name(p.training.phase)},
+            {"step", p.training.step ? Json(*p.training.step) : Json(nullptr)},
+            {"learning_rate",
+             p.training.learning_rate ? Json(*p.training.learning_rate) : Json(nullptr)}};
 }
 
 Json comm_json(const CommRecord& c) {
@@ -92,6 +97,9 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (k.folded) {
         json["folded"] = true;
     }
+    if (!k.name.empty()) {
+        json["name"] = k.name;
+    }
     return json;
 }
 
@@ -116,6 +124,19 @@ std::string top(const std::map<std::string, uint64_t>& counts, size_t shown) {
 }
 
 }  // namespace
+
+TrainingRecord training_record(const Training& training) {
+    TrainingRecord record;
+    record.phase = training.phase.load(std::memory_order_relaxed);
+    if (training.marks.load(std::memory_order_acquire) != 0) {
+        record.step = training.step.load(std::memory_order_relaxed);
+    }
+    const double rate = training.learning_rate.load(std::memory_order_relaxed);
+    if (!std::isnan(rate)) {
+        record.learning_rate = rate;
+    }
+    return record;
+}
 
 std::string report_lines(const ProcessRecord& process, const std::vector<CommRecord>& comms) {
     std::string out;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/stats.h"
+#include "collectives/training.h"
 
 namespace slimwire {
 
@@ -19,6 +20,7 @@ struct KeyRecord {
     uint64_t timed_calls = 0, time_ns = 0;
     bool wire_is_estimate = false;
     bool folded = false;
+    std::string name;  // of the buffers of all its calls; empty where there is no such
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };
@@ -37,12 +39,21 @@ struct CommRecord {
     std::vector<KeyRecord> keys;
 };
 
+// What the program told of its training (training.h).
+struct TrainingRecord {
+    Phase phase = Phase::kTraining;
+    std::optional<uint64_t> step;
+    std::optional<double> learning_rate;
+};
+[[nodiscard]] TrainingRecord training_record(const Training& training);
+
 struct ProcessRecord {
     ProcessInfo info;
     std::string host;
     int64_t pid = 0;
     std::optional<int> launcher_rank;
     uint64_t uptime_us = 0;
+    TrainingRecord training = {};
 };
 
 // Bounds on a report file's size.

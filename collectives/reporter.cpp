@@ -124,7 +124,12 @@ struct Reporter::Impl {
         using Microseconds = std::chrono::microseconds;
         const auto uptime =
             std::chrono::duration_cast<Microseconds>(std::chrono::steady_clock::now() - start);
-        return {info, host, owner, launched_rank, static_cast<uint64_t>(uptime.count())};
+        return {info,
+                host,
+                owner,
+                launched_rank,
+                static_cast<uint64_t>(uptime.count()),
+                training_record(training_state())};
     }
 
     // 0 when there is nothing to write: no communicator yet, and nothing in the source.
@@ -133,7 +138,8 @@ struct Reporter::Impl {
         if (without_comms && live.empty() && retired.empty() && of_source == 0) {
             return 0;
         }
-        uint64_t sum = 1 + (version << 32) + of_source;
+        uint64_t sum = 1 + (version << 32) + of_source +
+                       training_state().changes.load(std::memory_order_relaxed);
         for (const auto& comm : live) {
             sum += comm->mark();
         }

@@ -9,6 +9,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
+#include "collectives/tensor_names.h"
 
 namespace slimwire {
 namespace {
@@ -93,13 +94,17 @@ Status wait_for_call_before(const DeviceApi& api, CommState* state, const Runnin
 
 // This rank alone knows that the budget of its process is spent, so the call is compressed as on
 // the others, and what its encoding loses is lost.
-void without_residual(const Runtime& runtime, CommState* state, const Plan& plan) {
+void without_residual(const Runtime& runtime,
+                      CommState* state,
+                      const Plan& plan,
+                      const CollectiveCall& call) {
     state->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
     if (!std::exchange(state->told_of_memory, true)) {
         log_line(LogLevel::kWarn,
-                 where(*state) + ": " + op_name(plan.facts.op) + " count " +
-                     std::to_string(plan.facts.count) + " goes without its residual of " +
-                     std::to_string(plan.residual_bytes) + " bytes: scratch and residuals hold " +
+                 where(*state, TensorNames::instance().find(call)) + ": " + op_name(plan.facts.op) +
+                     " count " + std::to_string(plan.facts.count) +
+                     " goes without its residual of " + std::to_string(plan.residual_bytes) +
+                     " bytes: scratch and residuals hold " +
                      std::to_string(runtime.memory.held(state->device)) +
                      " of SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit()) +
                      " on device " + std::to_string(state->device));
@@ -129,7 +134,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
         } else if (residual == nullptr) {
-            without_residual(runtime, &state, plan);
+            without_residual(runtime, &state, plan, call);
         }
     }
     ExchangeContext context{api, runtime.nccl, state, plan, call};
@@ -328,9 +333,10 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
 
 }  // namespace
 
-std::string where(const CommState& state) {
+std::string where(const CommState& state, const char* name) {
     return "rank " + std::to_string(state.rank) + " comm " +
-           (state.stats ? state.stats->comm : "?");
+           (state.stats ? state.stats->comm : "?") +
+           (name != nullptr ? std::string(" tensor ") + name : "");
 }
 
 Status run_alone(Runtime& runtime, const Queued& item) {

@@ -38,7 +38,7 @@ Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue);
 // the end.
 Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native);
 
-// "rank 3 comm 0123...", for messages.
-std::string where(const CommState& state);
+// "rank 3 comm 0123... tensor NAME", for messages; without a name that part is left out.
+std::string where(const CommState& state, const char* name = nullptr);
 
 }  // namespace slimwire

@@ -33,6 +33,7 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.facts.count = 0;
             where->second.facts.root_or_peer = 0;
             where->second.folded = true;
+            where->second.name.clear();
         } else {
             add(key, &where->second);
         }
@@ -84,15 +85,17 @@ CommRecord CommStats::snapshot() const {
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
         const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
-        record.keys.push_back(
-            {key->facts, key->rule, key->codec, key->algorithm, key->reason, calls,
-             calls * key->input_bytes_per_call +
-                 key->folded_input_bytes.load(std::memory_order_relaxed),
-             calls * key->wire_bytes_per_call +
-                 key->folded_wire_bytes.load(std::memory_order_relaxed),
-             calls * key->native_bytes_per_call + native,
-             key->timed_calls.load(std::memory_order_relaxed),
-             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded});
+        const char* const name = key->one_name.load(std::memory_order_relaxed);
+        record.keys.push_back({key->facts, key->rule, key->codec, key->algorithm, key->reason,
+                               calls,
+                               calls * key->input_bytes_per_call +
+                                   key->folded_input_bytes.load(std::memory_order_relaxed),
+                               calls * key->wire_bytes_per_call +
+                                   key->folded_wire_bytes.load(std::memory_order_relaxed),
+                               calls * key->native_bytes_per_call + native,
+                               key->timed_calls.load(std::memory_order_relaxed),
+                               key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate,
+                               key->folded, name != nullptr ? name : ""});
     }
     return record;
 }

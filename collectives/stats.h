@@ -39,6 +39,10 @@ struct KeyStats {
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};
     std::atomic<uint64_t> timed_calls{0};
     std::atomic<uint64_t> time_ns{0};  // sum over timed calls, stream events around the call
+    // The name of the calls' buffers (tensor_names.h): that of all calls since the first that had
+    // one; null before that.
+    static constexpr char kSeveralNames[1] = {};
+    std::atomic<const char*> one_name{nullptr};
 
     // One call was enqueued. Wait-free.
     void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
@@ -50,6 +54,13 @@ struct KeyStats {
         folded_native_bytes.fetch_add(native_bytes, std::memory_order_relaxed);
         folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
         count_call();
+    }
+    // One call's buffer has this name; null: none. Wait-free.
+    void count_name(const char* name) noexcept {
+        const char* const before = one_name.load(std::memory_order_relaxed);
+        if (name != before && before != kSeveralNames) {
+            one_name.store(before == nullptr ? name : kSeveralNames, std::memory_order_relaxed);
+        }
     }
     // One call was measured. Wait-free.
     void count_time(uint64_t nanoseconds) noexcept {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -53,6 +54,9 @@ void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
         put(out, ",\"path\":\"%016" PRIx64 "\",\"place\":%u,\"step\":%" PRIu64, item.place.path,
             item.place.ordinal, item.place.step);
     }
+    if (item.name != nullptr) {
+        put(out, ",\"name\":\"%s\"", item.name);
+    }
     *out += "}\n";
 }
 
@@ -72,6 +76,17 @@ void put_item(const TraceItem& item, uint64_t began_ns, std::string* out) {
                 "{\"v\":1,\"record\":\"group\",\"group\":%u,\"calls\":%u,\"at_us\":%.3f,"
                 "\"host_us\":%.3f,\"result\":%u}\n",
                 item.group, item.ordinal, us(item.at_ns - began_ns), us(item.host_ns), item.result);
+            return;
+        case TraceKind::kTraining:
+            put(out, "{\"v\":1,\"record\":\"training\",\"at_us\":%.3f,\"phase\":\"%s\"",
+                us(item.at_ns - began_ns), phase_name(item.phase));
+            if (item.marked) {
+                put(out, ",\"step\":%" PRIu64, item.place.step);
+            }
+            if (!std::isnan(item.learning_rate)) {
+                put(out, ",\"learning_rate\":%.17g", item.learning_rate);
+            }
+            *out += "}\n";
             return;
         case TraceKind::kTime:
             put(out, "{\"v\":1,\"record\":\"time\",\"call\":%" PRIu64 ",\"device_us\":%.3f}\n",

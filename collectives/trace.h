@@ -16,10 +16,11 @@
 
 #include "collectives/call.h"
 #include "collectives/step_detector.h"
+#include "collectives/training.h"
 
 namespace slimwire {
 
-enum class TraceKind : uint8_t { kComm, kCall, kGroup, kTime };
+enum class TraceKind : uint8_t { kComm, kCall, kGroup, kTime, kTraining };
 
 // What happened, as plain data; which members count depends on the kind.
 struct TraceItem {
@@ -37,9 +38,14 @@ struct TraceItem {
     uint64_t host_ns = 0;     // kCall, kGroup: how long NCCL's function took the calling thread
     uint64_t device_ns = 0;   // kTime: between events around the call, or around its group
     const void* stream = nullptr;
+    const char* name = nullptr;  // of the buffer; null without one, else valid for ever
     StepPlace place;
     int32_t rank = 0, ranks = 0, device = 0;  // kComm
     uint32_t ordinal = 0;                     // kComm: in this process; kGroup: calls in it
+    // kTraining; the step is in `place`, where steps are marked.
+    Phase phase = Phase::kTraining;
+    bool marked = false;
+    double learning_rate = 0;  // NaN: not told
 };
 
 struct TraceOptions {

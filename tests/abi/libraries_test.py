@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Looks at what is shipped: exported names, needed libraries, and what our own objects refer to.
 
-usage: libraries_test.py exports NCCL_API_DEF LIBRARY...    exports those names and slimwire's own
+usage: libraries_test.py exports NCCL_API_DEF SLIMWIRE_H LIBRARY...    exports those names and
+                                                     slimwire's own
        libraries_test.py only PATTERN COUNT LIBRARY   exports COUNT names, all of the pattern
        libraries_test.py needed NAMES LIBRARY     NAMES, RUNPATH, SONAME and FLAGS as "key=value" words
        libraries_test.py objects ARCHIVE...
@@ -34,9 +35,16 @@ def public_names(definition):
         return {"nccl" + name for name in re.findall(r"^SLIMWIRE_NCCL\((\w+),", file.read(), re.M)}
 
 
-def exports(definition, libraries):
-    wanted = public_names(definition) | OWN_NAMES
-    failed = len(wanted) < 20
+def api_names(header):
+    """Functions that slimwire.h declares."""
+    with open(header, encoding="utf-8") as file:
+        return set(re.findall(r"^SLIMWIRE_FUNCTION\([^()]*?(slimwire_\w+),", file.read(), re.M | re.S))
+
+
+def exports(definition, header, libraries):
+    api = api_names(header)
+    wanted = public_names(definition) | OWN_NAMES | api
+    failed = len(wanted) < 20 or len(api) < 6
     for library in libraries:
         found = {line.split()[-1].split("@")[0]
                  for line in run("nm", "-D", "--defined-only", library).splitlines()}
@@ -166,7 +174,7 @@ def nccl(header, library):
 def main():
     mode, arguments = sys.argv[1], sys.argv[2:]
     if mode == "exports":
-        return exports(arguments[0], arguments[1:])
+        return exports(arguments[0], arguments[1], arguments[2:])
     if mode == "only":
         return only(*arguments)
     if mode == "needed":

@@ -68,6 +68,47 @@ uint64_t total(const CommRecord& record, uint64_t KeyRecord::*member) {
                            [&](uint64_t sum, const KeyRecord& k) { return sum + k.*member; });
 }
 
+TEST(Report, what_the_program_told_is_in_the_process_record) {
+    Training training;
+    ProcessRecord record = process();
+    record.training = training_record(training);
+    auto json = parsed(report_lines(record, {})).at(0);
+    EXPECT_EQ(json.at("phase"), "training");
+    EXPECT_TRUE(json.at("step").is_null());
+    EXPECT_TRUE(json.at("learning_rate").is_null());
+    training.mark_step(0);
+    training.mark_phase(Phase::kOther);
+    training.set_learning_rate(0.25);
+    EXPECT_EQ(training.changes, 3u);
+    record.training = training_record(training);
+    json = parsed(report_lines(record, {})).at(0);
+    EXPECT_EQ(json.at("phase"), "other");
+    EXPECT_EQ(json.at("step"), 0);
+    EXPECT_EQ(json.at("learning_rate"), 0.25);
+}
+
+TEST(Report, a_key_has_a_name_while_all_its_calls_have_one) {
+    CommStats stats;
+    stats.comm = "c";
+    KeyStats& key = stats.add_key();
+    stats.publish(key);
+    const char* const first = "first";
+    key.count_name(nullptr);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "");
+    key.count_name(first);
+    key.count_name(first);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "first");
+    CommRecord folded = stats.snapshot();
+    folded.keys.push_back(folded.keys[0]);
+    fold_keys(0, &folded);
+    ASSERT_EQ(folded.keys.size(), 1u);
+    EXPECT_EQ(folded.keys[0].name, "");
+    key.count_name(nullptr);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "");
+    key.count_name(first);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "");
+}
+
 TEST(Report, records_carry_what_was_counted) {
     const auto records = parsed(report_lines(process(), {comm({key("int4", 5)})}));
     ASSERT_EQ(records.size(), 3u);

@@ -16,7 +16,8 @@ namespace slimwire::test {
 
 struct TracedCall {
     uint64_t call = 0, occurrence = 0, bytes = 0, step = 0;
-    std::string comm, tensor, path;  // path is empty where the place is unsure
+    std::string comm, tensor, name;
+    std::string path;  // empty where the place is unsure
     CallFacts facts;
     uint32_t group = 0, place = 0;
     int result = 0;
@@ -28,7 +29,7 @@ struct TracedCall {
 struct ReadTrace {
     nlohmann::json header;
     std::vector<TracedCall> calls;  // in the order of the file
-    std::vector<nlohmann::json> comms, groups, samples;
+    std::vector<nlohmann::json> comms, groups, samples, trainings;
     uint64_t dropped = 0, rotated = 0;
 };
 
@@ -51,6 +52,8 @@ inline ReadTrace read_trace(const std::string& path) {
             trace.groups.push_back(json);
         } else if (record == "sample") {
             trace.samples.push_back(json);
+        } else if (record == "training") {
+            trace.trainings.push_back(json);
         } else if (record == "time") {
             times[json.at("call")] = json.at("device_us");
         } else if (record == "dropped") {
@@ -64,6 +67,7 @@ inline ReadTrace read_trace(const std::string& path) {
             call.bytes = json.at("bytes");
             call.comm = json.at("comm");
             call.tensor = json.at("tensor");
+            call.name = json.value("name", "");
             call.path = json.value("path", "");
             call.place = json.value("place", 0u);
             call.step = json.value("step", uint64_t{0});

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -68,6 +69,38 @@ TEST(Trace, what_was_pushed_can_be_read) {
     EXPECT_EQ(call.path, "0000000000000077");
     EXPECT_EQ(call.place, 5u);
     EXPECT_EQ(call.step, 6u);
+}
+
+TEST(Trace, names_and_what_the_program_told_are_there_where_known) {
+    const TemporaryFolder folder;
+    Trace trace(options_for(folder.file("trace")));
+    TraceItem item = call_of(1);
+    ASSERT_TRUE(trace.push(item));
+    item.name = "decoder.layers.0.weight";
+    ASSERT_TRUE(trace.push(item));
+    TraceItem told;
+    told.kind = TraceKind::kTraining;
+    told.at_ns = trace.began_ns() + 2000;
+    told.learning_rate = std::numeric_limits<double>::quiet_NaN();
+    ASSERT_TRUE(trace.push(told));
+    told.phase = Phase::kEvaluation;
+    told.marked = true;
+    told.place.step = 12;
+    told.learning_rate = 1e-300;
+    ASSERT_TRUE(trace.push(told));
+    trace.flush();
+    const ReadTrace read = read_trace(folder.file("trace"));
+    ASSERT_EQ(read.calls.size(), 2u);
+    EXPECT_EQ(read.calls[0].name, "");
+    EXPECT_EQ(read.calls[1].name, "decoder.layers.0.weight");
+    ASSERT_EQ(read.trainings.size(), 2u);
+    EXPECT_EQ(read.trainings[0].at("phase"), "training");
+    EXPECT_DOUBLE_EQ(read.trainings[0].at("at_us"), 2);
+    EXPECT_FALSE(read.trainings[0].contains("step"));
+    EXPECT_FALSE(read.trainings[0].contains("learning_rate"));
+    EXPECT_EQ(read.trainings[1].at("phase"), "evaluation");
+    EXPECT_EQ(read.trainings[1].at("step"), 12);
+    EXPECT_EQ(read.trainings[1].at("learning_rate"), 1e-300);
 }
 
 TEST(Trace, a_full_ring_drops_and_says_how_much) {

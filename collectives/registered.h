@@ -1,0 +1,50 @@
+// The parameters of models as a program told them (slimwire.h): index, name and sizes. They name
+// the parameters of models that are found in the traffic (framework/), which come without names.
+// One registry a process; thread-safe.
+//
+// Programs tell the same on all ranks, but nobody checks that here: who lets names decide must
+// compare hash_of_names() between ranks first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "collectives/framework/parameters.h"
+
+namespace slimwire {
+
+inline constexpr uint32_t kMostParameters = 1u << 20;  // of a model
+
+class ParameterRegistry {
+  public:
+    static ParameterRegistry& instance();
+
+    // An error, which changes nothing, where name, index or sizes cannot be.
+    Status add(uint32_t model, uint32_t index, const char* name, std::span<const int64_t> sizes);
+    // False for a model without parameters.
+    bool forget(uint32_t model);
+    // The names, in the order of the shapes, of the model whose parameters 0, 1, ... are exactly
+    // those and no more; strides do not matter. Empty where no model is, or where several are that
+    // differ in a name.
+    [[nodiscard]] std::vector<std::string> names_of(std::span<const ParameterShape> shapes) const;
+
+  private:
+    struct Parameter {
+        std::string name;
+        std::vector<int64_t> sizes;
+    };
+    using Model = std::map<uint32_t, Parameter>;
+
+    mutable std::mutex mutex_;
+    std::map<uint32_t, Model> models_;
+};
+
+// Equal on ranks with equal names; 0 for none.
+[[nodiscard]] uint64_t hash_of_names(std::span<const std::string> names) noexcept;
+
+}  // namespace slimwire

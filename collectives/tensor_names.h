@@ -1,0 +1,58 @@
+// Names that a program gave to pieces of memory (slimwire.h): labels for traces, reports and log
+// lines, local knowledge that decides nothing. One table a process.
+//
+// Thread-safe. find() takes no lock where a thread asks again for a buffer and no name came or went
+// since; where no name was ever given it is one load.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "codecs/base/status.h"
+#include "collectives/call.h"
+
+namespace slimwire {
+
+inline constexpr size_t kMostNames = 65536;
+
+// 1 to 255 printable ASCII characters without quotation mark and backslash: may stand in any
+// record as they are.
+Status check_name(const char* name);
+
+class TensorNames {
+  public:
+    static TensorNames& instance();
+
+    // An error where the memory or the name cannot be, or kMostNames were given. Names of memory
+    // that overlaps are forgotten.
+    Status add(const void* buffer, uint64_t bytes, const char* name);
+    // False where no named memory begins at `buffer`.
+    bool forget(const void* buffer);
+    // The name of the memory that holds the address; null without one. Valid for ever.
+    [[nodiscard]] const char* find(const void* address) noexcept;
+    // Of the call's result, else of what it sends.
+    [[nodiscard]] const char* find(const CollectiveCall& call) noexcept {
+        if (generation_.load(std::memory_order_relaxed) == 0) {
+            return nullptr;
+        }
+        const char* name = call.recv != nullptr ? find(call.recv) : nullptr;
+        return name != nullptr || call.send == nullptr ? name : find(call.send);
+    }
+
+  private:
+    struct Range {
+        uintptr_t end;  // one behind
+        const char* name;
+    };
+    const char* kept(std::string_view name);
+
+    std::atomic<uint64_t> generation_{0};  // 0: no name was given yet
+    std::mutex mutex_;
+    std::map<uintptr_t, Range> ranges_;                // by their begins; no two overlap
+    std::map<std::string_view, const char*> spelled_;  // every name ever given
+};
+
+}  // namespace slimwire

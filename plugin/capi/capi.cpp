@@ -1,0 +1,182 @@
+// The optional C API that libslimwire.so and the drop-in export beside NCCL's functions: checks
+// what can be checked here, hands the rest to collectives/, and turns Status into the codes of
+// slimwire.h. Any thread; no function makes slimwire's runtime, so a program may call them before
+// NCCL is there.
+#define SLIMWIRE_DECLARATIONS_ONLY
+#pragma GCC visibility push(default)
+#include "plugin/capi/slimwire.h"
+#pragma GCC visibility pop
+
+#include <cmath>
+#include <span>
+#include <string>
+
+#include "collectives/dispatch.h"
+#include "collectives/observer.h"
+#include "collectives/registered.h"
+#include "collectives/runtime.h"
+#include "collectives/tensor_names.h"
+#include "collectives/training.h"
+
+using namespace slimwire;
+
+namespace {
+
+std::string& last_error() noexcept {
+    static thread_local std::string text;
+    return text;
+}
+
+int said(int code, const char* text) noexcept {
+    try {
+        last_error() = text;
+    } catch (...) {
+        last_error().clear();
+    }
+    return code;
+}
+
+int code_of(const Status& status) noexcept {
+    switch (status.code()) {
+        case Code::kOk:
+            return SLIMWIRE_OK;
+        case Code::kInvalidArgument:
+            return SLIMWIRE_INVALID;
+        case Code::kInvalidUsage:
+        case Code::kUnsupported:
+        case Code::kNotFound:
+        case Code::kOutOfMemory:
+        case Code::kCudaError:
+        case Code::kNcclError:
+        case Code::kSystemError:
+        case Code::kRemoteError:
+        case Code::kInternalError:
+            return SLIMWIRE_FAILED;
+    }
+    return SLIMWIRE_FAILED;
+}
+
+// Runs one function's work, which returns a Status.
+template <class Work>
+int run(const Work& work) noexcept {
+    if (Runtime::forked()) {
+        return said(SLIMWIRE_ABSENT,
+                    "this process was forked from one that used NCCL: slimwire is not in it");
+    }
+    try {
+        const Status status = work();
+        last_error() = status.message();
+        return code_of(status);
+    } catch (const std::exception& error) {
+        return said(SLIMWIRE_FAILED, error.what());
+    }
+}
+
+// For the trace.
+void told() noexcept {
+    if (const Runtime* runtime = Runtime::peek();
+        runtime != nullptr && runtime->observer != nullptr) {
+        runtime->observer->told();
+    }
+}
+
+// "1.2.3" as 10203.
+constexpr int version_number(const char* text) {
+    int number = 0, part = 0;
+    for (;; ++text) {
+        if (*text >= '0' && *text <= '9') {
+            part = 10 * part + (*text - '0');
+            continue;
+        }
+        number = 100 * number + part;
+        part = 0;
+        if (*text == 0) {
+            return number;
+        }
+    }
+}
+
+}  // namespace
+
+int slimwire_name_tensor(const void* buffer, uint64_t bytes, const char* name) {
+    return run([&] { return TensorNames::instance().add(buffer, bytes, name); });
+}
+
+int slimwire_forget_tensor(const void* buffer) {
+    return run([&]() -> Status {
+        if (!TensorNames::instance().forget(buffer)) {
+            return {Code::kInvalidArgument, "no named memory begins at that address"};
+        }
+        return {};
+    });
+}
+
+int slimwire_register_parameter(
+    uint32_t model, uint32_t index, const char* name, const int64_t* sizes, int dimensions) {
+    return run([&]() -> Status {
+        if (dimensions < 0 || (sizes == nullptr && dimensions > 0)) {
+            return {Code::kInvalidArgument, std::to_string(dimensions) + " dimensions" +
+                                                (sizes == nullptr ? " without sizes" : "")};
+        }
+        return ParameterRegistry::instance().add(model, index, name,
+                                                 {sizes, static_cast<size_t>(dimensions)});
+    });
+}
+
+int slimwire_forget_model(uint32_t model) {
+    return run([&]() -> Status {
+        if (!ParameterRegistry::instance().forget(model)) {
+            return {Code::kInvalidArgument,
+                    "model " + std::to_string(model) + " has no parameters"};
+        }
+        return {};
+    });
+}
+
+int slimwire_mark_step(uint64_t step) {
+    return run([&]() -> Status {
+        if (in_group()) {
+            return {Code::kInvalidArgument, "a step is marked inside a group"};
+        }
+        training_state().mark_step(step);
+        told();
+        return {};
+    });
+}
+
+int slimwire_mark_phase(int phase) {
+    return run([&]() -> Status {
+        if (phase < 0 || phase >= kPhaseCount) {
+            return {Code::kInvalidArgument,
+                    "phase " + std::to_string(phase) +
+                        "; accepted: SLIMWIRE_TRAINING (0), SLIMWIRE_EVALUATION (1), "
+                        "SLIMWIRE_OTHER (2)"};
+        }
+        if (in_group()) {
+            return {Code::kInvalidArgument, "a phase is marked inside a group"};
+        }
+        training_state().mark_phase(static_cast<Phase>(phase));
+        told();
+        return {};
+    });
+}
+
+int slimwire_set_learning_rate(double rate) {
+    return run([&]() -> Status {
+        if (!std::isfinite(rate) || rate < 0) {
+            return {Code::kInvalidArgument,
+                    "learning rate " + std::to_string(rate) + "; finite and not negative"};
+        }
+        training_state().set_learning_rate(rate);
+        told();
+        return {};
+    });
+}
+
+int slimwire_version() {
+    return version_number(SLIMWIRE_VERSION);
+}
+
+const char* slimwire_last_error() {
+    return last_error().c_str();
+}

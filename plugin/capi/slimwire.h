@@ -1,0 +1,151 @@
+/* slimwire.h: what a program may tell slimwire that slimwire otherwise guesses, or does without. No
+ * program needs it.
+ *
+ * C99 and C++; needs no library to link, no CUDA and no NCCL. The functions below look the
+ * library's functions of the same names up when they are called, so a program compiled with this
+ * header runs as it is where slimwire is not: each call then returns SLIMWIRE_ABSENT and did
+ * nothing. (Before glibc 2.34 link with -ldl.) What was found is kept; while nothing was, every
+ * call looks again, a few microseconds, so that slimwire may come with an NCCL that is opened
+ * later.
+ *
+ * Other languages take the same names from the library itself: dlsym(RTLD_DEFAULT, ...) or
+ * ctypes.CDLL(None) with the preload, the handle of libnccl.so.2 with the drop-in and LD_AUDIT.
+ * Arguments are plain integers, pointers and texts; every function but the last two returns a
+ * status, and 0 is success.
+ *
+ * Thread contract: any thread, any time, before the first NCCL call too. Nothing here waits for
+ * another rank. Texts and arrays are copied.
+ */
+#ifndef SLIMWIRE_H
+#define SLIMWIRE_H
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What functions return. Of a negative status slimwire_last_error() tells more, and nothing was
+ * done. */
+enum {
+    SLIMWIRE_OK = 0,
+    SLIMWIRE_ABSENT = -1,  /* slimwire is not in this process, or not in a forked child */
+    SLIMWIRE_INVALID = -2, /* an argument cannot be */
+    SLIMWIRE_FAILED = -3   /* memory is short */
+};
+
+/* What slimwire_mark_phase takes. */
+enum {
+    SLIMWIRE_TRAINING = 0, /* also before the first mark */
+    SLIMWIRE_EVALUATION = 1,
+    SLIMWIRE_OTHER = 2 /* saving, loading, sampling: whatever does not train */
+};
+
+/* Internal: finds a function of the library once for each place. */
+static inline void* slimwire_found_(const char* name, void** kept) {
+    static const char* const libraries[] = {"libslimwire.so", "libnccl.so.2"};
+    void* found = __atomic_load_n(kept, __ATOMIC_ACQUIRE);
+    size_t i = 0;
+    if (found == NULL) {
+        found = dlsym(NULL /* RTLD_DEFAULT, which C99 hides */, name);
+    }
+    /* One that was opened locally, with PyTorch's modules for instance. */
+    for (i = 0; found == NULL && i < sizeof libraries / sizeof *libraries; ++i) {
+        void* library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
+        if (library != NULL) {
+            found = dlsym(library, name);
+            (void)dlclose(library);
+        }
+    }
+    if (found == NULL) {
+        (void)dlerror(); /* ours is not the program's */
+    }
+    __atomic_store_n(kept, found, __ATOMIC_RELEASE);
+    return found;
+}
+
+/* Internal: each function is typed once. The library itself declares them. */
+#ifdef SLIMWIRE_DECLARATIONS_ONLY
+#define SLIMWIRE_FUNCTION(type, absent, name, parameters, arguments) type name parameters;
+#else
+#define SLIMWIRE_FUNCTION(type, absent, name, parameters, arguments) \
+    static inline type name parameters {                             \
+        static void* kept = NULL;                                    \
+        void* const found = slimwire_found_(#name, &kept);           \
+        type(*function) parameters = NULL;                           \
+        if (found == NULL) {                                         \
+            return absent;                                           \
+        }                                                            \
+        memcpy(&function, &found, sizeof function);                  \
+        return function arguments;                                   \
+    }
+#endif
+
+/* Calls whose buffer lies in the `bytes` at `buffer` carry `name` from now on: in traces, in
+ * reports where all calls of a kind carry one name, in log lines. A label only, this rank's own. An
+ * earlier name of memory that overlaps is forgotten. `name`: 1 to 255 printable ASCII characters
+ * without quotation mark and backslash. SLIMWIRE_FAILED also where 65536 different names were
+ * given. */
+SLIMWIRE_FUNCTION(int,
+                  SLIMWIRE_ABSENT,
+                  slimwire_name_tensor,
+                  (const void* buffer, uint64_t bytes, const char* name),
+                  (buffer, bytes, name))
+
+/* Forgets the name of the memory that begins at `buffer`; call it before the memory is freed.
+ * SLIMWIRE_INVALID where no named memory begins. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_tensor, (const void* buffer), (buffer))
+
+/* Says what parameter `index` of model `model` (any number of the program's) is called and how
+ * large it is: `sizes` of its `dimensions`, outermost first, at most 8. A parameter that is told
+ * again is replaced. Once all of a model's parameters are told, from index 0 on, in the order in
+ * which the framework has them, slimwire gives their names to parameters that it finds in the
+ * traffic with exactly these sizes; models of equal sizes but different names get none. Tell them
+ * before the framework makes its communication (DistributedDataParallel), on all ranks alike: rules
+ * may go by names. `name` as above; `index` below 1048576. */
+SLIMWIRE_FUNCTION(
+    int,
+    SLIMWIRE_ABSENT,
+    slimwire_register_parameter,
+    (uint32_t model, uint32_t index, const char* name, const int64_t* sizes, int dimensions),
+    (model, index, name, sizes, dimensions))
+
+/* Forgets all parameters of the model. SLIMWIRE_INVALID where it has none. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_model, (uint32_t model), (model))
+
+/* An optimizer step begins here: the calls from this mark to the next belong to it. Where a policy
+ * says tensor = "step", a tensor's place is then which call of its kind since the mark it is: known
+ * from the first step on, whatever else comes between. Once a process marked, slimwire detects no
+ * steps any more. Calls of the same operation, type, reduction and count must come in the same
+ * order in every step; beyond 65536 calls after a mark places are unsure, and such calls native.
+ *
+ * All ranks must mark at the same point between the same NCCL calls, as NCCL itself asks of calls:
+ * where one does not, ranks would disagree about what they send. Once a process, whatever number of
+ * threads and communicators it has; not inside a group. `step` is the program's number of the step,
+ * for traces and reports; it decides nothing. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_step, (uint64_t step), (step))
+
+/* What the program does from here on, on all ranks at the same point between the same NCCL calls.
+ * Outside SLIMWIRE_TRAINING calls whose rule has error feedback are native and leave residuals and
+ * places as they are; others are compressed as always. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_phase, (int phase), (phase))
+
+/* The learning rate from here on, of all parameters: for traces and reports, and for controllers
+ * that follow it. Finite and not negative. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate), (rate))
+
+/* The library's version, 10000 major + 100 minor + patch, or SLIMWIRE_ABSENT. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_version, (void), ())
+
+/* Why this thread's last call of a function above returned what it did; empty after SLIMWIRE_OK.
+ * Valid until the thread's next call. */
+SLIMWIRE_FUNCTION(const char*, "slimwire is not in this process", slimwire_last_error, (void), ())
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SLIMWIRE_H */

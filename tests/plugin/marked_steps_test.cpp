@@ -1,0 +1,154 @@
+// slimwire.h's marks: a rule with tensor = "step" compresses from the first step on and gives each
+// tensor its own residual whatever else comes between, and outside training what feeds back is
+// native and leaves residuals as they are. One process, two emulated devices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/two_devices.h"
+
+namespace {
+
+constexpr size_t kCount = 2048;
+// Three tensors of equal facts in one buffer: without marks no step could be told.
+constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
+
+class MarkedSteps : public slimwire::test::TwoDevices {
+  protected:
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n[defaults]\ncodec = \"int4\"\n"
+            "[[rule]]\nname = \"small\"\nmatch = { op = \"allreduce\", bytes = \"..4KiB\" }\n"
+            "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
+            "error_feedback = \"ef14\"\ntensor = \"step\"\n"
+            "[[rule]]\nname = \"messages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+            "error_feedback = \"ef14\"\n");
+    }
+    MarkedSteps() : TwoDevices(kCount) {}
+    void TearDown() override {
+        EXPECT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
+        TwoDevices::TearDown();
+    }
+
+    static Values input(float scale, size_t count) {
+        Values values(count);
+        for (size_t i = 0; i < count; ++i) {
+            values[i] = scale * std::sin(0.7f * static_cast<float>(i) + scale);
+        }
+        return values;
+    }
+    struct Tensor {
+        Values values;
+        std::vector<double> error = std::vector<double>(kCount);  // of all sums so far
+    };
+    static std::vector<Tensor> tensors() {
+        std::vector<Tensor> tensors;
+        for (const float scale : kScales) {
+            tensors.push_back({input(scale, kCount)});
+        }
+        return tensors;
+    }
+    void one(Tensor* tensor) {
+        const Values summed = sum(tensor->values);
+        EXPECT_FALSE(is_native(tensor->values, summed));
+        for (size_t i = 0; i < kCount; ++i) {
+            tensor->error[i] += static_cast<double>(summed[i]) - 2.0 * tensor->values[i];
+        }
+    }
+    static void expect_own_residuals(const std::vector<Tensor>& tensors) {
+        for (const Tensor& tensor : tensors) {
+            double error = 0, largest = 0;
+            for (size_t i = 0; i < kCount; ++i) {
+                error = std::max(error, std::abs(tensor.error[i]));
+                largest = std::max(largest, std::abs(static_cast<double>(tensor.values[i])));
+            }
+            EXPECT_LT(error, largest);
+        }
+    }
+    // Rank 0 sends to rank 1; whether natively.
+    bool message_is_native(const Values& values) {
+        fill(0, values);
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+        EXPECT_EQ(ncclSend(send_[0], values.size(), ncclFloat32, 1, comms_[0], nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+        EXPECT_EQ(ncclRecv(recv_[1], values.size(), ncclFloat32, 0, comms_[1], nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        return result(1, values.size()) == values;
+    }
+};
+
+TEST_F(MarkedSteps, TensorsAreToldApartFromTheFirstStepOnWhateverComesBetween) {
+    std::vector<Tensor> all = tensors();
+    for (uint64_t step = 0; step < 40; ++step) {
+        ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
+        for (Tensor& tensor : all) {
+            one(&tensor);
+            if (step % 3 == 1) {
+                (void)sum(input(2.0f, 100 + step));
+            }
+        }
+    }
+    expect_own_residuals(all);
+}
+
+TEST_F(MarkedSteps, OutsideTrainingWhatFeedsBackIsNativeAndResidualsStay) {
+    std::vector<Tensor> all = tensors();
+    const Values other = input(5.0f, kCount), little = input(1.0f, 512);
+    for (uint64_t step = 0; step < 40; ++step) {
+        ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
+        for (Tensor& tensor : all) {
+            one(&tensor);
+        }
+        if (step % 5 == 2) {
+            // Evaluation in the middle of a step, with calls of the tensors' own kind.
+            for (const int phase : {SLIMWIRE_EVALUATION, SLIMWIRE_OTHER}) {
+                ASSERT_EQ(slimwire_mark_phase(phase), SLIMWIRE_OK);
+                EXPECT_TRUE(is_native(other, sum(other)));
+                EXPECT_TRUE(message_is_native(other));
+                EXPECT_FALSE(is_native(little, sum(little))) << "without error feedback";
+            }
+            ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
+        }
+        EXPECT_FALSE(message_is_native(other));
+    }
+    expect_own_residuals(all);
+}
+
+// Marks are the same on ranks that drop groups of different calls.
+TEST_F(MarkedSteps, WhatOnlyOneRankTriesDoesNotCount) {
+    std::vector<Tensor> all = tensors();
+    for (uint64_t step = 0; step < 40; ++step) {
+        ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
+        for (Tensor& tensor : all) {
+            one(&tensor);
+            ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            queue_sum(static_cast<int>(step % 2), kCount);
+            ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+        }
+    }
+    expect_own_residuals(all);
+}
+
+TEST_F(MarkedSteps, WhatCannotBeIsRefused) {
+    EXPECT_EQ(slimwire_mark_phase(-1), SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_mark_phase(3), SLIMWIRE_INVALID);
+    EXPECT_NE(std::string(slimwire_last_error()).find("SLIMWIRE_EVALUATION (1)"),
+              std::string::npos);
+    EXPECT_EQ(slimwire_set_learning_rate(-1e-9), SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_set_learning_rate(NAN), SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_set_learning_rate(INFINITY), SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_set_learning_rate(0), SLIMWIRE_OK);
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(slimwire_mark_step(1), SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_mark_phase(0), SLIMWIRE_INVALID);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    EXPECT_EQ(slimwire_mark_step(1), SLIMWIRE_OK);
+}
+
+}  // namespace
