@@ -43,18 +43,19 @@ std::optional<std::vector<Bucket>> read_buckets(std::span<const int64_t> indices
 }
 
 BucketsFromCounts::BucketsFromCounts(std::vector<uint64_t> parameter_counts)
-    : parameter_counts_(std::move(parameter_counts)) {}
+    : parameter_counts_(
+          std::make_shared<const std::vector<uint64_t>>(std::move(parameter_counts))) {}
 
 // Takes parameters for one more bucket, from the last on downwards; false where none are so many
 // elements. One of no elements goes with those after it.
 bool BucketsFromCounts::extend(Division* division, uint64_t count) const {
-    uint32_t first = division->firsts.empty() ? static_cast<uint32_t>(parameter_counts_.size())
+    uint32_t first = division->firsts.empty() ? static_cast<uint32_t>(parameter_counts_->size())
                                               : division->firsts.back();
     uint64_t sum = 0;
     while (first > 0 && sum < count) {
-        sum += parameter_counts_[--first];
+        sum += (*parameter_counts_)[--first];
     }
-    while (first > 0 && parameter_counts_[first - 1] == 0) {
+    while (first > 0 && (*parameter_counts_)[first - 1] == 0) {
         --first;
     }
     if (sum != count || count == 0) {
@@ -107,27 +108,28 @@ bool BucketsFromCounts::next(uint64_t count) {
 
 std::vector<Bucket> BucketsFromCounts::buckets() const {
     std::vector<Bucket> buckets;
-    auto end = static_cast<uint32_t>(parameter_counts_.size());
+    auto end = static_cast<uint32_t>(parameter_counts_->size());
     for (const uint32_t first : found_.firsts) {
         Bucket& bucket = buckets.emplace_back();
         for (uint32_t parameter = first; parameter < end; ++parameter) {
-            append(&bucket, parameter, parameter_counts_[parameter]);
+            append(&bucket, parameter, (*parameter_counts_)[parameter]);
         }
         end = first;
     }
     return buckets;
 }
 
-BucketSequence::BucketSequence(std::vector<Bucket> buckets) : buckets_(std::move(buckets)) {}
+BucketSequence::BucketSequence(std::vector<Bucket> buckets)
+    : buckets_(std::make_shared<const std::vector<Bucket>>(std::move(buckets))) {}
 
 // Sets what is expected if the counts seen are the buckets from one of them on, and no other.
 bool BucketSequence::find_turn() noexcept {
-    const size_t n = buckets_.size();
+    const size_t n = buckets_->size();
     size_t turns = 0;
     for (size_t turn = 0; turn < n && turns < 2; ++turn) {
         bool fits = seen_.size() == n;
         for (size_t i = 0; fits && i < n; ++i) {
-            fits = seen_[i] == buckets_[(turn + i) % n].count;
+            fits = seen_[i] == (*buckets_)[(turn + i) % n].count;
         }
         if (fits) {
             expected_ = turn;
@@ -138,22 +140,22 @@ bool BucketSequence::find_turn() noexcept {
 }
 
 const Bucket* BucketSequence::next(uint64_t count) {
-    const bool known = std::any_of(buckets_.begin(), buckets_.end(),
+    const bool known = std::any_of(buckets_->begin(), buckets_->end(),
                                    [&](const Bucket& bucket) { return bucket.count == count; });
     if (!known) {
         return nullptr;
     }
-    if (!lost_ && buckets_[expected_].count == count) {
-        const Bucket* bucket = &buckets_[expected_];
-        expected_ = (expected_ + 1) % buckets_.size();
+    if (!lost_ && (*buckets_)[expected_].count == count) {
+        const Bucket* bucket = &(*buckets_)[expected_];
+        expected_ = (expected_ + 1) % buckets_->size();
         return bucket;
     }
     if (!std::exchange(lost_, true)) {
         seen_.clear();
     }
     seen_.push_back(count);
-    if (seen_.size() > buckets_.size()) {
-        seen_.pop_front();
+    if (seen_.size() > buckets_->size()) {
+        seen_.erase(seen_.begin());
     }
     lost_ = !find_turn();
     return nullptr;

@@ -1,9 +1,10 @@
 // Which parameters each all-reduce of a DistributedDataParallel model carries. Pure values: no
-// device, no NCCL. All of it is a function of what all ranks see alike.
+// device, no NCCL. All of it is a function of what all ranks see alike. Copies share what does not
+// change, so they are cheap.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -59,7 +60,7 @@ class BucketsFromCounts {
     bool extend(Division* division, uint64_t count) const;
     bool confirm(uint64_t count);
 
-    std::vector<uint64_t> parameter_counts_;
+    std::shared_ptr<const std::vector<uint64_t>> parameter_counts_;
     // Begun at different all-reduces: another tensor's count may be that of some last parameters.
     std::vector<Division> begun_;
     Division found_;        // the first that came to its end; empty before
@@ -77,13 +78,13 @@ class BucketSequence {
     // after a bucket that was not the expected one, until all came once in order; for good if they
     // are of one order with itself turned round (equal counts).
     const Bucket* next(uint64_t count);
-    [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+    [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return *buckets_; }
 
   private:
     bool find_turn() noexcept;
 
-    std::vector<Bucket> buckets_;
-    std::deque<uint64_t> seen_;  // counts since the order was lost, as many as there are buckets
+    std::shared_ptr<const std::vector<Bucket>> buckets_;
+    std::vector<uint64_t> seen_;  // counts since the order was lost, as many as there are buckets
     size_t expected_ = 0;
     bool lost_ = false;
 };

@@ -22,6 +22,15 @@ bool has_count(const std::vector<Bucket>& buckets, uint64_t count) noexcept {
 
 }  // namespace
 
+// Whether so many integers may be the bucket indices of a model that has not been rebuilt. One that
+// is not read yet may have any number of parameters.
+bool DdpListener::may_be_indices(uint64_t count) const noexcept {
+    return count >= 2 &&
+           (unread_ > 0 || std::any_of(models_.begin(), models_.end(), [count](const Entry& entry) {
+                return !entry.rebuilt && entry.model->parameters.size() + 1 == count;
+            }));
+}
+
 uint64_t DdpListener::wanted(const CallFacts& facts, int ranks) noexcept {
     const Expects expected = std::exchange(expects_, Expects::kNothing);
     if (facts.op == Op::kAllGather && facts.dtype == DType::kInt64 && facts.count == 1) {
@@ -31,27 +40,26 @@ uint64_t DdpListener::wanted(const CallFacts& facts, int ranks) noexcept {
     if (facts.op != Op::kBroadcast || facts.root_or_peer != 0 || facts.count > kMaxValues) {
         return 0;
     }
-    if (facts.dtype == DType::kInt64 && expected == Expects::kShapes && facts.count % 2 == 0) {
-        models_asked_ = true;
-        return facts.count;
-    }
-    if (facts.dtype == DType::kInt32 && models_asked_ &&
-        (facts.count >= 2 || expected == Expects::kBucketSizes)) {
+    const bool shapes = facts.dtype == DType::kInt64 && expected == Expects::kShapes &&
+                        facts.count > 0 && facts.count % 2 == 0;
+    const bool buckets = facts.dtype == DType::kInt32 && facts.count > 0 &&
+                         (expected == Expects::kBucketSizes || may_be_indices(facts.count));
+    if (buckets) {
         expects_ = Expects::kBucketSizes;
-        return facts.count;
     }
-    return 0;
+    unread_ += shapes || buckets ? 1 : 0;
+    return shapes || buckets ? facts.count : 0;
 }
 
 void DdpListener::found_model(std::vector<ParameterShape> shapes) {
     // The same model wrapped again, as after a restart within the process.
-    std::erase_if(models_, [&](const auto& entry) { return entry->model.parameters == shapes; });
+    std::erase_if(models_, [&](const Entry& entry) { return entry.model->parameters == shapes; });
     if (models_.size() == kMaxModels) {
         models_.erase(models_.begin());
     }
     BucketsFromCounts counts(counts_of(shapes));
-    models_.push_back(std::make_unique<Entry>(
-        Entry{{std::move(shapes), false}, numbers_++, std::move(counts), std::nullopt}));
+    models_.push_back({std::make_shared<const DdpModel>(DdpModel{std::move(shapes)}), false,
+                       numbers_++, std::move(counts), std::nullopt});
 }
 
 // A tensor that may be bucket indices, or the sizes that belong to the ones before.
@@ -59,10 +67,10 @@ void DdpListener::found_indices(std::span<const int64_t> values) {
     Entry* owner = nullptr;
     std::vector<Bucket> buckets;
     size_t owners = 0;
-    for (const auto& entry : models_) {
-        auto read = read_buckets(indices_, values, entry->model.parameters);
+    for (Entry& entry : models_) {
+        auto read = read_buckets(indices_, values, entry.model->parameters);
         if (read.has_value()) {
-            owner = entry.get();
+            owner = &entry;
             buckets = std::move(*read);
             ++owners;
         }
@@ -72,20 +80,21 @@ void DdpListener::found_indices(std::span<const int64_t> values) {
         return;
     }
     // Which of several models with as many parameters was rebuilt, nothing tells.
-    for (const auto& entry : models_) {
-        if (owners > 1 && entry->model.parameters.size() + 1 == indices_.size()) {
-            entry->sequence.reset();
-            entry->model.rebuilt = true;
+    for (Entry& entry : models_) {
+        if (owners > 1 && entry.model->parameters.size() + 1 == indices_.size()) {
+            entry.sequence.reset();
+            entry.rebuilt = true;
         }
     }
     if (owners == 1) {
         owner->sequence.emplace(std::move(buckets));
-        owner->model.rebuilt = true;
+        owner->rebuilt = true;
     }
     indices_.clear();
 }
 
 void DdpListener::read(const CallFacts& facts, std::span<const int64_t> values) {
+    unread_ -= facts.op == Op::kBroadcast ? 1 : 0;
     if (facts.dtype == DType::kInt32) {
         found_indices(values);
         return;
@@ -107,20 +116,20 @@ void DdpListener::read(const CallFacts& facts, std::span<const int64_t> values) 
 BucketPlace DdpListener::next(uint64_t count) {
     BucketPlace place;
     size_t owners = 0;
-    for (const auto& entry : models_) {
-        if (!entry->sequence.has_value()) {
-            if (!entry->model.rebuilt && entry->counts.next(count)) {
-                entry->sequence.emplace(entry->counts.buckets());
+    for (Entry& entry : models_) {
+        if (!entry.sequence.has_value()) {
+            if (!entry.rebuilt && entry.counts.next(count)) {
+                entry.sequence.emplace(entry.counts.buckets());
             }
             continue;
         }
-        if (!has_count(entry->sequence->buckets(), count)) {
+        if (!has_count(entry.sequence->buckets(), count)) {
             continue;
         }
         ++owners;
-        if (const Bucket* bucket = entry->sequence->next(count); bucket != nullptr) {
-            place = {&entry->model, bucket, entry->number,
-                     static_cast<uint32_t>(bucket - entry->sequence->buckets().data())};
+        if (const Bucket* bucket = entry.sequence->next(count); bucket != nullptr) {
+            place = {entry.model.get(), bucket, entry.number, entry.rebuilt ? 2u : 1u,
+                     static_cast<uint32_t>(bucket - entry.sequence->buckets().data())};
         }
     }
     return owners == 1 ? place : BucketPlace{};
