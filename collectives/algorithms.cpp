@@ -69,6 +69,11 @@ std::string why_not(Algorithm algorithm,
                (traits.lossless ? " is lossless, and its slots may overflow; write lossless or auto"
                                 : " is not lossless");
     }
+    if (action.error_feedback == ErrorFeedback::kEf21 &&
+        (facts.op != Op::kAllReduce ||
+         (algorithm != Algorithm::kTwoShot && algorithm != Algorithm::kSparse))) {
+        return "ef21 has a form of allreduce by two_shot or sparse alone";
+    }
     switch (algorithm) {
         case Algorithm::kTwoShot:
             return action.codec->reduces()
@@ -186,6 +191,9 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
     switch (context.plan.algorithm) {
         case Algorithm::kTwoShot:
         case Algorithm::kSparse:
+            if (context.plan.error_feedback == ErrorFeedback::kEf21) {
+                return &room->emplace<EstimatedTwoShot>(context);
+            }
             return &room->emplace<TwoShot>(context);
         case Algorithm::kDirect:
             return &room->emplace<Direct>(context);

@@ -48,6 +48,7 @@ ExchangeSizes sizes_of(Algorithm algorithm,
 // Room for an exchange of any algorithm, so that a call allocates nothing.
 using ExchangeRoom = std::variant<std::monostate,
                                   TwoShot,
+                                  EstimatedTwoShot,
                                   Direct,
                                   Hierarchical,
                                   HierarchicalScatter,

@@ -84,6 +84,12 @@ Result<uint64_t> make_choice(const Asked& asked, const char* function) {
                            std::string("error feedback '") + asked.error_feedback +
                                "' in config->ext; accepted: " + join(error_feedback_names()));
         }
+        if (*parsed == ErrorFeedback::kEf21) {
+            return invalid(function,
+                           "error feedback 'ef21' in config->ext: its estimates are equal on all "
+                           "ranks only where all agree on the tensor's place in the step, which "
+                           "rules of the policy ask for; accepted: none, ef14, ema");
+        }
         action.error_feedback = *parsed;
     }
     const std::string canonical =

@@ -241,10 +241,15 @@ Status add_environment_rule(GetenvFunction getenv_function,
         if (!rule.action.residual) {
             return bad_value(*find_variable("SLIMWIRE_RESIDUAL"), settings.residual);
         }
+        if (*feedback == ErrorFeedback::kEf21 && *rule.action.residual != ResidualType::kFloat32) {
+            return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
+                                                " with SLIMWIRE_EF=ef21, whose estimates must not "
+                                                "be rounded; accepted: fp32, or none"};
+        }
         if (*feedback == ErrorFeedback::kNone) {
             return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
                                                 " without error feedback; accepted: "
-                                                "SLIMWIRE_EF=ef14 or ema, or none of both"};
+                                                "SLIMWIRE_EF=ef14, ema or ef21, or none of both"};
         }
     }
     SLIMWIRE_TRY_ASSIGN(rule.match.ops, parse_operations(settings.operations));
@@ -257,6 +262,8 @@ Status add_environment_rule(GetenvFunction getenv_function,
     }
     if (rule.action.codec) {
         rule.action.error_feedback = *feedback;
+        rule.action.tensor =
+            *feedback == ErrorFeedback::kEf21 ? TensorBy::kStep : TensorBy::kAddress;
         rule.action.min_bytes = settings.min_bytes;
     }
     policy->rules.insert(policy->rules.begin(), std::move(rule));

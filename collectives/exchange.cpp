@@ -210,7 +210,7 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.chunk_elems = run.chunk_elems;
     args.slot_bytes = run.slot_bytes;
     args.params = piece.codec.params;
-    args.dtype = context_.plan.facts.dtype;
+    args.dtype = context_.plan.encoded_dtype();
     args.random = random;
     args.status = context_.status;
     args.workspace = workspace_;
@@ -229,7 +229,7 @@ Status SlicedExchange::decode_run(
     args.chunk_elems = run.chunk_elems;
     args.slot_bytes = run.slot_bytes;
     args.params = piece.codec.params;
-    args.dtype = context_.plan.facts.dtype;
+    args.dtype = context_.plan.encoded_dtype();
     args.accumulate = accumulate;
     args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
@@ -250,7 +250,7 @@ Status SlicedExchange::sum_slots(const Piece& piece,
         args.inputs = inputs;
         args.scale = 1.0f;
         args.params = piece.codec.params;
-        args.dtype = context_.plan.facts.dtype;
+        args.dtype = context_.plan.encoded_dtype();
         args.workspace = workspace_;
         return enqueue(context_.api, piece.codec, args, context_.work);
     }

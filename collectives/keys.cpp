@@ -178,6 +178,10 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     if (may_drop && state->plans.passing() >= kMaxPlans) {
         state->plans.drop_passing();
     }
+    if (made.error_feedback == ErrorFeedback::kEf21) {
+        folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
+        return nullptr;
+    }
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;
     made.residual_bytes = 0;

@@ -200,6 +200,8 @@ const char* error_feedback_name(ErrorFeedback kind) noexcept {
             return "ef14";
         case ErrorFeedback::kEma:
             return "ema";
+        case ErrorFeedback::kEf21:
+            return "ef21";
     }
     return "unknown";
 }

@@ -109,8 +109,13 @@ std::string try_algorithm(Algorithm algorithm,
     if (std::string reason = why_not(algorithm, facts, shape, action); !reason.empty()) {
         return reason;
     }
-    Layout layout = layout_of(algorithm, facts, shape, action, config.settings.slice_bytes);
-    const ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
+    const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
+    CallFacts encoded = facts;
+    encoded.dtype = estimates ? DType::kFloat32 : facts.dtype;
+    Layout layout = layout_of(algorithm, encoded, shape, action, config.settings.slice_bytes);
+    ExchangeSizes sizes = sizes_of(algorithm, layout, encoded, shape);
+    plan->shared_estimate = sizes.residual_elems;
+    sizes.residual_elems += estimates ? facts.count : 0;
     // A receiver decides as its sender does.
     CallFacts sender = facts;
     sender.op = facts.op == Op::kRecv ? Op::kSend : facts.op;
@@ -130,7 +135,7 @@ std::string try_algorithm(Algorithm algorithm,
     }
     const ResidualType type = action.residual_type();
     const bool apart =
-        action.error_feedback != ErrorFeedback::kNone && sizes.residual_elems > 0 &&
+        action.error_feedback != ErrorFeedback::kNone && !estimates && sizes.residual_elems > 0 &&
         (action.error_feedback != ErrorFeedback::kEf14 || type != ResidualType::kFloat32);
     const uint64_t elems = stored_elems(type, sizes.residual_elems, sizes.residual_runs);
     const uint64_t residual_bytes =
@@ -138,8 +143,11 @@ std::string try_algorithm(Algorithm algorithm,
             ? 0
             : stored_residual_bytes(type, elems);
     const uint64_t window_offset = (sizes.scratch_bytes + 255) / 256 * 256;
+    const uint64_t window_end = (window_offset + sizes.largest_run * sizeof(float) + 15) / 16 * 16;
     const uint64_t scratch_bytes =
-        apart ? window_offset + sizes.largest_run * sizeof(float) : sizes.scratch_bytes;
+        estimates ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
+        : apart   ? window_offset + sizes.largest_run * sizeof(float)
+                  : sizes.scratch_bytes;
     const uint64_t needed = shape.committed_bytes + scratch_bytes + residual_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
@@ -159,6 +167,7 @@ std::string try_algorithm(Algorithm algorithm,
     plan->residual_bytes = residual_bytes;
     plan->residuals_apart = apart;
     plan->window_offset = window_offset;
+    plan->marks_offset = window_end;
     plan->residual_type = type;
     plan->residual_elems = elems;
     if (algorithm == Algorithm::kLossless && facts.op == Op::kAllReduce) {

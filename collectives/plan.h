@@ -54,6 +54,10 @@ struct Plan {
     bool residuals_apart = false;
     uint64_t window_offset = 0;
     ResidualType residual_type = ResidualType::kFloat32;
+    // With kEf21: where in the residuals, which are fp32, the estimate that all ranks share begins,
+    // and where in the scratch a word for each rank's chunk.
+    uint64_t shared_estimate = 0;
+    uint64_t marks_offset = 0;
     uint64_t residual_elems = 0;  // of the store
     std::string rule;             // the rule that decided; empty when none matched
     std::string reason;           // why compressed, or why native
@@ -65,6 +69,11 @@ struct Plan {
     std::shared_ptr<const Plan> half;
     uint32_t overflows = 0;  // calls so far whose encoding did not fit on some rank
     uint64_t calls = 0;      // made so far on this communicator, if there is a start call
+
+    // Of the elements that its codecs encode and decode: EF21's differences are fp32.
+    [[nodiscard]] DType encoded_dtype() const noexcept {
+        return error_feedback == ErrorFeedback::kEf21 ? DType::kFloat32 : facts.dtype;
+    }
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.

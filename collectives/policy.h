@@ -39,8 +39,9 @@ enum class ErrorFeedback : uint8_t {
     kNone,
     kEf14,  // all of it is added to the next call of the tensor
     kEma,   // a moving average of it
+    kEf21,  // nothing: what is encoded is how much the call differs from an estimate of it
 };
-inline constexpr int kErrorFeedbackCount = 3;
+inline constexpr int kErrorFeedbackCount = 4;
 // Weight of the old average in kEma's new one (LoCo's).
 inline constexpr float kEmaKeep = 0.8f;
 [[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
@@ -101,9 +102,9 @@ struct Action {
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
-    TensorBy tensor = TensorBy::kAddress;
-    uint64_t start_step = 0;  // occurrences of a tensor key that stay native first
-    uint64_t min_bytes = 0;   // smaller calls stay native
+    TensorBy tensor = TensorBy::kAddress;  // kStep with kEf21, whose state ranks share
+    uint64_t start_step = 0;               // occurrences of a tensor key that stay native first
+    uint64_t min_bytes = 0;                // smaller calls stay native
 
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
     [[nodiscard]] ResidualType residual_type() const noexcept {

@@ -240,6 +240,9 @@ class Parser : PolicyReader {
                 action->error_feedback = *value;
             }
         }
+        if (action->error_feedback == ErrorFeedback::kEf21) {
+            action->tensor = TensorBy::kStep;
+        }
         if (const auto value = read_one(table, "tensor", parse_tensor_by, tensor_by_names())) {
             action->tensor = *value;
         }
@@ -275,6 +278,17 @@ class Parser : PolicyReader {
             report(tensor->source(), "tensor = " + quoted(tensor_by_name(action.tensor)) +
                                          " without error feedback; accepted: error_feedback "
                                          "other than \"none\", or no 'tensor'");
+        }
+        if (action.error_feedback == ErrorFeedback::kEf21 && action.tensor != TensorBy::kStep) {
+            report(table.get("tensor")->source(),
+                   "tensor = \"address\" with ef21, whose estimates are equal on all ranks while "
+                   "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
+        }
+        if (action.error_feedback == ErrorFeedback::kEf21 &&
+            action.residual_type() != ResidualType::kFloat32) {
+            report(table.get("residual")->source(),
+                   "'residual' with ef21, whose estimates must not be rounded; accepted: "
+                   "residual = \"fp32\", or no 'residual'");
         }
         if (const toml::node* residual = table.get("residual");
             residual != nullptr && (native || action.error_feedback == ErrorFeedback::kNone)) {

@@ -133,6 +133,12 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
+        } else if (residual == nullptr && plan.error_feedback == ErrorFeedback::kEf21) {
+            return {Code::kInvalidUsage,
+                    "no room for the estimates of ef21, which the other ranks may have: " +
+                        std::to_string(plan.residual_bytes) + " bytes beyond the " +
+                        std::to_string(runtime.memory.held(state.device)) + " held of " +
+                        "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
         } else if (residual == nullptr) {
             without_residual(runtime, &state, plan, call);
         }

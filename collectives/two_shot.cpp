@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "codecs/estimate.h"
 #include "collectives/plan.h"
 
 namespace slimwire {
 
-TwoShotMap::TwoShotMap(const Layout& layout, const CallFacts& facts, int ranks)
+TwoShotMap::TwoShotMap(const Layout& layout, DType dtype, int ranks)
     : scratch(layout),
       send(scratch.add_slots(ranks)),
       receive(scratch.add_slots(ranks)),
@@ -17,7 +18,7 @@ TwoShotMap::TwoShotMap(const Layout& layout, const CallFacts& facts, int ranks)
             summed = std::max(summed, piece.codec.reduces() ? 0 : piece.chunk_elems);
         }
     }
-    sum = scratch.add_bytes(static_cast<uint64_t>(summed) * dtype_bytes(facts.dtype));
+    sum = scratch.add_bytes(static_cast<uint64_t>(summed) * dtype_bytes(dtype));
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
@@ -41,7 +42,7 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
     const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
     const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
     sizes.node_wire_bytes = 2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
-    sizes.scratch_bytes = TwoShotMap(layout, facts, shape.ranks).scratch.bytes();
+    sizes.scratch_bytes = TwoShotMap(layout, facts.dtype, shape.ranks).scratch.bytes();
     // The worker's residual of the whole message, then the server's of this rank's chunks; fp32.
     uint64_t elems = facts.count;
     for (const Slice& slice : layout.slices) {
@@ -63,7 +64,7 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
 
 TwoShot::TwoShot(const ExchangeContext& context)
     : SlicedExchange(context, 2, true),
-      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+      map_(context.plan.layout, context.plan.encoded_dtype(), context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -103,8 +104,8 @@ Status TwoShot::place_own(int slice) {
         "own slot");
 }
 
-Status TwoShot::between(int, int slice) {
-    // Server residuals follow the worker's, chunk after chunk in slice and piece order.
+// In slice and piece order.
+SlicedExchange::Owed TwoShot::server_of(int slice) const noexcept {
     Owed server{static_cast<int64_t>(context_.plan.facts.count),
                 static_cast<int64_t>(context_.plan.layout.pieces())};
     for (int before = 0; before < slice; ++before) {
@@ -113,6 +114,11 @@ Status TwoShot::between(int, int slice) {
             ++server.index;
         }
     }
+    return server;
+}
+
+Status TwoShot::between(int, int slice) {
+    Owed server = server_of(slice);
     const int64_t slot = slice_at(slice).slot_bytes;
     for (const Piece& piece : slice_at(slice).pieces) {
         DecodeReduceEncodeArgs args{};
@@ -124,7 +130,7 @@ Status TwoShot::between(int, int slice) {
         args.scale =
             context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
         args.params = piece.codec.params;
-        args.dtype = context_.plan.facts.dtype;
+        args.dtype = context_.plan.encoded_dtype();
         args.random = random_of(slice, piece, 0);
         args.workspace = workspace_;
         if (args.count > 0) {
@@ -175,6 +181,90 @@ Status TwoShot::decode(int slice) {
                                     static_cast<int64_t>(piece.offset_elems) * element_bytes(),
                                 {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
                                 false));
+    }
+    return {};
+}
+
+Status EstimatedTwoShot::difference(const Piece& piece, float* output) {
+    const PreMulScalar* const scalar = context_.scalar;
+    const auto offset = static_cast<int64_t>(piece.offset_elems);
+    return enqueue(context_.api,
+                   DifferenceArgs{.input = static_cast<const char*>(context_.call.send) +
+                                           offset * element_bytes(),
+                                  .estimate = residuals() + offset,
+                                  .output = output,
+                                  .scale_ptr = scalar == nullptr ? nullptr : scalar->device,
+                                  .count = piece.count,
+                                  .scale = scalar == nullptr ? 1.0f : scalar->value,
+                                  .dtype = context_.plan.facts.dtype},
+                   context_.work);
+}
+
+Status EstimatedTwoShot::encode(int slice) {
+    auto* const window = reinterpret_cast<float*>(context_.scratch + context_.plan.window_offset);
+    for (const Piece& piece : slice_at(slice).pieces) {
+        char* const slots = area(Area::kSend, slice) + piece.slot_offset;
+        const Run run{piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
+        SLIMWIRE_TRY(difference(piece, window));
+        EncodeArgs args{};
+        args.input = window;
+        args.output = slots;
+        args.scale = 1.0f;
+        args.count = run.count;
+        args.chunk_elems = run.chunk_elems;
+        args.slot_bytes = run.slot_bytes;
+        args.params = piece.codec.params;
+        args.dtype = context_.plan.encoded_dtype();
+        args.random = random_of(slice, piece, 0);
+        args.status = context_.status;
+        args.workspace = workspace_;
+        SLIMWIRE_TRY(enqueue(context_.api, piece.codec, args, context_.work));
+        SLIMWIRE_TRY(decode_run(piece, slots, residuals() + piece.offset_elems, run, true));
+    }
+    return {};
+}
+
+Status EstimatedTwoShot::decode(int slice) {
+    const DeviceApi& api = context_.api;
+    auto* const marks = reinterpret_cast<uint32_t*>(context_.scratch + context_.plan.marks_offset);
+    float* const shared = residuals() + context_.plan.shared_estimate;
+    int64_t server = server_of(slice).first;
+    for (const Piece& piece : slice_at(slice).pieces) {
+        const Run run{piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
+        const auto offset = static_cast<int64_t>(piece.offset_elems);
+        SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset,
+                                shared + offset, run, true));
+        SLIMWIRE_TRY(
+            cuda_status(api,
+                        api.memset_async(marks, 0, static_cast<size_t>(ranks()) * sizeof(uint32_t),
+                                         context_.work),
+                        "marks of chunks"));
+        SLIMWIRE_TRY(enqueue(api,
+                             MarkArgs{.estimate = shared + offset,
+                                      .marks = marks,
+                                      .count = piece.count,
+                                      .chunk_elems = piece.chunk_elems},
+                             context_.work));
+        SLIMWIRE_TRY(enqueue(
+            api,
+            SettleArgs{.estimate = shared + offset,
+                       .own = residuals() + offset,
+                       .output = static_cast<char*>(context_.call.recv) + offset * element_bytes(),
+                       .marks = marks,
+                       .count = piece.count,
+                       .chunk_elems = piece.chunk_elems,
+                       .dtype = context_.plan.facts.dtype},
+            context_.work));
+        SLIMWIRE_TRY(enqueue(api,
+                             SettleArgs{.estimate = residuals() + server,
+                                        .own = nullptr,
+                                        .output = nullptr,
+                                        .marks = marks + rank(),
+                                        .count = piece.chunk_count(rank()),
+                                        .chunk_elems = piece.chunk_elems,
+                                        .dtype = context_.plan.facts.dtype},
+                             context_.work));
+        server += piece.chunk_elems;
     }
     return {};
 }

@@ -13,10 +13,10 @@
 namespace slimwire {
 
 struct TwoShotMap {
-    TwoShotMap(const Layout& layout, const CallFacts& facts, int ranks);
+    TwoShotMap(const Layout& layout, DType dtype, int ranks);
     ScratchMap scratch;
     uint64_t send, receive, gather;  // areas of one slot a rank
-    uint64_t sum;                    // where the codec does not reduce: a chunk of the call's type
+    uint64_t sum;                    // where the codec does not reduce: a chunk of `dtype`
     uint64_t workspace;
 };
 
@@ -28,13 +28,17 @@ struct TwoShotMap {
                                            int ranks,
                                            int rank) noexcept;
 
-class TwoShot final : public SlicedExchange {
+class TwoShot : public SlicedExchange {
   public:
     explicit TwoShot(const ExchangeContext& context);
 
-  private:
+  protected:
     enum class Area { kSend, kReceive, kGather };
     [[nodiscard]] char* area(Area which, int slice) const noexcept;
+    // The server's residuals of a slice: they follow the worker's, chunk after chunk.
+    [[nodiscard]] Owed server_of(int slice) const noexcept;
+
+  private:
     [[nodiscard]] bool rooted() const noexcept;
     [[nodiscard]] bool delivers() const noexcept;  // whether this rank gets the result
     Status encode(int slice) override;
@@ -44,6 +48,24 @@ class TwoShot final : public SlicedExchange {
     Status decode(int slice) override;
 
     TwoShotMap map_;
+};
+
+// The same for EF21 (codecs/estimate.h), both ways: a worker encodes what its contribution differs
+// by from its estimate, which takes up what it sent; the sums of that, with what encoding them lost
+// so far, are what every rank's copy of the shared estimate takes up, and that copy is the result.
+// Residuals of a tensor: own estimates, server's residuals, shared estimates. They are equal, or
+// fit each other, on all ranks, so a rank without them would be an error.
+class EstimatedTwoShot final : public TwoShot {
+  public:
+    explicit EstimatedTwoShot(const ExchangeContext& context) : TwoShot(context) {}
+
+  private:
+    [[nodiscard]] float* residuals() const noexcept {
+        return static_cast<float*>(context_.residual);
+    }
+    Status encode(int slice) override;
+    Status decode(int slice) override;
+    Status difference(const Piece& piece, float* output);
 };
 
 }  // namespace slimwire

@@ -13,7 +13,7 @@ const char* accepted_values(VariableKind kind) noexcept {
         case VariableKind::kCodec:
             return "a codec like int4:block=64, or native";
         case VariableKind::kErrorFeedback:
-            return "none, ef14, ema";
+            return "none, ef14, ema, ef21";
         case VariableKind::kResidual:
             return "fp32, bf16, int8";
         case VariableKind::kBytes:

@@ -285,15 +285,19 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
         EXPECT_EQ(error_of({{name, value}}), message);
     }
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}}),
-              "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema");
+              "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema, ef21");
     EXPECT_EQ(
         error_of(
             {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ema"}, {"SLIMWIRE_RESIDUAL", "fp8"}}),
         "SLIMWIRE_RESIDUAL: bad value 'fp8'; accepted: fp32, bf16, int8");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
+              "SLIMWIRE_RESIDUAL=int8 without error feedback; accepted: SLIMWIRE_EF=ef14, ema or "
+              "ef21, or none of both");
     EXPECT_EQ(
-        error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
-        "SLIMWIRE_RESIDUAL=int8 without error feedback; accepted: SLIMWIRE_EF=ef14 or ema, or "
-        "none of both");
+        error_of(
+            {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef21"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
+        "SLIMWIRE_RESIDUAL=int8 with SLIMWIRE_EF=ef21, whose estimates must not be rounded; "
+        "accepted: fp32, or none");
     EXPECT_EQ(
         error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
         "SLIMWIRE_RESIDUAL is set without SLIMWIRE_CODEC; accepted: both, or the same key in a "

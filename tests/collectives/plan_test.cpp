@@ -208,6 +208,33 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
     }
 }
 
+// Twice the message and a chunk, a window for differences, and no form but one.
+TEST(Plan, EstimatesOfEf21) {
+    constexpr uint64_t kCount = 1 << 20;
+    const Config config =
+        config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nef = \"ef21\"\n");
+    CallFacts facts = sum_of(kCount);
+    for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+        facts.dtype = dtype;
+        const Plan plan = make_plan(facts, shape_of(4), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.tensor, TensorBy::kStep);
+        EXPECT_FALSE(plan.capturable);
+        EXPECT_FALSE(plan.residuals_apart);
+        EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);
+        EXPECT_EQ(plan.residual_bytes, 4 * (2 * kCount + kCount / 4));
+        EXPECT_EQ(plan.shared_estimate, kCount + kCount / 4);
+        EXPECT_GE(plan.marks_offset, plan.window_offset + 4 * kCount);
+        EXPECT_GE(plan.scratch_bytes, plan.marks_offset + 4 * sizeof(uint32_t));
+    }
+    facts.dtype = DType::kFloat32;
+    facts.op = Op::kReduceScatter;
+    const Plan scattered = make_plan(facts, shape_of(4), config);
+    EXPECT_FALSE(scattered.compressed);
+    EXPECT_NE(scattered.reason.find("ef21 has a form of allreduce"), std::string::npos)
+        << scattered.reason;
+}
+
 TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     Config config = int4_config();
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);

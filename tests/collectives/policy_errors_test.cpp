@@ -90,12 +90,17 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
          "two_shot, direct, hierarchical, gather, summable, sparse, lossless"},
         {"codec = \"int8\"\nerror_feedback = true",
-         "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14, ema"},
-        {"codec = \"int8\"\nef = \"ef21\"",
-         "p.toml:5:6: rule 'grads': bad value 'ef21' of 'ef'; accepted: "
-         "none, "
-         "ef14, "
-         "ema"},
+         "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14, ema, "
+         "ef21"},
+        {"codec = \"int8\"\nef = \"ef22\"",
+         "p.toml:5:6: rule 'grads': bad value 'ef22' of 'ef' (did you mean 'ef21'?); accepted: "
+         "none, ef14, ema, ef21"},
+        {"codec = \"int8\"\nef = \"ef21\"\ntensor = \"address\"",
+         "p.toml:6:10: rule 'grads': tensor = \"address\" with ef21, whose estimates are equal on "
+         "all ranks while addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
+        {"codec = \"int8\"\nef = \"ef21\"\nresidual = \"bf16\"",
+         "p.toml:6:12: rule 'grads': 'residual' with ef21, whose estimates must not be rounded; "
+         "accepted: residual = \"fp32\", or no 'residual'"},
         {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
          "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
          "accepted: fp32, bf16, int8"},

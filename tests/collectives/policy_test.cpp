@@ -239,6 +239,9 @@ op = ["ALL_REDUCE"]
            ef = "ema")",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
+           ef = "ef21")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
            ef = "ef14"
            residual = "int8")",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }

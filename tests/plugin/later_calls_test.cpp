@@ -232,7 +232,10 @@ TEST(ConfiguredCalls, WhatIsWrongIsSaid) {
         refused(bad, "error feedback for slimwire, and no codec");
         ncclConfigExt_t two = option(2, "ef15");
         one = option(1, "int4", &two);
-        refused(bad, "'ef15' in config->ext; accepted: none, ef14");
+        refused(bad, "'ef15' in config->ext; accepted: none, ef14, ema, ef21");
+        two = option(2, "ef21");
+        one = option(1, "int4", &two);
+        refused(bad, "its estimates are equal on all ranks only where all agree");
         one = {};
         one.next = &one;
         refused(bad, "no end");

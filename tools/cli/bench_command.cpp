@@ -46,7 +46,7 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     collective_app->add_option("--bytes", collective->bytes, "comma list of sizes, as 1MiB,64MiB")
         ->capture_default_str();
     collective_app->add_option("--ef", collective->error_feedback,
-                               "error feedback: none, ef14 or ema");
+                               "error feedback: none, ef14, ema or ef21");
     collective_app
         ->add_option("--ranks", collective->ranks,
                      "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
@@ -84,7 +84,7 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     footprint_app->add_option("--codec", footprint->codec, "of the all-reduce")
         ->capture_default_str();
     footprint_app->add_option("--ef", footprint->error_feedback,
-                              "error feedback: none, ef14 or ema");
+                              "error feedback: none, ef14, ema or ef21");
     footprint_app->add_option("--bytes", footprint->bytes, "of the all-reduce, fp32")
         ->capture_default_str();
     footprint_app->add_option("--link", footprint->link,

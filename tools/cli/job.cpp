@@ -139,7 +139,7 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
         ->type_name("SPEC")
         ->excludes(policy);
     app.add_option("--ef", options->error_feedback,
-                   "error feedback with --codec: none, ef14 or ema")
+                   "error feedback with --codec: none, ef14, ema or ef21")
         ->type_name("KIND");
     app.add_option("--min-bytes", options->min_bytes, "smaller calls stay native, as 1MiB")
         ->type_name("BYTES");

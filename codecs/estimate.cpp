@@ -1,0 +1,121 @@
+#include "codecs/estimate.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "codecs/float16.h"
+#include "codecs/host/chunks.h"
+#include "codecs/launch.h"
+#include "codecs/numeric.h"
+
+namespace slimwire {
+namespace {
+
+struct Float32 {
+    using Bits = float;
+    static float get(float bits) noexcept { return bits; }
+    static float put(float value) noexcept {
+        return value != value ? std::bit_cast<float>(kNanFloat32) : value;
+    }
+};
+struct Float16 {
+    using Bits = uint16_t;
+    static float get(uint16_t bits) noexcept { return float16_to_float(bits); }
+    static uint16_t put(float value) noexcept { return float_to_float16(value); }
+};
+struct Bfloat16 {
+    using Bits = uint16_t;
+    static float get(uint16_t bits) noexcept { return bfloat16_to_float(bits); }
+    static uint16_t put(float value) noexcept { return float_to_bfloat16(value); }
+};
+
+template <class Run>
+void visit(DType dtype, const Run& run) {
+    if (dtype == DType::kFloat32) {
+        run(Float32{});
+    } else if (dtype == DType::kFloat16) {
+        run(Float16{});
+    } else {
+        run(Bfloat16{});
+    }
+}
+
+bool is_finite(float value) noexcept {
+    return (std::bit_cast<uint32_t>(value) & kMagnitudeMask) < kInfinityBits;
+}
+
+}  // namespace
+
+void difference_on_host(const DifferenceArgs& args) {
+    if (args.count <= 0) {
+        return;
+    }
+    const FloatEnvironment environment;
+    const float factor = scale_factor(args.scale, args.scale_ptr, args.dtype);
+    const auto* estimate = device_view_as<const float>(args.estimate);
+    auto* output = device_view_as<float>(args.output);
+    visit(args.dtype, [&](auto element) {
+        using Element = decltype(element);
+        const auto* input = device_view_as<const typename Element::Bits>(args.input);
+        for (int64_t i = 0; i < args.count; ++i) {
+            output[i] = factor * Element::get(input[i]) - estimate[i];
+        }
+    });
+}
+
+void mark_on_host(const MarkArgs& args) {
+    const auto* estimate = device_view_as<const float>(args.estimate);
+    auto* marks = device_view_as<uint32_t>(args.marks);
+    for (int64_t begin = 0; begin < args.count; begin += args.chunk_elems) {
+        const int64_t end = std::min(begin + args.chunk_elems, args.count);
+        if (!std::all_of(estimate + begin, estimate + end, is_finite)) {
+            marks[begin / args.chunk_elems] = 1;
+        }
+    }
+}
+
+void settle_on_host(const SettleArgs& args) {
+    if (args.count <= 0) {
+        return;
+    }
+    auto* estimate = device_view_as<float>(args.estimate);
+    auto* own = device_view_as<float>(args.own);
+    const auto* marks = device_view_as<const uint32_t>(args.marks);
+    if (args.output != nullptr) {
+        visit(args.dtype, [&](auto element) {
+            using Element = decltype(element);
+            auto* output = device_view_as<typename Element::Bits>(args.output);
+            for (int64_t i = 0; i < args.count; ++i) {
+                output[i] = Element::put(estimate[i]);
+            }
+        });
+    }
+    for (int64_t begin = 0; begin < args.count; begin += args.chunk_elems) {
+        if (marks[begin / args.chunk_elems] == 0) {
+            continue;
+        }
+        const int64_t end = std::min(begin + args.chunk_elems, args.count);
+        std::fill(estimate + begin, estimate + end, 0.0f);
+        if (own != nullptr) {
+            std::fill(own + begin, own + end, 0.0f);
+        }
+    }
+}
+
+Status enqueue(const DeviceApi& api, const DifferenceArgs& args, cudaStream_t stream) {
+    return enqueue_operation(
+        api, {"difference", "difference", difference_on_host, SLIMWIRE_KERNEL(difference_on_cuda)},
+        args, stream);
+}
+
+Status enqueue(const DeviceApi& api, const MarkArgs& args, cudaStream_t stream) {
+    return enqueue_operation(api, {"mark", "mark", mark_on_host, SLIMWIRE_KERNEL(mark_on_cuda)},
+                             args, stream);
+}
+
+Status enqueue(const DeviceApi& api, const SettleArgs& args, cudaStream_t stream) {
+    return enqueue_operation(
+        api, {"settle", "settle", settle_on_host, SLIMWIRE_KERNEL(settle_on_cuda)}, args, stream);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,254 @@
+// EF21 call after call, against a slow oracle that knows only the codec's encode and decode: the
+// result is the estimate that all ranks share, to the bit, also around a NaN; and with it errors of
+// a gradient that stays the same die out. One process, two emulated devices, a policy of the test's
+// own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "codecs/codec.h"
+#include "codecs/float16.h"
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/two_devices.h"
+
+namespace {
+
+constexpr size_t kCount = 5000;
+constexpr size_t kChunk = 2560;  // half of it in whole blocks
+constexpr size_t kBlock = 64;
+constexpr int kSteps = 12;
+
+using Values = std::vector<float>;
+
+Values coded(const Values& p) {
+    const slimwire::CodecSpec codec = slimwire::parse_codec("int4").value();
+    const auto count = static_cast<int64_t>(p.size());
+    const int64_t slot = (codec.encoded_bytes(slimwire::DType::kFloat32, count) + 15) / 16 * 16;
+    std::vector<uint8_t> bytes(static_cast<size_t>(slot) + 16);
+    uint8_t* const encoded = bytes.data() + (-reinterpret_cast<uintptr_t>(bytes.data()) & 15);
+    slimwire::EncodeArgs encode{};
+    encode.input = p.data();
+    encode.output = encoded;
+    encode.scale = 1.0f;
+    encode.count = encode.chunk_elems = count;
+    encode.slot_bytes = slot;
+    encode.params = codec.params;
+    encode.dtype = slimwire::DType::kFloat32;
+    codec.codec->host.encode(encode);
+    Values decoded(p.size());
+    slimwire::DecodeArgs decode{};
+    decode.input = encoded;
+    decode.output = decoded.data();
+    decode.count = decode.chunk_elems = count;
+    decode.slot_bytes = slot;
+    decode.params = codec.params;
+    decode.dtype = slimwire::DType::kFloat32;
+    codec.codec->host.decode(decode);
+    return decoded;
+}
+
+void add(Values* to, const Values& what) {
+    for (size_t i = 0; i < to->size(); ++i) {
+        (*to)[i] += what[i];
+    }
+}
+
+// One rank's chunk of the message, as all ranks know it.
+struct Chunk {
+    Values own[2], owed, shared;
+
+    explicit Chunk(size_t count) : own{Values(count), Values(count)}, owed(count), shared(count) {}
+
+    Values step(const Values& first, const Values& second, float scale) {
+        const Values* inputs[2] = {&first, &second};
+        Values sum(shared.size());
+        for (int rank = 0; rank < 2; ++rank) {
+            Values difference(sum.size());
+            for (size_t i = 0; i < sum.size(); ++i) {
+                difference[i] = (*inputs[rank])[i] - own[rank][i];
+            }
+            const Values sent = coded(difference);
+            add(&own[rank], sent);
+            for (size_t i = 0; i < sum.size(); ++i) {
+                sum[i] = rank == 0 ? sent[i] : sum[i] + sent[i];
+            }
+        }
+        for (size_t i = 0; i < sum.size(); ++i) {
+            volatile float scaled = sum[i] * scale;
+            sum[i] = scaled + owed[i];
+        }
+        const Values sent = coded(sum);
+        for (size_t begin = 0; begin < sum.size(); begin += kBlock) {
+            const size_t end = std::min(begin + kBlock, sum.size());
+            const bool finite = std::all_of(sum.begin() + static_cast<ptrdiff_t>(begin),
+                                            sum.begin() + static_cast<ptrdiff_t>(end),
+                                            [](float value) { return std::isfinite(value); });
+            for (size_t i = begin; finite && i < end; ++i) {
+                owed[i] = sum[i] - sent[i];
+            }
+        }
+        add(&shared, sent);
+        const Values result = shared;
+        if (!std::all_of(result.begin(), result.end(), [](float x) { return std::isfinite(x); })) {
+            for (Values* state : {&own[0], &own[1], &owed, &shared}) {
+                std::fill(state->begin(), state->end(), 0.0f);
+            }
+        }
+        return result;
+    }
+};
+
+Values part(const Values& of, size_t begin, size_t end) {
+    return {of.begin() + static_cast<ptrdiff_t>(begin), of.begin() + static_cast<ptrdiff_t>(end)};
+}
+
+Values input(int rank, int step, size_t count) {
+    Values values(count);
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = std::sin(0.7f * static_cast<float>(i) + 2.0f * static_cast<float>(rank)) *
+                    (i % 7 == 0 ? 3.0f : 0.2f) * (step % 3 == 2 ? 0.1f : 1.0f);
+    }
+    if (step == 5 && rank == 1) {
+        values[100] = NAN;  // in the first chunk
+    }
+    return values;
+}
+
+class Estimates : public slimwire::test::TwoDevices {
+  protected:
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n"
+            "[[rule]]\nname = \"sparse\"\nmatch = { op = \"allreduce\", bytes = \"..8KiB\" }\n"
+            "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef21\"\n"
+            "[[rule]]\nname = \"dense\"\nmatch = { op = \"allreduce\" }\n"
+            "codec = \"int4\"\nerror_feedback = \"ef21\"\n");
+    }
+    Estimates() : TwoDevices(kCount) {}
+    void SetUp() override {
+        TwoDevices::SetUp();
+        mark();
+    }
+    static void mark() {
+        static uint64_t step = 0;
+        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+    }
+
+    // The all-reduce of each rank's values; both ranks must have the same bits.
+    Values reduce(const Values& first, const Values& second, ncclRedOp_t op) {
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        const Values* inputs[2] = {&first, &second};
+        for (int rank = 0; rank < kRanks; ++rank) {
+            fill(rank, *inputs[rank]);
+            EXPECT_EQ(ncclAllReduce(send_[rank], recv_[rank], first.size(), ncclFloat32, op,
+                                    comms_[rank], nullptr),
+                      ncclSuccess);
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        Values results[2] = {result(0, first.size()), result(1, first.size())};
+        EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), first.size() * sizeof(float)),
+                  0)
+            << "ranks differ";
+        return results[0];
+    }
+
+    void expect_oracle(ncclRedOp_t op, float scale) {
+        Chunk chunks[2] = {Chunk(kChunk), Chunk(kCount - kChunk)};
+        for (int step = 0; step < kSteps; ++step) {
+            const Values first = input(0, step, kCount), second = input(1, step, kCount);
+            const Values got = reduce(first, second, op);
+            Values wanted;
+            for (int chunk = 0; chunk < 2; ++chunk) {
+                const size_t begin = chunk == 0 ? 0 : kChunk, end = chunk == 0 ? kChunk : kCount;
+                const Values of =
+                    chunks[chunk].step(part(first, begin, end), part(second, begin, end), scale);
+                wanted.insert(wanted.end(), of.begin(), of.end());
+            }
+            EXPECT_EQ(std::isnan(wanted[100]), step == 5);
+            for (size_t i = 0; i < kCount; ++i) {
+                ASSERT_TRUE(std::isnan(wanted[i])
+                                ? std::isnan(got[i])
+                                : std::memcmp(&got[i], &wanted[i], sizeof(float)) == 0)
+                    << "step " << step << " element " << i << ": " << got[i] << " instead of "
+                    << wanted[i];
+            }
+            mark();
+        }
+    }
+
+    // Of the average of inputs that stay the same, after so many calls: relative, Euclidean.
+    double error_after(int calls, size_t count) {
+        const Values first = input(0, 0, count), second = input(1, 0, count);
+        double error = 0, whole = 0;
+        for (int call = 0; call < calls; ++call) {
+            const Values got = reduce(first, second, ncclAvg);
+            error = whole = 0;
+            for (size_t i = 0; i < count; ++i) {
+                const double mean = 0.5 * first[i] + 0.5 * second[i];
+                error += (got[i] - mean) * (got[i] - mean);
+                whole += mean * mean;
+            }
+            mark();
+        }
+        return std::sqrt(error / whole);
+    }
+};
+
+TEST_F(Estimates, OfASumAsTheOracleSays) {
+    expect_oracle(ncclSum, 1.0f);
+}
+
+TEST_F(Estimates, OfAnAverageAsTheOracleSays) {
+    expect_oracle(ncclAvg, 0.5f);
+}
+
+TEST_F(Estimates, ErrorsDieOut) {
+    EXPECT_GT(error_after(1, kCount), 1e-2);
+    EXPECT_LT(error_after(20, kCount), 1e-5);
+}
+
+TEST_F(Estimates, ErrorsOfASparsifierDieOut) {
+    EXPECT_GT(error_after(1, 1500), 0.2);
+    EXPECT_LT(error_after(40, 1500), 0.02);
+    EXPECT_LT(error_after(150, 1500), 1e-4);
+}
+
+// The sums are of 16-bit elements, the estimates are not.
+TEST_F(Estimates, OfSixteenBitsAreKeptInFp32) {
+    constexpr size_t kHalves = 6000;
+    std::vector<uint16_t> halves(kHalves);
+    for (size_t i = 0; i < kHalves; ++i) {
+        halves[i] = slimwire::float_to_bfloat16(0.37f * std::sin(static_cast<float>(i)));
+    }
+    double error = 0;
+    for (int call = 0; call < 25; ++call) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(send_[rank], halves.data(), kHalves * 2, cudaMemcpyHostToDevice),
+                      cudaSuccess);
+            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kHalves, ncclBfloat16, ncclAvg,
+                                    comms_[rank], nullptr),
+                      ncclSuccess);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        const Values raw = result(0, kHalves / 2);
+        std::vector<uint16_t> got(kHalves);
+        std::memcpy(got.data(), raw.data(), kHalves * 2);
+        error = 0;
+        for (size_t i = 0; i < kHalves; ++i) {
+            error = std::max(error,
+                             std::abs(static_cast<double>(slimwire::bfloat16_to_float(got[i]) -
+                                                          slimwire::bfloat16_to_float(halves[i]))));
+        }
+        if (call == 0) {
+            EXPECT_GT(error, 0.01);
+        }
+        mark();
+    }
+    EXPECT_EQ(error, 0.0) << "both ranks' average is an element of the type";
+}
+
+}  // namespace
