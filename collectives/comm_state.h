@@ -51,8 +51,11 @@ struct CommState {
     std::mutex exchange_mutex;           // held to ask NCCL about it, which an abort must not meet
     int rank = 0;
     int device = 0;
-    uint64_t comm_key = 0;        // equal on all ranks
-    uint64_t state_key = 0;       // this rank's own state under comm_key
+    uint64_t comm_key = 0;   // equal on all ranks
+    uint64_t state_key = 0;  // this rank's own state under comm_key
+    // The same in every process of the job: of launcher ranks, size, rank and order of creation; 0
+    // where ranks did not agree.
+    uint64_t lasting_key = 0;
     std::vector<Member> members;  // by rank; empty when the ranks did not agree
     PlanShape shape;
     PlanCache plans;
@@ -94,6 +97,9 @@ struct CommState {
     // count.
     uint32_t steps[2] = {};
     uint32_t* device_steps = nullptr;
+    // Such calls of the processes before, whose state was loaded (saved_state.h). This rank's own,
+    // so what ranks draw alike does not go by them.
+    uint32_t drawn_before[2] = {};
     // The last capture that a call of this communicator took part in, and the end of that call.
     unsigned long long capture_id = 0;
     cudaEvent_t capture_chain = nullptr;
@@ -133,6 +139,14 @@ class CommRegistry {
     std::unique_ptr<CommState> remove(ncclComm_t comm);
     // Keeps the state of an aborted communicator: another thread may still be looking at it.
     void bury(std::unique_ptr<CommState> state);
+    // Calls use(CommState&) of each, with nothing coming or going meanwhile.
+    template <class Use>
+    void for_each(const Use& use) {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [comm, state] : states_) {
+            use(*state);
+        }
+    }
     // Number of communicators made so far with these members; makes the key of the next distinct.
     uint64_t next_ordinal(uint64_t members_hash);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms.h"
+#include "collectives/hash.h"
 #include "collectives/log.h"
 #include "collectives/rounds.h"
 
@@ -24,6 +25,31 @@ std::string codec_text(const Plan& plan) {
         }
     }
     return text;
+}
+
+// Where a residual lies in the store follows from these.
+uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
+    std::string text = codec_text(plan) + ' ' + algorithm_name(plan.algorithm);
+    const auto put = [&](uint64_t value) { text += ' ' + std::to_string(value); };
+    put(static_cast<uint64_t>(plan.residual_type));
+    put(plan.residual_elems);
+    put(plan.residual_bytes);
+    put(static_cast<uint64_t>(shape.ranks));
+    for (const Slice& slice : plan.layout.slices) {
+        put(slice.pieces.size());
+        for (const Piece& piece : slice.pieces) {
+            put(piece.offset_elems);
+            put(static_cast<uint64_t>(piece.count));
+            put(static_cast<uint64_t>(piece.chunk_elems));
+            text += piece.codec.to_string();
+        }
+    }
+    if (plan.algorithm == Algorithm::kHierarchical && shape.nodes != nullptr) {
+        for (int rank = 0; rank < shape.ranks; ++rank) {
+            put(static_cast<uint64_t>(shape.nodes->node_of(rank)));
+        }
+    }
+    return stable_hash(text);
 }
 
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
@@ -165,6 +191,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     Plan made = make_plan(facts, state->shape, runtime.config);
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     if (state->plans.lasting() < kMaxPlans) {
+        made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
         Plan* plan = state->plans.insert(std::move(made));
         committed += plan->residual_bytes;
         state->stats->plans = state->plans.size();

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "collectives/all_gathering.h"
 #include "collectives/hash.h"
 #include "collectives/launcher.h"
+#include "collectives/pending_state.h"
 #include "topology/comm_shape.h"
 
 namespace slimwire {
@@ -75,6 +78,16 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     state->comm_key = mix_key(members, ordinal);
     state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
     state->stats->comm = hex_key(state->comm_key);
+    // Hosts, processes and devices may be others in the next process.
+    uint64_t lasting = stable_hash("lasting communicator");
+    for (const Member& member : state->members) {
+        lasting = mix_key(lasting, static_cast<uint64_t>(member.place.launcher_rank) + 2);
+    }
+    lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
+    state->lasting_key =
+        std::max<uint64_t>(1, mix_key(lasting, runtime.comms.next_ordinal(lasting)));
+    const std::array<uint32_t, 2> drawn = PendingState::instance().drawn(state->lasting_key);
+    std::copy_n(drawn.begin(), 2, state->drawn_before);
     return {};
 }
 

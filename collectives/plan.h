@@ -59,8 +59,11 @@ struct Plan {
     uint64_t shared_estimate = 0;
     uint64_t marks_offset = 0;
     uint64_t residual_elems = 0;  // of the store
-    std::string rule;             // the rule that decided; empty when none matched
-    std::string reason;           // why compressed, or why native
+    // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
+    // plan belongs to a communicator.
+    uint64_t residual_shape = 0;
+    std::string rule;    // the rule that decided; empty when none matched
+    std::string reason;  // why compressed, or why native
 
     KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
     std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour

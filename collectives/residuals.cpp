@@ -1,14 +1,18 @@
 #include "collectives/residuals.h"
 
+#include "collectives/log.h"
+#include "collectives/pending_state.h"
+
 namespace slimwire {
 namespace {
 
-// Zeroes memory on a stream that no capture knows, and waits.
-Status reset_now(const DeviceApi& api, void* buffer, uint64_t bytes) {
+// Runs work(stream) on a stream that no capture knows, and waits.
+template <class Work>
+Status now(const DeviceApi& api, const Work& work) {
     cudaStream_t stream = nullptr;
     SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
                              "residual reset"));
-    Status status = cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+    Status status = cuda_status(api, work(stream), "residual reset");
     if (status.ok()) {
         status = cuda_status(api, api.stream_synchronize(stream), "residual reset");
     }
@@ -19,8 +23,33 @@ Status reset_now(const DeviceApi& api, void* buffer, uint64_t bytes) {
 Status zero(
     const DeviceApi& api, void* buffer, uint64_t bytes, cudaStream_t stream, bool captured) {
     return captured
-               ? reset_now(api, buffer, bytes)
+               ? now(api, [&](cudaStream_t own) { return api.memset_async(buffer, 0, bytes, own); })
                : cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+}
+
+// What was loaded for a tensor whose buffer no work uses; false where nothing was.
+Result<bool> restore(const DeviceApi& api,
+                     void* buffer,
+                     uint64_t bytes,
+                     const LastingTensor& tensor,
+                     uint64_t shape) {
+    PendingState& pending = PendingState::instance();
+    bool misfit = false;
+    const std::unique_ptr<std::byte[]> loaded =
+        pending.loaded() ? pending.take(tensor, shape, bytes, &misfit) : nullptr;
+    if (misfit) {
+        log_once(LogLevel::kWarn, "state misfit",
+                 std::string("loaded state of ") + op_name(tensor.facts.op) + " count " +
+                     std::to_string(tensor.facts.count) +
+                     " is of another plan (other nodes?); it begins at zero");
+    }
+    if (loaded == nullptr) {
+        return false;
+    }
+    SLIMWIRE_TRY(now(api, [&](cudaStream_t own) {
+        return api.memcpy_async(buffer, loaded.get(), bytes, cudaMemcpyHostToDevice, own);
+    }));
+    return true;
 }
 
 }  // namespace
@@ -40,18 +69,28 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
                                  const TensorKey& key,
                                  uint64_t path,
                                  uint64_t bytes,
+                                 const LastingPlace& lasting,
                                  cudaStream_t stream,
                                  bool captured,
                                  bool* made) {
     std::lock_guard lock(mutex_);
+    const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
     const auto found = entries_.find(key);
     *made = found == entries_.end();
     if (!*made) {
         Entry& entry = found->second;
-        if (entry.path != path) {
-            SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
-            entry.path = path;
+        bool filled = entry.path == path && !entry.renewed;
+        if (entry.renewed) {
+            SLIMWIRE_TRY_ASSIGN(filled,
+                                restore(api, entry.buffer, entry.bytes, tensor, lasting.shape));
         }
+        // Of a path that takes another's slot nothing is restored: work may be using the buffer.
+        if (!filled) {
+            SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
+        }
+        entry.path = path;
+        entry.lasting = lasting;
+        entry.renewed = false;
         return entry.buffer;
     }
     if (!budget_->reserve(device, bytes)) {
@@ -61,7 +100,11 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
     void* buffer = nullptr;
     Status status = cuda_status(api, api.malloc(&buffer, bytes), "residual allocation");
     if (status.ok()) {
-        status = zero(api, buffer, bytes, stream, captured);
+        const Result<bool> restored =
+            path != 0 ? restore(api, buffer, bytes, tensor, lasting.shape) : Result<bool>(false);
+        status = !restored.ok()     ? restored.status()
+                 : restored.value() ? Status()
+                                    : zero(api, buffer, bytes, stream, captured);
         if (!status.ok()) {
             tolerate(api, api.free(buffer));
         }
@@ -70,8 +113,33 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
         budget_->give_back(device, bytes);
         return status;
     }
-    entries_.emplace(key, Entry{buffer, bytes, path, device});
+    entries_.emplace(key, Entry{buffer, bytes, path, device, lasting});
     return buffer;
+}
+
+std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const {
+    std::vector<Placed> placed;
+    for (const auto& [key, entry] : entries_) {
+        if (entry.path == 0) {
+            ++others->by_address;
+        } else if (entry.lasting.comm == 0) {
+            ++others->shared;
+        } else if (!entry.renewed) {  // else it is what waits, or zero
+            placed.push_back({{entry.lasting.comm, key.facts, entry.path, key.ordinal},
+                              entry.lasting.shape,
+                              entry.bytes,
+                              entry.buffer,
+                              entry.device});
+        }
+    }
+    return placed;
+}
+
+void ResidualStore::renew_placed() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [key, entry] : entries_) {
+        entry.renewed |= entry.path != 0 && entry.lasting.comm != 0;
+    }
 }
 
 uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {

@@ -13,6 +13,7 @@
 #include "collectives/budget.h"
 #include "collectives/call.h"
 #include "collectives/policy.h"
+#include "collectives/state_file.h"
 #include "collectives/step_detector.h"
 
 namespace slimwire {
@@ -39,6 +40,12 @@ TensorKey identify(uint64_t comm_key,
                    TensorBy by,
                    const StepPlace& place) noexcept;
 
+// What tells a tensor with a place in other processes, too, and what its residuals lie by.
+struct LastingPlace {
+    uint64_t comm = 0;   // CommState::lasting_key; 0: what ranks must have alike, EF21's estimates
+    uint64_t shape = 0;  // Plan::residual_shape
+};
+
 class ResidualStore {
   public:
     // `budget`, which outlives the store, has what all buffers hold.
@@ -46,12 +53,14 @@ class ResidualStore {
 
     // The buffer of `key`, made on `device` and zeroed at first use, which `made` tells, and zeroed
     // when `path` (StepPlace) is another than at the last use: on `stream`, or waited for when that
-    // stream is captured. Null where the budget has no room for a new one.
+    // stream is captured. Instead of zeros it gets what was loaded for the tensor
+    // (pending_state.h). Null where the budget has no room for a new one.
     Result<void*> get(const DeviceApi& api,
                       int device,
                       const TensorKey& key,
                       uint64_t path,
                       uint64_t bytes,
+                      const LastingPlace& lasting,
                       cudaStream_t stream,
                       bool captured,
                       bool* made);
@@ -66,13 +75,39 @@ class ResidualStore {
     };
     [[nodiscard]] Held held(uint64_t comm_key) const;
 
+    // A tensor that another process finds again.
+    struct Placed {
+        LastingTensor tensor;
+        uint64_t shape = 0, bytes = 0;
+        const void* buffer = nullptr;
+        int device = 0;
+    };
+    // Tensors that are none: known by address, and of state that ranks have alike.
+    struct Unplaced {
+        uint64_t by_address = 0, shared = 0;
+    };
+    // Returns use(all of them, the others), with none made or freed meanwhile.
+    template <class Use>
+    Status with_placed(const Use& use) const {
+        const std::lock_guard lock(mutex_);
+        Unplaced others;
+        const std::vector<Placed> all = placed(&others);
+        return use(all, others);
+    }
+    // Those tensors take their residuals anew at their next use, as at the first. No work
+    // may be using them.
+    void renew_placed();
+
   private:
     struct Entry {
         void* buffer = nullptr;
         uint64_t bytes = 0;
         uint64_t path = 0;
         int device = 0;
+        LastingPlace lasting = {};
+        bool renewed = false;
     };
+    [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;
     MemoryBudget* budget_;
     mutable std::mutex mutex_;
     std::map<TensorKey, Entry> entries_;

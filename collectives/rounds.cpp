@@ -125,10 +125,13 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
         bool made = false;
         const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
+        const uint64_t path = plan.tensor == TensorBy::kStep ? run->item.place.path : 0;
+        // Its estimates are equal on all ranks, and a state is loaded by each rank for itself.
+        const bool shared = plan.error_feedback == ErrorFeedback::kEf21;
         SLIMWIRE_TRY_ASSIGN(
-            residual,
-            runtime.residuals.get(api, state.device, key, run->item.place.path, plan.residual_bytes,
-                                  run->work, run->capture.active, &made));
+            residual, runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
+                                            {shared ? 0 : state.lasting_key, plan.residual_shape},
+                                            run->work, run->capture.active, &made));
         if (made) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -153,13 +156,17 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     context.random.rank = static_cast<uint32_t>(state.rank);
     if (plan.draws) {
         const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
+        // What a summable codec draws all ranks must draw, whether they loaded a state or not.
+        const uint32_t before =
+            plan.algorithm == Algorithm::kSummable ? 0 : state.drawn_before[counter];
         if (run->capture.active && state.device_steps == nullptr) {
             SLIMWIRE_TRY(move_steps_to_device(api, &state));
         }
         if (state.device_steps != nullptr) {
+            context.random.step = before;
             context.random.step_ptr = state.device_steps + counter;
         } else {
-            context.random.step = state.steps[counter]++;
+            context.random.step = before + state.steps[counter]++;
         }
     }
     run->exchange = make_exchange(context, &run->room);

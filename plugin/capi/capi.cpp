@@ -15,6 +15,7 @@
 #include "collectives/observer.h"
 #include "collectives/registered.h"
 #include "collectives/runtime.h"
+#include "collectives/saved_state.h"
 #include "collectives/tensor_names.h"
 #include "collectives/training.h"
 
@@ -43,6 +44,7 @@ int code_of(const Status& status) noexcept {
         case Code::kInvalidArgument:
             return SLIMWIRE_INVALID;
         case Code::kInvalidUsage:
+            return SLIMWIRE_REFUSED;
         case Code::kUnsupported:
         case Code::kNotFound:
         case Code::kOutOfMemory:
@@ -70,6 +72,28 @@ int run(const Work& work) noexcept {
     } catch (const std::exception& error) {
         return said(SLIMWIRE_FAILED, error.what());
     }
+}
+
+int run_state(Result<StateOutcome> (*work)(Runtime*, const char*, uint64_t), const char* path) {
+    StateOutcome outcome;
+    const int code = run([&]() -> Status {
+        if (in_group()) {
+            return {Code::kInvalidArgument, "state is saved and loaded outside of groups"};
+        }
+        // There already, or not wanted: a program may load before it chose its NCCL.
+        Runtime* const runtime =
+            Runtime::peek() == nullptr
+                ? nullptr
+                : Runtime::get(reinterpret_cast<const void*>(&::slimwire_version));
+        const ReentryGuard guard;
+        SLIMWIRE_TRY_ASSIGN(outcome, work(runtime, path, kStatePatienceUs));
+        return {};
+    });
+    if (code != SLIMWIRE_OK || outcome.kind == StateOutcome::Kind::kDone) {
+        return code;
+    }
+    return said(outcome.kind == StateOutcome::Kind::kPartial ? SLIMWIRE_PARTIAL : SLIMWIRE_NOTHING,
+                outcome.text.c_str());
 }
 
 // For the trace.
@@ -171,6 +195,14 @@ int slimwire_set_learning_rate(double rate) {
         told();
         return {};
     });
+}
+
+int slimwire_save_state(const char* path) {
+    return run_state(save_state, path);
+}
+
+int slimwire_load_state(const char* path) {
+    return run_state(load_state, path);
 }
 
 int slimwire_version() {

@@ -11,10 +11,10 @@
  * Other languages take the same names from the library itself: dlsym(RTLD_DEFAULT, ...) or
  * ctypes.CDLL(None) with the preload, the handle of libnccl.so.2 with the drop-in and LD_AUDIT.
  * Arguments are plain integers, pointers and texts; every function but the last two returns a
- * status, and 0 is success.
+ * status; 0 is success and a negative one an error.
  *
- * Thread contract: any thread, any time, before the first NCCL call too. Nothing here waits for
- * another rank. Texts and arrays are copied.
+ * Thread contract: any thread, any time, before the first NCCL call too. Nothing here needs another
+ * rank to make the same call at the same time. Texts and arrays are copied.
  */
 #ifndef SLIMWIRE_H
 #define SLIMWIRE_H
@@ -28,13 +28,16 @@
 extern "C" {
 #endif
 
-/* What functions return. Of a negative status slimwire_last_error() tells more, and nothing was
- * done. */
+/* What functions return. Of all but SLIMWIRE_OK slimwire_last_error() tells more; where the status
+ * is negative, nothing was changed. */
 enum {
     SLIMWIRE_OK = 0,
+    SLIMWIRE_NOTHING = 1,  /* there was nothing to do: slimwire compresses nothing here */
+    SLIMWIRE_PARTIAL = 2,  /* done, but not for all */
     SLIMWIRE_ABSENT = -1,  /* slimwire is not in this process, or not in a forked child */
     SLIMWIRE_INVALID = -2, /* an argument cannot be */
-    SLIMWIRE_FAILED = -3   /* memory is short */
+    SLIMWIRE_FAILED = -3,  /* memory is short, or files or the device fail */
+    SLIMWIRE_REFUSED = -4  /* the file is damaged or another job's, or calls are still running */
 };
 
 /* What slimwire_mark_phase takes. */
@@ -136,6 +139,26 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_phase, (int phase), (phase
 /* The learning rate from here on, of all parameters: for traces and reports, and for controllers
  * that follow it. Finite and not negative. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate), (rate))
+
+/* Writes what this rank's error feedback still owes to `path`, in which %h is the host, %r the rank
+ * and %p the process id; every rank needs a file of its own. Later processes of the job that load
+ * it, each rank its own, go on with the bits of a job that did not end, if they mark their steps
+ * and every rank saves and loads between the same steps. The file is replaced as a whole, or stays
+ * as it was. Tensors are found again by their place in the step (tensor = "step"), communicators by
+ * their order; save while the communicators live. Residuals of tensors that are told apart by
+ * address cannot be found again, and the estimates of ef21 are not one rank's alone:
+ * SLIMWIRE_PARTIAL, and the rest is saved. Not in it either: how far a rule's start_step counted,
+ * what step detection learned, and what codecs draw on all ranks alike (randomk).
+ *
+ * Waits for compressed calls that still run, at most a minute; no other thread may make NCCL calls
+ * meanwhile. Not inside a group, not under stream capture. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_save_state, (const char* path), (path))
+
+/* Loads what slimwire_save_state wrote, at best before the first communicator is made: each tensor
+ * takes its residuals at its first call from here on; those of tensors that the file lacks are
+ * zero. The file is checked as a whole before anything changes: SLIMWIRE_REFUSED where it is
+ * damaged, of another version, or was saved by another rank, number of ranks or policy. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_load_state, (const char* path), (path))
 
 /* The library's version, 10000 major + 100 minor + patch, or SLIMWIRE_ABSENT. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_version, (void), ())

@@ -21,6 +21,13 @@ static void tell(const char* when) {
     printf(" %d", slimwire_register_parameter(7, 1, "scalar", NULL, 0));
     printf(" %d", slimwire_forget_model(7));
     printf(" %d\n", slimwire_forget_model(7));
+    printf("%s: marks %d", when, slimwire_mark_step(UINT64_MAX));
+    printf(" %d", slimwire_mark_phase(SLIMWIRE_EVALUATION));
+    printf(" %d", slimwire_mark_phase(17));
+    printf(" %d", slimwire_set_learning_rate(0.5));
+    printf(" %d\n", slimwire_set_learning_rate(-0.5));
+    printf("%s: state %d", when, slimwire_save_state("told.state"));
+    printf(" %d\n", slimwire_load_state("told.state"));
 }
 
 int main(int argc, char** argv) {

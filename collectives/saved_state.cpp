@@ -1,0 +1,329 @@
+#include "collectives/saved_state.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+#include "collectives/launcher.h"
+#include "collectives/log.h"
+#include "collectives/pending_state.h"
+#include "collectives/training.h"
+
+namespace slimwire {
+namespace {
+
+std::mutex& one_at_a_time() noexcept {
+    static constinit std::mutex mutex;
+    return mutex;
+}
+
+// What this process's configuration says; before the runtime is there as it will read it.
+struct Job {
+    bool compresses = false;
+    uint64_t config_hash = 0;
+};
+Result<Job> job_of(const Runtime* runtime) {
+    if (runtime != nullptr) {
+        SLIMWIRE_TRY(runtime->config_status);
+        return Job{runtime->config.active, runtime->config.hash};
+    }
+    SLIMWIRE_TRY_ASSIGN(const Config config, load_config(process_getenv));
+    return Job{config.active, config.hash};
+}
+
+StateOutcome nothing() {
+    return {StateOutcome::Kind::kNothing,
+            "nothing is compressed in this process (SLIMWIRE_MODE, no policy), so there is no "
+            "state to save or load"};
+}
+
+bool asks_for_rank(std::string_view pattern) noexcept {
+    for (size_t i = 0; i + 1 < pattern.size(); ++i) {
+        if (pattern[i] == '%' && pattern[++i] == 'r') {
+            return true;
+        }
+    }
+    return false;
+}
+
+Result<std::string> path_of(Runtime* runtime, const char* pattern) {
+    if (pattern == nullptr || *pattern == 0) {
+        return Status(Code::kInvalidArgument, "the path is null or empty");
+    }
+    std::optional<int> rank = launcher_rank();
+    if (!rank.has_value() && runtime != nullptr) {
+        int most = 0;
+        runtime->comms.for_each([&](CommState& state) {
+            if (state.shape.ranks > most || (state.shape.ranks == most && state.rank < *rank)) {
+                most = state.shape.ranks;
+                rank = state.rank;
+            }
+        });
+    }
+    if (!rank.has_value() && asks_for_rank(pattern)) {
+        return Status(Code::kInvalidArgument, std::string("path '") + pattern +
+                                                  "' has %r, but no launcher said a rank and "
+                                                  "there is no communicator yet");
+    }
+    return expand_pattern_for(pattern, rank.value_or(-1));
+}
+
+// Waits until the compressed calls of all communicators are done.
+Status settle(Runtime* runtime, uint64_t patience_us) {
+    constexpr unsigned kPauseUs = 200;
+    const uint64_t deadline_us = steady_us() + patience_us;
+    while (runtime != nullptr) {
+        bool busy = false;
+        Status failed;
+        runtime->comms.for_each([&](CommState& state) {
+            busy |= state.users.load() > 0;
+            if (!state.chained || state.ended) {
+                return;
+            }
+            const DeviceApi& api = runtime->api();
+            const DeviceScope scope(api, state.device);
+            const cudaError_t done = api.event_query(state.chain);
+            if (!tolerate(api, done)) {
+                busy |= done == cudaErrorNotReady;
+                if (done != cudaErrorNotReady) {
+                    failed = cuda_status(api, done, "end of the compressed calls");
+                }
+            }
+        });
+        SLIMWIRE_TRY(std::move(failed));
+        if (!busy) {
+            break;
+        }
+        if (steady_us() >= deadline_us) {
+            return {Code::kInvalidUsage, "compressed calls have not ended for " +
+                                             std::to_string(patience_us / 1'000'000) +
+                                             " s; does another rank lag, or make calls now?"};
+        }
+        usleep(kPauseUs);
+    }
+    return {};
+}
+
+// On a stream that no capture and no other work knows.
+Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out) {
+    const DeviceScope scope(api, device);
+    cudaStream_t stream = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
+                             "stream for saved state"));
+    Status status = cuda_status(
+        api, api.memcpy_async(out.data(), from, out.size(), cudaMemcpyDeviceToHost, stream),
+        "copy of residuals");
+    if (status.ok()) {
+        status = cuda_status(api, api.stream_synchronize(stream), "copy of residuals");
+    }
+    tolerate(api, api.stream_destroy(stream));
+    return status;
+}
+
+// Calls of this process that drew; those that the communicator took over are not in it.
+Status drawn_here(const Runtime& runtime, const CommState& state, uint32_t* drawn) {
+    std::copy_n(state.steps, 2, drawn);
+    return state.device_steps == nullptr
+               ? Status()
+               : copy_to_host(runtime.api(), state.device, state.device_steps,
+                              std::as_writable_bytes(std::span(drawn, 2)));
+}
+
+Status comms_of(Runtime* runtime, std::vector<StateComm>* comms) {
+    Status status;
+    std::set<uint64_t> live;
+    runtime->comms.for_each([&](CommState& state) {
+        if (state.lasting_key == 0 || !status.ok()) {
+            return;
+        }
+        StateComm comm{state.lasting_key, state.rank, state.shape.ranks, {}};
+        status = drawn_here(*runtime, state, comm.drawn);
+        for (int i = 0; i < 2; ++i) {
+            comm.drawn[i] += state.drawn_before[i];
+        }
+        live.insert(comm.key);
+        comms->push_back(comm);
+    });
+    for (const StateComm& waiting : PendingState::instance().comms()) {
+        if (!live.contains(waiting.key)) {
+            comms->push_back(waiting);
+        }
+    }
+    return status;
+}
+
+// Where the residuals of a tensor are.
+struct Source {
+    const std::byte* host = nullptr;  // else on the device
+    const void* memory = nullptr;
+    int device = 0;
+};
+
+void add_waiting(StateIndex* index, std::vector<Source>* sources) {
+    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* residuals) {
+        index->tensors.push_back(tensor);
+        sources->push_back({residuals, nullptr, 0});
+    });
+}
+
+Status write(const DeviceApi* api,
+             const std::string& path,
+             const StateIndex& index,
+             const std::vector<Source>& sources) {
+    return write_state(
+        path, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) -> Status {
+            const Source& source = sources[i];
+            if (source.host != nullptr) {
+                std::copy_n(source.host + offset, out.size(), out.data());
+                return {};
+            }
+            return copy_to_host(*api, source.device,
+                                static_cast<const std::byte*>(source.memory) + offset, out);
+        });
+}
+
+std::string of_ranks(int rank, int ranks) {
+    return rank < 0
+               ? std::string("a process without a launcher's rank")
+               : "rank " + std::to_string(rank) + (ranks < 0 ? "" : " of " + std::to_string(ranks));
+}
+
+// Whether the file is of this rank of such a job.
+Status same_job(const Job& job,
+                Runtime* runtime,
+                const StateIndex& index,
+                const std::string& path) {
+    const int rank = launcher_rank().value_or(-1), size = launcher_size().value_or(-1);
+    const std::string begin = "state file '" + path + "' ";
+    if (index.launcher_rank != rank || index.launcher_size != size) {
+        return {Code::kInvalidUsage, begin + "was saved by " +
+                                         of_ranks(index.launcher_rank, index.launcher_size) +
+                                         "; this is " + of_ranks(rank, size)};
+    }
+    if (index.config_hash != job.config_hash) {
+        return {
+            Code::kInvalidUsage,
+            begin + "was saved under another policy, or other variables that plans follow from"};
+    }
+    bool any = false, known = false;
+    std::string here;
+    if (runtime != nullptr) {
+        runtime->comms.for_each([&](CommState& state) {
+            any |= state.lasting_key != 0;
+            known |=
+                std::any_of(index.comms.begin(), index.comms.end(),
+                            [&](const StateComm& comm) { return comm.key == state.lasting_key; });
+            here = of_ranks(state.rank, state.shape.ranks);
+        });
+    }
+    if (any && !known && !index.comms.empty()) {
+        const StateComm& comm = index.comms.front();
+        return {Code::kInvalidUsage, begin +
+                                         "knows none of this process's communicators: it is of " +
+                                         of_ranks(comm.rank, comm.ranks) + ", here is " + here};
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t patience_us) {
+    const std::lock_guard lock(one_at_a_time());
+    SLIMWIRE_TRY_ASSIGN(const Job job, job_of(runtime));
+    if (!job.compresses) {
+        return nothing();
+    }
+    SLIMWIRE_TRY_ASSIGN(const std::string path, path_of(runtime, pattern));
+    SLIMWIRE_TRY(settle(runtime, patience_us));
+    StateIndex index;
+    index.config_hash = job.config_hash;
+    index.launcher_rank = launcher_rank().value_or(-1);
+    index.launcher_size = launcher_size().value_or(-1);
+    index.step = training_state().step.load(std::memory_order_relaxed);
+    std::vector<Source> sources;
+    ResidualStore::Unplaced left_out;
+    if (runtime == nullptr) {
+        index.comms = PendingState::instance().comms();
+        add_waiting(&index, &sources);
+        SLIMWIRE_TRY(write(nullptr, path, index, sources));
+    } else {
+        SLIMWIRE_TRY(comms_of(runtime, &index.comms));
+        SLIMWIRE_TRY(
+            runtime->residuals.with_placed([&](const std::vector<ResidualStore::Placed>& placed,
+                                               const ResidualStore::Unplaced& others) {
+                left_out = others;
+                for (const ResidualStore::Placed& one : placed) {
+                    index.tensors.push_back({one.tensor, one.shape, one.bytes});
+                    sources.push_back({nullptr, one.buffer, one.device});
+                }
+                add_waiting(&index, &sources);
+                return write(placed.empty() ? nullptr : &runtime->api(), path, index, sources);
+            }));
+    }
+    log_line(LogLevel::kInfo, "state of " + std::to_string(index.tensors.size()) +
+                                  " tensors saved to '" + path + "'");
+    if (left_out.by_address + left_out.shared == 0) {
+        return StateOutcome{};
+    }
+    StateOutcome partial{StateOutcome::Kind::kPartial, "not in '" + path + "': "};
+    if (left_out.by_address > 0) {
+        partial.text += "the residuals of " + std::to_string(left_out.by_address) +
+                        " tensors that are told apart by their buffers' addresses, which another "
+                        "process does not know (rules with tensor = \"step\" can be saved)";
+    }
+    if (left_out.shared > 0) {
+        partial.text += (left_out.by_address > 0 ? "; " : "") + std::string("the estimates of ") +
+                        std::to_string(left_out.shared) +
+                        " tensors with ef21, which all ranks must have alike";
+    }
+    log_once(LogLevel::kWarn, "state by address", partial.text);
+    return partial;
+}
+
+Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t patience_us) {
+    const std::lock_guard lock(one_at_a_time());
+    SLIMWIRE_TRY_ASSIGN(const Job job, job_of(runtime));
+    if (!job.compresses) {
+        return nothing();
+    }
+    SLIMWIRE_TRY_ASSIGN(const std::string path, path_of(runtime, pattern));
+    SLIMWIRE_TRY_ASSIGN(StateContent content, read_state(path));
+    SLIMWIRE_TRY(same_job(job, runtime, content.index, path));
+    SLIMWIRE_TRY(settle(runtime, patience_us));
+    std::map<uint64_t, StateComm> saved;
+    for (const StateComm& comm : content.index.comms) {
+        saved.emplace(comm.key, comm);
+    }
+    Status status;
+    std::map<const CommState*, std::array<uint32_t, 2>> before;
+    if (runtime != nullptr) {
+        runtime->comms.for_each([&](CommState& state) {
+            const auto found = saved.find(state.lasting_key);
+            uint32_t here[2] = {};
+            if (found != saved.end() && status.ok()) {
+                status = drawn_here(*runtime, state, here);
+                before[&state] = {found->second.drawn[0] - here[0],
+                                  found->second.drawn[1] - here[1]};
+            }
+        });
+        SLIMWIRE_TRY(std::move(status));
+    }
+    log_line(LogLevel::kInfo, "state of " + std::to_string(content.index.tensors.size()) +
+                                  " tensors loaded from '" + path +
+                                  "'; each waits for its tensor's next call");
+    PendingState::instance().replace(std::move(content));
+    if (runtime != nullptr) {
+        runtime->residuals.renew_placed();
+        runtime->comms.for_each([&](CommState& state) {
+            if (const auto found = before.find(&state); found != before.end()) {
+                std::copy_n(found->second.begin(), 2, state.drawn_before);
+            }
+        });
+    }
+    return StateOutcome{};
+}
+
+}  // namespace slimwire

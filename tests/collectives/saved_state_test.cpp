@@ -1,0 +1,303 @@
+// Saving and loading the residuals of a process, on a device that is plain memory: what waits and
+// when it is taken, what is refused, and that nothing waits for ever.
+#include "collectives/saved_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "collectives/pending_state.h"
+#include "tests/support/ranks.h"
+
+namespace slimwire::test {
+namespace {
+
+cudaError_t g_event = cudaSuccess;  // what events answer
+
+DeviceApi plain_memory() {
+    DeviceApi api;
+    api.get_device = [](int* device) { return *device = 0, cudaSuccess; };
+    api.set_device = [](int) { return cudaSuccess; };
+    api.exchange_capture_mode = [](cudaStreamCaptureMode*) { return cudaSuccess; };
+    api.malloc = [](void** out, size_t bytes) { return *out = std::malloc(bytes), cudaSuccess; };
+    api.free = [](void* memory) { return std::free(memory), cudaSuccess; };
+    api.memset_async = [](void* to, int value, size_t bytes, cudaStream_t) {
+        return std::memset(to, value, bytes), cudaSuccess;
+    };
+    api.memcpy_async = [](void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+        return std::memcpy(to, from, bytes), cudaSuccess;
+    };
+    api.stream_create_with_flags = [](cudaStream_t* out, unsigned) {
+        return *out = nullptr, cudaSuccess;
+    };
+    api.stream_synchronize = [](cudaStream_t) { return cudaSuccess; };
+    api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
+    api.event_query = [](cudaEvent_t) { return g_event; };
+    api.get_last_error = [] { return cudaSuccess; };
+    api.get_error_string = [](cudaError_t) { return "an error"; };
+    return api;
+}
+
+constexpr uint64_t kBytes = 40, kPath = 5, kShape = 6;
+const CallFacts kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10, 0};
+
+// A process with one communicator, of rank `rank` of two.
+class Process {
+  public:
+    explicit Process(int rank = 0) {
+        runtime_.use_device(plain_memory());
+        runtime_.config.active = true;
+        runtime_.config.hash = 99;
+        auto state = std::make_unique<CommState>();
+        state->comm = reinterpret_cast<ncclComm_t>(this);
+        state->rank = rank;
+        state->shape.ranks = 2;
+        state->lasting_key = 1000 + static_cast<uint64_t>(rank);
+        state->state_key = 2000 + static_cast<uint64_t>(rank);
+        state->chained = true;
+        comm_ = runtime_.comms.add(std::move(state));
+    }
+    ~Process() { (void)runtime_.residuals.forget(api_, comm_->state_key); }
+
+    [[nodiscard]] Runtime* runtime() noexcept { return &runtime_; }
+    [[nodiscard]] CommState& comm() noexcept { return *comm_; }
+    // The residual of the tensor at a place, as a call gets it.
+    char* residual(uint32_t ordinal, uint64_t path = kPath, uint64_t shape = kShape) {
+        TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
+        return get(key, path, shape);
+    }
+    char* residual_at(const void* address) {
+        return get({comm_->state_key, kSum, address, 0, 0}, 0, kShape);
+    }
+    // State that all ranks have alike.
+    char* shared(uint32_t ordinal) {
+        const uint64_t lasting = std::exchange(comm_->lasting_key, 0);
+        char* const got = residual(ordinal);
+        comm_->lasting_key = lasting;
+        return got;
+    }
+
+  private:
+    char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
+        bool made = false;
+        Result<void*> got = runtime_.residuals.get(
+            api_, 0, key, path, kBytes, {comm_->lasting_key, shape}, nullptr, false, &made);
+        return got.ok() ? static_cast<char*>(got.value()) : nullptr;
+    }
+    const DeviceApi api_ = plain_memory();
+    Runtime runtime_;
+    CommState* comm_;
+};
+
+std::string held(const char* residual) {
+    return {residual, kBytes};
+}
+std::string filled(char value) {
+    return std::string(kBytes, value);
+}
+const std::string kZero = filled('\0');
+
+class SavedState : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID",
+                                 "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
+            ::unsetenv(name);
+        }
+        g_event = cudaSuccess;
+        PendingState::instance().replace({});
+    }
+    // Saves two tensors of a process, 'a' and 'b'.
+    void save_two() {
+        Process process;
+        std::memset(process.residual(0), 'a', kBytes);
+        std::memset(process.residual(1), 'b', kBytes);
+        process.comm().steps[0] = 30;
+        process.comm().steps[1] = 4;
+        const auto saved = save_state(process.runtime(), path_.c_str());
+        ASSERT_TRUE(saved.ok()) << saved.status().message();
+        EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone);
+    }
+    Status load(Process* process) {
+        return load_state(process == nullptr ? nullptr : process->runtime(), path_.c_str(), 1000)
+            .status();
+    }
+    TemporaryFolder folder_;
+    const std::string path_ = folder_.file("state");
+};
+
+TEST_F(SavedState, ANewProcessTakesEachTensorAtItsFirstCall) {
+    save_two();
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.residual(1)), filled('b'));
+    EXPECT_EQ(held(next.residual(0)), filled('a'));
+    EXPECT_EQ(held(next.residual(2)), kZero);
+    std::memset(next.residual(0), 'c', kBytes);
+    EXPECT_EQ(held(next.residual(0)), filled('c')) << "taken once";
+    // Drawn so far: what was saved, and what this process adds.
+    EXPECT_EQ(next.comm().drawn_before[0], 30u);
+    EXPECT_EQ(next.comm().drawn_before[1], 4u);
+}
+
+TEST_F(SavedState, WhatWaitsIsSavedAgain) {
+    save_two();
+    {
+        Process between;
+        ASSERT_TRUE(load(&between).ok());
+        std::memset(between.residual(1), 'c', kBytes);
+        between.comm().steps[0] = 2;
+        ASSERT_TRUE(save_state(between.runtime(), path_.c_str()).ok());
+    }
+    PendingState::instance().replace({});
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.residual(0)), filled('a'));
+    EXPECT_EQ(held(next.residual(1)), filled('c'));
+    EXPECT_EQ(next.comm().drawn_before[0], 32u);
+}
+
+TEST_F(SavedState, LoadingReplacesWhatTheProcessHad) {
+    save_two();
+    Process process;
+    std::memset(process.residual(0), 'x', kBytes);
+    std::memset(process.residual(7), 'x', kBytes);
+    int address = 0;
+    std::memset(process.residual_at(&address), 'x', kBytes);
+    process.comm().steps[0] = 50;
+    ASSERT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.residual(0)), filled('a'));
+    EXPECT_EQ(held(process.residual(7)), kZero) << "the file has none";
+    EXPECT_EQ(held(process.residual_at(&address)), filled('x'));
+    EXPECT_EQ(process.comm().drawn_before[0] + process.comm().steps[0], 30u);
+}
+
+// As when the nodes of a communicator lie otherwise than before.
+TEST_F(SavedState, AnotherShapePathOrCommunicatorTakesNothing) {
+    save_two();
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.residual(0, kPath, kShape + 1)), kZero);
+    EXPECT_EQ(held(next.residual(1, kPath + 1)), kZero);
+}
+
+TEST_F(SavedState, TensorsByAddressAreLeftOutAndSaid) {
+    Process process;
+    int address = 0;
+    (void)process.residual_at(&address);
+    std::memset(process.residual(0), 'a', kBytes);
+    const auto saved = save_state(process.runtime(), path_.c_str());
+    ASSERT_TRUE(saved.ok());
+    EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kPartial);
+    EXPECT_NE(saved.value().text.find("the residuals of 1 tensors that are told apart by"),
+              std::string::npos);
+    EXPECT_EQ(read_state(path_).value().index.tensors.size(), 1u);
+}
+
+// EF21's estimates: a rank that took others than the rest would part from them.
+TEST_F(SavedState, WhatRanksHaveAlikeIsNeitherSavedNorTouchedByLoading) {
+    save_two();
+    Process process;
+    std::memset(process.residual(9), 'a', kBytes);
+    std::memset(process.shared(0), 's', kBytes);
+    const auto saved = save_state(process.runtime(), folder_.file("other").c_str());
+    ASSERT_TRUE(saved.ok());
+    EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kPartial);
+    EXPECT_NE(saved.value().text.find("the estimates of 1 tensors with ef21"), std::string::npos);
+    EXPECT_EQ(read_state(folder_.file("other")).value().index.tensors.size(), 1u);
+    ASSERT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.shared(0)), filled('s'));
+}
+
+TEST_F(SavedState, WhatIsRefusedChangesNothing) {
+    save_two();
+    const std::string good = read_file(path_);
+    Process process;
+    std::memset(process.residual(0), 'x', kBytes);
+    const auto refused = [&](const char* why) {
+        const Status status = load(&process);
+        EXPECT_EQ(status.code(), Code::kInvalidUsage);
+        EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
+        EXPECT_EQ(held(process.residual(0)), filled('x'));
+        EXPECT_EQ(process.comm().drawn_before[0], 0u);
+        EXPECT_TRUE(PendingState::instance().comms().empty());
+    };
+    for (const size_t at : {size_t{3}, size_t{40}, size_t{70}, size_t{150}, good.size() - 30}) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] + 1);
+        std::ofstream(path_, std::ios::binary) << bad;
+        refused("state file");
+    }
+    std::ofstream(path_, std::ios::binary) << good;
+    process.runtime()->config.hash = 98;
+    refused("another policy");
+    process.runtime()->config.hash = 99;
+    ::setenv("RANK", "1", 1);
+    ::setenv("WORLD_SIZE", "4", 1);
+    refused("saved by a process without a launcher's rank; this is rank 1 of 4");
+    ::unsetenv("RANK");
+    ::unsetenv("WORLD_SIZE");
+    process.comm().lasting_key = 77;
+    refused(
+        "knows none of this process's communicators: it is of rank 0 of 2, here is rank 0 of 2");
+    process.comm().lasting_key = 1000;
+    g_event = cudaErrorNotReady;
+    refused("have not ended");
+    g_event = cudaSuccess;
+    EXPECT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.residual(0)), filled('a'));
+}
+
+TEST_F(SavedState, CallsThatDoNotEndAreNotWaitedForForEver) {
+    Process process;
+    std::memset(process.residual(0), 'a', kBytes);
+    g_event = cudaErrorNotReady;
+    auto saved = save_state(process.runtime(), path_.c_str(), 20000);
+    EXPECT_EQ(saved.status().code(), Code::kInvalidUsage);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    g_event = cudaErrorIllegalAddress;
+    saved = save_state(process.runtime(), path_.c_str(), 20000);
+    EXPECT_EQ(saved.status().code(), Code::kCudaError);
+    g_event = cudaSuccess;
+    process.comm().users = 1;
+    saved = save_state(process.runtime(), path_.c_str(), 20000);
+    EXPECT_EQ(saved.status().code(), Code::kInvalidUsage);
+    process.comm().users = 0;
+    EXPECT_TRUE(save_state(process.runtime(), path_.c_str(), 20000).ok());
+}
+
+TEST_F(SavedState, ThePathSaysTheRank) {
+    Process process(1);
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("of.%r").c_str()).ok());
+    EXPECT_TRUE(std::filesystem::exists(folder_.file("of.1")));
+    ::setenv("RANK", "6", 1);
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("of.%r").c_str()).ok());
+    EXPECT_TRUE(std::filesystem::exists(folder_.file("of.6")));
+    EXPECT_EQ(save_state(process.runtime(), "").status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(save_state(process.runtime(), nullptr).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(SavedState, AProcessThatCompressesNothingHasNoState) {
+    Process process;
+    process.runtime()->config.active = false;
+    EXPECT_EQ(save_state(process.runtime(), path_.c_str()).value().kind,
+              StateOutcome::Kind::kNothing);
+    EXPECT_EQ(load_state(process.runtime(), path_.c_str()).value().kind,
+              StateOutcome::Kind::kNothing);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(SavedState, BeforeTheRuntimeIsThereThePathNeedsALauncher) {
+    ::setenv("SLIMWIRE_CODEC", "int4", 1);
+    const auto saved = save_state(nullptr, folder_.file("of.%r").c_str());
+    EXPECT_EQ(saved.status().code(), Code::kInvalidArgument);
+    ASSERT_TRUE(save_state(nullptr, path_.c_str()).ok());
+    EXPECT_TRUE(load(nullptr).ok());
+    ::unsetenv("SLIMWIRE_CODEC");
+}
+
+}  // namespace
+}  // namespace slimwire::test

@@ -1,0 +1,104 @@
+// A job that can be stopped and go on: marks its steps, loads the state that the process before
+// saved, and saves its own. Each step sums three tensors of equal facts in one buffer, with values
+// that follow from the step alone; prints a hash of every result, so that what several processes
+// print one after the other is what one prints.
+//   resumed FROM TO LOAD SAVE [late]    steps FROM to TO - 1; LOAD and SAVE are paths, "-" for none
+// late: loads after it made some steps of its own.
+#include <cmath>
+#include <vector>
+
+#include "plugin/capi/slimwire.h"
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+constexpr size_t kCount = 5000;
+constexpr int kTensors = 3;
+
+struct Job {
+    int rank = 0;
+    ncclComm_t comm = nullptr;
+    float* buffer = nullptr;
+};
+
+// Enqueues a step, whose results will be at `out`, kTensors of kCount.
+void step(const Job& job, int number, float* out) {
+    EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(number)) == SLIMWIRE_OK, "%s",
+                slimwire_last_error());
+    std::vector<float> values(kCount);
+    for (int tensor = 0; tensor < kTensors; ++tensor, out += kCount) {
+        for (size_t i = 0; i < kCount; ++i) {
+            values[i] = static_cast<float>(std::pow(10.0, tensor) *
+                                           std::sin(0.37 * static_cast<double>(i) + 1.9 * job.rank +
+                                                    4.1 * tensor + 0.73 * number));
+        }
+        CHECK_CUDA(cudaMemcpyAsync(job.buffer, values.data(), kCount * sizeof(float),
+                                   cudaMemcpyHostToDevice, nullptr));
+        CHECK_NCCL(
+            ncclAllReduce(job.buffer, job.buffer, kCount, ncclFloat32, ncclSum, job.comm, nullptr));
+        CHECK_CUDA(cudaMemcpyAsync(out, job.buffer, kCount * sizeof(float), cudaMemcpyDeviceToHost,
+                                   nullptr));
+    }
+}
+
+void print(int number, const float* results) {
+    for (int tensor = 0; tensor < kTensors; ++tensor, results += kCount) {
+        uint64_t hash = 0;
+        for (size_t i = 0; i < kCount; ++i) {
+            uint32_t bits = 0;
+            std::memcpy(&bits, &results[i], sizeof bits);
+            hash = (hash ^ bits) * 0x100000001b3ull;
+        }
+        std::printf("%d %d %016llx\n", number, tensor, static_cast<unsigned long long>(hash));
+    }
+}
+
+void load(const char* path) {
+    if (std::strcmp(path, "-") != 0) {
+        if (const int loaded = slimwire_load_state(path); loaded != SLIMWIRE_OK) {
+            std::fprintf(stderr, "load %d: %s\n", loaded, slimwire_last_error());
+        }
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    EXPECT_THAT(argc >= 5, "FROM TO LOAD SAVE");
+    const int from = std::atoi(argv[1]), to = std::atoi(argv[2]);
+    const bool late = argc > 5;
+    Job job;
+    job.rank = slimwire::test::launcher_rank();
+    if (!late) {
+        load(argv[3]);  // no NCCL call was made yet
+    }
+    CHECK_CUDA(cudaSetDevice(0));
+    const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
+    CHECK_NCCL(ncclCommInitRank(&job.comm, slimwire::test::launcher_ranks(), id, job.rank));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.buffer), kCount * sizeof(float)));
+    constexpr size_t kStep = kTensors * kCount;
+    float* results = nullptr;  // pinned: nothing waits for them
+    CHECK_CUDA(cudaMallocHost(reinterpret_cast<void**>(&results),
+                              static_cast<size_t>(to - from + 1) * kStep * sizeof(float)));
+    if (late) {
+        for (int number = 0; number < 3; ++number) {
+            step(job, 1000 + number, results);
+        }
+        load(argv[3]);
+    }
+    for (int number = from; number < to; ++number) {
+        step(job, number, results + static_cast<size_t>(number - from) * kStep);
+    }
+    // While the device is still at work.
+    if (std::strcmp(argv[4], "-") != 0) {
+        if (const int saved = slimwire_save_state(argv[4]); saved != SLIMWIRE_OK) {
+            std::fprintf(stderr, "save %d: %s\n", saved, slimwire_last_error());
+        }
+    }
+    CHECK_CUDA(cudaDeviceSynchronize());
+    for (int number = from; number < to; ++number) {
+        print(number, results + static_cast<size_t>(number - from) * kStep);
+    }
+    CHECK_NCCL(ncclCommDestroy(job.comm));
+    return 0;
+}

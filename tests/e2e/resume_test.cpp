@@ -1,0 +1,157 @@
+// A job that saves its state, ends and goes on in new processes gives the bits of one that does not
+// end (slimwire_save_state, slimwire_load_state), and a file that does not fit is refused.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+constexpr int kRanks = 2, kSteps = 8;
+
+struct Setting {
+    const char* name;
+    const char* rule;
+};
+constexpr Setting kSettings[] = {
+    {"int4", "codec = \"int4\"\nerror_feedback = \"ef14\"\n"},
+    // Draws random numbers, in encoding and in storing what is left.
+    {"drawn",
+     "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\n"},
+    {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"},
+};
+
+class Resume : public testing::TestWithParam<Setting> {
+  protected:
+    // The ranks of steps `from` to `to` - 1; "%r" in a path is the rank.
+    std::vector<Ended> run(int from,
+                           int to,
+                           const std::string& load,
+                           const std::string& save,
+                           const std::string& tensor = "step",
+                           bool late = false) {
+        const std::string policy = folder_.file("policy.toml");
+        std::ofstream(policy) << "version = 1\n[[rule]]\nname = \"sums\"\n"
+                              << "match = { op = \"allreduce\" }\ntensor = \"" << tensor << "\"\n"
+                              << rule_;
+        std::vector<std::string> command = {SLIMWIRE_TEST_RESUMED, std::to_string(from),
+                                            std::to_string(to), load, save};
+        if (late) {
+            command.emplace_back("late");
+        }
+        Job job = slimwire_job(command, kRanks);
+        job.environment["SLIMWIRE_POLICY"] = policy;
+        job.environment["SLIMWIRE_SUMMARY"] = "0";
+        job.environment.insert(more_.begin(), more_.end());
+        std::vector<Ended> ranks = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ranks), "");
+        return ranks;
+    }
+    static std::string out(const std::vector<Ended>& ranks) {
+        std::string all;
+        for (const Ended& rank : ranks) {
+            EXPECT_EQ(rank.err, "");
+            all += rank.out;
+        }
+        return all;
+    }
+    // Of two runs of each rank, one after the other.
+    static std::string out(const std::vector<Ended>& first, const std::vector<Ended>& then) {
+        std::string all;
+        for (size_t rank = 0; rank < first.size(); ++rank) {
+            EXPECT_EQ(first[rank].err + then[rank].err, "");
+            all += first[rank].out + then[rank].out;
+        }
+        return all;
+    }
+    const TemporaryFolder folder_;
+    const std::string state_ = folder_.file("state.%r");
+    Environment more_;
+    std::string rule_ = GetParam().rule;
+};
+
+TEST_P(Resume, TheBitsAreThoseOfAJobThatDidNotEnd) {
+    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
+    const std::vector<Ended> first = run(0, kSteps, "-", state_);
+    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, state_, "-")), whole);
+    // Into processes that made calls before, and over a process that made none of its own.
+    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, state_, "-", "step", true)), whole);
+    (void)out(run(kSteps, kSteps, state_, folder_.file("again.%r")));
+    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, folder_.file("again.%r"), "-")), whole);
+    // It matters: without the state the bits are others.
+    EXPECT_NE(out(first, run(kSteps, 2 * kSteps, "-", "-")), whole);
+}
+
+TEST_P(Resume, OnARankAloneItChangesNothingThatOthersExpect) {
+    const std::vector<Ended> first = run(0, kSteps, "-", state_);
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    const std::vector<Ended> then = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_EQ(then[0].err, "");
+    EXPECT_NE(then[1].err.find("load -3: state file"), std::string::npos) << then[1].err;
+    EXPECT_EQ(then[0].out, then[1].out) << "replicas are equal";
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, Resume, testing::ValuesIn(kSettings), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
+
+using Refusals = Resume;
+
+TEST_P(Refusals, AFileOfAnotherRankPolicyOrPlaceIsRefusedAndSaid) {
+    (void)out(run(0, kSteps, "-", state_));
+    const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
+    // All ranks read what rank 0 saved.
+    std::vector<Ended> ranks = run(kSteps, 2 * kSteps, folder_.file("state.0"), "-");
+    EXPECT_EQ(ranks[0].err, "");
+    EXPECT_NE(ranks[1].err.find("load -4: "), std::string::npos);
+    EXPECT_NE(ranks[1].err.find("was saved by rank 0 of 2; this is rank 1 of 2"),
+              std::string::npos);
+    more_["SLIMWIRE_SLICE_BYTES"] = "4096";
+    ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_NE(ranks[0].err.find("load -4: "), std::string::npos);
+    EXPECT_NE(ranks[0].err.find("another policy"), std::string::npos);
+    more_.clear();
+    for (const char* rank : {"state.0", "state.1"}) {
+        std::fstream file(folder_.file(rank), std::ios::binary | std::ios::in | std::ios::out);
+        file.seekp(1000);
+        file.put('!');
+    }
+    ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_NE(ranks[1].err.find("load -4: "), std::string::npos);
+    EXPECT_NE(ranks[1].err.find("its checksum is wrong"), std::string::npos);
+    EXPECT_EQ(ranks[0].out + ranks[1].out, fresh);
+}
+
+TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
+    std::vector<Ended> ranks = run(0, kSteps, "-", state_, "address");
+    EXPECT_NE(ranks[0].err.find("the residuals of 1 tensors that are told apart by"),
+              std::string::npos)
+        << ranks[0].err;
+    // What ranks must have alike is left as it is, also where only one of them loads.
+    rule_ = "codec = \"int4\"\nerror_feedback = \"ef21\"\n";
+    ranks = run(0, kSteps, "-", state_);
+    EXPECT_NE(ranks[0].err.find("save 2: not in"), std::string::npos) << ranks[0].err;
+    EXPECT_NE(ranks[0].err.find("the estimates of 3 tensors with ef21"), std::string::npos);
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    ranks = run(0, kSteps, state_, "-", "step", true);
+    EXPECT_EQ(ranks[0].err, "");
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    rule_ = GetParam().rule;
+    for (const char* mode : {"off", "record"}) {
+        more_["SLIMWIRE_MODE"] = mode;
+        more_["SLIMWIRE_TRACE"] = folder_.file("trace.%r");
+        ranks = run(0, kSteps, state_, folder_.file("none.%r"));
+        EXPECT_NE(ranks[0].err.find("load 1: nothing is compressed"), std::string::npos);
+        EXPECT_NE(ranks[0].err.find("save 1: nothing is compressed"), std::string::npos);
+        EXPECT_EQ(read_file(folder_.file("none.0")), "");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, Refusals, testing::Values(kSettings[0]), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
+
+}  // namespace
+}  // namespace slimwire::test
