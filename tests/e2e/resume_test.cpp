@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "tests/collectives/trace_reader.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -146,6 +147,16 @@ TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
         EXPECT_NE(ranks[0].err.find("load 1: nothing is compressed"), std::string::npos);
         EXPECT_NE(ranks[0].err.find("save 1: nothing is compressed"), std::string::npos);
         EXPECT_EQ(read_file(folder_.file("none.0")), "");
+    }
+    // The last one was recorded, with its marks.
+    const ReadTrace trace = read_trace(folder_.file("trace.1"));
+    ASSERT_EQ(trace.calls.size(), 3u * kSteps);
+    EXPECT_EQ(trace.trainings.size(), static_cast<size_t>(kSteps));
+    for (size_t i = 0; i < trace.calls.size(); ++i) {
+        EXPECT_EQ(trace.calls[i].path, trace.calls[0].path);
+        EXPECT_NE(trace.calls[i].path, "");
+        EXPECT_EQ(trace.calls[i].place, i % 3);
+        EXPECT_EQ(trace.calls[i].step, i / 3);
     }
 }
 

@@ -204,6 +204,29 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_EQ(shown["steps"], 101);
 }
 
+TEST(Report, ShowsTheNameThatAllRanksGiveATensor) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 2; ++rank) {
+        Json alike = key(rank, 10), other = key(rank, 10, "int4", 2048);
+        alike["name"] = "decoder.bucket0";
+        other["name"] = "rank" + std::to_string(rank);
+        Json some = key(rank, 10, "int4", 4096);
+        if (rank == 0) {
+            some["name"] = "lonely";
+        }
+        files.push_back(folder.write("r" + std::to_string(rank),
+                                     text_of({process(), comm(rank, 2), alike, other, some})));
+    }
+    const Ended table = run_slimwire({"report", files[0], files[1]});
+    EXPECT_HAS(table.out, "  decoder.bucket0: rule 'grads'\n");
+    EXPECT_EQ(table.out.find("rank0"), std::string::npos);
+    EXPECT_EQ(table.out.find("lonely"), std::string::npos);
+    const Ended json = run_slimwire({"report", "--json", files[0], files[1]});
+    EXPECT_HAS(json.out, "\"name\":\"decoder.bucket0\"");
+    EXPECT_EQ(json.out.find("rank1"), std::string::npos);
+}
+
 TEST(Report, CutOffLastLineIsLeftOut) {
     const ScratchFolder folder;
     const std::string whole = text_of({process(), comm(0, 1), key(0, 10)});

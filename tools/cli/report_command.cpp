@@ -68,6 +68,9 @@ void print_json(const MergedReport& report) {
             line["algorithm"] = key.algorithm;
             line["reason"] = key.reason;
             line["folded"] = key.folded;
+            if (!key.name().empty()) {
+                line["name"] = key.name();
+            }
             line["ranks_reporting"] = key.calls_of_rank.size();
             add_sums(key, &line);
             fmt::print("{}\n", line.dump());
@@ -104,7 +107,8 @@ void print_json(const MergedReport& report) {
     fmt::print("{}\n", json.dump());
 }
 
-// Columns: what was called, how it was done, how much it was, why.
+// Columns: what was called, how it was done, how much it was, why; the last begins with the
+// tensor's name where it has one.
 constexpr char kRow[] = "{:<14} {:<6} {:>11} {:<20} {:<9} {:>9} {:>10} {:>10} {:>6} {:>10}  {}\n";
 
 std::string time_per_call(const MergedKey& key) {
@@ -119,6 +123,9 @@ void print_key(const MergedKey& key) {
     std::string why = key.reason;
     if (!key.rule.empty() && why.find(rule) == std::string::npos) {
         why = why.empty() ? rule : rule + ": " + why;
+    }
+    if (!key.name().empty()) {
+        why = key.name() + (why.empty() ? "" : ": ") + why;
     }
     fmt::print(
         kRow, key.op, key.dtype, key.folded ? "(several)" : std::to_string(key.count), key.codec,

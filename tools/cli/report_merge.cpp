@@ -194,6 +194,7 @@ void Merger::add_key(const Json& record) {
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }
+    comm.keys[found->second].names.insert(record.value("name", ""));
     comm.keys[found->second].calls_of_rank[record.at("rank").get<int>()] += calls;
 }
 

@@ -23,6 +23,12 @@ struct MergedKey {
     double time_us = 0;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
+    std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none
+
+    // What all ranks call them; empty where they do not.
+    [[nodiscard]] std::string name() const {
+        return names.size() == 1 ? *names.begin() : std::string();
+    }
 };
 
 struct MergedComm {
