@@ -1,7 +1,7 @@
 // What the operations beside the codecs are told, and their launchers: plain data shared by host
-// bodies, kernels and everyone who enqueues (sum_rows.h, advance.h, measure.h). Apart from those
-// headers so that kernels, which are compiled against the CUDA Toolkit's own headers, read nothing
-// else. Pointers are device pointers; host bodies resolve them by device_view.
+// bodies, kernels and everyone who enqueues (sum_rows.h, move_ranges.h, measure.h). Apart from
+// those headers so that kernels, which are compiled against the CUDA Toolkit's own headers, read
+// nothing else. Pointers are device pointers; host bodies resolve them by device_view.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -48,6 +48,34 @@ struct CopyLinesArgs {
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
 };
 inline constexpr int kCopyLine = 128;
+
+// Elements that lie in several ranges of a buffer and one after another in chunks: what of a
+// message travels as it is. The elements of range r are those from `begin` of it to `begin` of the
+// next, or to `end`; element i of all lies in chunk i / chunk_elems.
+struct MovedRange {
+    int64_t element;  // of the buffer, where the range begins
+    int64_t begin;    // among the elements of all ranges of the message; ascending
+};
+inline constexpr int kMostMovedRanges = 240;  // of one launch
+// to = s * from with s = scale * (scale_ptr ? *scale_ptr : 1), rounded twice, NaN canonical; with a
+// scale of 1 and no scale_ptr the bits as they are. Types: fp32, fp16, bf16. Writes no byte beside
+// these elements.
+struct MoveRangesArgs {
+    void* buffer;           // aligned to the element size; only read where to_chunks
+    void* chunks;           // chunk c at chunks + c * chunk_bytes; 16-byte aligned
+    int64_t chunk_elems;    // a multiple of kMovedTogether
+    int64_t chunk_bytes;    // a multiple of 16
+    int64_t end;            // of the last range, as its begin
+    const void* scale_ptr;  // or one element of `dtype`, read when it runs
+    float scale;
+    DType dtype;
+    bool to_chunks;      // else from them
+    int32_t ranges;      // > 0
+    int32_t max_blocks;  // thread blocks that the kernel may occupy; 0: as many as run at once
+    MovedRange list[kMostMovedRanges];
+};
+inline constexpr int64_t kMovedTogether = 8;
+static_assert(sizeof(MoveRangesArgs) <= 4096 - 64);
 
 // What measuring finds in a buffer. Every sum is of fp64 in a fixed order: element i belongs to
 // lane i mod kMeasureLanes, a lane adds its elements in their order, then kMeasureThreads
@@ -125,6 +153,7 @@ cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
 cudaError_t take_residual_on_cuda(const TakeResidualArgs& args, cudaStream_t stream);
 cudaError_t put_residual_on_cuda(const PutResidualArgs& args, cudaStream_t stream);
 cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream);
+cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
 cudaError_t measure_on_cuda(const MeasureArgs& args, cudaStream_t stream);  // two launches
 // Loads that kernel on the current device (CudaOps::load).
 cudaError_t load_copy_lines_on_cuda();
