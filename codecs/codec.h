@@ -108,6 +108,7 @@ struct CodecSpec {
     [[nodiscard]] bool reduces() const { return codec->host.decode_reduce_encode != nullptr; }
     // Whether encodings sum up into elements in one operation.
     [[nodiscard]] bool sums() const { return codec->host.decode_reduce != nullptr; }
+    bool operator==(const CodecSpec&) const = default;
 };
 
 // Parses "name" or "name:key=value,key=value" ("int4:block=64"). Errors name the unknown codec or

@@ -24,11 +24,39 @@ std::string why_not_hierarchical(const CallFacts& facts,
                                 : "";
 }
 
+// Whether all codecs of the message reduce in one pass.
+bool all_reduce_encodings(const Action& action, const std::vector<Segment>& segments) {
+    return action.codec->reduces() &&
+           std::all_of(segments.begin(), segments.end(), [](const Segment& segment) {
+               return segment.raw() || segment.codec.reduces();
+           });
+}
+
+// Whether the algorithm runs with several segments.
+bool takes_segments(Algorithm algorithm, Op op) {
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+        case Algorithm::kGather:
+            return true;
+        case Algorithm::kHierarchical:
+            return op != Op::kReduceScatter;
+        case Algorithm::kDirect:
+        case Algorithm::kSummable:
+        case Algorithm::kLossless:
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return false;
+}
+
 }  // namespace
 
 std::vector<Algorithm> candidates(const CallFacts& facts,
                                   const PlanShape& shape,
-                                  const Action& action) {
+                                  const Action& action,
+                                  const std::vector<Segment>& segments) {
     if (action.algorithm != Algorithm::kAuto) {
         return {action.algorithm};
     }
@@ -36,7 +64,7 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
         return {Algorithm::kLossless};
     }
     const Algorithm flat = !has_form(Algorithm::kTwoShot, facts.op) ? Algorithm::kDirect
-                           : action.codec->reduces()                ? Algorithm::kTwoShot
+                           : all_reduce_encodings(action, segments) ? Algorithm::kTwoShot
                                                                     : Algorithm::kSparse;
     // Ranks of one node would each send to every rank of the others.
     if (has_form(Algorithm::kHierarchical, facts.op) && shape.scope == Scope::kInterNode &&
@@ -49,7 +77,8 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
 std::string why_not(Algorithm algorithm,
                     const CallFacts& facts,
                     const PlanShape& shape,
-                    const Action& action) {
+                    const Action& action,
+                    const std::vector<Segment>& segments) {
     const CodecTraits traits = action.codec->traits(facts.dtype);
     if (algorithm == Algorithm::kLossless && is_point_to_point(facts.op)) {
         return "lossless has no form of messages: what does not fit must be sent again, and the "
@@ -58,6 +87,13 @@ std::string why_not(Algorithm algorithm,
     }
     if (!has_form(algorithm, facts.op)) {
         return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(facts.op);
+    }
+    if (!segments.empty() && action.error_feedback == ErrorFeedback::kEf21) {
+        return "ef21 has no form of messages whose parts differ";
+    }
+    if (!segments.empty() && !takes_segments(algorithm, facts.op)) {
+        return std::string(algorithm_name(algorithm)) + " of " + op_name(facts.op) +
+               " has no form of messages whose parts differ";
     }
     if (traits.variable_size) {
         return action.codec->to_string() +
@@ -76,11 +112,13 @@ std::string why_not(Algorithm algorithm,
     }
     switch (algorithm) {
         case Algorithm::kTwoShot:
-            return action.codec->reduces()
+            return all_reduce_encodings(action, segments)
                        ? ""
-                       : action.codec->to_string() + " does not reduce in one pass; write sparse";
+                       : (action.codec->reduces() ? "a codec of its parts"
+                                                  : action.codec->to_string()) +
+                             " does not reduce in one pass; write sparse";
         case Algorithm::kSparse:
-            return action.codec->reduces()
+            return all_reduce_encodings(action, segments)
                        ? action.codec->to_string() + " reduces in one pass; write two_shot"
                        : "";
         case Algorithm::kHierarchical:
@@ -109,10 +147,12 @@ Layout layout_of(Algorithm algorithm,
                  const CallFacts& whole,
                  const PlanShape& shape,
                  const Action& action,
-                 uint64_t slice_bytes) {
+                 uint64_t slice_bytes,
+                 const std::vector<Segment>& parts) {
     const CallFacts facts =
         algorithm == Algorithm::kLossless ? lossless_facts(whole, shape.ranks) : whole;
-    const std::vector<Segment> segments = {Segment{0, facts.count, *action.codec}};
+    const std::vector<Segment> segments =
+        parts.empty() ? std::vector<Segment>{{0, facts.count, *action.codec}} : parts;
     if (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kSparse) {
         return make_layout(segments, facts.dtype, shape.ranks, slice_bytes);
     }

@@ -17,23 +17,27 @@
 namespace slimwire {
 
 // The algorithms that a call may get, best first, when its rule says this: the one that it names,
-// or what `auto` means for the operation and the communicator. Pure.
+// or what `auto` means for the operation and the communicator. Pure. `segments`, here and below:
+// of the message; empty: all of it with the action's codec.
 std::vector<Algorithm> candidates(const CallFacts& facts,
                                   const PlanShape& shape,
-                                  const Action& action);
+                                  const Action& action,
+                                  const std::vector<Segment>& segments = {});
 
 // Why an algorithm cannot carry the call; empty when it can.
 std::string why_not(Algorithm algorithm,
                     const CallFacts& facts,
                     const PlanShape& shape,
-                    const Action& action);
+                    const Action& action,
+                    const std::vector<Segment>& segments = {});
 
 // How the call's buffer is cut for the algorithm, which can carry it.
 Layout layout_of(Algorithm algorithm,
                  const CallFacts& facts,
                  const PlanShape& shape,
                  const Action& action,
-                 uint64_t slice_bytes);
+                 uint64_t slice_bytes,
+                 const std::vector<Segment>& segments = {});
 
 ExchangeSizes sizes_of(Algorithm algorithm,
                        const Layout& layout,

@@ -88,7 +88,7 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
     sizes.scratch_bytes = DirectMap(layout, facts, shape.ranks).scratch.bytes();
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * facts.count;
-    sizes.residual_runs = blocks * layout.pieces();
+    sizes.residual_runs = blocks * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
@@ -138,7 +138,7 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
     // Residuals that are stored apart have room for one block beside them.
     const bool whole = whole_blocks(slice) && !context_.plan.residuals_apart;
     const int step = whole ? last - first : 1;
-    const auto pieces = static_cast<int64_t>(context_.plan.layout.pieces());
+    const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
     for (int block = first; block < last; block += step) {
         for (const Piece& piece : slice_at(slice).pieces) {
             const int64_t offset =

@@ -1,5 +1,9 @@
 #include "collectives/exchange.h"
 
+#include <algorithm>
+
+#include "codecs/move_ranges.h"
+#include "codecs/sum_rows.h"
 #include "collectives/plan.h"
 
 namespace slimwire {
@@ -281,6 +285,64 @@ Status SlicedExchange::reduce_decoded(const Piece& piece,
     again.random.tensor ^= 0x5BD1E995u;
     again.workspace = args.workspace;
     return enqueue(context_.api, piece.codec, again, context_.work);
+}
+
+// As many launches as there are kMostMovedRanges.
+Status SlicedExchange::move_raw(
+    int slice, void* buffer, char* chunks, int64_t chunk_elems, int64_t stride, bool to_chunks) {
+    const RawPart& raw = slice_at(slice).raw;
+    for (size_t first = 0; first < raw.ranges.size(); first += kMostMovedRanges) {
+        const size_t last = std::min(first + kMostMovedRanges, raw.ranges.size());
+        MoveRangesArgs args{};
+        args.buffer = buffer;
+        args.chunks = chunks;
+        args.chunk_elems = chunk_elems;
+        args.chunk_bytes = stride;
+        args.end = last < raw.ranges.size() ? raw.ranges[last].begin : raw.count;
+        args.scale = 1.0f;
+        if (to_chunks && context_.scalar != nullptr) {
+            args.scale = context_.scalar->value;
+            args.scale_ptr = context_.scalar->device;
+        }
+        args.dtype = context_.plan.facts.dtype;
+        args.to_chunks = to_chunks;
+        args.ranges = static_cast<int32_t>(last - first);
+        for (size_t i = first; i < last; ++i) {
+            args.list[i - first] = {static_cast<int64_t>(raw.ranges[i].offset_elems),
+                                    raw.ranges[i].begin};
+        }
+        SLIMWIRE_TRY(enqueue(context_.api, args, context_.work));
+    }
+    return {};
+}
+
+Status SlicedExchange::pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride) {
+    return move_raw(slice, const_cast<void*>(context_.call.send), chunks, chunk_elems, stride,
+                    true);
+}
+
+Status SlicedExchange::unpack_raw(int slice,
+                                  const char* chunks,
+                                  int64_t chunk_elems,
+                                  int64_t stride) {
+    return move_raw(slice, context_.call.recv, const_cast<char*>(chunks), chunk_elems, stride,
+                    false);
+}
+
+Status SlicedExchange::sum_raw(
+    const char* input, int64_t stride, int rows, int64_t count, float scale, void* output) {
+    if (count == 0) {
+        return {};
+    }
+    SumRowsArgs args{};
+    args.input = input;
+    args.output = output;
+    args.row_bytes = stride;
+    args.count = count;
+    args.rows = rows;
+    args.scale = scale;
+    args.input_dtype = args.output_dtype = context_.plan.facts.dtype;
+    return enqueue(context_.api, args, context_.work);
 }
 
 Status SlicedExchange::send_bytes(const void* from, size_t bytes, int to) {

@@ -115,12 +115,19 @@ class SlicedExchange : public Exchange {
     struct Owed {
         int64_t first;
         int64_t index;
+        bool feeds = true;  // else there are none, whatever the message has
+
+        // Moves on behind `elems` residuals of a piece, if it has some.
+        void pass(const Piece& piece, int64_t elems) noexcept {
+            first += piece.feeds ? elems : 0;
+            index += piece.feeds ? 1 : 0;
+        }
     };
     // Enqueues operation(residual) with the `count` residuals of the run in fp32, which it replaces
     // by what it leaves; null where the call has none.
     template <class Operation>
     Status with_residual(const Owed& owed, int64_t count, const Operation& operation) {
-        if (context_.residual == nullptr) {
+        if (context_.residual == nullptr || !owed.feeds) {
             return operation(static_cast<float*>(nullptr));
         }
         if (!residuals_apart()) {
@@ -153,6 +160,15 @@ class SlicedExchange : public Exchange {
     // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in the call's
     // type, in `sum` of args.count elements.
     Status reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args, void* sum);
+    // The raw part of a slice, if it has one, on the codec stream: its elements, multiplied by the
+    // call's scalar, into chunks of `chunk_elems` at `chunks`, `stride` bytes apart; and the
+    // inverse, into the call's result.
+    Status pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride);
+    Status unpack_raw(int slice, const char* chunks, int64_t chunk_elems, int64_t stride);
+    // The sum of `rows` runs of raw elements, `stride` bytes apart, in their order, in fp32 and
+    // rounded once to the call's type. No element: nothing.
+    Status sum_raw(
+        const char* input, int64_t stride, int rows, int64_t count, float scale, void* output);
     // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator, and
     // so is every `lane` of one.
     [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept;
@@ -170,6 +186,8 @@ class SlicedExchange : public Exchange {
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
     [[nodiscard]] bool residuals_apart() const noexcept;
     [[nodiscard]] StoredResiduals stored(const Owed& owed) const noexcept;
+    Status move_raw(
+        int slice, void* buffer, char* chunks, int64_t chunk_elems, int64_t stride, bool to_chunks);
     Result<float*> take_residual(const Owed& owed, int64_t count);
     Status put_residual(const Owed& owed, int64_t count);
     // Phases from one hop of a slice to the next.

@@ -4,9 +4,10 @@
 
 namespace slimwire {
 
-GatherMap::GatherMap(const Layout& layout, int ranks)
+GatherMap::GatherMap(const Layout& layout, DType dtype, int ranks)
     : scratch(layout),
       slots(scratch.add_slots(ranks)),
+      raw(scratch.add_bytes(static_cast<uint64_t>(layout.largest_raw_part()) * dtype_bytes(dtype))),
       workspace(scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes))) {}
 
 uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept {
@@ -17,15 +18,16 @@ ExchangeSizes gather_sizes(const Layout& layout, const CallFacts& facts, const P
     ExchangeSizes sizes;
     sizes.wire_bytes = gather_wire_bytes(layout, shape.ranks);
     sizes.node_wire_bytes = sizes.wire_bytes;  // NCCL's ring leaves a node once
-    sizes.scratch_bytes = GatherMap(layout, shape.ranks).scratch.bytes();
-    sizes.residual_elems = facts.count;
-    sizes.residual_runs = layout.pieces();
+    sizes.scratch_bytes = GatherMap(layout, facts.dtype, shape.ranks).scratch.bytes();
+    sizes.residual_elems = layout.fed_elems();
+    sizes.residual_runs = layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
 
 Gather::Gather(const ExchangeContext& context)
-    : SlicedExchange(context, 1, true), map_(context.plan.layout, context.state.shape.ranks) {
+    : SlicedExchange(context, 1, true),
+      map_(context.plan.layout, context.plan.facts.dtype, context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -34,18 +36,22 @@ char* Gather::slot(int slice, int source) const noexcept {
            static_cast<size_t>(source) * slot_bytes(slice);
 }
 
+float Gather::factor() const noexcept {
+    return context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+}
+
 Status Gather::encode(int slice) {
-    const float factor =
-        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     for (const Piece& piece : slice_at(slice).pieces) {
         const auto offset = static_cast<int64_t>(piece.offset_elems);
-        SLIMWIRE_TRY(
-            encode_run(piece, random_of(slice, piece, 0),
-                       static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                       {offset, piece.order}, slot(slice, rank()) + piece.slot_offset,
-                       {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
+        SLIMWIRE_TRY(encode_run(
+            piece, random_of(slice, piece, 0),
+            static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+            {piece.fed_before, piece.order, piece.feeds}, slot(slice, rank()) + piece.slot_offset,
+            {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor()));
     }
-    return {};
+    const RawPart& raw = slice_at(slice).raw;
+    return pack_raw(slice, slot(slice, rank()) + raw.slot_offset, raw.chunk_elems,
+                    slice_at(slice).slot_bytes);
 }
 
 Status Gather::send(int, int slice) {
@@ -63,7 +69,11 @@ Status Gather::decode(int slice) {
                                static_cast<char*>(context_.call.recv) +
                                    static_cast<int64_t>(piece.offset_elems) * element_bytes()));
     }
-    return {};
+    const RawPart& raw = slice_at(slice).raw;
+    char* const sum = context_.scratch + map_.raw;
+    SLIMWIRE_TRY(sum_raw(slot(slice, 0) + raw.slot_offset, slice_at(slice).slot_bytes, ranks(),
+                         raw.count, factor(), sum));
+    return unpack_raw(slice, sum, raw.chunk_elems, 0);
 }
 
 }  // namespace slimwire

@@ -12,9 +12,10 @@
 namespace slimwire {
 
 struct GatherMap {
-    GatherMap(const Layout& layout, int ranks);
+    GatherMap(const Layout& layout, DType dtype, int ranks);
     ScratchMap scratch;
     uint64_t slots;  // area of a slot for each rank
+    uint64_t raw;    // the sum of a slice's raw part
     uint64_t workspace;
 };
 
@@ -30,6 +31,7 @@ class Gather final : public SlicedExchange {
 
   private:
     [[nodiscard]] char* slot(int slice, int source) const noexcept;
+    [[nodiscard]] float factor() const noexcept;  // before encoding; after the sum of raw elements
     Status encode(int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;

@@ -48,19 +48,19 @@ SlicedExchange::Owed Hierarchical::residual_of(int slice, size_t piece, int owne
     const int64_t columns = nodes().owned_by(rank());
     Owed owed{0, 0};
     if (layout().intra) {
-        owed = {static_cast<int64_t>(facts().count),
-                static_cast<int64_t>(layout().pieces()) * nodes().most()};
+        owed = {static_cast<int64_t>(layout().fed_elems()),
+                static_cast<int64_t>(layout().fed_pieces()) * nodes().most()};
     }
     for (int before = 0; before <= slice; ++before) {
         const std::vector<Piece>& pieces = slice_at(before).pieces;
         const size_t end = before == slice ? piece : pieces.size();
         for (size_t i = 0; i < end; ++i) {
-            owed.first += columns * of_column * pieces[i].chunk_elems;
-            owed.index += 2 * columns;
+            owed.first += pieces[i].feeds ? columns * of_column * pieces[i].chunk_elems : 0;
+            owed.index += pieces[i].feeds ? 2 * columns : 0;
         }
     }
-    return {owed.first + owned * of_column * slice_at(slice).pieces[piece].chunk_elems,
-            owed.index + 2 * owned};
+    const Piece& own = slice_at(slice).pieces[piece];
+    return {owed.first + owned * of_column * own.chunk_elems, owed.index + 2 * owned, own.feeds};
 }
 
 const char* Hierarchical::column_of(const Piece& piece, int column) const noexcept {
@@ -78,7 +78,14 @@ const char* Hierarchical::source_of(int slice,
                                           : column_of(piece, column);
 }
 
+size_t Hierarchical::raw_offset(int slice) const noexcept {
+    return row_stride(slice) - raw_row_bytes(facts().dtype, slice_at(slice).raw, nodes().nodes());
+}
+
 Status Hierarchical::encode(int slice) {
+    SLIMWIRE_TRY(pack_raw(slice, staged_row(slice, 0) + raw_offset(slice),
+                          column_elems(slice_at(slice).raw, nodes().nodes()),
+                          static_cast<int64_t>(row_stride(slice))));
     if (!stages_rows(layout(), facts())) {
         return {};
     }
@@ -91,9 +98,8 @@ Status Hierarchical::encode(int slice) {
                 continue;
             }
             // Of the whole message, where it is encoded here.
-            const Owed owed{static_cast<int64_t>(piece.offset_elems) +
-                                piece.chunk_begin(column * nodes().nodes()),
-                            piece.order * nodes().most() + column};
+            const Owed owed{piece.fed_before + piece.chunk_begin(column * nodes().nodes()),
+                            piece.order * nodes().most() + column, piece.feeds};
             SLIMWIRE_TRY(
                 stage_row(whole, random_of(slice, piece, static_cast<uint32_t>(2 * column)),
                           column_of(piece, column), owed, staged_row(slice, column) + offset, count,
@@ -119,7 +125,10 @@ Status Hierarchical::move_row(int slice, int column, char* to, const Step& step)
         }
         offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
     }
-    return {};
+    const int64_t raw = column_count(slice_at(slice).raw, column, nodes().nodes());
+    return raw == 0 ? Status()
+                    : step(staged_row(slice, column) + offset, to + offset,
+                           static_cast<size_t>(raw * element_bytes()));
 }
 
 Status Hierarchical::place_own(int slice) {
@@ -186,6 +195,11 @@ Status Hierarchical::encode_node_sum(int slice) {
             }
             offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
         }
+        const RawPart& raw = slice_at(slice).raw;
+        SLIMWIRE_TRY(sum_raw_rows(
+            raw, row(slice, owned, 0) + offset, static_cast<int64_t>(row_stride(slice)),
+            column_count(raw, column, nodes().nodes()), context_.scratch + map_.sum,
+            slot(map_.send, slice, owned, 0) + raw.slot_offset, slice_at(slice).slot_bytes));
         return copy(slot(map_.receive, slice, owned, node_), slot(map_.send, slice, owned, node_),
                     slot_bytes(slice), context_.work);
     });
@@ -212,7 +226,8 @@ Status Hierarchical::reduce_nodes(int slice) {
         for (size_t i = 0; i < pieces.size(); ++i) {
             const Piece& piece = pieces[i];
             const Owed of_sum = residual_of(slice, i, owned);
-            const Owed owed{of_sum.first + column_elems(piece, nodes().nodes()), of_sum.index + 1};
+            const Owed owed{of_sum.first + column_elems(piece, nodes().nodes()), of_sum.index + 1,
+                            of_sum.feeds};
             DecodeReduceEncodeArgs args{};
             args.input = slot(map_.receive, slice, owned, 0) + piece.slot_offset;
             args.output = gathered(slice, column, node_) + piece.slot_offset;
@@ -233,7 +248,11 @@ Status Hierarchical::reduce_nodes(int slice) {
                 }));
             }
         }
-        return {};
+        const RawPart& raw = slice_at(slice).raw;
+        return sum_raw(slot(map_.receive, slice, owned, 0) + raw.slot_offset,
+                       slice_at(slice).slot_bytes, nodes().nodes(),
+                       raw.chunk_count(column * nodes().nodes() + node_), 1.0f,
+                       gathered(slice, column, node_) + raw.slot_offset);
     });
 }
 
@@ -308,7 +327,9 @@ Status Hierarchical::decode(int slice) {
                                 {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
                                 false));
     }
-    return {};
+    const RawPart& raw = slice_at(slice).raw;
+    return unpack_raw(slice, gathered(slice, 0, 0) + raw.slot_offset, raw.chunk_elems,
+                      slice_at(slice).slot_bytes);
 }
 
 }  // namespace slimwire

@@ -34,6 +34,8 @@ class Hierarchical final : public NodeExchange {
     // Slots of owned columns in `send` and `receive`, of all columns in `gather`.
     [[nodiscard]] char* slot(uint64_t area, int slice, int owned, int node) const noexcept;
     [[nodiscard]] char* gathered(int slice, int column, int node) const noexcept;
+    // Where the raw part begins in a row.
+    [[nodiscard]] size_t raw_offset(int slice) const noexcept;
     [[nodiscard]] char* staged_row(int slice, int column) const noexcept;
     // Contribution of local rank `local` to the owned column number `owned`.
     [[nodiscard]] char* row(int slice, int owned, int local) const noexcept;

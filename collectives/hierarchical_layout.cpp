@@ -6,11 +6,11 @@
 
 namespace slimwire {
 
-int64_t column_count(const Piece& piece, int column, int nodes) noexcept {
+int64_t column_count(const Chunks& piece, int column, int nodes) noexcept {
     return piece.chunk_begin((column + 1) * nodes) - piece.chunk_begin(column * nodes);
 }
 
-int64_t column_elems(const Piece& piece, int nodes) noexcept {
+int64_t column_elems(const Chunks& piece, int nodes) noexcept {
     return piece.chunk_elems * nodes;
 }
 
@@ -23,7 +23,11 @@ size_t row_bytes(const Layout& layout, DType dtype, const Slice& slice, int node
     for (const Piece& piece : slice.pieces) {
         bytes += row_bytes(layout, dtype, piece, nodes);
     }
-    return bytes;
+    return bytes + raw_row_bytes(dtype, slice.raw, nodes);
+}
+
+size_t raw_row_bytes(DType dtype, const RawPart& raw, int nodes) noexcept {
+    return (static_cast<size_t>(column_elems(raw, nodes)) * dtype_bytes(dtype) + 15) / 16 * 16;
 }
 
 Layout hierarchical_layout(const std::vector<Segment>& segments,
@@ -65,12 +69,14 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
         for (const Piece& piece : slice.pieces) {
             max_column = std::max(max_column, column_elems(piece, nodes.nodes()));
         }
+        max_column = std::max(max_column, column_elems(slice.raw, nodes.nodes()));
     }
     const auto count = static_cast<uint64_t>(nodes.nodes());
     row_part = most_rows * max_row;
     slot_part = most_owned * count * max_slot;
     gather_part = columns * count * max_slot;
-    staging_part = stages_rows(layout, facts) ? columns * max_row : 0;
+    staging_part =
+        stages_rows(layout, facts) || layout.largest_raw_part() > 0 ? columns * max_row : 0;
     staging = scratch.add_parts(kSlotParts, staging_part);
     rows = scratch.add_parts(kSlotParts, row_part);
     sum = scratch.add_bytes(static_cast<uint64_t>(max_column) * dtype_bytes(facts.dtype));
@@ -105,10 +111,11 @@ uint64_t hierarchical_wire_bytes(const Layout& layout,
                 bytes += row_bytes(layout, facts.dtype, slice, nodes.nodes());
                 continue;
             }
+            auto elems = static_cast<uint64_t>(column_count(slice.raw, column, nodes.nodes()));
             for (const Piece& piece : slice.pieces) {
-                bytes += static_cast<uint64_t>(column_count(piece, column, nodes.nodes())) *
-                         dtype_bytes(facts.dtype);
+                elems += static_cast<uint64_t>(column_count(piece, column, nodes.nodes()));
             }
+            bytes += elems * dtype_bytes(facts.dtype);
         }
     }
     return bytes;
@@ -134,14 +141,16 @@ ExchangeSizes hierarchical_sizes(const Layout& layout,
     uint64_t elems = 0;
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            elems += most_owned * (count + 1) * static_cast<uint64_t>(piece.chunk_elems);
+            elems += piece.feeds
+                         ? most_owned * (count + 1) * static_cast<uint64_t>(piece.chunk_elems)
+                         : 0;
             sizes.largest_run =
                 std::max(sizes.largest_run, count * static_cast<uint64_t>(piece.chunk_elems));
         }
     }
-    sizes.residual_elems = elems + (layout.intra ? facts.count : 0);
+    sizes.residual_elems = elems + (layout.intra ? layout.fed_elems() : 0);
     sizes.residual_runs =
-        layout.pieces() *
+        layout.fed_pieces() *
         (2 * most_owned + (layout.intra ? static_cast<uint64_t>(nodes.most()) : 0));
     return sizes;
 }

@@ -11,9 +11,10 @@ namespace slimwire {
 inline constexpr int kGatherParts = 4;
 
 // Elements of a column that a piece has, and those of a column that nothing cuts short.
-[[nodiscard]] int64_t column_count(const Piece& piece, int column, int nodes) noexcept;
-[[nodiscard]] int64_t column_elems(const Piece& piece, int nodes) noexcept;
-// Bytes of a piece in a row, of all of a slice: plain elements, or the encoding of a column.
+[[nodiscard]] int64_t column_count(const Chunks& piece, int column, int nodes) noexcept;
+[[nodiscard]] int64_t column_elems(const Chunks& piece, int nodes) noexcept;
+// Bytes of a piece in a row, of all of a slice: plain elements, or the encoding of a column. The
+// raw part, of plain elements in every case, stands behind the pieces.
 [[nodiscard]] size_t row_bytes(const Layout& layout,
                                DType dtype,
                                const Piece& piece,
@@ -22,12 +23,13 @@ inline constexpr int kGatherParts = 4;
                                DType dtype,
                                const Slice& slice,
                                int nodes) noexcept;
+[[nodiscard]] size_t raw_row_bytes(DType dtype, const RawPart& raw, int nodes) noexcept;
 
 struct HierarchicalMap {
     HierarchicalMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes);
     ScratchMap scratch;
     uint64_t staging_part, row_part, slot_part, gather_part;  // bytes of one part of an area
-    uint64_t staging;  // own columns as rows, where stages_rows()
+    uint64_t staging;  // own columns as rows, where stages_rows() or a part is raw
     uint64_t rows;     // columns of this node's ranks
     uint64_t sum;      // one column or chunk in the call's type
     uint64_t send, receive, gather, workspace;

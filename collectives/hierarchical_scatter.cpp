@@ -108,7 +108,7 @@ ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
     const uint64_t blocks = most_owned * static_cast<uint64_t>(nodes.nodes()) +
                             (layout.intra ? static_cast<uint64_t>(shape.ranks) : 0);
     sizes.residual_elems = blocks * facts.count;
-    sizes.residual_runs = blocks * layout.pieces();
+    sizes.residual_runs = blocks * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
@@ -205,7 +205,7 @@ Status HierarchicalScatter::encode(int slice) {
 // The residuals of a block after another: of the own contributions first, where they have some.
 SlicedExchange::Owed HierarchicalScatter::owed_by(int block, const Piece& piece) const noexcept {
     return {static_cast<int64_t>(static_cast<uint64_t>(block) * facts().count + piece.offset_elems),
-            block * static_cast<int64_t>(layout().pieces()) + piece.order};
+            block * static_cast<int64_t>(layout().fed_pieces()) + piece.order};
 }
 
 Status HierarchicalScatter::place_own(int slice) {

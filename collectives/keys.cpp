@@ -11,9 +11,23 @@ namespace slimwire {
 namespace {
 
 std::string codec_text(const Plan& plan) {
+    std::vector<std::string> codecs;  // each once; messages may have thousands of pieces
+    const auto add = [&](const std::string& codec) {
+        if (std::find(codecs.begin(), codecs.end(), codec) == codecs.end()) {
+            codecs.push_back(codec);
+        }
+    };
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            add(piece.codec.to_string());
+        }
+    }
+    if (plan.layout.largest_raw_part() > 0) {
+        add("raw");
+    }
     std::string text;
-    for (const Piece& piece : plan.layout.slices.front().pieces) {
-        text += (text.empty() ? "" : "+") + piece.codec.to_string();
+    for (const std::string& codec : codecs) {
+        text += (text.empty() ? "" : "+") + codec;
     }
     if (plan.layout.intra) {
         text += ", " + plan.layout.intra->to_string() + " inside nodes";
@@ -41,7 +55,7 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
             put(piece.offset_elems);
             put(static_cast<uint64_t>(piece.count));
             put(static_cast<uint64_t>(piece.chunk_elems));
-            text += piece.codec.to_string();
+            text += piece.codec.to_string() + (piece.feeds ? "" : "!");
         }
     }
     if (plan.algorithm == Algorithm::kHierarchical && shape.nodes != nullptr) {

@@ -11,22 +11,22 @@
 
 namespace slimwire {
 
-// A run of elements of one buffer that travels with one codec.
+// A run of elements of one buffer that travels with one codec, or as it is.
 struct Segment {
     uint64_t offset_elems = 0;
     uint64_t count = 0;
-    CodecSpec codec;
+    CodecSpec codec = {};  // without a codec: raw
+    bool feeds = true;     // it has residuals where the message has error feedback
+
+    [[nodiscard]] bool raw() const noexcept { return codec.codec == nullptr; }
 };
 
-// The part of one segment that falls into one slice. Rank r's chunk holds the elements
-// [offset + r * chunk_elems, offset + min((r + 1) * chunk_elems, count)), possibly none.
-struct Piece {
-    uint64_t offset_elems = 0;  // in the buffer
-    int64_t count = 0;          // elements, > 0
-    int64_t chunk_elems = 0;    // a multiple of the codec's granule
-    int64_t slot_offset = 0;    // bytes from the start of a slot, multiple of 16
-    CodecSpec codec;
-    int64_t order = 0;  // among the pieces of all slices, by offset_elems
+// Elements in chunks, one a rank. Rank r's chunk holds the elements
+// [r * chunk_elems, min((r + 1) * chunk_elems, count)), possibly none.
+struct Chunks {
+    int64_t count = 0;        // elements
+    int64_t chunk_elems = 0;  // a multiple of the granule
+    int64_t slot_offset = 0;  // bytes from the start of a slot, multiple of 16
 
     [[nodiscard]] int64_t chunk_begin(int rank) const noexcept {
         return rank * chunk_elems < count ? rank * chunk_elems : count;
@@ -36,9 +36,33 @@ struct Piece {
     }
 };
 
+// The part of one segment with a codec that falls into one slice; not empty.
+struct Piece : Chunks {
+    uint64_t offset_elems = 0;  // in the buffer
+    CodecSpec codec;
+    bool feeds = true;  // it has residuals where the message has error feedback
+    // Among the pieces of all slices that have residuals, by offset_elems: which one it is, and how
+    // many elements are in those before it.
+    int64_t order = 0;
+    int64_t fed_before = 0;
+};
+
+// The part of all raw segments, as if they were one, that falls into one slice: its elements lie in
+// a slot as they are.
+struct RawPart : Chunks {
+    struct Range {
+        uint64_t offset_elems = 0;  // in the buffer
+        int64_t begin = 0;          // in the part; it ends where the next begins
+    };
+    std::vector<Range> ranges;  // ascending
+};
+// Elements that a chunk of raw elements is a multiple of, whatever their type.
+inline constexpr int64_t kRawGranule = 8;
+
 // What crosses the wire in one exchange: every rank's slot has `slot_bytes` bytes.
 struct Slice {
     std::vector<Piece> pieces;
+    RawPart raw;             // behind the pieces in a slot; of no elements where nothing is raw
     int64_t slot_bytes = 0;  // multiple of 16
 };
 
@@ -51,8 +75,11 @@ struct Layout {
     // when empty.
     std::optional<CodecSpec> intra;
 
-    [[nodiscard]] uint64_t pieces() const noexcept;
-    [[nodiscard]] int64_t largest_piece() const noexcept;  // elements
+    // Of those that have residuals where the message has error feedback: number and elements.
+    [[nodiscard]] uint64_t fed_pieces() const noexcept;
+    [[nodiscard]] uint64_t fed_elems() const noexcept;
+    [[nodiscard]] int64_t largest_piece() const noexcept;     // elements
+    [[nodiscard]] int64_t largest_raw_part() const noexcept;  // elements
 };
 
 // `slice_bytes` is the wanted size of a slice in bytes of `dtype`; 0 means one slice.

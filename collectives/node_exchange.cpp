@@ -1,5 +1,6 @@
 #include "collectives/node_exchange.h"
 
+#include "codecs/move_ranges.h"
 #include "codecs/sum_rows.h"
 #include "collectives/plan.h"
 
@@ -74,6 +75,30 @@ Status NodeExchange::sum_rows(
                                 local > 0));
     }
     return {};
+}
+
+Status NodeExchange::sum_raw_rows(const RawPart& raw,
+                                  const char* rows,
+                                  int64_t stride,
+                                  int64_t count,
+                                  void* sum,
+                                  char* slots,
+                                  int64_t slot_bytes) {
+    if (count == 0) {
+        return {};
+    }
+    SLIMWIRE_TRY(sum_raw(rows, stride, local_ranks_, count, factor(), sum));
+    MoveRangesArgs args{};
+    args.buffer = sum;
+    args.chunks = slots;
+    args.chunk_elems = raw.chunk_elems;
+    args.chunk_bytes = slot_bytes;
+    args.end = count;
+    args.scale = 1.0f;
+    args.dtype = facts().dtype;
+    args.to_chunks = true;
+    args.ranges = 1;
+    return enqueue(context_.api, args, context_.work);
 }
 
 Status NodeExchange::copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const {

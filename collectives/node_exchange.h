@@ -45,6 +45,15 @@ class NodeExchange : public SlicedExchange {
                      int64_t stride);
     // Adds the rows of this node, `stride` bytes apart, into `sum`, in rank order.
     Status sum_rows(const Piece& row, const char* rows, int64_t stride, int64_t count, void* sum);
+    // Adds the rows of raw elements of this node, `stride` bytes apart, into `sum` as sum_rows(),
+    // and cuts it into the chunks of `raw` at `slots`, `slot_bytes` apart.
+    Status sum_raw_rows(const RawPart& raw,
+                        const char* rows,
+                        int64_t stride,
+                        int64_t count,
+                        void* sum,
+                        char* slots,
+                        int64_t slot_bytes);
     Status copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const;
 
     int node_, local_, local_ranks_;

@@ -1,6 +1,7 @@
 #include "collectives/parameter_match.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace slimwire {
 
@@ -43,10 +44,7 @@ bool ParameterMatch::matches(const CarriedRange& range) const noexcept {
                               })));
 }
 
-bool ParameterMatch::covers(const ParameterMatch& other) const noexcept {
-    if ((other.dimensions & ~dimensions) != 0) {
-        return false;
-    }
+bool ParameterMatch::covers_but_for_dimensions(const ParameterMatch& other) const noexcept {
     const auto holds = [&](const Indices& wanted) {
         return std::any_of(indices.begin(), indices.end(), [&](const Indices& one) {
             return one.first <= wanted.first && wanted.last <= one.last;
@@ -65,6 +63,92 @@ bool ParameterMatch::covers(const ParameterMatch& other) const noexcept {
                    return one == wanted || one == "*";
                });
            });
+}
+
+std::string ParameterMatch::canonical() const {
+    std::string out;
+    if (dimensions != kAllDimensions) {
+        std::string list;
+        for (unsigned d = 0; d <= kMostDimensions; ++d) {
+            if ((dimensions >> d & 1u) != 0) {
+                list += (list.empty() ? "" : "+") + std::to_string(d);
+            }
+        }
+        out += " param=" + list;
+    }
+    for (const Indices& one : indices) {
+        out += (&one == indices.data() ? " index=" : "+") + std::to_string(one.first) + ".." +
+               std::to_string(one.last);
+    }
+    // With its length, because a name may have any character.
+    for (const std::string& one : names) {
+        out += (&one == names.data() ? " name=" : "+") + std::to_string(one.size()) + ":" + one;
+    }
+    return out;
+}
+
+uint32_t parse_dimensions(std::string_view text) noexcept {
+    constexpr unsigned kMostWritten = 5;
+    if (text.size() < 2 || text.size() > 3 || text[0] < '1' ||
+        text[0] > static_cast<char>('0' + kMostWritten) || text[1] != 'd' ||
+        (text.size() == 3 && text[2] != '+')) {
+        return 0;
+    }
+    const uint32_t bit = 1u << (text[0] - '0');
+    return text.size() == 2 ? bit : ParameterMatch::kAllDimensions & ~(bit - 1);
+}
+
+std::vector<std::string> dimensions_texts(uint32_t dimensions) {
+    std::vector<std::string> texts;
+    for (unsigned d = 0; d <= ParameterMatch::kMostDimensions; ++d) {
+        if ((dimensions >> d & 1u) == 0) {
+            continue;
+        }
+        const uint32_t from_here = ParameterMatch::kAllDimensions & ~((1u << d) - 1);
+        if ((dimensions & from_here) == from_here) {
+            texts.push_back(std::to_string(d) + "d+");
+            break;
+        }
+        texts.push_back(std::to_string(d) + "d");
+    }
+    return texts;
+}
+
+std::optional<ParameterMatch::Indices> parse_indices(std::string_view text) noexcept {
+    const size_t dash = text.find('-');
+    const auto number = [](std::string_view digits, uint32_t* value) {
+        const auto [end, error] =
+            std::from_chars(digits.data(), digits.data() + digits.size(), *value);
+        return error == std::errc() && end == digits.data() + digits.size();
+    };
+    ParameterMatch::Indices indices;
+    if (!number(text.substr(0, dash), &indices.first)) {
+        return std::nullopt;
+    }
+    indices.last = indices.first;
+    if (dash != std::string_view::npos && !number(text.substr(dash + 1), &indices.last)) {
+        return std::nullopt;
+    }
+    return indices.first <= indices.last ? std::optional(indices) : std::nullopt;
+}
+
+std::string indices_text(const ParameterMatch::Indices& indices) {
+    return std::to_string(indices.first) +
+           (indices.last == indices.first ? "" : "-" + std::to_string(indices.last));
+}
+
+std::vector<ParameterMatch::Indices> merged(std::vector<ParameterMatch::Indices> indices) {
+    std::sort(indices.begin(), indices.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<ParameterMatch::Indices> out;
+    for (const ParameterMatch::Indices& one : indices) {
+        if (!out.empty() && one.first <= uint64_t{out.back().last} + 1) {
+            out.back().last = std::max(out.back().last, one.last);
+        } else {
+            out.push_back(one);
+        }
+    }
+    return out;
 }
 
 }  // namespace slimwire

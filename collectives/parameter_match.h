@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +30,26 @@ struct ParameterMatch {
     // Whether it takes every range, also one of which nothing is known.
     [[nodiscard]] bool any() const noexcept;
     [[nodiscard]] bool matches(const CarriedRange& range) const noexcept;
-    // Whether it takes all that `other` takes. Exact for dimensions and indices; of names it knows
-    // equal patterns and "*" alone, so it may say no where yes is true.
-    [[nodiscard]] bool covers(const ParameterMatch& other) const noexcept;
+    // Whether its indices and names take all that those of `other` take. Of names it knows equal
+    // patterns and "*" alone, so it may say no where yes is true.
+    [[nodiscard]] bool covers_but_for_dimensions(const ParameterMatch& other) const noexcept;
+    // " param=1+2 index=3..7+9 name=6:*.bias" of what it asks for: equal texts, equal values.
+    [[nodiscard]] std::string canonical() const;
     bool operator==(const ParameterMatch&) const = default;
 };
+
+// "1d", ..., "5d" into the bits of ParameterMatch::dimensions, "2d+" with those of more dimensions;
+// 0: another text.
+[[nodiscard]] uint32_t parse_dimensions(std::string_view text) noexcept;
+inline constexpr char kDimensionsAccepted[] = "1d, 2d, 3d, 4d, 5d, and with a plus (2d+) or more";
+// The inverse, one text for each number or run to the top.
+[[nodiscard]] std::vector<std::string> dimensions_texts(uint32_t dimensions);
+// "7", "10-20", both ends inclusive.
+[[nodiscard]] std::optional<ParameterMatch::Indices> parse_indices(std::string_view text) noexcept;
+[[nodiscard]] std::string indices_text(const ParameterMatch::Indices& indices);
+// Sorted, and those that touch or overlap as one.
+[[nodiscard]] std::vector<ParameterMatch::Indices> merged(
+    std::vector<ParameterMatch::Indices> indices);
 
 // Whether the whole name is of the pattern: '*' stands for any run of characters, '?' for one, and
 // every other character for itself.

@@ -1,8 +1,11 @@
 #include "collectives/plan.h"
 
+#include <algorithm>
+
 #include "codecs/feedback.h"
 #include "collectives/algorithms.h"
 #include "collectives/call_choice.h"
+#include "collectives/decision.h"
 
 namespace slimwire {
 namespace {
@@ -99,20 +102,39 @@ bool draws(const CodecSpec& codec, DType dtype) {
            codec.traits(dtype).linear;
 }
 
+// What a call decides by its own configuration.
+Decision of_choice(const Action& asked, const CallFacts& facts, const PlanShape& shape) {
+    Decision decision;
+    decision.reason = "the call's own configuration";
+    if (!shape.private_comm) {
+        decision.reason += " counts where the policy can compress something";
+    } else if (!asked.codec.has_value()) {
+        decision.reason += " says native";
+    } else if (!asked.codec->accepts(facts.dtype)) {
+        decision.reason = asked.codec->to_string() + " does not take " + dtype_name(facts.dtype);
+    } else {
+        decision.action = asked;
+    }
+    return decision;
+}
+
 // Completes the plan with this algorithm, or says why not.
 std::string try_algorithm(Algorithm algorithm,
-                          const Action& action,
+                          const Decision& decision,
                           const PlanShape& shape,
                           const Config& config,
                           Plan* plan) {
     const CallFacts& facts = plan->facts;
-    if (std::string reason = why_not(algorithm, facts, shape, action); !reason.empty()) {
+    const Action& action = decision.action;
+    if (std::string reason = why_not(algorithm, facts, shape, action, decision.segments);
+        !reason.empty()) {
         return reason;
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
     CallFacts encoded = facts;
     encoded.dtype = estimates ? DType::kFloat32 : facts.dtype;
-    Layout layout = layout_of(algorithm, encoded, shape, action, config.settings.slice_bytes);
+    Layout layout = layout_of(algorithm, encoded, shape, action, config.settings.slice_bytes,
+                              decision.segments);
     ExchangeSizes sizes = sizes_of(algorithm, layout, encoded, shape);
     plan->shared_estimate = sizes.residual_elems;
     sizes.residual_elems += estimates ? facts.count : 0;
@@ -178,7 +200,11 @@ std::string try_algorithm(Algorithm algorithm,
         plan->half = std::make_shared<const Plan>(std::move(half));
     }
     plan->layout = std::move(layout);
+    const auto segment_draws = [&](const Segment& segment) {
+        return !segment.raw() && draws(segment.codec, facts.dtype);
+    };
     plan->draws = draws(*action.codec, facts.dtype) ||
+                  std::any_of(decision.segments.begin(), decision.segments.end(), segment_draws) ||
                   (action.intra_codec.has_value() && draws(*action.intra_codec, facts.dtype)) ||
                   (apart && type != ResidualType::kFloat32);
     plan->random.seed = config.settings.seed;
@@ -191,49 +217,27 @@ std::string try_algorithm(Algorithm algorithm,
 Plan make_plan(const CallFacts& facts,
                const PlanShape& shape,
                const Config& config,
-               const Carried* /*carried*/) {
+               const Carried* carried) {
     Plan plan;
     plan.facts = facts;
     plan.reason = why_native(facts, shape);
     if (!plan.reason.empty()) {
         return plan;
     }
-    const uint64_t bytes = message_bytes(facts, shape.ranks);
-    const Action* decided = facts.asked == 0 ? nullptr : find_choice(facts.asked);
-    std::string by_rule = "the call's own configuration";
-    if (decided != nullptr) {
-        if (!shape.private_comm) {
-            plan.reason = by_rule + " counts where the policy can compress something";
-            return plan;
-        }
-    } else {
-        const Rule* rule = config.policy.match(facts, bytes, shape.ranks, shape.scope);
-        if (rule == nullptr) {
-            plan.reason = "no rule matches";
-            return plan;
-        }
-        plan.rule = rule->name;
-        by_rule = "rule '" + rule->name + "'";
-        decided = &rule->action;
-    }
-    const Action& action = *decided;
-    if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
-        plan.reason = by_rule + " says native";
-        return plan;
-    }
-    if (bytes < action.min_bytes) {
-        plan.reason = std::to_string(bytes) + " bytes are less than min_bytes of " + by_rule;
-        return plan;
-    }
-    if (!action.codec->accepts(facts.dtype)) {
-        plan.reason = action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
+    const Action* asked = facts.asked == 0 ? nullptr : find_choice(facts.asked);
+    const Decision decision = asked != nullptr ? of_choice(*asked, facts, shape)
+                                               : decide(facts, shape, config.policy, carried);
+    plan.rule = decision.rule;
+    const Action& action = decision.action;
+    if (!action.codec.has_value()) {
+        plan.reason = decision.reason;
         return plan;
     }
     plan.reason.clear();
-    for (const Algorithm algorithm : candidates(facts, shape, action)) {
-        std::string reason = try_algorithm(algorithm, action, shape, config, &plan);
+    for (const Algorithm algorithm : candidates(facts, shape, action, decision.segments)) {
+        std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
-            plan.reason = by_rule;
+            plan.reason = decision.reason;
             return plan;
         }
         plan.reason += (plan.reason.empty() ? "" : "; ") + reason;

@@ -12,23 +12,28 @@ constexpr uint32_t kReducingOps =
     bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
 constexpr uint32_t kScopes = (1u << kScopeCount) - 1;
 
-// A set of calls: the product of five sets and two closed intervals, none of them empty.
+// A set of ranges of calls: the product of five sets and two closed intervals, none of them empty.
 struct Box {
-    uint32_t ops, dtypes, redops, scopes;
+    uint32_t ops, dtypes, redops, scopes, dimensions;
     uint64_t min_bytes, max_bytes;
     int min_ranks, max_ranks;
 };
 
 bool is_empty(const Box& box) {
     return box.ops == 0 || box.dtypes == 0 || box.redops == 0 || box.scopes == 0 ||
-           box.min_bytes > box.max_bytes || box.min_ranks > box.max_ranks;
+           box.dimensions == 0 || box.min_bytes > box.max_bytes || box.min_ranks > box.max_ranks;
 }
 
 Box box_of(const Match& match) {
-    return {match.ops & kAllOps,       match.dtypes & kAllDTypes,
-            match.redops & kAllRedOps, match.scope ? bit_of(*match.scope) : kScopes,
-            match.min_bytes,           match.max_bytes,
-            match.min_ranks,           match.max_ranks};
+    return {match.ops & (match.parameters.any() ? kAllOps : kCarryingOps),
+            match.dtypes & kAllDTypes,
+            match.redops & kAllRedOps,
+            match.scope ? bit_of(*match.scope) : kScopes,
+            match.parameters.dimensions,
+            match.min_bytes,
+            match.max_bytes,
+            match.min_ranks,
+            match.max_ranks};
 }
 
 // The calls that can exist among those a rule matches.
@@ -47,8 +52,9 @@ std::vector<Box> possible_calls(const Match& match) {
 
 bool meet(const Box& a, const Box& b) {
     return (a.ops & b.ops) != 0 && (a.dtypes & b.dtypes) != 0 && (a.redops & b.redops) != 0 &&
-           (a.scopes & b.scopes) != 0 && a.min_bytes <= b.max_bytes && b.min_bytes <= a.max_bytes &&
-           a.min_ranks <= b.max_ranks && b.min_ranks <= a.max_ranks;
+           (a.scopes & b.scopes) != 0 && (a.dimensions & b.dimensions) != 0 &&
+           a.min_bytes <= b.max_bytes && b.min_bytes <= a.max_bytes && a.min_ranks <= b.max_ranks &&
+           b.min_ranks <= a.max_ranks;
 }
 
 // Appends `from` without `taken` to `out`: one piece for each side on which `from` sticks out, the
@@ -80,6 +86,7 @@ void subtract(Box from, const Box& taken, std::vector<Box>* out) {
     cut_set(&Box::dtypes);
     cut_set(&Box::redops);
     cut_set(&Box::scopes);
+    cut_set(&Box::dimensions);
     cut_interval(&Box::min_bytes, &Box::max_bytes);
     cut_interval(&Box::min_ranks, &Box::max_ranks);
 }
@@ -95,7 +102,8 @@ std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     }
     std::string takers;
     for (size_t i = 0; i < index; ++i) {
-        if (rules[i].off) {
+        if (rules[i].off ||
+            !rules[i].match.parameters.covers_but_for_dimensions(rules[index].match.parameters)) {
             continue;
         }
         const Box taken = box_of(rules[i].match);
@@ -208,15 +216,23 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
     return false;
 }
 
+bool matches_call(
+    const Match& m, const CallFacts& facts, uint64_t bytes, int ranks, Scope scope) noexcept {
+    return has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
+           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
+           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
+           (m.parameters.any() || has(kCarryingOps, facts.op));
+}
+
 const Rule* Policy::match(const CallFacts& facts,
                           uint64_t bytes,
                           int ranks,
-                          Scope scope) const noexcept {
+                          Scope scope,
+                          const CarriedRange* range) const noexcept {
     for (const Rule& rule : rules) {
-        const Match& m = rule.match;
-        if (!rule.off && has(m.ops, facts.op) && has(m.dtypes, facts.dtype) &&
-            has(m.redops, facts.redop) && m.min_bytes <= bytes && bytes <= m.max_bytes &&
-            m.min_ranks <= ranks && ranks <= m.max_ranks && (!m.scope || *m.scope == scope)) {
+        const ParameterMatch& parameters = rule.match.parameters;
+        if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope) &&
+            (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
             return &rule;
         }
     }
@@ -270,6 +286,7 @@ std::string Policy::canonical() const {
         out += " bytes=" + std::to_string(m.min_bytes) + ".." + std::to_string(m.max_bytes);
         out += " ranks=" + std::to_string(m.min_ranks) + ".." + std::to_string(m.max_ranks);
         out += std::string(" scope=") + (m.scope ? scope_name(*m.scope) : "any");
+        out += m.parameters.canonical();
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
         // Only where it is set, so that policies without it keep their text.
         out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";

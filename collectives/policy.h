@@ -72,6 +72,11 @@ inline constexpr uint32_t kAllOps = (1u << kOpCount) - 1;
 inline constexpr uint32_t kAllDTypes = (1u << kDTypeCount) - 1;
 inline constexpr uint32_t kAllRedOps = (1u << kRedOpCount) - 1;
 
+// Operations of which it can be known what parameters they carry: those that sum gradients. Of
+// others no rule that asks for parameters takes anything.
+inline constexpr uint32_t kCarryingOps =
+    bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
+
 // Operations whose payload is often state that must stay exact (parameters at start-up, gathered
 // state): a rule takes them only if it names them, or its codec is lossless or native.
 inline constexpr uint32_t kNamedOnlyOps =
@@ -95,6 +100,10 @@ struct Match {
     std::optional<Scope> scope;
     ParameterMatch parameters;  // of ranges of the call, where one is not for all
 };
+
+// Whether a call is of the match, but for what it carries.
+[[nodiscard]] bool matches_call(
+    const Match& match, const CallFacts& facts, uint64_t bytes, int ranks, Scope scope) noexcept;
 
 struct Action {
     std::optional<CodecSpec> codec;        // empty: native
@@ -127,11 +136,13 @@ struct Policy {
     // File name; "environment" when there is no file but SLIMWIRE_CODEC; else "none".
     std::string source;
 
-    // First rule that matches, or null. Pure; no allocation.
+    // First rule that matches a range of a call, or null; of a null range nothing is known, and
+    // rules that ask for parameters pass it over. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallFacts& facts,
                                     uint64_t bytes,
                                     int ranks,
-                                    Scope scope) const noexcept;
+                                    Scope scope,
+                                    const CarriedRange* range = nullptr) const noexcept;
     // Whether any rule with a codec can match on a communicator of this shape.
     [[nodiscard]] bool can_compress(int ranks, Scope scope) const noexcept;
     // Canonical text of everything that affects a plan; equal text means equal behaviour. The hash

@@ -37,7 +37,8 @@ const Names& default_keys() {
     return keys;
 }
 const Names& match_keys() {
-    static const Names keys = {"op", "dtype", "redop", "bytes", "ranks", "scope"};
+    static const Names keys = {"op",    "dtype", "redop", "bytes", "ranks",
+                               "scope", "param", "index", "name"};
     return keys;
 }
 
@@ -168,6 +169,7 @@ class Parser : PolicyReader {
         if (const auto scope = read_one(table, "scope", parse_scope, scope_names())) {
             match->scope = scope;
         }
+        read_parameters(table, &match->parameters);
         if (const toml::node* node = table.get("bytes")) {
             const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";
             if (node->is_string()) {

@@ -22,6 +22,7 @@
 
 #include "collectives/config.h"
 #include "collectives/names.h"
+#include "collectives/parameter_match.h"
 
 namespace slimwire {
 
@@ -204,6 +205,84 @@ class PolicyReader {
         }
         if (*low > *high) {
             report(node.source(), bad + "the first end is above the second; accepted: " + accepted);
+        }
+    }
+
+    // Calls read(element) for the value or for each of an array, which must hold one.
+    template <class Read>
+    void read_each(const toml::node& node,
+                   std::string_view key,
+                   const std::string& accepted,
+                   const Read& read) {
+        const toml::array* array = node.as_array();
+        if (array == nullptr) {
+            return read(node);
+        }
+        if (array->empty()) {
+            wrong_type(node, key, "at least one of: " + accepted);
+        }
+        for (const toml::node& element : *array) {
+            read(element);
+        }
+    }
+
+    // The keys of a match that ask for parameters.
+    void read_parameters(const toml::table& table, ParameterMatch* match) {
+        if (const toml::node* node = table.get("param")) {
+            uint32_t dimensions = 0;
+            read_each(*node, "param", kDimensionsAccepted, [&](const toml::node& element) {
+                if (!element.is_string()) {
+                    return wrong_type(
+                        element, "param",
+                        std::string("a string or an array of: ") + kDimensionsAccepted);
+                }
+                const std::string& text = element.as_string()->get();
+                const uint32_t bits = parse_dimensions(text);
+                dimensions |= bits;
+                if (bits == 0) {
+                    report(element.source(), "bad value " + quoted(text) +
+                                                 " of 'param'; accepted: " + kDimensionsAccepted);
+                }
+            });
+            match->dimensions = dimensions;
+        }
+        if (const toml::node* node = table.get("index")) {
+            const std::string accepted =
+                "numbers of parameters in the model, from 0, and ranges like \"10-20\"";
+            read_each(*node, "index", accepted, [&](const toml::node& element) {
+                std::string text;
+                if (element.is_integer()) {
+                    text = std::to_string(element.as_integer()->get());
+                } else if (element.is_string()) {
+                    text = element.as_string()->get();
+                } else {
+                    return wrong_type(element, "index", accepted);
+                }
+                if (const auto indices = parse_indices(text)) {
+                    match->indices.push_back(*indices);
+                } else {
+                    report(element.source(),
+                           "bad value " + quoted(text) + " of 'index'; accepted: " + accepted);
+                }
+            });
+            match->indices = merged(std::move(match->indices));
+        }
+        if (const toml::node* node = table.get("name")) {
+            const std::string accepted =
+                "names of parameters, with '*' for any characters and '?' for one, like "
+                "\"*.bias\"";
+            read_each(*node, "name", accepted, [&](const toml::node& element) {
+                if (!element.is_string()) {
+                    wrong_type(element, "name", accepted);
+                } else if (element.as_string()->get().empty()) {
+                    report(element.source(), "bad value '' of 'name'; accepted: " + accepted);
+                } else {
+                    match->names.push_back(element.as_string()->get());
+                }
+            });
+            std::sort(match->names.begin(), match->names.end());
+            match->names.erase(std::unique(match->names.begin(), match->names.end()),
+                               match->names.end());
         }
     }
 

@@ -54,7 +54,7 @@ ExchangeSizes summable_sizes(const Layout& layout, const CallFacts& facts, const
     sizes.scratch_bytes = SummableMap(layout, facts, shape.ranks).scratch.bytes();
     const auto blocks = static_cast<uint64_t>(blocks_of(facts.op, shape.ranks));
     sizes.residual_elems = blocks * facts.count;
-    sizes.residual_runs = blocks * layout.pieces();
+    sizes.residual_runs = blocks * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
@@ -78,7 +78,7 @@ Status Summable::encode(int slice) {
     const auto count = static_cast<int64_t>(context_.plan.facts.count);
     const float factor =
         context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
-    const auto pieces = static_cast<int64_t>(context_.plan.layout.pieces());
+    const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
     for (int block = 0; block < map_.send_slots; ++block) {
         for (const Piece& piece : slice_at(slice).pieces) {
             const int64_t offset = block * count + static_cast<int64_t>(piece.offset_elems);

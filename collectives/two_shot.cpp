@@ -44,14 +44,14 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
     sizes.node_wire_bytes = 2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
     sizes.scratch_bytes = TwoShotMap(layout, facts.dtype, shape.ranks).scratch.bytes();
     // The worker's residual of the whole message, then the server's of this rank's chunks; fp32.
-    uint64_t elems = facts.count;
+    uint64_t elems = layout.fed_elems();
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            elems += static_cast<uint64_t>(piece.chunk_elems);
+            elems += piece.feeds ? static_cast<uint64_t>(piece.chunk_elems) : 0;
         }
     }
     sizes.residual_elems = elems;
-    sizes.residual_runs = 2 * layout.pieces();
+    sizes.residual_runs = 2 * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
@@ -89,10 +89,13 @@ Status TwoShot::encode(int slice) {
         SLIMWIRE_TRY(
             encode_run(piece, random_of(slice, piece, 0),
                        static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                       {offset, piece.order}, area(Area::kSend, slice) + piece.slot_offset,
+                       {piece.fed_before, piece.order, piece.feeds},
+                       area(Area::kSend, slice) + piece.slot_offset,
                        {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}));
     }
-    return {};
+    const RawPart& raw = slice_at(slice).raw;
+    return pack_raw(slice, area(Area::kSend, slice) + raw.slot_offset, raw.chunk_elems,
+                    slice_at(slice).slot_bytes);
 }
 
 Status TwoShot::place_own(int slice) {
@@ -106,12 +109,12 @@ Status TwoShot::place_own(int slice) {
 
 // In slice and piece order.
 SlicedExchange::Owed TwoShot::server_of(int slice) const noexcept {
-    Owed server{static_cast<int64_t>(context_.plan.facts.count),
-                static_cast<int64_t>(context_.plan.layout.pieces())};
+    const Layout& layout = context_.plan.layout;
+    Owed server{static_cast<int64_t>(layout.fed_elems()),
+                static_cast<int64_t>(layout.fed_pieces())};
     for (int before = 0; before < slice; ++before) {
         for (const Piece& piece : slice_at(before).pieces) {
-            server.first += piece.chunk_elems;
-            ++server.index;
+            server.pass(piece, piece.chunk_elems);
         }
     }
     return server;
@@ -120,6 +123,8 @@ SlicedExchange::Owed TwoShot::server_of(int slice) const noexcept {
 Status TwoShot::between(int, int slice) {
     Owed server = server_of(slice);
     const int64_t slot = slice_at(slice).slot_bytes;
+    const float scale =
+        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     for (const Piece& piece : slice_at(slice).pieces) {
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
@@ -127,12 +132,12 @@ Status TwoShot::between(int, int slice) {
         args.input_stride = slot;
         args.count = piece.chunk_count(rank());
         args.inputs = ranks();
-        args.scale =
-            context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+        args.scale = scale;
         args.params = piece.codec.params;
         args.dtype = context_.plan.encoded_dtype();
         args.random = random_of(slice, piece, 0);
         args.workspace = workspace_;
+        server.feeds = piece.feeds;
         if (args.count > 0) {
             SLIMWIRE_TRY(with_residual(server, args.count, [&](float* residual) {
                 args.residual = residual;
@@ -141,10 +146,12 @@ Status TwoShot::between(int, int slice) {
                            : reduce_decoded(piece, args, context_.scratch + map_.sum);
             }));
         }
-        server.first += piece.chunk_elems;
-        ++server.index;
+        server.pass(piece, piece.chunk_elems);
     }
-    return {};
+    const RawPart& raw = slice_at(slice).raw;
+    return sum_raw(area(Area::kReceive, slice) + raw.slot_offset, slot, ranks(),
+                   raw.chunk_count(rank()), scale,
+                   area(Area::kGather, slice) + rank() * slot + raw.slot_offset);
 }
 
 Status TwoShot::send(int hop, int slice) {
@@ -182,7 +189,9 @@ Status TwoShot::decode(int slice) {
                                 {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
                                 false));
     }
-    return {};
+    const RawPart& raw = slice_at(slice).raw;
+    return unpack_raw(slice, area(Area::kGather, slice) + raw.slot_offset, raw.chunk_elems,
+                      slice_at(slice).slot_bytes);
 }
 
 Status EstimatedTwoShot::difference(const Piece& piece, float* output) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 
 #include "collectives/two_shot.h"
@@ -15,6 +17,24 @@ CodecSpec codec(const char* text) {
     Result<CodecSpec> spec = parse_codec(text);
     EXPECT_TRUE(spec.ok()) << spec.status().message();
     return spec.value();
+}
+
+// Every element that has a residual has one of its own, none of them too many.
+void expect_residuals_apart(const Layout& layout) {
+    std::vector<int> runs(layout.fed_pieces(), 0), residuals(layout.fed_elems(), 0);
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (piece.feeds) {
+                ++runs.at(static_cast<size_t>(piece.order));
+                for (int64_t i = 0; i < piece.count; ++i) {
+                    ++residuals.at(static_cast<size_t>(piece.fed_before + i));
+                }
+            }
+        }
+    }
+    EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), static_cast<int64_t>(runs.size()));
+    EXPECT_EQ(std::count(residuals.begin(), residuals.end(), 1),
+              static_cast<int64_t>(residuals.size()));
 }
 
 void expect_sound(const Layout& layout,
@@ -42,11 +62,31 @@ void expect_sound(const Layout& layout,
             }
             EXPECT_EQ(piece.chunk_begin(ranks), piece.count);
         }
+        const RawPart& raw = slice.raw;
+        EXPECT_EQ(raw.count > 0, !raw.ranges.empty());
+        EXPECT_EQ(raw.chunk_elems % kRawGranule, 0);
+        EXPECT_EQ(raw.chunk_begin(ranks), raw.count);
+        if (raw.count > 0) {
+            EXPECT_EQ(raw.slot_offset % 16, 0);
+            EXPECT_GE(raw.slot_offset, end_of_piece);
+            EXPECT_EQ(raw.ranges[0].begin, 0);
+            end_of_piece =
+                raw.slot_offset + raw.chunk_elems * static_cast<int64_t>(dtype_bytes(dtype));
+        }
+        for (size_t i = 0; i < raw.ranges.size(); ++i) {
+            const int64_t end = i + 1 < raw.ranges.size() ? raw.ranges[i + 1].begin : raw.count;
+            ASSERT_LT(raw.ranges[i].begin, end);
+            for (int64_t e = raw.ranges[i].begin; e < end; ++e) {
+                ++owners[raw.ranges[i].offset_elems +
+                         static_cast<uint64_t>(e - raw.ranges[i].begin)];
+            }
+        }
         EXPECT_LE(end_of_piece, slice.slot_bytes);
         EXPECT_EQ(slice.slot_bytes % 16, 0);
         slots += slice.slot_bytes;
     }
     EXPECT_EQ(layout.total_slot_bytes, slots);
+    expect_residuals_apart(layout);
     for (const int owner : owners) {
         ASSERT_EQ(owner, 1);
     }
@@ -60,9 +100,12 @@ TEST(Layout, EveryElementHasOneChunkWhateverTheCounts) {
     for (int round = 0; round < 300; ++round) {
         std::vector<Segment> segments;
         uint64_t offset = 0;
-        for (uint64_t i = 0; i <= random() % 3; ++i) {
+        for (uint64_t i = 0; i <= random() % 9; ++i) {
             const uint64_t count = 1 + random() % (1ull << (random() % 15));
-            segments.push_back({offset, count, codec(codecs[random() % 5])});
+            segments.push_back(
+                random() % 3 == 0
+                    ? Segment{offset, count, {}, false}
+                    : Segment{offset, count, codec(codecs[random() % 5]), random() % 3 != 0});
             offset += count;
         }
         const int ranks = 1 + static_cast<int>(random() % 9);
@@ -70,6 +113,41 @@ TEST(Layout, EveryElementHasOneChunkWhateverTheCounts) {
         expect_sound(make_layout(segments, DType::kFloat32, ranks, slice_bytes), segments,
                      DType::kFloat32, ranks);
     }
+}
+
+// Norms between weights: all raw elements of a slice are one part behind the pieces.
+TEST(Layout, RawSegmentsShareOnePart) {
+    const std::vector<Segment> segments = {{0, 1000, codec("int4")},
+                                           {1000, 10, {}, false},
+                                           {1010, 1000, codec("int4")},
+                                           {2010, 30, {}, false}};
+    const Layout layout = make_layout(segments, DType::kFloat32, 4, 0);
+    ASSERT_EQ(layout.slices.size(), 1u);
+    const RawPart& raw = layout.slices[0].raw;
+    EXPECT_EQ(raw.count, 40);
+    EXPECT_EQ(raw.chunk_elems, 16);  // round_up(40 / 4, 8)
+    EXPECT_EQ(raw.slot_offset, 2 * 144);
+    ASSERT_EQ(raw.ranges.size(), 2u);
+    EXPECT_EQ(raw.ranges[1].offset_elems, 2010u);
+    EXPECT_EQ(raw.ranges[1].begin, 10);
+    EXPECT_EQ(layout.slices[0].slot_bytes, 2 * 144 + 64);
+    EXPECT_EQ(layout.fed_elems(), 2000u);
+    EXPECT_EQ(layout.slices[0].pieces[1].fed_before, 1000);
+}
+
+// Far more parts than a large model in one bucket has; quadratic work would take a minute.
+TEST(Layout, VeryManySegmentsTakeNoTime) {
+    constexpr uint64_t kSegments = 400'000, kElems = 25;
+    std::vector<Segment> segments;
+    for (uint64_t i = 0; i < kSegments; ++i) {
+        segments.push_back(i % 2 == 0 ? Segment{i * kElems, kElems, codec("int4")}
+                                      : Segment{i * kElems, kElems, {}, false});
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const Layout layout =
+        make_layout(segments, DType::kFloat32, 8, kSegments * kElems * sizeof(float) / 16);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    expect_sound(layout, segments, DType::kFloat32, 8);
 }
 
 TEST(Layout, NothingForNothing) {

@@ -38,7 +38,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
-         "dtype, redop, bytes, ranks, scope"},
+         "dtype, redop, bytes, ranks, scope, param, index, name"},
         {"match = { op = \"alreduce\" }",
          "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
          "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
@@ -60,6 +60,33 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { scope = \"rack\" }",
          "p.toml:4:19: rule 'grads': bad value 'rack' of 'scope'; accepted: intra_node, "
          "inter_node"},
+        {"match = { param = \"1D\" }",
+         "p.toml:4:19: rule 'grads': bad value '1D' of 'param'; accepted: 1d, 2d, 3d, 4d, 5d, and "
+         "with a plus (2d+) or more"},
+        {"match = { param = [\"1d\", \"6d\"] }",
+         "p.toml:4:26: rule 'grads': bad value '6d' of 'param'; accepted: 1d, 2d, 3d, 4d, 5d, and "
+         "with a plus (2d+) or more"},
+        {"match = { param = 1 }",
+         "p.toml:4:19: rule 'grads': 'param' is an integer; accepted: a string or an array of: 1d, "
+         "2d, 3d, 4d, 5d, and with a plus (2d+) or more"},
+        {"match = { param = [] }",
+         "p.toml:4:19: rule 'grads': 'param' is an array; accepted: at least one of: 1d, 2d, 3d, "
+         "4d, 5d, and with a plus (2d+) or more"},
+        {"match = { index = [1, \"9-3\"] }",
+         "p.toml:4:23: rule 'grads': bad value '9-3' of 'index'; accepted: numbers of parameters "
+         "in the model, from 0, and ranges like \"10-20\""},
+        {"match = { index = -1 }",
+         "p.toml:4:19: rule 'grads': bad value '-1' of 'index'; accepted: numbers of parameters in "
+         "the model, from 0, and ranges like \"10-20\""},
+        {"match = { index = 1.5 }",
+         "p.toml:4:19: rule 'grads': 'index' is a floating-point number; accepted: numbers of "
+         "parameters in the model, from 0, and ranges like \"10-20\""},
+        {"match = { name = \"\" }",
+         "p.toml:4:18: rule 'grads': bad value '' of 'name'; accepted: names of parameters, with "
+         "'*' for any characters and '?' for one, like \"*.bias\""},
+        {"match = { name = 3 }",
+         "p.toml:4:18: rule 'grads': 'name' is an integer; accepted: names of parameters, with "
+         "'*' for any characters and '?' for one, like \"*.bias\""},
         {"match = { bytes = \"1MiB\" }",
          "p.toml:4:19: rule 'grads': bad value '1MiB' of 'bytes': not a range; accepted: a range "
          "like "
@@ -250,7 +277,8 @@ TEST(PolicyErrors, damaged_files_give_a_policy_or_a_place) {
         "version = 1\n[defaults]\nmin_bytes = \"64KiB\"\n[[rule]]\nname = \"a\"\nmatch = { op = "
         "[\"allreduce\", \"reduce\"], dtype = \"f32\", bytes = \"1MiB..2MiB\", ranks = \"2..16\", "
         "scope "
-        "= \"inter_node\" }\ncodec = \"int4:block=64\"\nerror_feedback = \"ef14\"\nstart_step = "
+        "= \"inter_node\", param = [\"1d\", \"3d+\"], index = [3, \"10-20\"], name = \"*.bias\" "
+        "}\ncodec = \"int4:block=64\"\nerror_feedback = \"ef14\"\nstart_step = "
         "10\n"
         "[[rule]]\nname = \"b\"\nalgorithm = \"native\"\n";
     ASSERT_TRUE(parse_policy(whole, "p.toml").ok());

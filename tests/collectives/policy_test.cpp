@@ -275,6 +275,15 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            min_bytes = 1)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", param = "1d" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", index = 1 }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", name = "*" }
+           codec = "int4"
+           ef = "ef14")",
     };
     for (const char* other : kOthers) {
         EXPECT_NE(canonical, parsed(std::string("[[rule]]\nname = \"a\"\n") + other).canonical())

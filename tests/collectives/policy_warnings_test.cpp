@@ -85,6 +85,34 @@ TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
     EXPECT_TRUE(policy_warnings(policy.value()).empty());
 }
 
+// Such a rule takes part of a call: later ones are reached unless they ask for no more.
+TEST(PolicyWarnings, a_rule_for_parameters_takes_ranges) {
+    const auto is_reached = [](const std::string& first, const std::string& later) {
+        const auto warnings = warnings_of(rule("first", first) + rule("later", later));
+        EXPECT_LE(warnings.size(), 1u);
+        EXPECT_TRUE(warnings.empty() ||
+                    warnings[0].find("rule 'later' is never reached") != std::string::npos);
+        return warnings.empty();
+    };
+    EXPECT_TRUE(is_reached("param = \"1d\"", ""));
+    EXPECT_TRUE(is_reached("param = \"1d\"", "op = \"allreduce\""));
+    EXPECT_FALSE(is_reached("", "param = \"1d\""));
+    EXPECT_FALSE(is_reached("param = \"2d+\"", "param = [\"2d\", \"4d\"]"));
+    EXPECT_TRUE(is_reached("param = [\"2d\", \"4d\"]", "param = \"2d+\""));
+    EXPECT_FALSE(is_reached("index = \"3-9\"", "index = [3, \"5-9\"], param = \"1d\""));
+    EXPECT_TRUE(is_reached("index = \"3-9\"", "index = [3, \"5-10\"]"));
+    EXPECT_TRUE(is_reached("index = \"3-9\"", "param = \"1d\""));
+    EXPECT_TRUE(is_reached("index = \"3-9\", param = \"1d\"", "index = 4"));
+    EXPECT_FALSE(is_reached("name = [\"*.bias\", \"a\"]", "name = \"a\""));
+    EXPECT_FALSE(is_reached("name = \"*\"", "name = \"a\""));
+    EXPECT_TRUE(is_reached("name = \"*\"", "index = 4"));
+    EXPECT_TRUE(is_reached("name = \"a\"", "name = \"*\""));
+    // What is gathered or broadcast is never known.
+    const auto gathered = warnings_of(rule("a", "op = \"allgather\", param = \"1d\""));
+    ASSERT_EQ(gathered.size(), 1u);
+    EXPECT_EQ(gathered[0], "p.toml:2: rule 'a' is never reached: its match is empty");
+}
+
 // A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.
 TEST(PolicyWarnings, agrees_with_brute_force) {
     const uint64_t seed = test_seed();
@@ -120,6 +148,9 @@ TEST(PolicyWarnings, agrees_with_brute_force) {
             if (below(3) == 0) {
                 r.match.scope = below(2) == 0 ? Scope::kIntraNode : Scope::kInterNode;
             }
+            if (below(3) == 0) {
+                r.match.parameters.dimensions = 1 + below(ParameterMatch::kAllDimensions);
+            }
             policy.rules.push_back(r);
         }
         std::vector<bool> reached(rules, false);
@@ -133,12 +164,17 @@ TEST(PolicyWarnings, agrees_with_brute_force) {
                     for (uint64_t bytes = 0; bytes < 8; ++bytes) {
                         for (int ranks = 0; ranks < 6; ++ranks) {
                             for (const Scope scope : {Scope::kIntraNode, Scope::kInterNode}) {
-                                const Rule* rule =
-                                    policy.match({static_cast<Op>(op), static_cast<DType>(dtype),
-                                                  static_cast<RedOp>(redop), 0, 1},
-                                                 bytes, ranks, scope);
-                                if (rule != nullptr) {
-                                    reached[static_cast<size_t>(rule - policy.rules.data())] = true;
+                                for (uint8_t dimensions = 0; dimensions < (reduces ? 9 : 1);
+                                     ++dimensions) {
+                                    const CarriedRange range{0, 1, 7, dimensions, ""};
+                                    const Rule* rule = policy.match(
+                                        {static_cast<Op>(op), static_cast<DType>(dtype),
+                                         static_cast<RedOp>(redop), 0, 1},
+                                        bytes, ranks, scope, reduces ? &range : nullptr);
+                                    if (rule != nullptr) {
+                                        reached[static_cast<size_t>(rule - policy.rules.data())] =
+                                            true;
+                                    }
                                 }
                             }
                         }

@@ -60,6 +60,17 @@ Json match_json(const Match& match) {
     if (match.scope) {
         json["scope"] = scope_name(*match.scope);
     }
+    if (match.parameters.dimensions != ParameterMatch::kAllDimensions) {
+        json["param"] = dimensions_texts(match.parameters.dimensions);
+    }
+    if (!match.parameters.indices.empty()) {
+        for (const ParameterMatch::Indices& indices : match.parameters.indices) {
+            json["index"].push_back(indices_text(indices));
+        }
+    }
+    if (!match.parameters.names.empty()) {
+        json["name"] = match.parameters.names;
+    }
     return json;
 }
 

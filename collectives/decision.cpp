@@ -1,0 +1,276 @@
+#include "collectives/decision.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "collectives/plan.h"
+
+namespace slimwire {
+namespace {
+
+std::string named(const Rule& rule) {
+    return "rule '" + rule.name + "'";
+}
+
+// Empty where the rule, null for none, compresses such a call; else why it does not.
+std::string why_native(const Rule* rule, const CallFacts& facts, uint64_t bytes) {
+    if (rule == nullptr) {
+        return "no rule matches";
+    }
+    const Action& action = rule->action;
+    if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
+        return named(*rule) + " says native";
+    }
+    if (bytes < action.min_bytes) {
+        return std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule);
+    }
+    return action.codec->accepts(facts.dtype)
+               ? ""
+               : action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
+}
+
+Decision of_one_rule(const Rule* rule, const CallFacts& facts, uint64_t bytes) {
+    Decision decision;
+    decision.rule = rule == nullptr ? "" : rule->name;
+    decision.reason = why_native(rule, facts, bytes);
+    if (decision.reason.empty()) {
+        decision.action = rule->action;
+        decision.reason = named(*rule);
+    }
+    return decision;
+}
+
+bool covers(const Carried& carried, uint64_t count) {
+    uint64_t end = 0;
+    for (const CarriedRange& range : carried.ranges) {
+        if (range.offset != end || range.count > count - end) {
+            return false;
+        }
+        end += range.count;
+    }
+    return end == count;
+}
+
+// What one rule has of a message.
+struct Share {
+    const Rule* rule = nullptr;  // null: no rule
+    uint64_t elems = 0;
+    std::string why_raw;  // empty: its codec
+
+    [[nodiscard]] bool coded() const noexcept { return why_raw.empty(); }
+    [[nodiscard]] bool fed() const noexcept {
+        return coded() && rule->action.error_feedback != ErrorFeedback::kNone;
+    }
+};
+
+// The largest of those that `counts` holds for, the first of equals; null for none.
+template <class Counts>
+const Share* largest(const std::vector<Share>& shares, const Counts& counts) {
+    const Share* most = nullptr;
+    for (const Share& share : shares) {
+        if (counts(share) && (most == nullptr || share.elems > most->elems)) {
+            most = &share;
+        }
+    }
+    return most;
+}
+
+std::string percent(uint64_t elems, uint64_t count) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g %%",
+                  100.0 * static_cast<double>(elems) / static_cast<double>(count));
+    return text;
+}
+
+std::string feedback_text(const Action& action) {
+    return std::string(error_feedback_name(action.error_feedback)) + " in " +
+           residual_type_name(action.residual_type()) + " by " + tensor_by_name(action.tensor);
+}
+
+// Makes the message's one action; `notes` gets what of a rule gives way to another.
+Action merge(const std::vector<Share>& shares, const Share& main, std::string* notes) {
+    Action action = main.rule->action;
+    action.min_bytes = 0;  // was asked of each rule
+    const Share* feeder = largest(shares, [](const Share& share) { return share.fed(); });
+    if (feeder != nullptr) {
+        action.error_feedback = feeder->rule->action.error_feedback;
+        action.residual = feeder->rule->action.residual;
+        action.tensor = feeder->rule->action.tensor;
+    }
+    const Share* latest = &main;
+    for (const Share& share : shares) {
+        if (share.coded() && share.rule->action.start_step > latest->rule->action.start_step) {
+            latest = &share;
+        }
+    }
+    action.start_step = latest->rule->action.start_step;
+    for (const Share& share : shares) {
+        if (!share.coded()) {
+            continue;
+        }
+        const Action& own = share.rule->action;
+        const auto gives_way = [&](const std::string& what, const std::string& to) {
+            *notes += "; " + what + " of " + named(*share.rule) + " gives way to " + to;
+        };
+        if (own.algorithm != action.algorithm && own.algorithm != Algorithm::kAuto) {
+            gives_way(std::string("algorithm ") + algorithm_name(own.algorithm),
+                      algorithm_name(action.algorithm) + (" of " + named(*main.rule)));
+        }
+        if (own.intra_codec.has_value() &&
+            (!action.intra_codec ||
+             own.intra_codec->to_string() != action.intra_codec->to_string())) {
+            gives_way("intra_codec " + own.intra_codec->to_string(),
+                      (action.intra_codec ? action.intra_codec->to_string() : "none") + " of " +
+                          named(*main.rule));
+        }
+        if (share.fed() && feedback_text(own) != feedback_text(action)) {
+            gives_way(feedback_text(own), feedback_text(action) + " of " + named(*feeder->rule));
+        }
+        if (own.start_step != action.start_step) {
+            gives_way("start_step " + std::to_string(own.start_step),
+                      std::to_string(action.start_step) + " of " + named(*latest->rule));
+        }
+    }
+    return action;
+}
+
+void append(std::vector<Segment>* segments, const Segment& next) {
+    if (!segments->empty()) {
+        Segment& last = segments->back();
+        if (last.codec == next.codec && last.feeds == next.feeds) {
+            last.count += next.count;
+            return;
+        }
+    }
+    segments->push_back(next);
+}
+
+// Lets small codec segments travel raw while there are many; how many of them did.
+size_t thin_out(std::vector<Segment>* segments) {
+    size_t coded = 0;
+    std::vector<size_t> small;
+    for (size_t i = 0; i < segments->size(); ++i) {
+        const Segment& segment = (*segments)[i];
+        coded += segment.raw() ? 0 : 1;
+        if (!segment.raw() && segment.count < kSmallSegment) {
+            small.push_back(i);
+        }
+    }
+    if (coded <= kManySegments || small.empty()) {
+        return 0;
+    }
+    const size_t thinned = std::min(small.size(), coded - kManySegments);
+    std::stable_sort(small.begin(), small.end(), [&](size_t a, size_t b) {
+        return (*segments)[a].count < (*segments)[b].count;
+    });
+    for (size_t i = 0; i < thinned; ++i) {
+        Segment& segment = (*segments)[small[i]];
+        segment = Segment{segment.offset_elems, segment.count, {}, false};
+    }
+    std::vector<Segment> merged;
+    for (const Segment& segment : *segments) {
+        append(&merged, segment);
+    }
+    *segments = std::move(merged);
+    return thinned;
+}
+
+}  // namespace
+
+Decision decide(const CallFacts& facts,
+                const PlanShape& shape,
+                const Policy& policy,
+                const Carried* carried) {
+    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    if (carried == nullptr) {
+        const Rule* decided = policy.match(facts, bytes, shape.ranks, shape.scope);
+        for (const Rule& rule : policy.rules) {
+            if (&rule == decided) {
+                break;
+            }
+            if (!rule.off && matches_call(rule.match, facts, bytes, shape.ranks, shape.scope)) {
+                Decision native;
+                native.rule = rule.name;
+                native.reason =
+                    "which parameters it carries is not known, and " + named(rule) + " asks";
+                return native;
+            }
+        }
+        return of_one_rule(decided, facts, bytes);
+    }
+    if (!covers(*carried, facts.count)) {
+        Decision native;
+        native.reason = "the parameters said of it are not those of its elements";
+        return native;
+    }
+    std::vector<Share> shares;
+    std::vector<size_t> share_of(carried->ranges.size());
+    for (size_t i = 0; i < carried->ranges.size(); ++i) {
+        const CarriedRange& range = carried->ranges[i];
+        const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range);
+        const auto found = std::find_if(shares.begin(), shares.end(),
+                                        [&](const Share& share) { return share.rule == rule; });
+        share_of[i] = static_cast<size_t>(found - shares.begin());
+        if (found == shares.end()) {
+            shares.push_back({rule, 0, why_native(rule, facts, bytes)});
+        }
+        shares[share_of[i]].elems += range.count;
+    }
+    if (shares.size() == 1) {
+        return of_one_rule(shares[0].rule, facts, bytes);
+    }
+    Decision decision;
+    const Share* main = largest(shares, [](const Share& share) { return share.coded(); });
+    if (main == nullptr) {
+        for (const Share& share : shares) {
+            decision.reason += (decision.reason.empty() ? "" : "; ") + share.why_raw;
+        }
+        return decision;
+    }
+    // Their slots may overflow or have no fixed size, so none of them travels beside others.
+    const auto alone = [&](const Share& share) {
+        const CodecTraits traits = share.rule->action.codec->traits(facts.dtype);
+        return traits.lossless || traits.variable_size;
+    };
+    if (!alone(*main)) {
+        for (Share& share : shares) {
+            if (share.coded() && alone(share)) {
+                share.why_raw = share.rule->action.codec->to_string() + " of " +
+                                named(*share.rule) + " shares no message";
+            }
+        }
+    }
+    std::string notes;
+    decision.action = merge(shares, *main, &notes);
+    decision.rule = main->rule->name;
+    for (const Share& share : shares) {
+        decision.reason +=
+            (decision.reason.empty() ? "" : ", ") +
+            (share.coded() ? named(*share.rule) + " for " : share.why_raw + ", so raw, for ") +
+            percent(share.elems, facts.count);
+    }
+    decision.reason += notes;
+    for (size_t i = 0; i < carried->ranges.size(); ++i) {
+        const CarriedRange& range = carried->ranges[i];
+        const Share& share = shares[share_of[i]];
+        Segment segment{range.offset, range.count, {}, false};
+        if (share.coded()) {
+            segment.codec = *share.rule->action.codec;
+            segment.feeds = share.fed();
+        }
+        if (range.count > 0) {
+            append(&decision.segments, segment);
+        }
+    }
+    if (const size_t thinned = thin_out(&decision.segments); thinned > 0) {
+        decision.reason +=
+            "; " + std::to_string(thinned) + " small parts travel raw, because there are too many";
+    }
+    // Rules that say the same.
+    if (decision.segments.size() == 1 && !decision.segments[0].raw()) {
+        decision.segments.clear();
+    }
+    return decision;
+}
+
+}  // namespace slimwire
