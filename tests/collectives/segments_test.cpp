@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -214,6 +215,10 @@ struct Case {
     uint64_t slice_bytes;
     bool in_place;
 };
+
+void PrintTo(const Case& of, std::ostream* out) {
+    *out << of.name;
+}
 
 std::string rule(const std::string& name, const std::string& match, const std::string& action) {
     return "[[rule]]\nname = \"" + name + "\"\nmatch = { " + match + " }\n" + action + "\n";
