@@ -227,6 +227,24 @@ bool keeps_residual(const Plan& plan, int rank) noexcept {
            (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank));
 }
 
+bool encodes_contributions(const Plan& plan) noexcept {
+    switch (plan.algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+            return plan.error_feedback != ErrorFeedback::kEf21;
+        case Algorithm::kDirect:
+        case Algorithm::kGather:
+        case Algorithm::kSummable:
+            return true;
+        case Algorithm::kHierarchical:
+        case Algorithm::kLossless:
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return false;
+}
+
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
     switch (context.plan.algorithm) {
         case Algorithm::kTwoShot:

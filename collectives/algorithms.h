@@ -49,6 +49,10 @@ ExchangeSizes sizes_of(Algorithm algorithm,
 // Whether this rank keeps a residual for calls of a plan with error feedback.
 [[nodiscard]] bool keeps_residual(const Plan& plan, int rank) noexcept;
 
+// Whether the plan's codec is applied to what a rank gives (Exchange::rehearse() does it), not to
+// sums that only the exchange makes, nor to differences from an estimate.
+[[nodiscard]] bool encodes_contributions(const Plan& plan) noexcept;
+
 // Room for an exchange of any algorithm, so that a call allocates nothing.
 using ExchangeRoom = std::variant<std::monostate,
                                   TwoShot,

@@ -49,8 +49,10 @@ Status pick(const VariableInfo& variable,
 }
 
 Status convert(const VariableInfo& variable, const std::string& text, Mode* out) {
-    constexpr std::pair<const char*, Mode> kChoices[] = {
-        {"off", Mode::kOff}, {"record", Mode::kRecord}, {"on", Mode::kOn}};
+    constexpr std::pair<const char*, Mode> kChoices[] = {{"off", Mode::kOff},
+                                                         {"record", Mode::kRecord},
+                                                         {"shadow", Mode::kShadow},
+                                                         {"on", Mode::kOn}};
     return pick(variable, text, kChoices, out);
 }
 
@@ -304,7 +306,7 @@ std::string plan_text(const Config& config) {
 }  // namespace
 
 const char* mode_name(Mode mode) noexcept {
-    constexpr const char* kNames[] = {"off", "record", "on"};
+    constexpr const char* kNames[] = {"off", "record", "shadow", "on"};
     return kNames[static_cast<int>(mode)];
 }
 
@@ -351,14 +353,14 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         SLIMWIRE_TRY(check_names(environment != nullptr ? environment : ::environ));
         SLIMWIRE_TRY(read_settings(getenv_function, &config.settings));
     }
-    if (config.settings.mode == Mode::kOn) {
+    if (config.settings.mode == Mode::kOn || config.settings.mode == Mode::kShadow) {
         if (!config.settings.policy_path.empty()) {
             SLIMWIRE_TRY_ASSIGN(config.policy, load_policy_file(config.settings.policy_path));
         }
         SLIMWIRE_TRY(add_environment_rule(getenv_function, config.settings, &config.policy));
         SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
         config.policy.warnings = policy_warnings(config.policy);
-        config.active = config.policy.has_codec();
+        config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
     }
     config.hash = stable_hash(plan_text(config));
     return config;

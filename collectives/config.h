@@ -12,12 +12,13 @@
 
 namespace slimwire {
 
-// What slimwire does with a job: nothing; leaves it native and writes a trace; compresses.
-enum class Mode : uint8_t { kOff, kRecord, kOn };
+// What slimwire does with a job: nothing; leaves it native and writes a trace; the same, and tries
+// on the side what the policy would do; compresses.
+enum class Mode : uint8_t { kOff, kRecord, kShadow, kOn };
 [[nodiscard]] const char* mode_name(Mode mode) noexcept;
 // The job is native, and nothing of ours may make it fail.
 [[nodiscard]] constexpr bool observes(Mode mode) noexcept {
-    return mode == Mode::kRecord;
+    return mode == Mode::kRecord || mode == Mode::kShadow;
 }
 enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 

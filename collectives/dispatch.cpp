@@ -51,15 +51,6 @@ Group& thread_group() noexcept {
 
 thread_local int t_depth = 0;  // copy of thread_group().depth that costs no initialisation check
 
-const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
-    for (const PreMulScalar& scalar : state.scalars) {
-        if (scalar.op == op) {
-            return &scalar;
-        }
-    }
-    return nullptr;
-}
-
 Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     SLIMWIRE_TRY(
@@ -256,6 +247,7 @@ ncclResult_t end_real_group(Runtime& runtime, uint64_t number) {
     if (runtime.observer == nullptr) {
         return runtime.nccl.GroupEnd();
     }
+    runtime.observer->group_ending();
     const uint64_t began_ns = steady_ns();
     const ncclResult_t result = runtime.nccl.GroupEnd();
     runtime.observer->group_ended(number, began_ns, result);
@@ -334,6 +326,22 @@ StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState*
     const Result<std::optional<Detour>> refused =
         malformed(runtime.api(), call, *state, unknown_operator);
     return refused.ok() && !refused.value().has_value() ? place_of(call.facts, state) : StepPlace();
+}
+
+const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
+    for (const PreMulScalar& scalar : state.scalars) {
+        if (scalar.op == op) {
+            return &scalar;
+        }
+    }
+    return nullptr;
+}
+
+Result<std::optional<Detour>> would_detour(
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, StepPlace* place) {
+    const bool unknown_operator =
+        call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr;
+    return detour_of(runtime, call, state, plan, unknown_operator, place);
 }
 
 uint64_t group_number() noexcept {

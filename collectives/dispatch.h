@@ -21,6 +21,14 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
 // nobody looks for steps.
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
 
+// Of a call that a plan compresses, where only the plan is asked (mode shadow): why the call would
+// go native all the same, as dispatch() decides it, and its place. Counts the call as dispatch()
+// does.
+Result<std::optional<Detour>> would_detour(
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, StepPlace* place);
+// A user-made operator of the communicator, or null.
+const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept;
+
 [[nodiscard]] bool in_group() noexcept;
 // Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
 [[nodiscard]] uint64_t group_number() noexcept;

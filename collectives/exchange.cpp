@@ -21,6 +21,10 @@ uint64_t halves(const Layout& layout) noexcept {
 
 }  // namespace
 
+Status Exchange::rehearse() {
+    return {Code::kUnsupported, "an algorithm that encodes no contributions"};
+}
+
 int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept {
     // Rounded up, the begins of two runs may come nearer by less than a block.
     return type == ResidualType::kFloat32
@@ -160,6 +164,13 @@ Status SlicedExchange::finish(int phase) {
                : Status();
 }
 
+Status SlicedExchange::rehearse() {
+    for (int slice = 0; slice < slices(); ++slice) {
+        SLIMWIRE_TRY(encode(slice));
+    }
+    return {};
+}
+
 RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane) const noexcept {
     RandomKey key = context_.random;
     const auto index = static_cast<uint32_t>(&piece - slice_at(slice).pieces.data());
@@ -218,10 +229,11 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.random = random;
     args.status = context_.status;
     args.workspace = workspace_;
-    return with_residual(owed, run.count, [&](float* residual) {
+    SLIMWIRE_TRY(with_residual(owed, run.count, [&](float* residual) {
         args.residual = residual;
         return enqueue(context_.api, piece.codec, args, context_.work);
-    });
+    }));
+    return context_.listener == nullptr ? Status() : context_.listener->encoded(piece.codec, args);
 }
 
 Status SlicedExchange::decode_run(

@@ -13,6 +13,15 @@
 
 namespace slimwire {
 
+// Hears of every encoding of what this rank gives, before anything follows it on the stream.
+class EncodingListener {
+  public:
+    virtual Status encoded(const CodecSpec& codec, const EncodeArgs& args) = 0;
+
+  protected:
+    ~EncodingListener() = default;
+};
+
 // What a call works with. All of it outlives the exchange.
 struct ExchangeContext {
     const DeviceApi& api;
@@ -26,8 +35,9 @@ struct ExchangeContext {
     const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
     // Nothing else is in the program's group, so phases may wait for the peer one after the other.
     bool alone = true;
-    RandomKey random = {};       // rank and step are this call's
-    uint32_t* status = nullptr;  // null, or a device word for what encoding reports
+    RandomKey random = {};                 // rank and step are this call's
+    uint32_t* status = nullptr;            // null, or a device word for what encoding reports
+    EncodingListener* listener = nullptr;  // only in a rehearsal
 };
 
 // How a call went.
@@ -50,6 +60,8 @@ class Exchange {
     virtual Status finish(int phase) = 0;
     // Of the phases that were run.
     [[nodiscard]] virtual Course course() const noexcept { return Course::kCompressed; }
+    // Instead of all phases: encodes what this rank gives, as the phases would, and nothing else.
+    virtual Status rehearse();
 };
 
 // Where a run of residuals begins in a store of the type, and the elements of a store of `elems`
@@ -84,6 +96,7 @@ class SlicedExchange : public Exchange {
     Status kernels(int phase) final;
     Status exchange(int phase) final;
     Status finish(int phase) final;
+    Status rehearse() final;
 
   protected:
     // `overlapped`: slices in phases; otherwise everything is one phase and there is one hop.

@@ -66,6 +66,16 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
     return stable_hash(text);
 }
 
+// Whether calls that a plan compresses are native all the same, and what the plan says is counted
+// beside them.
+bool only_observed(const CommState& state) noexcept {
+    return state.observed != nullptr;
+}
+
+std::string shadow_reason(const Plan& plan) {
+    return "SLIMWIRE_MODE is shadow; mode on: " + codec_text(plan) + " by " + plan.reason;
+}
+
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
 // `extra` bytes cross the wire with each call.
 KeyStats* show_key(
@@ -74,6 +84,13 @@ KeyStats* show_key(
     key.facts = plan.facts;
     key.rule = plan.rule;
     key.reason = std::move(reason);
+    if (compressed && only_observed(*state)) {
+        key.reason = shadow_reason(plan);
+        key.shadow_codec = codec_text(plan);
+        key.shadow_algorithm = algorithm_name(plan.algorithm);
+        key.shadow_wire_bytes_per_call = wire_bytes_of(plan, state->shape, state->rank);
+        compressed = false;
+    }
     key.codec = compressed ? codec_text(plan) : "native";
     key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
     key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
@@ -99,14 +116,18 @@ KeyStats* folded_key(CommState* state, const CallFacts& facts, const Plan* compr
         key->facts = facts;
         key->facts.count = 0;
         key->facts.root_or_peer = 0;
-        key->codec = compressed != nullptr ? codec_text(*compressed) : "native";
-        key->algorithm =
-            algorithm_name(compressed != nullptr ? compressed->algorithm : Algorithm::kNative);
-        key->rule = compressed != nullptr ? compressed->rule : "";
-        key->reason = compressed != nullptr
-                          ? compressed->reason + ", one of very many kinds of calls"
-                          : "native, and one of very many kinds of calls";
-        key->wire_is_estimate = compressed == nullptr;
+        key->codec = key->algorithm = algorithm_name(Algorithm::kNative);
+        key->reason = "native, and one of very many kinds of calls";
+        key->wire_is_estimate = compressed == nullptr || only_observed(*state);
+        if (compressed != nullptr) {
+            const bool observed = only_observed(*state);
+            key->rule = compressed->rule;
+            (observed ? key->shadow_codec : key->codec) = codec_text(*compressed);
+            (observed ? key->shadow_algorithm : key->algorithm) =
+                algorithm_name(compressed->algorithm);
+            key->reason = (observed ? shadow_reason(*compressed) : compressed->reason) +
+                          ", one of very many kinds of calls";
+        }
         key->folded = true;
         state->stats->publish(*key);
     }
@@ -237,9 +258,13 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
 
 void count_run(const CommState& state, const Plan& plan) noexcept {
     if (plan.stats->folded) {
-        plan.stats->count_folded_call(input_bytes(plan.facts),
-                                      native_wire_bytes(plan.facts, state.shape.ranks, state.rank),
-                                      wire_bytes_of(plan, state.shape, state.rank));
+        const uint64_t native = native_wire_bytes(plan.facts, state.shape.ranks, state.rank);
+        const uint64_t wire = wire_bytes_of(plan, state.shape, state.rank);
+        const bool observed = only_observed(state);
+        if (observed) {
+            plan.stats->folded_shadow_bytes.fetch_add(wire, std::memory_order_relaxed);
+        }
+        plan.stats->count_folded_call(input_bytes(plan.facts), native, observed ? native : wire);
     } else {
         plan.stats->count_call();
     }

@@ -38,6 +38,12 @@ std::optional<int> launcher_size(GetenvFunction getenv_function) {
     return first_number(getenv_function, kNames);
 }
 
+std::optional<int> launcher_local_size(GetenvFunction getenv_function) {
+    constexpr const char* kNames[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                      "SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS"};
+    return first_number(getenv_function, kNames);
+}
+
 std::string host_name() {
     char name[256] = {};
     return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "unknown";

@@ -14,6 +14,10 @@ namespace slimwire {
 [[nodiscard]] std::optional<int> launcher_rank(GetenvFunction getenv_function = process_getenv);
 // WORLD_SIZE, else OMPI_COMM_WORLD_SIZE, SLURM_NTASKS, PMI_SIZE.
 [[nodiscard]] std::optional<int> launcher_size(GetenvFunction getenv_function = process_getenv);
+// Processes on this node: LOCAL_WORLD_SIZE, else OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_NTASKS_PER_NODE,
+// MPI_LOCALNRANKS.
+[[nodiscard]] std::optional<int> launcher_local_size(
+    GetenvFunction getenv_function = process_getenv);
 [[nodiscard]] std::string host_name();
 
 }  // namespace slimwire

@@ -363,6 +363,9 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     }
     if (runtime.observer != nullptr) {
         runtime.observer->ending(state.get());
+        if (!abort) {
+            runtime.observer->free_parked();
+        }
     }
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(runtime.nccl, state->exchange_comm, true);
@@ -392,7 +395,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
 
 void comm_aborted(Runtime& runtime) noexcept {
     constexpr uint64_t kPatienceUs = 500'000;
-    if (runtime.engaged() && runtime.device().ok()) {
+    if ((runtime.engaged() || runtime.observer != nullptr) && runtime.device().ok()) {
         const ReentryGuard guard;
         runtime.parked.collect(runtime.api(), kPatienceUs);
     }

@@ -1,6 +1,6 @@
-// What the mode record does around a call that stays native. Called by plugin/preload
+// What the modes record and shadow do around a call that stays native. Called by plugin/preload
 // with every payload call; by lifecycle.cpp and dispatch.cpp when communicators and groups come and
-// go. One object a process, there only in that mode.
+// go. One object a process, there only in these modes.
 //
 // Nothing here makes a call fail, waits for the device, or exchanges anything with other ranks: who
 // the ranks are is asked of this rank's NCCL alone, keys of communicators come from what all ranks
@@ -10,7 +10,6 @@
 
 #include <nccl.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,6 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collectives/call_times.h"
+#include "collectives/rehearsal.h"
 #include "collectives/runtime.h"
 #include "collectives/samples.h"
 #include "collectives/trace.h"
@@ -44,23 +45,15 @@ struct ObservedComm {
             return kind.signature ^ reinterpret_cast<uintptr_t>(kind.buffer) * 0x9e3779b97f4a7c15u;
         }
     };
-    // Events around a call whose time is not known yet.
-    struct Timing {
-        cudaEvent_t begin = nullptr, end = nullptr;
-        uint64_t call = 0;
-        KeyStats* stats = nullptr;
-        bool busy = false;
-    };
-
     uint64_t key = 0;
     uint32_t ordinal = 0;   // in this process
     uint64_t children = 0;  // splits and the like so far, which give keys
     bool known = false;     // NCCL told rank, ranks and device
-    bool timing_failed = false;
     std::unordered_map<Kind, ObservedTensor, Hash> tensors;
     std::unordered_map<uint64_t, uint32_t> buffers;  // of a signature, so far
     ObservedTensor others;                           // beyond kMaxTensors
-    std::array<Timing, 4> timings;
+    CallTimes times;
+    std::unique_ptr<Rehearsal> rehearsal;  // in mode shadow
     static constexpr size_t kMaxTensors = 4096;
 };
 
@@ -75,12 +68,16 @@ class Observer {
     [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;
     // The communicator ends: gives back its events.
     void ending(CommState* state) noexcept;
+    // Frees what communicators that ended left and nothing uses any more; may wait for the device.
+    void free_parked() noexcept;
 
     // The program told of its training (training.h): a line of the trace. Any thread.
     void told() noexcept;
 
     // The thread's outermost group ended, or was dropped. `group`: its number; 0: none of its calls
     // were observed.
+    // Before NCCL's end of that group, which launches it.
+    void group_ending() noexcept;
     void group_ended(uint64_t group, uint64_t began_ns, ncclResult_t result) noexcept;
     void group_dropped() noexcept;
 
@@ -92,20 +89,26 @@ class Observer {
     CommState* state_of(ncclComm_t comm);
     void ask(CommState* state);
     ObservedTensor& tensor_of(const CollectiveCall& call, CommState* state);
-    void read_times(CommState* state);
-    // Null when no pair is free, or CUDA refuses.
-    ObservedComm::Timing* start_timing(CommState* state, const CollectiveCall& call);
-    void end_timing(CommState* state, ObservedComm::Timing* timing, cudaStream_t stream);
+    // Gives plans what mode on would know, as far as this rank can tell.
+    void ask_shape(CommState* state);
+    void show_decision(const CommState& state, const Plan& plan, uint64_t tensor);
+    void make_room_for_samples(Samples* samples, int device);
     [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
 
     Runtime& runtime_;
     const DeviceApi* api_ = nullptr;  // null without a device
-    Samples samples_;
-    Trace trace_;  // reads the samples
+    Samples samples_{1, "samples of the data"};
+    Samples errors_{Rehearsal::kParts, "errors of rehearsals"};
+    std::mutex decisions_mutex_;
+    std::string decisions_;  // lines for the trace
+    Trace trace_;            // reads all of these
     std::atomic<uint64_t> calls_{0};
     std::atomic<uint32_t> comms_{0};
     std::mutex mutex_;  // of adopt()
 };
+
+// Takes the calls of a communicator that ends out of the thread's group.
+void forget_observed(const CommState& state) noexcept;
 
 // One call: made before NCCL's function, ended after it.
 class Observation {
@@ -116,10 +119,13 @@ class Observation {
 
   private:
     void begin(const CollectiveCall& call);
+    // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
+    bool ask_plan(const CollectiveCall& call, Plan* plan);
+    void rehearse(const CollectiveCall& call, Plan* plan);
 
     Observer& observer_;
     CommState* state_ = nullptr;  // null: not observed
-    ObservedComm::Timing* timing_ = nullptr;
+    CallTimes::Timing* timing_ = nullptr;
     cudaStream_t stream_;
     TraceItem item_;
 };

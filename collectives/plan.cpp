@@ -47,6 +47,12 @@ bool exceeds(uint64_t bytes, const Settings& settings) noexcept {
     return settings.max_memory_bytes != 0 && bytes > settings.max_memory_bytes;
 }
 
+uint64_t elements_given(const CallFacts& facts, int ranks) noexcept {
+    const bool blocks =
+        facts.op == Op::kReduceScatter || facts.op == Op::kAllToAll || facts.op == Op::kScatter;
+    return facts.count * (blocks ? static_cast<uint64_t>(ranks) : 1);
+}
+
 uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept {
     const uint64_t bytes = facts.count * dtype_bytes(facts.dtype);
     switch (facts.op) {

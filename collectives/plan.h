@@ -108,6 +108,8 @@ inline constexpr int kNeediestRank = -1;
 [[nodiscard]] uint64_t native_wire_bytes(const CallFacts& facts,
                                          int ranks,
                                          int rank = kNeediestRank) noexcept;
+// Elements of the buffer that a rank gives, where it gives one.
+[[nodiscard]] uint64_t elements_given(const CallFacts& facts, int ranks) noexcept;
 // Size of the message as policies count it: the full buffer of the operation.
 [[nodiscard]] uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept;
 

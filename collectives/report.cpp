@@ -100,6 +100,11 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (!k.name.empty()) {
         json["name"] = k.name;
     }
+    if (!k.shadow_codec.empty()) {
+        json["shadow_codec"] = k.shadow_codec;
+        json["shadow_algorithm"] = k.shadow_algorithm;
+        json["shadow_wire_bytes"] = k.shadow_wire_bytes;
+    }
     return json;
 }
 
@@ -171,7 +176,7 @@ std::string format_bytes(uint64_t bytes) {
 std::vector<std::string> summary_lines(const ProcessRecord& process,
                                        const std::vector<CommRecord>& comms,
                                        const std::string& report_path) {
-    KeyRecord compressed;
+    KeyRecord compressed, shadowed;
     uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
     uint64_t residual_bytes = 0, unfed_calls = 0;
     std::map<std::string, uint64_t> codecs, reasons, agreements;
@@ -192,12 +197,17 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
                 compressed.native_wire_bytes += key.native_wire_bytes;
             } else {
                 reasons[key.reason] += key.calls;
+                if (!key.shadow_codec.empty()) {
+                    shadowed.calls += key.calls;
+                    shadowed.native_wire_bytes += key.native_wire_bytes;
+                    shadowed.shadow_wire_bytes += key.shadow_wire_bytes;
+                }
                 native_calls += key.calls;
                 native_bytes += key.input_bytes;
             }
         }
     }
-    if (compressed.calls == 0 && !process.info.active) {
+    if (compressed.calls == 0 && shadowed.calls == 0 && !process.info.active) {
         return {};
     }
     std::vector<std::string> lines;
@@ -222,6 +232,13 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
             lines.back() += ", " + std::to_string(unfed_calls) +
                             " calls without theirs for SLIMWIRE_MAX_MEMORY";
         }
+    }
+    if (shadowed.calls > 0) {
+        lines.back() =
+            "compressed calls 0; mode on would compress " + std::to_string(shadowed.calls) +
+            ", wire " + format_bytes(shadowed.shadow_wire_bytes) + " against native " +
+            format_bytes(shadowed.native_wire_bytes) + ", " +
+            format_ratio(shadowed.native_wire_bytes, shadowed.shadow_wire_bytes) + " less";
     }
     lines.push_back("native calls " + std::to_string(native_calls));
     if (native_calls > 0) {

@@ -21,6 +21,9 @@ struct KeyRecord {
     bool wire_is_estimate = false;
     bool folded = false;
     std::string name;  // of the buffers of all its calls; empty where there is no such
+    // Of native calls that mode on would compress; empty for others.
+    std::string shadow_codec, shadow_algorithm;
+    uint64_t shadow_wire_bytes = 0;
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };

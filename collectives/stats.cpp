@@ -17,11 +17,12 @@ void add(const KeyRecord& from, KeyRecord* to) {
     to->timed_calls += from.timed_calls;
     to->time_ns += from.time_ns;
     to->wire_is_estimate |= from.wire_is_estimate;
+    to->shadow_wire_bytes += from.shadow_wire_bytes;
 }
 
 auto fold_identity(const KeyRecord& key) {
     return std::make_tuple(key.facts.op, key.facts.dtype, key.facts.redop, key.rule, key.codec,
-                           key.algorithm, key.reason);
+                           key.algorithm, key.reason, key.shadow_codec, key.shadow_algorithm);
 }
 
 // Adds `keys` up by identity; those already folded take part.
@@ -86,16 +87,18 @@ CommRecord CommStats::snapshot() const {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
         const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
         const char* const name = key->one_name.load(std::memory_order_relaxed);
-        record.keys.push_back({key->facts, key->rule, key->codec, key->algorithm, key->reason,
-                               calls,
-                               calls * key->input_bytes_per_call +
-                                   key->folded_input_bytes.load(std::memory_order_relaxed),
-                               calls * key->wire_bytes_per_call +
-                                   key->folded_wire_bytes.load(std::memory_order_relaxed),
-                               calls * key->native_bytes_per_call + native,
-                               key->timed_calls.load(std::memory_order_relaxed),
-                               key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate,
-                               key->folded, name != nullptr ? name : ""});
+        record.keys.push_back(
+            {key->facts, key->rule, key->codec, key->algorithm, key->reason, calls,
+             calls * key->input_bytes_per_call +
+                 key->folded_input_bytes.load(std::memory_order_relaxed),
+             calls * key->wire_bytes_per_call +
+                 key->folded_wire_bytes.load(std::memory_order_relaxed),
+             calls * key->native_bytes_per_call + native,
+             key->timed_calls.load(std::memory_order_relaxed),
+             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded,
+             name != nullptr ? name : "", key->shadow_codec, key->shadow_algorithm,
+             calls * key->shadow_wire_bytes_per_call +
+                 key->folded_shadow_bytes.load(std::memory_order_relaxed)});
     }
     return record;
 }

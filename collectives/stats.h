@@ -34,9 +34,13 @@ struct KeyStats {
     uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
     bool wire_is_estimate = false;
     bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
+    // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
+    std::string shadow_codec, shadow_algorithm;
+    uint64_t shadow_wire_bytes_per_call = 0;
 
     std::atomic<uint64_t> calls{0};
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};
+    std::atomic<uint64_t> folded_shadow_bytes{0};
     std::atomic<uint64_t> timed_calls{0};
     std::atomic<uint64_t> time_ns{0};  // sum over timed calls, stream events around the call
     // The name of the calls' buffers (tensor_names.h): that of all calls since the first that had

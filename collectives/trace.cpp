@@ -47,6 +47,9 @@ void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
         "\",\"in_place\":%s,\"captured\":%s,\"at_us\":%.3f,\"host_us\":%.3f",
         item.group, reinterpret_cast<uintptr_t>(item.stream), item.in_place ? "true" : "false",
         item.captured ? "true" : "false", us(item.at_ns - began_ns), us(item.host_ns));
+    if (item.would_compress) {
+        *out += ",\"would_compress\":true";
+    }
     if (item.result != 0) {
         put(out, ",\"result\":%u", item.result);
     }
@@ -89,8 +92,10 @@ void put_item(const TraceItem& item, uint64_t began_ns, std::string* out) {
             *out += "}\n";
             return;
         case TraceKind::kTime:
-            put(out, "{\"v\":1,\"record\":\"time\",\"call\":%" PRIu64 ",\"device_us\":%.3f}\n",
-                item.call, us(item.device_ns));
+        case TraceKind::kCodecTime:
+            put(out, "{\"v\":1,\"record\":\"%s\",\"call\":%" PRIu64 ",\"device_us\":%.3f}\n",
+                item.kind == TraceKind::kTime ? "time" : "codec_time", item.call,
+                us(item.device_ns));
             return;
     }
 }

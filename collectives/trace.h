@@ -20,23 +20,25 @@
 
 namespace slimwire {
 
-enum class TraceKind : uint8_t { kComm, kCall, kGroup, kTime, kTraining };
+enum class TraceKind : uint8_t { kComm, kCall, kGroup, kTime, kCodecTime, kTraining };
 
 // What happened, as plain data; which members count depends on the kind.
 struct TraceItem {
     TraceKind kind = TraceKind::kCall;
     bool captured = false;  // the stream was being captured
     bool in_place = false;
-    uint8_t result = 0;       // ncclResult_t that NCCL returned
-    uint32_t group = 0;       // number of the group in this process; 0: none
-    uint64_t call = 0;        // number of the call in this process, from 1; of kTime: which
-    uint64_t comm = 0;        // key of the communicator
-    CallFacts facts;          // kCall
-    uint64_t tensor = 0;      // key of the tensor
-    uint64_t occurrence = 0;  // of the tensor before
-    uint64_t at_ns = 0;       // of a steady clock: when it began
-    uint64_t host_ns = 0;     // kCall, kGroup: how long NCCL's function took the calling thread
-    uint64_t device_ns = 0;   // kTime: between events around the call, or around its group
+    bool would_compress = false;  // kCall, mode shadow
+    uint8_t result = 0;           // ncclResult_t that NCCL returned
+    uint32_t group = 0;           // number of the group in this process; 0: none
+    uint64_t call = 0;            // number of the call in this process, from 1; of times: which
+    uint64_t comm = 0;            // key of the communicator
+    CallFacts facts;              // kCall
+    uint64_t tensor = 0;          // key of the tensor
+    uint64_t occurrence = 0;      // of the tensor before
+    uint64_t at_ns = 0;           // of a steady clock: when it began
+    uint64_t host_ns = 0;         // kCall, kGroup: how long NCCL's function took the calling thread
+    uint64_t device_ns = 0;       // kTime: between events around the call, or around its group;
+                                  // kCodecTime: around its encoding and decoding
     const void* stream = nullptr;
     const char* name = nullptr;  // of the buffer; null without one, else valid for ever
     StepPlace place;

@@ -7,7 +7,7 @@ namespace slimwire {
 const char* accepted_values(VariableKind kind) noexcept {
     switch (kind) {
         case VariableKind::kMode:
-            return "off, record, on";
+            return "off, record, shadow, on";
         case VariableKind::kPath:
             return "a path";
         case VariableKind::kCodec:

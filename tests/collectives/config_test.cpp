@@ -246,6 +246,16 @@ TEST(Config, mode_record_reads_settings_and_no_policy) {
     EXPECT_NE(error_of({{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TYPO", "1"}}), "");
 }
 
+TEST(Config, shadow_reads_the_policy_and_compresses_nothing) {
+    const Config config = loaded({{"SLIMWIRE_MODE", "shadow"}, {"SLIMWIRE_CODEC", "int8"}});
+    EXPECT_EQ(config.settings.mode, Mode::kShadow);
+    EXPECT_TRUE(observes(config.settings.mode));
+    EXPECT_FALSE(config.active);
+    EXPECT_TRUE(config.policy.has_codec());
+    EXPECT_NE(error_of({{"SLIMWIRE_MODE", "shadow"}, {"SLIMWIRE_CODEC", "nonsense"}}), "");
+    EXPECT_NE(config.hash, loaded({{"SLIMWIRE_MODE", "on"}, {"SLIMWIRE_CODEC", "int8"}}).hash);
+}
+
 TEST(Config, an_empty_variable_counts_as_absent) {
     const Config config =
         loaded({{"SLIMWIRE_CODEC", ""}, {"SLIMWIRE_EF", ""}, {"SLIMWIRE_LOG", ""}});
@@ -255,7 +265,8 @@ TEST(Config, an_empty_variable_counts_as_absent) {
 
 TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
     const std::tuple<const char*, const char*, const char*> kCases[] = {
-        {"SLIMWIRE_MODE", "maybe", "SLIMWIRE_MODE: bad value 'maybe'; accepted: off, record, on"},
+        {"SLIMWIRE_MODE", "maybe",
+         "SLIMWIRE_MODE: bad value 'maybe'; accepted: off, record, shadow, on"},
         {"SLIMWIRE_LOG", "loud",
          "SLIMWIRE_LOG: bad value 'loud'; accepted: error, warn, info, debug"},
         {"SLIMWIRE_SUMMARY", "2",

@@ -135,6 +135,37 @@ TEST(Report, records_carry_what_was_counted) {
     EXPECT_FALSE(records[2].contains("folded"));
 }
 
+KeyRecord shadowed(const std::string& codec, uint64_t calls) {
+    KeyRecord record = key("native", calls, "SLIMWIRE_MODE is shadow");
+    record.shadow_codec = codec;
+    record.shadow_algorithm = "two_shot";
+    record.shadow_wire_bytes = calls * 750;
+    return record;
+}
+
+TEST(Report, what_mode_on_would_send_stands_beside_what_was_sent) {
+    const auto records =
+        parsed(report_lines(process(), {comm({shadowed("int4", 5), key("native", 1)})}));
+    ASSERT_EQ(records.size(), 4u);
+    EXPECT_EQ(records[2].at("codec"), "native");
+    EXPECT_EQ(records[2].at("wire_bytes"), 30000);
+    EXPECT_EQ(records[2].at("shadow_codec"), "int4");
+    EXPECT_EQ(records[2].at("shadow_algorithm"), "two_shot");
+    EXPECT_EQ(records[2].at("shadow_wire_bytes"), 3750);
+    EXPECT_FALSE(records[3].contains("shadow_codec"));
+    CommRecord many = comm({shadowed("int4", 5), shadowed("int8", 1), shadowed("int4", 2)});
+    fold_keys(0, &many);
+    ASSERT_EQ(many.keys.size(), 2u);
+    EXPECT_EQ(many.keys[0].shadow_wire_bytes + many.keys[1].shadow_wire_bytes, 8u * 750);
+    ProcessRecord idle = process();
+    idle.info.active = false;
+    const auto lines = summary_lines(idle, {comm({shadowed("int4", 8)})}, "");
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[1],
+              "compressed calls 0; mode on would compress 8, wire 5.86 KiB against native 46.9 "
+              "KiB, 8.00x less");
+}
+
 // The page that fixes the records names every member that is written.
 TEST(Report, schema_names_every_member) {
     const char* root = std::getenv("SOURCE_ROOT");
@@ -142,8 +173,8 @@ TEST(Report, schema_names_every_member) {
     std::ifstream file(std::string(root) + "/collectives/SCHEMA.md");
     std::ostringstream schema;
     schema << file.rdbuf();
-    CommRecord many = comm({key("int4", 1), key("int4", 1)});
-    fold_keys(1, &many);
+    CommRecord many = comm({shadowed("int4", 1), key("int4", 1), key("int4", 1)});
+    fold_keys(2, &many);
     for (const Json& record : parsed(report_lines(process(), {many}))) {
         for (const auto& [name, value] : record.items()) {
             EXPECT_NE(schema.str().find("`" + name + "`"), std::string::npos) << name;

@@ -1,5 +1,5 @@
-// Reads a trace of the mode record (collectives/SCHEMA.md), for tests: of the trace itself, and of
-// whatever wants the calls of a real program as input, like the step detector.
+// Reads a trace of the modes record and shadow (collectives/SCHEMA.md), for tests: of the trace
+// itself, and of whatever wants the calls of a real program as input, like the step detector.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,16 @@ struct TracedCall {
     CallFacts facts;
     uint32_t group = 0, place = 0;
     int result = 0;
-    bool in_place = false, captured = false;
+    bool in_place = false, captured = false, would_compress = false;
     double at_us = 0, host_us = 0;
-    double device_us = -1;  // below 0: not timed
+    double device_us = -1, codec_us = -1;  // below 0: not timed
+    double rel_error = -1;                 // below 0: not rehearsed, or not compared
 };
 
 struct ReadTrace {
     nlohmann::json header;
     std::vector<TracedCall> calls;  // in the order of the file
-    std::vector<nlohmann::json> comms, groups, samples, trainings;
+    std::vector<nlohmann::json> comms, groups, samples, trainings, rehearsals, decisions;
     uint64_t dropped = 0, rotated = 0;
 };
 
@@ -37,7 +38,7 @@ struct ReadTrace {
 inline ReadTrace read_trace(const std::string& path) {
     std::ifstream file(path);
     ReadTrace trace;
-    std::map<uint64_t, double> times;
+    std::map<uint64_t, double> times, codec_times, errors;
     for (std::string line; std::getline(file, line);) {
         nlohmann::json json = nlohmann::json::parse(line);
         const std::string record = json.at("record");
@@ -54,8 +55,15 @@ inline ReadTrace read_trace(const std::string& path) {
             trace.samples.push_back(json);
         } else if (record == "training") {
             trace.trainings.push_back(json);
+        } else if (record == "rehearsal") {
+            trace.rehearsals.push_back(json);
+            errors[json.at("call")] = json.at("rel_error");
+        } else if (record == "decision") {
+            trace.decisions.push_back(json);
         } else if (record == "time") {
             times[json.at("call")] = json.at("device_us");
+        } else if (record == "codec_time") {
+            codec_times[json.at("call")] = json.at("device_us");
         } else if (record == "dropped") {
             trace.dropped += json.at("items").get<uint64_t>();
         } else if (record == "rotated") {
@@ -80,6 +88,7 @@ inline ReadTrace read_trace(const std::string& path) {
             call.result = json.value("result", 0);
             call.in_place = json.at("in_place");
             call.captured = json.at("captured");
+            call.would_compress = json.value("would_compress", false);
             call.at_us = json.at("at_us");
             call.host_us = json.at("host_us");
             trace.calls.push_back(std::move(call));
@@ -89,9 +98,14 @@ inline ReadTrace read_trace(const std::string& path) {
         throw std::runtime_error(path + " is empty or missing");
     }
     for (TracedCall& call : trace.calls) {
-        if (const auto time = times.find(call.call); time != times.end()) {
-            call.device_us = time->second;
-        }
+        const auto take = [&](const std::map<uint64_t, double>& from, double* to) {
+            if (const auto found = from.find(call.call); found != from.end()) {
+                *to = found->second;
+            }
+        };
+        take(times, &call.device_us);
+        take(codec_times, &call.codec_us);
+        take(errors, &call.rel_error);
     }
     return trace;
 }

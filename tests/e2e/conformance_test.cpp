@@ -19,8 +19,9 @@ std::string policy_of(const Case& of) {
     return of.series_rules.empty() ? of.policy : series_policy(of.series_rules);
 }
 
+// The modes that only observe are native whatever the policy says.
 bool native(const Case& of) {
-    return of.codec[0] == 0 && policy_of(of).empty();
+    return of.mode[0] != 0 || (of.codec[0] == 0 && policy_of(of).empty());
 }
 
 // `folder` takes the policy and the reports.
@@ -85,6 +86,13 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
         const std::string trace = read_file(folder.file("trace.0"));
         EXPECT_GT(std::count(trace.begin(), trace.end(), '\n'), of.calls);
         EXPECT_NE(trace.find("\"sample\""), std::string::npos);
+    }
+    if (of.mode == std::string("shadow")) {
+        EXPECT_NE(read_file(folder.file("trace.0")).find("\"rehearsal\""), std::string::npos);
+        const auto records = read_reports(folder.file("reports"));
+        const auto shadowed = [](const auto& key) { return key.contains("shadow_codec"); };
+        EXPECT_GT(sum_keys(records, "calls", shadowed), static_cast<uint64_t>(of.calls) / 20);
+        EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
     }
     if (!native(of)) {
         // A run that compressed nothing would have shown nothing.

@@ -327,6 +327,8 @@ TEST(Doctor, ModesThatCompressNothingAreSaid) {
     EXPECT_HAS(ended.out, "its calls are written to slimwire-trace.%h.%p.jsonl");
     ended = run_slimwire({"doctor"}, {{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TRACE", "/t/%r"}});
     EXPECT_HAS(ended.out, "its calls are written to /t/%r");
+    ended = run_slimwire({"doctor"}, {{"SLIMWIRE_MODE", "shadow"}});
+    EXPECT_HAS(ended.out, "the policy is only tried beside it");
     ended = run_slimwire({"doctor"}, {{"SLIMWIRE_MODE", "off"}});
     EXPECT_HAS(ended.out, "every call is forwarded as it is");
     ended = run_slimwire({"doctor"});

@@ -320,6 +320,118 @@ Json traced(uint64_t number, const std::string& tensor, uint64_t count) {
             {"tensor", tensor}, {"captured", false}, {"host_us", 2.0}};
 }
 
+// Of a process; calls 1 and 2 are of a tensor that mode on would compress, 3 of one that it would
+// not.
+std::string shadow_trace(int pid, uint64_t wire_bytes, double codec_us) {
+    std::string text;
+    const auto would = [&](uint64_t call) {
+        Json record = traced(call, "big", 1000);
+        record["would_compress"] = true;
+        return record;
+    };
+    for (const Json& record :
+         {Json{{"v", 1}, {"record", "trace"}, {"part", 1}, {"host", "h"}, {"pid", pid}},
+          Json{{"v", 1}, {"record", "trace_comm"}, {"comm", "c0ffee"}, {"ranks", 4}}, would(1),
+          would(2), traced(3, "small", 10),
+          Json{{"v", 1}, {"record", "time"}, {"call", 1}, {"device_us", 100.0}},
+          Json{{"v", 1}, {"record", "codec_time"}, {"call", 2}, {"device_us", codec_us}},
+          Json{{"v", 1}, {"record", "rehearsal"}, {"tensor", "big"}, {"rel_error", 0.25}},
+          Json{{"v", 1}, {"record", "rehearsal"}, {"tensor", "big"}, {"rel_error", 0.75}},
+          Json{{"v", 1},
+               {"record", "decision"},
+               {"comm", "c0ffee"},
+               {"tensor", "big"},
+               {"codec", "int4"},
+               {"algorithm", "two_shot"},
+               {"rule", "all"},
+               {"reason", "rule 'all'"},
+               {"wire_bytes", wire_bytes},
+               {"stand_in", false},
+               {"native_wire_bytes", 6000}},
+          Json{{"v", 1},
+               {"record", "decision"},
+               {"comm", "c0ffee"},
+               {"tensor", "small"},
+               {"codec", "native"},
+               {"algorithm", "native"},
+               {"rule", ""},
+               {"reason", "no rule matches"},
+               {"native_wire_bytes", 60}}}) {
+        text += record.dump() + "\n";
+    }
+    return text;
+}
+
+TEST(ReportOfTraces, ModeShadowSaysWhatModeOnWouldDo) {
+    const ScratchFolder folder;
+    const std::string first = folder.write("trace.0", shadow_trace(1, 1000, 10));
+    const std::string second = folder.write("trace.1", shadow_trace(2, 2000, 20));
+    Ended ended = run_slimwire({"report", "--json", first, second});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const Json big = Json::parse(lines_of(ended.out)[0]);
+    EXPECT_EQ(big["tensor"], "big");
+    EXPECT_EQ(big["would"]["codec"], "int4");
+    EXPECT_EQ(big["would"]["algorithm"], "two_shot");
+    EXPECT_EQ(big["would"]["rule"], "all");
+    EXPECT_EQ(big["would"]["calls"], 4);
+    EXPECT_EQ(big["would"]["wire_bytes"], 2 * 1000 + 2 * 2000);
+    EXPECT_EQ(big["would"]["native_wire_bytes"], 4 * 6000);
+    EXPECT_EQ(big["would"]["rehearsed"], 4);
+    EXPECT_EQ(big["would"]["rel_error"], 0.5);
+    EXPECT_EQ(big["would"]["largest_rel_error"], 0.75);
+    EXPECT_EQ(big["would"]["codec_us"], 15.0);
+    EXPECT_EQ(big["would"]["pays"], "yes");  // 100 us against a quarter of it and twice 15
+    const Json small = Json::parse(lines_of(ended.out)[1]);
+    EXPECT_EQ(small["would"]["calls"], 0);
+    EXPECT_EQ(small["would"]["pays"], "-");
+    ended = run_slimwire({"report", first, second});
+    EXPECT_HAS(ended.out, "mode on would do");
+    EXPECT_HAS(ended.out, "int4");
+    EXPECT_HAS(ended.out, "native: 1 tensors: no rule matches");
+    const std::string slow = folder.write("slow", shadow_trace(3, 1000, 120));
+    ended = run_slimwire({"report", "--json", slow});
+    EXPECT_EQ(Json::parse(lines_of(ended.out)[0])["would"]["pays"], "no");
+    const std::string between = folder.write("between", shadow_trace(4, 1000, 60));
+    ended = run_slimwire({"report", "--json", between});
+    EXPECT_EQ(Json::parse(lines_of(ended.out)[0])["would"]["pays"], "?");
+}
+
+TEST(Report, ModeShadowSaysWhatModeOnWouldSend) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 2; ++rank) {
+        Json shadow = key(rank, 10, "native");
+        shadow["shadow_codec"] = "int4";
+        shadow["shadow_algorithm"] = "two_shot";
+        shadow["shadow_wire_bytes"] = 8000;
+        files.push_back(folder.write("report." + std::to_string(rank),
+                                     process().dump() + "\n" + comm(rank, 2).dump() + "\n" +
+                                         shadow.dump() + "\n" + key(rank, 5, "native", 7).dump() +
+                                         "\n"));
+    }
+    Ended ended = run_slimwire({"report", "--json", files[0], files[1]});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    Json found, total;
+    for (const std::string& line : lines_of(ended.out)) {
+        const Json json = Json::parse(line);
+        if (json.contains("shadow_codec")) {
+            found = json;
+        }
+        total = json;
+    }
+    EXPECT_EQ(found["shadow_codec"], "int4");
+    EXPECT_EQ(found["shadow_calls"], 20);
+    EXPECT_EQ(found["shadow_wire_bytes"], 16000);
+    EXPECT_EQ(found["shadow_native_bytes"], 122880);
+    EXPECT_EQ(total["record"], "report_total");
+    EXPECT_EQ(total["calls"], 30);
+    EXPECT_EQ(total["shadow_calls"], 20);
+    EXPECT_EQ(total["shadow_wire_bytes"], 16000);
+    ended = run_slimwire({"report", files[0], files[1]});
+    EXPECT_HAS(ended.out, "mode on would do");
+    EXPECT_HAS(ended.out, "mode on would compress 20 calls");
+}
+
 TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     const ScratchFolder folder;
     std::string text = Json{{"v", 1}, {"record", "trace"}, {"part", 1}}.dump() + "\n" +

@@ -157,10 +157,11 @@ void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
     const char* const trace = environment.get("SLIMWIRE_TRACE");
     if (mode == "off") {
         diagnosis->add(Severity::kNote, "SLIMWIRE_MODE=off: every call is forwarded as it is");
-    } else if (mode == "record") {
+    } else if (mode == "record" || mode == "shadow") {
         diagnosis->add(
             Severity::kNote,
-            fmt::format("SLIMWIRE_MODE=record: the job is native, and its calls are written to {}",
+            fmt::format("SLIMWIRE_MODE={}: the job is native{}, and its calls are written to {}",
+                        mode, mode == "shadow" ? ", the policy is only tried beside it" : "",
                         trace != nullptr && *trace != 0
                             ? trace
                             : find_variable("SLIMWIRE_TRACE")->default_text));

@@ -146,8 +146,10 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
     app.add_option("--report", options->report,
                    "report files, one per rank: %h host, %r rank, %p process")
         ->type_name("PATTERN");
-    app.add_option("--mode", options->mode,
-                   "on, record (native, with a trace) or off (loaded, but only forwards)")
+    app.add_option(
+           "--mode", options->mode,
+           "on, record (native, with a trace), shadow (record, and what the policy would do "
+           "is tried beside) or off (loaded, but only forwards)")
         ->type_name("MODE");
     app.add_option("--log", options->log, "error, warn, info or debug")->type_name("LEVEL");
     app.add_option("--library", options->library, "use this libslimwire.so")

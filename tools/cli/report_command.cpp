@@ -31,6 +31,12 @@ void add_sums(const MergedKey& key, Json* json) {
     (*json)["ratio"] = wire_ratio(key);
     (*json)["timed_calls"] = key.timed_calls;
     (*json)["time_us"] = key.time_us;
+    if (key.shadow_calls > 0) {
+        (*json)["shadow_calls"] = key.shadow_calls;
+        (*json)["shadow_wire_bytes"] = key.shadow_wire_bytes;
+        (*json)["shadow_native_bytes"] = key.shadow_native_bytes;
+        (*json)["shadow_ratio"] = shadow_ratio(key);
+    }
 }
 
 // `part` / `whole`; 0 of nothing.
@@ -70,6 +76,10 @@ void print_json(const MergedReport& report) {
             line["folded"] = key.folded;
             if (!key.name().empty()) {
                 line["name"] = key.name();
+            }
+            if (!key.shadow_codec.empty()) {
+                line["shadow_codec"] = key.shadow_codec;
+                line["shadow_algorithm"] = key.shadow_algorithm;
             }
             line["ranks_reporting"] = key.calls_of_rank.size();
             add_sums(key, &line);
@@ -166,6 +176,31 @@ void print_peers(const MergedReport& report) {
     fmt::print("\n");
 }
 
+// Columns: what was called, how mode on would do it, how much that is.
+constexpr char kShadowRow[] = "{:<14} {:<6} {:>11} {:<20} {:<12} {:>9} {:>10} {:>10} {:>6}  {}\n";
+
+// Of a job in mode shadow.
+void print_shadow(const MergedComm& comm) {
+    bool any = false;
+    for (const MergedKey& key : comm.keys) {
+        if (key.shadow_calls == 0) {
+            continue;
+        }
+        if (!any) {
+            fmt::print("  mode on would do\n");
+            fmt::print(kShadowRow, "operation", "type", "elements", "codec", "algorithm", "calls",
+                       "wire", "native", "ratio", "rule");
+            any = true;
+        }
+        fmt::print(kShadowRow, key.op, key.dtype,
+                   key.folded ? "(several)" : std::to_string(key.count), key.shadow_codec,
+                   key.shadow_algorithm, key.shadow_calls,
+                   format_bytes(static_cast<double>(key.shadow_wire_bytes)),
+                   format_bytes(static_cast<double>(key.shadow_native_bytes)) + "~",
+                   fmt::format("{:.2f}", shadow_ratio(key)), key.rule);
+    }
+}
+
 void print_table(const MergedReport& report) {
     for (const MergedComm& comm : report.comms) {
         std::string agreement;
@@ -199,6 +234,7 @@ void print_table(const MergedReport& report) {
                 print_key(key);
             }
         }
+        print_shadow(comm);
         for (const std::string& difference : comm.differences) {
             fmt::print("  ! {}\n", difference);
         }
@@ -213,6 +249,13 @@ void print_table(const MergedReport& report) {
         format_bytes(static_cast<double>(total.wire_bytes)),
         total.wire_is_estimate ? " (native calls by formula, ~)" : "",
         format_bytes(static_cast<double>(total.native_wire_bytes)), wire_ratio(total));
+    if (total.shadow_calls > 0) {
+        fmt::print(
+            "mode on would compress {} calls: {} on the wire, {} natively: {:.2f} times fewer "
+            "bytes\n",
+            total.shadow_calls, format_bytes(static_cast<double>(total.shadow_wire_bytes)),
+            format_bytes(static_cast<double>(total.shadow_native_bytes)), shadow_ratio(total));
+    }
     for (const std::string& difference : report.differences) {
         fmt::print("! {}\n", difference);
     }
@@ -263,11 +306,16 @@ void add_report_command(CLI::App& app, Invocation* invocation) {
         "report", "add up the report files of a job's ranks (SLIMWIRE_REPORT), or their traces");
     command
         ->add_option("files", options->files,
-                     "report files, one per rank, or traces (SLIMWIRE_MODE=record)")
+                     "report files, one per rank, or traces (SLIMWIRE_MODE=record, shadow)")
         ->required();
     command->add_flag("--json", options->json, "merged JSON lines instead of a table");
     command->footer(
-        "Sums are over all ranks. ~ marks bytes by formula, ! what differs between ranks.");
+        "Sums are over all ranks. ~ marks bytes by formula, ! what differs between ranks. Of "
+        "traces of "
+        "mode shadow, `pays` compares the native time with the bytes' share of it and the codec's "
+        "time: "
+        "yes, if the time shrank as the bytes do; no, if the codec alone takes as long; ? "
+        "between.");
     command->callback([=] { invocation->action = [=] { return report(*options); }; });
 }
 

@@ -177,6 +177,8 @@ void Merger::add_key(const Json& record) {
     key.algorithm = record.value("algorithm", "native");
     key.reason = record.value("reason", "");
     key.folded = record.value("folded", false);
+    key.shadow_codec = record.value("shadow_codec", "");
+    key.shadow_algorithm = record.value("shadow_algorithm", "");
     const KeyIdentity identity{key.op,    key.dtype,     key.redop,  key.count, key.rule,
                                key.codec, key.algorithm, key.reason, key.folded};
     const auto [found, inserted] = key_index_.try_emplace({comm.comm, identity}, comm.keys.size());
@@ -191,6 +193,11 @@ void Merger::add_key(const Json& record) {
         target->native_wire_bytes += record.value("native_wire_bytes", uint64_t{0});
         target->timed_calls += record.value("timed_calls", uint64_t{0});
         target->time_us += record.value("time_us", 0.0);
+        if (!key.shadow_codec.empty()) {
+            target->shadow_calls += calls;
+            target->shadow_wire_bytes += record.value("shadow_wire_bytes", uint64_t{0});
+            target->shadow_native_bytes += record.value("native_wire_bytes", uint64_t{0});
+        }
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }
@@ -310,10 +317,20 @@ Result<MergedReport> merge_reports(const std::vector<std::string>& files) {
     return merger.finish();
 }
 
+namespace {
+
+double ratio_of(uint64_t native, uint64_t wire) {
+    return wire == 0 ? 1.0 : static_cast<double>(native) / static_cast<double>(wire);
+}
+
+}  // namespace
+
 double wire_ratio(const MergedKey& key) {
-    return key.wire_bytes == 0
-               ? 1.0
-               : static_cast<double>(key.native_wire_bytes) / static_cast<double>(key.wire_bytes);
+    return ratio_of(key.native_wire_bytes, key.wire_bytes);
+}
+
+double shadow_ratio(const MergedKey& key) {
+    return ratio_of(key.shadow_native_bytes, key.shadow_wire_bytes);
 }
 
 }  // namespace slimwire::cli

@@ -18,9 +18,11 @@ struct MergedKey {
     std::string op, dtype, redop, rule, codec, algorithm, reason;
     uint64_t count = 0;
     bool folded = false;
+    std::string shadow_codec, shadow_algorithm;  // of native calls that mode on would compress
     // Sums over ranks.
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0, timed_calls = 0;
     double time_us = 0;
+    uint64_t shadow_calls = 0, shadow_wire_bytes = 0, shadow_native_bytes = 0;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none
@@ -72,5 +74,7 @@ Result<MergedReport> merge_reports(const std::vector<std::string>& files);
 
 // native_wire_bytes / wire_bytes; 1 when nothing was sent.
 [[nodiscard]] double wire_ratio(const MergedKey& key);
+// The same of what mode on would send.
+[[nodiscard]] double shadow_ratio(const MergedKey& key);
 
 }  // namespace slimwire::cli

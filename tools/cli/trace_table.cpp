@@ -38,6 +38,13 @@ class Reader {
     std::map<std::string, TracedTensor> tensors_;
     std::map<uint64_t, std::string> tensor_of_call_;  // of the file that is read
     std::set<std::string> comms_;
+    std::map<std::string, int> ranks_of_comm_;
+    // Of a process and tensor: what one call would send, natively and by mode on, and the calls.
+    struct Would {
+        uint64_t wire_bytes = 0, native_bytes = 0, calls = 0;
+    };
+    std::string process_;  // that wrote the file that is read
+    std::map<std::pair<std::string, std::string>, Would> would_;
 };
 
 void Reader::take(const Json& record) {
@@ -57,6 +64,9 @@ void Reader::take(const Json& record) {
         if (record.contains("path")) {
             ++of.places[record.at("place")];
         }
+        if (record.value("would_compress", false)) {
+            ++would_[{process_, of.tensor}].calls;
+        }
         tensor_of_call_[record.at("call")] = of.tensor;
         ++table_.calls;
         table_.bytes += record.at("bytes").get<uint64_t>();
@@ -67,6 +77,32 @@ void Reader::take(const Json& record) {
             ++of.timed_calls;
             of.device_us += record.at("device_us").get<double>();
         }
+    } else if (kind == "codec_time") {
+        if (const auto call = tensor_of_call_.find(record.at("call"));
+            call != tensor_of_call_.end()) {
+            TracedTensor& of = tensors_[call->second];
+            ++of.codec_times;
+            of.codec_us += record.at("device_us").get<double>();
+        }
+    } else if (kind == "rehearsal") {
+        TracedTensor& of = tensor(record);
+        const double error = record.at("rel_error");
+        ++of.rehearsed;
+        of.rel_error += error;
+        of.largest_rel_error = std::max(of.largest_rel_error, error);
+    } else if (kind == "decision") {
+        TracedTensor& of = tensor(record);
+        of.codec = record.at("codec");
+        of.algorithm = record.at("algorithm");
+        of.rule = record.at("rule");
+        of.reason = record.at("reason");
+        of.stand_in = record.value("stand_in", false);
+        of.ranks = ranks_of_comm_[record.at("comm")];
+        Would& would = would_[{process_, of.tensor}];
+        would.wire_bytes = record.value("wire_bytes", uint64_t{0});
+        would.native_bytes = record.at("native_wire_bytes");
+    } else if (kind == "trace") {
+        process_ = record.value("host", "") + ":" + std::to_string(record.value("pid", 0));
     } else if (kind == "sample") {
         TracedTensor& of = tensor(record);
         ++of.samples;
@@ -76,6 +112,7 @@ void Reader::take(const Json& record) {
         of.nonfinite += record.at("nonfinite").get<uint64_t>();
     } else if (kind == "trace_comm") {
         comms_.insert(record.at("comm"));
+        ranks_of_comm_[record.at("comm")] = record.value("ranks", 0);
     } else if (kind == "dropped") {
         table_.lost_items += record.at("items").get<uint64_t>();
     } else if (kind == "rotated") {
@@ -115,6 +152,12 @@ Status Reader::read(const std::string& path) {
 
 TraceTable Reader::finish() {
     table_.communicators = comms_.size();
+    for (const auto& [of_process, would] : would_) {
+        TracedTensor& of = tensors_[of_process.second];
+        of.would_calls += would.calls;
+        of.would_wire_bytes += would.calls * would.wire_bytes;
+        of.would_native_bytes += would.calls * would.native_bytes;
+    }
     for (auto& [key, of] : tensors_) {
         table_.tensors.push_back(std::move(of));
     }
@@ -137,6 +180,71 @@ std::string places_of(const TracedTensor& of) {
 
 constexpr char kRow[] =
     "{:<16} {:<14} {:<6} {:<8} {:>11} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>8}\n";
+
+// Whether mode on would save time. Its exchange encodes and decodes what a rank gives at most
+// twice, or as often as there are ranks where it decodes the contributions of all. "yes": even then
+// it is faster, if the native time shrinks as the bytes do; "no": the codec alone takes as long.
+std::string pays(const TracedTensor& of) {
+    const double native_us = mean(of.device_us, of.timed_calls);
+    const double codec_us = mean(of.codec_us, of.codec_times);
+    if (of.timed_calls == 0 || of.codec_times == 0 || of.would_native_bytes == 0) {
+        return "-";
+    }
+    const double share =
+        static_cast<double>(of.would_wire_bytes) / static_cast<double>(of.would_native_bytes);
+    const bool of_all = of.algorithm == "gather" || of.op == "allgather";
+    const double most = codec_us * std::max(2, of_all ? of.ranks : 0);
+    return most + share * native_us < native_us ? "yes" : codec_us >= native_us ? "no" : "?";
+}
+
+constexpr char kShadowRow[] =
+    "{:<16} {:<22} {:<12} {:>9} {:>10} {:>10} {:>6} {:>10} {:>10} {:>9} {:>9} {:>5}  {}\n";
+
+void print_shadow(const TraceTable& table) {
+    std::map<std::string, uint64_t> native;  // why -> tensors
+    bool any = false;
+    for (const TracedTensor& of : table.tensors) {
+        any = any || !of.codec.empty();
+        if (of.algorithm == "native") {
+            ++native[of.reason];
+        }
+    }
+    if (!any) {
+        return;
+    }
+    fmt::print("\nmode on would do\n");
+    fmt::print(kShadowRow, "tensor", "codec", "algorithm", "calls", "wire", "native", "ratio",
+               "error", "largest", "codec us", "us/call", "pays", "why");
+    for (const TracedTensor& of : table.tensors) {
+        if (of.codec.empty() || of.algorithm == "native") {
+            continue;
+        }
+        const auto error = [&](double value) {
+            return of.rehearsed == 0 ? std::string("-")
+                                     : fmt::format("{:.3g}{}", value, of.stand_in ? "*" : "");
+        };
+        fmt::print(kShadowRow, of.tensor, of.codec, of.algorithm, of.would_calls,
+                   format_bytes(static_cast<double>(of.would_wire_bytes)),
+                   format_bytes(static_cast<double>(of.would_native_bytes)) + "~",
+                   of.would_wire_bytes == 0
+                       ? std::string("-")
+                       : fmt::format("{:.2f}", static_cast<double>(of.would_native_bytes) /
+                                                   static_cast<double>(of.would_wire_bytes)),
+                   error(mean(of.rel_error, of.rehearsed)), error(of.largest_rel_error),
+                   of.codec_times == 0 ? std::string("-")
+                                       : fmt::format("{:.1f}", mean(of.codec_us, of.codec_times)),
+                   of.timed_calls == 0 ? std::string("-")
+                                       : fmt::format("{:.1f}", mean(of.device_us, of.timed_calls)),
+                   pays(of), of.reason);
+    }
+    if (std::any_of(table.tensors.begin(), table.tensors.end(),
+                    [](const TracedTensor& of) { return of.stand_in; })) {
+        fmt::print("* of a rank's own part, which stands in for what would be encoded\n");
+    }
+    for (const auto& [why, tensors] : native) {
+        fmt::print("native: {} tensors: {}\n", tensors, why);
+    }
+}
 
 }  // namespace
 
@@ -185,6 +293,22 @@ void print_traces(const TraceTable& table, bool json) {
             line["zeros_percent"] = mean(of.zeros_percent, of.samples);
             line["nonfinite"] = of.nonfinite;
             line["exponent_bits"] = exponent_bits;
+            if (!of.codec.empty()) {
+                line["would"] = {{"codec", of.codec},
+                                 {"algorithm", of.algorithm},
+                                 {"rule", of.rule},
+                                 {"reason", of.reason},
+                                 {"stand_in", of.stand_in},
+                                 {"calls", of.would_calls},
+                                 {"wire_bytes", of.would_wire_bytes},
+                                 {"native_wire_bytes", of.would_native_bytes},
+                                 {"rehearsed", of.rehearsed},
+                                 {"rel_error", mean(of.rel_error, of.rehearsed)},
+                                 {"largest_rel_error", of.largest_rel_error},
+                                 {"codec_times", of.codec_times},
+                                 {"codec_us", mean(of.codec_us, of.codec_times)},
+                                 {"pays", pays(of)}};
+            }
             for (const auto& [place, calls] : of.places) {
                 line["places"][std::to_string(place)] = calls;
             }
@@ -211,6 +335,7 @@ void print_traces(const TraceTable& table, bool json) {
         fmt::print("{}\n", line.dump());
         return;
     }
+    print_shadow(table);
     fmt::print("\ntotal of {} trace files: {} calls, {} in buffers, {} tensors, {} communicators\n",
                table.files, table.calls, format_bytes(static_cast<double>(table.bytes)),
                table.tensors.size(), table.communicators);

@@ -1,5 +1,5 @@
-// Adds up the traces of mode record (collectives/SCHEMA.md, "Trace") by tensor, over all files
-// given: what a job calls, how often, how large, how long. Used by `slimwire report`.
+// Adds up the traces of modes record and shadow (collectives/SCHEMA.md, "Trace") by tensor, over
+// all files given: what a job calls, how often, how large, how long. Used by `slimwire report`.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,14 @@ struct TracedTensor {
     double device_us = 0, host_us = 0;
     double mean_square = 0, zeros_percent = 0, exponent_bits = 0;
     uint64_t nonfinite = 0;
+    // Mode shadow: what mode on would do; empty where that was not asked.
+    std::string codec, algorithm, rule, reason;
+    bool stand_in = false;  // what is rehearsed is not what is encoded
+    int ranks = 0;          // of the communicator
+    uint64_t would_calls = 0, would_wire_bytes = 0, would_native_bytes = 0;  // sums
+    uint64_t rehearsed = 0, codec_times = 0;
+    double rel_error = 0, codec_us = 0;  // sums
+    double largest_rel_error = 0;        // of a call
     // Place in the step -> sure calls there.
     std::map<uint32_t, uint64_t> places;
 };

@@ -1,0 +1,449 @@
+// Mode shadow: the job's bits are those without slimwire, whatever is tried beside it, and what it
+// predicts (bytes of every operation, errors of single contributions) is what mode on then does.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/collectives/trace_reader.h"
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Job job_of(std::vector<std::string> command,
+           int ranks,
+           const std::string& mode,
+           const std::string& folder,
+           const Environment& environment) {
+    std::filesystem::create_directory(folder + "/" + mode);
+    Job job = slimwire_job(std::move(command), ranks, folder + "/" + mode);
+    job.environment["SLIMWIRE_MODE"] = mode;
+    job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
+    job.environment["SLIMWIRE_TRACE_SAMPLE"] = "1";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "0";
+    job.environment["SLIMWIRE_OPS"] = "all";
+    for (const auto& [name, value] : environment) {
+        job.environment[name] = value;
+    }
+    // Which would need a codec.
+    if (job.environment.count("SLIMWIRE_CODEC") == 0) {
+        job.environment.erase("SLIMWIRE_MIN_BYTES");
+        job.environment.erase("SLIMWIRE_OPS");
+    }
+    return job;
+}
+
+std::string outputs_of(const Job& job, std::string* errors = nullptr) {
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    std::string all;
+    for (const Ended& rank : ranks) {
+        all += rank.out + "--\n";
+        if (errors != nullptr) {
+            *errors += rank.err;
+        }
+    }
+    return all;
+}
+
+std::string policy_file(const TemporaryFolder& folder, const std::string& rules) {
+    const std::string path = folder.file("policy.toml");
+    std::ofstream(path) << "version = 1\n" << rules;
+    return path;
+}
+
+std::string rule_for_all(const std::string& actions) {
+    return "[[rule]]\nname = \"all\"\nmatch = { op = [\"allreduce\", \"reducescatter\", "
+           "\"reduce\", \"allgather\", \"broadcast\", \"alltoall\", \"gather\", \"scatter\", "
+           "\"send\"] }\n" +
+           actions + "\n";
+}
+
+// --- The job's bits
+
+constexpr int kRanks = 2;
+
+const std::string& native_outputs() {
+    static const std::string outputs = outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kRanks));
+    return outputs;
+}
+
+Job observed_job(const std::string& folder, const Environment& environment) {
+    return job_of({SLIMWIRE_TEST_OBSERVED}, kRanks, "shadow", folder, environment);
+}
+
+struct Tried {
+    const char* name;
+    const char* codec;
+    const char* more;  // of the rule
+    friend void PrintTo(const Tried& of, std::ostream* out) { *out << of.name; }
+};
+
+class ShadowOfCodec : public testing::TestWithParam<Tried> {};
+
+TEST_P(ShadowOfCodec, leaves_every_bit_and_every_error_as_it_is) {
+    const TemporaryFolder folder;
+    const Tried& tried = GetParam();
+    const std::string path = policy_file(
+        folder, rule_for_all("codec = \"" + std::string(tried.codec) + "\"\n" + tried.more));
+    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_POLICY", path}})),
+              native_outputs());
+    const ReadTrace trace = read_trace(folder.file("trace.0"));
+    EXPECT_EQ(trace.header.at("mode"), "shadow");
+    size_t would = 0, rehearsed = 0;
+    for (const TracedCall& call : trace.calls) {
+        would += call.would_compress ? 1 : 0;
+        rehearsed += call.rel_error >= 0 ? 1 : 0;
+        EXPECT_FALSE(call.captured && (call.rel_error >= 0 || call.codec_us >= 0));
+        EXPECT_FALSE(!call.would_compress && call.rel_error >= 0);
+    }
+    EXPECT_GT(would, 20u);
+    EXPECT_GT(rehearsed, 8u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codecs,
+    ShadowOfCodec,
+    testing::Values(Tried{"int4", "int4", "error_feedback = \"ef14\""},
+                    Tried{"ema", "int8:rounding=stochastic", "error_feedback = \"ema\""},
+                    Tried{"by_step", "int4", "error_feedback = \"ef14\"\ntensor = \"step\""},
+                    Tried{"gather", "int8", "algorithm = \"gather\""},
+                    Tried{"topk", "topk:fraction=0.1", "error_feedback = \"ef14\""},
+                    Tried{"randomk", "randomk:fraction=0.25", "algorithm = \"summable\""},
+                    Tried{"palette", "palette:slot=0.5", ""}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
+    const TemporaryFolder folder;
+    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"},
+                                                      {"SLIMWIRE_EF", "ef21"},
+                                                      {"SLIMWIRE_OPS", "allreduce"}})),
+              native_outputs());
+    const ReadTrace trace = read_trace(folder.file("trace.0"));
+    size_t rehearsed = 0, stand_ins = 0;
+    for (const TracedCall& call : trace.calls) {
+        rehearsed += call.rel_error >= 0 ? 1 : 0;
+        EXPECT_FALSE(call.rel_error >= 0 && call.facts.dtype != DType::kFloat32);
+    }
+    for (const nlohmann::json& decision : trace.decisions) {
+        stand_ins += decision.value("stand_in", false) ? 1 : 0;
+    }
+    EXPECT_GT(rehearsed, 5u);
+    EXPECT_GT(stand_ins, 5u);
+}
+
+TEST(Shadow, needs_no_slimwire_on_the_other_ranks) {
+    const TemporaryFolder folder;
+    Job job = observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}});
+    job.without_preload = {0};
+    EXPECT_EQ(outputs_of(job), native_outputs());
+    EXPECT_GT(read_trace(folder.file("trace.1")).rehearsals.size(), 8u);
+}
+
+TEST(Shadow, makes_ranks_that_would_compress_native) {
+    const TemporaryFolder folder;
+    Job job = observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"}});
+    job.of_rank[0] = {{"SLIMWIRE_MODE", "on"}, {"SLIMWIRE_LOG", "error"}};
+    EXPECT_EQ(outputs_of(job), native_outputs());
+    EXPECT_GT(read_trace(folder.file("trace.1")).rehearsals.size(), 8u);
+}
+
+TEST(Shadow, a_wrong_policy_is_a_line_and_no_failure) {
+    const TemporaryFolder folder;
+    std::string errors;
+    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int99"}}), &errors),
+              native_outputs());
+    EXPECT_NE(errors.find("int99"), std::string::npos) << errors;
+}
+
+TEST(Shadow, without_a_codec_says_that_nothing_would_be_compressed) {
+    const TemporaryFolder folder;
+    const std::string path = policy_file(folder, "[[rule]]\nname = \"none\"\ncodec = \"native\"\n");
+    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_POLICY", path}})),
+              native_outputs());
+    for (const nlohmann::json& record : read_reports(folder.file("shadow"))) {
+        if (record.at("record") == "comm") {
+            EXPECT_NE(record.at("agreement").get<std::string>().find("no rule has a codec"),
+                      std::string::npos);
+        }
+    }
+}
+
+TEST(Shadow, stays_within_the_memory_that_it_may_take) {
+    const TemporaryFolder folder;
+    std::string errors;
+    // Room for what mode on needs, none for decoding beside it.
+    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"},
+                                                      {"SLIMWIRE_OPS", "allreduce"},
+                                                      {"SLIMWIRE_MAX_MEMORY", "24KiB"}}),
+                         &errors),
+              native_outputs());
+    EXPECT_NE(errors.find("count 5003 is not rehearsed"), std::string::npos) << errors;
+    const ReadTrace trace = read_trace(folder.file("trace.0"));
+    size_t would = 0;
+    for (const TracedCall& call : trace.calls) {
+        would +=
+            call.would_compress && call.facts.count == 5003 && call.facts.dtype == DType::kFloat32
+                ? 1
+                : 0;
+        EXPECT_FALSE(call.facts.count == 5003 && call.facts.dtype == DType::kFloat32 &&
+                     call.rel_error >= 0);
+    }
+    EXPECT_GT(would, 4u);
+    for (const nlohmann::json& record : read_reports(folder.file("shadow"))) {
+        if (record.at("record") == "comm") {
+            EXPECT_LE(record.at("scratch_bytes"), 24 << 10);
+        }
+    }
+}
+
+TEST(Shadow, a_residual_without_room_is_left_out_as_in_mode_on) {
+    const TemporaryFolder folder;
+    std::string errors;
+    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"},
+                                                      {"SLIMWIRE_EF", "ef14"},
+                                                      {"SLIMWIRE_OPS", "allreduce"},
+                                                      {"SLIMWIRE_MAX_MEMORY", "60000"}}),
+                         &errors),
+              native_outputs());
+    EXPECT_NE(errors.find("is rehearsed without its residual"), std::string::npos) << errors;
+    EXPECT_GT(read_trace(folder.file("trace.0")).rehearsals.size(), 8u);
+}
+
+// A call of the runtime that fails inside slimwire is not the job's failure. The program makes none
+// of these calls itself, or its own come first.
+TEST(Shadow, a_failing_cuda_call_does_not_reach_the_job) {
+    std::string not_native;
+    for (const char* fault : {"launch:1",
+                              "launch:2",
+                              "launch:3",
+                              "launch:4",
+                              "launch:8",
+                              "cudaMalloc:4",
+                              "cudaMalloc:5",
+                              "cudaMalloc:6",
+                              "cudaMalloc:7",
+                              "cudaMalloc:8",
+                              "cudaHostAlloc:1",
+                              "cudaHostAlloc:2",
+                              "cudaMemsetAsync:1",
+                              "cudaMemsetAsync:3",
+                              "cudaEventRecord:1",
+                              "cudaEventRecord:2",
+                              "cudaEventRecord:5",
+                              "cudaEventCreateWithFlags:1",
+                              "cudaEventCreateWithFlags:3",
+                              "cudaEventQuery:1",
+                              "cudaEventElapsedTime:1",
+                              "cudaStreamWaitEvent:1",
+                              "cudaStreamWaitEvent:4",
+                              "cudaPointerGetAttributes:3",
+                              "cudaStreamIsCapturing:2",
+                              "cudaPeekAtLastError:2"}) {
+        const TemporaryFolder folder;
+        Job job = observed_job(
+            folder.path(),
+            {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}, {"SLIMWIRE_EMU_FAULT", fault}});
+        job.limit_s = 60;
+        if (outputs_of(job) != native_outputs()) {
+            not_native += std::string(fault) + " ";
+        }
+    }
+    EXPECT_EQ(not_native, "");
+}
+
+// --- What it predicts: bytes
+
+// Wire bytes of mode on by rank and kind of call, and of mode shadow.
+std::map<std::string, uint64_t> bytes_of(const std::string& folder,
+                                         const char* codec,
+                                         const char* algorithm,
+                                         const char* bytes) {
+    std::map<std::string, uint64_t> sums;
+    for (const nlohmann::json& record : read_reports(folder)) {
+        if (record.at("record") == "key" && record.at("calls") != 0 &&
+            record.value(algorithm, "native") != "native") {
+            sums["rank " + record.at("rank").dump() + " " + record.at("op").dump() + " " +
+                 record.at("dtype").dump() + " " + record.at("count").dump() + " root " +
+                 record.at("root_or_peer").dump() + " " + record.at(codec).dump() + " " +
+                 record.at(algorithm).dump() + " calls " + record.at("calls").dump()] +=
+                record.at(bytes).get<uint64_t>();
+        }
+    }
+    return sums;
+}
+
+struct Sent {
+    const char* name;
+    int ranks;
+    Environment environment;
+    std::string actions;
+    friend void PrintTo(const Sent& of, std::ostream* out) { *out << of.name; }
+};
+
+class ShadowOfBytes : public testing::TestWithParam<Sent> {};
+
+TEST_P(ShadowOfBytes, are_those_of_mode_on) {
+    const TemporaryFolder folder;
+    const Sent& sent = GetParam();
+    Environment environment = sent.environment;
+    environment["SLIMWIRE_POLICY"] = policy_file(folder, rule_for_all(sent.actions));
+    std::vector<std::string> command = {SLIMWIRE_TEST_WIRE_BYTES};
+    for (const char* op : {"allreduce", "reducescatter", "reduce", "allgather", "broadcast",
+                           "alltoall", "gather", "scatter", "sendrecv"}) {
+        command.insert(command.end(), {op, "20000", "4099", "777"});
+    }
+    (void)outputs_of(job_of(command, sent.ranks, "on", folder.path(), environment));
+    (void)outputs_of(job_of(command, sent.ranks, "shadow", folder.path(), environment));
+    const auto of_on = bytes_of(folder.file("on"), "codec", "algorithm", "wire_bytes");
+    EXPECT_GE(of_on.size(), 6u);
+    EXPECT_EQ(of_on, bytes_of(folder.file("shadow"), "shadow_codec", "shadow_algorithm",
+                              "shadow_wire_bytes"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases,
+    ShadowOfBytes,
+    testing::Values(
+        Sent{"int8", 3, {}, "codec = \"int8\""},
+        Sent{"int4_ef14", 2, {}, "codec = \"int4\"\nerror_feedback = \"ef14\""},
+        Sent{"bf16_sliced", 2, {{"SLIMWIRE_SLICE_BYTES", "16KiB"}}, "codec = \"bf16\""},
+        Sent{"topk", 3, {}, "codec = \"topk:fraction=0.05\""},
+        Sent{"gather", 3, {}, "codec = \"int4\"\nalgorithm = \"gather\""},
+        Sent{"summable", 3, {}, "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""},
+        Sent{"nodes", 4, {{"SLIMWIRE_EMU_NODES", "2x2"}}, "codec = \"int8\""},
+        Sent{"one_node", 3, {{"SLIMWIRE_EMU_NODES", "1x3"}}, "codec = \"int8\""},
+        Sent{"intra",
+             4,
+             {{"SLIMWIRE_EMU_NODES", "2x2"}},
+             "codec = \"int4\"\nalgorithm = \"hierarchical\"\nintra_codec = \"bf16\""},
+        Sent{"start", 2, {}, "codec = \"int8\"\nstart_step = 1"},
+        Sent{"memory",
+             2,
+             {{"SLIMWIRE_MAX_MEMORY", "100000"}},
+             "codec = \"int8\"\nerror_feedback = \"ef14\""},
+        Sent{"palette", 2, {}, "codec = \"palette:slot=0.8\""}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// --- What it predicts: errors
+
+std::vector<double> errors_of(const std::string& out) {
+    std::vector<double> errors;
+    std::istringstream lines(out);
+    for (std::string line; std::getline(lines, line);) {
+        int step = 0;
+        double error = 0;
+        if (std::sscanf(line.c_str(), "error %d %lf", &step, &error) == 2) {
+            errors.push_back(error);
+        }
+    }
+    return errors;
+}
+
+struct Contribution {
+    const char* name;
+    const char* op;
+    const char* type;
+    const char* count;
+    std::string actions;
+    Environment environment;
+    friend void PrintTo(const Contribution& of, std::ostream* out) { *out << of.name; }
+};
+
+class ShadowOfErrors : public testing::TestWithParam<Contribution> {};
+
+TEST_P(ShadowOfErrors, are_those_of_mode_on_call_by_call) {
+    const TemporaryFolder folder;
+    const Contribution& of = GetParam();
+    constexpr int kSteps = 12;
+    Environment environment = of.environment;
+    environment["SLIMWIRE_POLICY"] = policy_file(folder, rule_for_all(of.actions));
+    const std::vector<std::string> command = {SLIMWIRE_TEST_CONTRIBUTIONS, of.op, of.type,
+                                              std::to_string(kSteps), of.count};
+    const auto on = run_ranks(job_of(command, 2, "on", folder.path(), environment));
+    const auto shadow = run_ranks(job_of(command, 2, "shadow", folder.path(), environment));
+    EXPECT_EQ(unless_all_exit(on), "");
+    EXPECT_EQ(unless_all_exit(shadow), "");
+    for (size_t rank = 0; rank < 2; ++rank) {
+        const std::vector<double> made = errors_of(on[rank].out);
+        const std::vector<double> native = errors_of(shadow[rank].out);
+        EXPECT_EQ(native, std::vector<double>(native.size(), 0.0));
+        const ReadTrace trace = read_trace(folder.file("trace." + std::to_string(rank)));
+        ASSERT_EQ(trace.calls.size(), static_cast<size_t>(kSteps));
+        for (size_t step = 0; step < made.size(); ++step) {
+            EXPECT_GT(made[step], 1e-5);
+            EXPECT_NEAR(trace.calls[step].rel_error / made[step], 1.0, 1e-9)
+                << "rank " << rank << " step " << step;
+        }
+        ASSERT_EQ(made.size(),
+                  rank == 0 || of.op == std::string("allgather") ? size_t{kSteps} : 0u);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases,
+    ShadowOfErrors,
+    testing::Values(
+        Contribution{"gather_int8",
+                     "allreduce",
+                     "fp32",
+                     "20000",
+                     "codec = \"int8\"\nalgorithm = \"gather\"",
+                     {}},
+        Contribution{"gather_int4_ef14",
+                     "allreduce",
+                     "fp32",
+                     "20001",
+                     "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ef14\"",
+                     {}},
+        Contribution{"gather_int4_ema",
+                     "allreduce",
+                     "fp32",
+                     "20001",
+                     "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ema\"",
+                     {}},
+        Contribution{"gather_stochastic",
+                     "allreduce",
+                     "fp16",
+                     "20000",
+                     "codec = \"int8:rounding=stochastic\"\nalgorithm = \"gather\"",
+                     {}},
+        Contribution{"gather_sliced",
+                     "allreduce",
+                     "fp32",
+                     "20001",
+                     "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ef14\"",
+                     {{"SLIMWIRE_SLICE_BYTES", "16KiB"}}},
+        Contribution{"gather_many_slices",
+                     "allreduce",
+                     "fp32",
+                     "40001",
+                     "codec = \"int8:rounding=stochastic\"\nalgorithm = \"gather\"\n"
+                     "error_feedback = \"ef14\"\nresidual = \"bf16\"",
+                     {{"SLIMWIRE_SLICE_BYTES", "16KiB"}}},
+        Contribution{"gather_topk_ef14",
+                     "allreduce",
+                     "fp32",
+                     "20000",
+                     "codec = \"topk:fraction=0.1\"\nalgorithm = \"gather\"\n"
+                     "error_feedback = \"ef14\"",
+                     {}},
+        Contribution{"allgather_bf16", "allgather", "fp32", "20000", "codec = \"bf16\"", {}},
+        Contribution{"allgather_int4", "allgather", "bf16", "20000", "codec = \"int4\"", {}},
+        Contribution{
+            "broadcast_topk", "broadcast", "fp32", "20000", "codec = \"topk:fraction=0.1\"", {}},
+        Contribution{"broadcast_int4_ef14",
+                     "broadcast",
+                     "fp32",
+                     "20000",
+                     "codec = \"int4\"\nerror_feedback = \"ef14\"",
+                     {}},
+        Contribution{"broadcast_fp8", "broadcast", "fp16", "777", "codec = \"fp8e4m3\"", {}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace slimwire::test
