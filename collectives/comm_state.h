@@ -57,9 +57,10 @@ struct CommState {
     // where ranks did not agree.
     uint64_t lasting_key = 0;
     std::vector<Member> members;  // by rank; empty when the ranks did not agree
+    std::string name;             // as this rank's program named it; PlanShape has the agreed one
     PlanShape shape;
     PlanCache plans;
-    std::unique_ptr<CallPlaces> places;  // null when no rule wants them
+    std::unique_ptr<CallPlaces> places;      // null when no rule wants them
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;

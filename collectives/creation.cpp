@@ -75,6 +75,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     for (Creation& creation : creations) {
         creation.state = std::make_unique<CommState>();
         creation.state->memory = &runtime.memory;
+        creation.state->name = creation.name;
         watch.add(creation.underway, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
@@ -109,6 +110,13 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         }
     }
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
+    std::vector<CommState*> named;
+    for (const Creation& creation : creations) {
+        if (runtime.config.policy.wants_names() && creation.state->exchange_comm != nullptr) {
+            named.push_back(creation.state.get());
+        }
+    }
+    SLIMWIRE_TRY(agree_names(runtime, named, &watch));
     for (Creation& creation : creations) {
         CommState& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;

@@ -29,6 +29,7 @@ struct Creation {
     ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
     std::string reason;         // kNative: why
+    std::string name;           // that the program gave it; empty: none
     uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
 
     // Filled on the way.

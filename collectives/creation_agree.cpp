@@ -22,6 +22,7 @@ Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
     state->comm = creation->underway->comm;
     (void)runtime.device();
     state->stats = runtime.reporter().add_comm();
+    state->stats->name = state->name;
     if (creation->ranks == 0) {
         SLIMWIRE_TRY(
             nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));

@@ -183,12 +183,14 @@ Decision decide(const CallFacts& facts,
                 const Carried* carried) {
     const uint64_t bytes = message_bytes(facts, shape.ranks);
     if (carried == nullptr) {
-        const Rule* decided = policy.match(facts, bytes, shape.ranks, shape.scope);
+        const Rule* decided =
+            policy.match(facts, bytes, shape.ranks, shape.scope, nullptr, shape.name);
         for (const Rule& rule : policy.rules) {
             if (&rule == decided) {
                 break;
             }
-            if (!rule.off && matches_call(rule.match, facts, bytes, shape.ranks, shape.scope)) {
+            if (!rule.off &&
+                matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
                 Decision native;
                 native.rule = rule.name;
                 native.reason =
@@ -207,7 +209,7 @@ Decision decide(const CallFacts& facts,
     std::vector<size_t> share_of(carried->ranges.size());
     for (size_t i = 0; i < carried->ranges.size(); ++i) {
         const CarriedRange& range = carried->ranges[i];
-        const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range);
+        const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range, shape.name);
         const auto found = std::find_if(shares.begin(), shares.end(),
                                         [&](const Share& share) { return share.rule == rule; });
         share_of[i] = static_cast<size_t>(found - shares.begin());

@@ -44,6 +44,11 @@ ncclResult_t finish_creations(Runtime& runtime,
     return creations.empty() ? ncclSuccess : complete_or_undo(runtime, creations);
 }
 
+// A communicator made of another has its configuration, and so its name, unless it gets one.
+std::string name_of_child(const CommState* parent, const ncclConfig_t* config) {
+    return config == nullptr && parent != nullptr ? parent->name : comm_name_of(config);
+}
+
 // A handle that is not there yet is seen at its first call.
 void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
     for (const Creation& creation : creations) {
@@ -116,9 +121,11 @@ ncclResult_t rank_created(Runtime& runtime,
                           ncclComm_t* comm,
                           int ranks,
                           int rank,
-                          const ncclUniqueId& id) noexcept {
+                          const ncclUniqueId& id,
+                          const ncclConfig_t* config) noexcept {
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
+    creation.name = comm_name_of(config);
     creation.kind = Creation::Kind::kUniqueId;
     creation.out = comm;
     creation.ranks = ranks;
@@ -151,10 +158,12 @@ ncclResult_t part_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t parent,
                           ncclComm_t* comm,
-                          uint64_t part) noexcept {
+                          uint64_t part,
+                          const ncclConfig_t* config) noexcept {
     const CommState* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
+    creation.name = name_of_child(from, config);
     creation.out = comm;
     creation.parent = parent;
     creation.observed_key = part;
@@ -174,10 +183,12 @@ ncclResult_t grown(Runtime& runtime,
                    ncclResult_t result,
                    ncclComm_t parent,
                    ncclComm_t* comm,
-                   const ncclUniqueId* id) noexcept {
+                   const ncclUniqueId* id,
+                   const ncclConfig_t* config) noexcept {
     const CommState* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
+    creation.name = name_of_child(from, config);
     creation.out = comm;
     creation.parent = parent;
     if (from != nullptr && from->shape.go) {

@@ -15,6 +15,9 @@ namespace slimwire {
 // the id's tail. Failures are logged and leave the id alone (every rank then goes native).
 void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept;
 
+// `config` of the creations below is what the program gave NCCL, or null: it may name the
+// communicator.
+//
 // After a real creation call of one rank returned `result`; outside a group it completes at once,
 // or goes on in the background if NCCL's own part does. Returns the result for the program: an
 // error when the ranks agreed on one, and then *comm is null.
@@ -23,7 +26,8 @@ ncclResult_t rank_created(Runtime& runtime,
                           ncclComm_t* comm,
                           int ranks,
                           int rank,
-                          const ncclUniqueId& id) noexcept;
+                          const ncclUniqueId& id,
+                          const ncclConfig_t* config = nullptr) noexcept;
 ncclResult_t all_created(Runtime& runtime,
                          ncclResult_t result,
                          ncclComm_t* comms,
@@ -36,7 +40,8 @@ ncclResult_t part_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t parent,
                           ncclComm_t* comm,
-                          uint64_t part) noexcept;
+                          uint64_t part,
+                          const ncclConfig_t* config) noexcept;
 
 // A rank that was in `parent` is in the larger `comm`; `id` where this rank made it. Agrees again,
 // with the new ranks, which are rank_created().
@@ -44,7 +49,8 @@ ncclResult_t grown(Runtime& runtime,
                    ncclResult_t result,
                    ncclComm_t parent,
                    ncclComm_t* comm,
-                   const ncclUniqueId* id) noexcept;
+                   const ncclUniqueId* id,
+                   const ncclConfig_t* config) noexcept;
 // After the real ncclCommGetUniqueId: unique_id_made() if the ranks of `comm` agreed.
 void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept;
 

@@ -12,6 +12,7 @@
 #include "collectives/all_gathering.h"
 #include "collectives/hash.h"
 #include "collectives/launcher.h"
+#include "collectives/log.h"
 #include "collectives/pending_state.h"
 #include "topology/comm_shape.h"
 
@@ -109,6 +110,39 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
     SLIMWIRE_TRY(gathering.finish(watch));
     for (size_t i = 0; i < states.size(); ++i) {
         states[i]->members = std::move(members[i]);
+    }
+    return {};
+}
+
+Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+    std::vector<uint64_t> mine;
+    std::vector<std::vector<uint64_t>> all;
+    for (const CommState* state : states) {
+        mine.push_back(stable_hash(state->name));
+        all.emplace_back(static_cast<size_t>(state->shape.ranks));
+    }
+    std::vector<AllGathering::Part> gatherings;
+    for (size_t i = 0; i < states.size(); ++i) {
+        gatherings.push_back({states[i]->exchange_comm, states[i]->device, states[i]->rank,
+                              std::as_bytes(std::span(&mine[i], 1)),
+                              std::as_writable_bytes(std::span(all[i]))});
+    }
+    AllGathering gathering(runtime, std::move(gatherings));
+    SLIMWIRE_TRY(gathering.start());
+    SLIMWIRE_TRY(gathering.finish(watch));
+    for (size_t i = 0; i < states.size(); ++i) {
+        CommState& state = *states[i];
+        const auto other = std::find_if(all[i].begin(), all[i].end(),
+                                        [&](uint64_t hash) { return hash != mine[i]; });
+        if (other == all[i].end()) {
+            state.shape.name = state.name;
+            continue;
+        }
+        log_line(LogLevel::kWarn, "rank " + std::to_string(state.rank) + " comm " +
+                                      state.stats->comm + " is '" + state.name +
+                                      "' here and has another name on rank " +
+                                      std::to_string(other - all[i].begin()) +
+                                      "; rules with 'comm' take none of its calls");
     }
     return {};
 }

@@ -26,5 +26,8 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key);
 
 // Members of communicators made by a split: all-gathered over the new communicators themselves.
 Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
+// Names of communicators: PlanShape has them where all ranks gave the same, told over the private
+// communicators. Where they differ, a warning says so, and there is none.
+Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
 
 }  // namespace slimwire

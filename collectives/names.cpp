@@ -104,6 +104,9 @@ const char* tensor_by_name_of(TensorBy by) {
 const char* residual_type_name_of(ResidualType type) {
     return residual_type_name(type);
 }
+const char* role_name_of(Role role) {
+    return role_name(role);
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
@@ -254,6 +257,10 @@ std::vector<std::string_view> residual_type_names() {
     return names_of<ResidualType>(kResidualTypeCount, residual_type_name_of);
 }
 
+std::vector<std::string_view> role_names() {
+    return names_of<Role>(kRoleCount, role_name_of);
+}
+
 std::optional<Op> parse_op(std::string_view text) {
     return find<Op>(text, op_names(), kOpAliases);
 }
@@ -277,6 +284,9 @@ std::optional<TensorBy> parse_tensor_by(std::string_view text) {
 }
 std::optional<ResidualType> parse_residual_type(std::string_view text) {
     return find<ResidualType>(text, residual_type_names());
+}
+std::optional<Role> parse_role(std::string_view text) {
+    return find<Role>(text, role_names());
 }
 
 std::string join(const std::vector<std::string_view>& words) {

@@ -3,6 +3,12 @@
 
 #include <nccl.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+
 #include "codecs/base/dtype.h"
 #include "codecs/base/status.h"
 #include "collectives/call.h"
@@ -43,6 +49,22 @@ static_assert(static_cast<int>(DType::kInt8) == ncclInt8 &&
         default:
             return RedOp::kPreMulSum;
     }
+}
+
+// The commName of a configuration (NCCL 2.27 and later): empty where there is none, or none that a
+// policy could say (1 to 255 printable ASCII characters).
+[[nodiscard]] inline std::string comm_name_of(const ncclConfig_t* config) {
+    constexpr size_t kWithName = offsetof(ncclConfig_t, commName) + sizeof(config->commName);
+    constexpr unsigned int kMagic = 0xcafebeef;
+    if (config == nullptr || config->magic != kMagic || config->size < kWithName ||
+        config->version < 22700 || config->commName == nullptr) {
+        return {};
+    }
+    const size_t length = strnlen(config->commName, 256);
+    const std::string_view name(config->commName, length);
+    const auto printable = [](char c) { return c >= ' ' && c < 127; };
+    return length < 256 && std::all_of(name.begin(), name.end(), printable) ? std::string(name)
+                                                                            : std::string();
 }
 
 // The one conversion at the boundary.

@@ -88,7 +88,8 @@ struct PlanShape {
     bool go = false;                         // the ranks agreed
     bool private_comm = true;                // one was made, because a rule can match
     std::string native_reason;               // when not
-    uint64_t committed_bytes = 0;            // residuals that were granted before this plan
+    std::string name;  // of the communicator, where all ranks gave it the same and a rule asks
+    uint64_t committed_bytes = 0;  // residuals that were granted before this plan
 };
 
 // Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.

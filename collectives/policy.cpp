@@ -94,6 +94,25 @@ void subtract(Box from, const Box& taken, std::vector<Box>* out) {
 // Bound on the pieces looked at; a rule cut into more counts as reachable.
 constexpr size_t kMaxPieces = 4096;
 
+bool matches_name(const Match& match, std::string_view comm) noexcept {
+    if (match.roles != 0) {
+        const std::optional<Role> role = role_of(comm);
+        if (!role.has_value() || (match.roles & bit_of(*role)) == 0) {
+            return false;
+        }
+    }
+    return match.comms.empty() ||
+           std::any_of(match.comms.begin(), match.comms.end(),
+                       [&](const std::string& pattern) { return name_matches(pattern, comm); });
+}
+
+// Whether communicators of every name that `narrow` takes are taken by `wide`, as far as equal
+// conditions tell.
+bool covers_names(const Match& wide, const Match& narrow) noexcept {
+    const bool roles = wide.roles == 0 || (narrow.roles != 0 && (narrow.roles & ~wide.roles) == 0);
+    return roles && (wide.comms.empty() || wide.comms == narrow.comms);
+}
+
 // Empty when `rules[index]` can decide some call; else why not.
 std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     std::vector<Box> left = possible_calls(rules[index].match);
@@ -102,7 +121,7 @@ std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     }
     std::string takers;
     for (size_t i = 0; i < index; ++i) {
-        if (rules[i].off ||
+        if (rules[i].off || !covers_names(rules[i].match, rules[index].match) ||
             !rules[i].match.parameters.covers_but_for_dimensions(rules[index].match.parameters)) {
             continue;
         }
@@ -216,11 +235,15 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
     return false;
 }
 
-bool matches_call(
-    const Match& m, const CallFacts& facts, uint64_t bytes, int ranks, Scope scope) noexcept {
-    return has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
-           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
-           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
+bool matches_call(const Match& m,
+                  const CallFacts& facts,
+                  uint64_t bytes,
+                  int ranks,
+                  Scope scope,
+                  std::string_view comm) noexcept {
+    return matches_name(m, comm) && has(m.ops, facts.op) && has(m.dtypes, facts.dtype) &&
+           has(m.redops, facts.redop) && m.min_bytes <= bytes && bytes <= m.max_bytes &&
+           m.min_ranks <= ranks && ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
            (m.parameters.any() || has(kCarryingOps, facts.op));
 }
 
@@ -228,10 +251,11 @@ const Rule* Policy::match(const CallFacts& facts,
                           uint64_t bytes,
                           int ranks,
                           Scope scope,
-                          const CarriedRange* range) const noexcept {
+                          const CarriedRange* range,
+                          std::string_view comm) const noexcept {
     for (const Rule& rule : rules) {
         const ParameterMatch& parameters = rule.match.parameters;
-        if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope) &&
+        if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope, comm) &&
             (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
             return &rule;
         }
@@ -264,6 +288,12 @@ bool Policy::wants_parameters() const noexcept {
                        [](const Rule& rule) { return !rule.off && !rule.match.parameters.any(); });
 }
 
+bool Policy::wants_names() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return !rule.off && (!rule.match.comms.empty() || rule.match.roles != 0);
+    });
+}
+
 const Rule* Policy::find(std::string_view name) const noexcept {
     const auto found = std::find_if(rules.begin(), rules.end(),
                                     [&](const Rule& rule) { return rule.name == name; });
@@ -286,6 +316,12 @@ std::string Policy::canonical() const {
         out += " bytes=" + std::to_string(m.min_bytes) + ".." + std::to_string(m.max_bytes);
         out += " ranks=" + std::to_string(m.min_ranks) + ".." + std::to_string(m.max_ranks);
         out += std::string(" scope=") + (m.scope ? scope_name(*m.scope) : "any");
+        for (const std::string& pattern : m.comms) {
+            out += " comm=" + std::to_string(pattern.size()) + ':' + pattern;
+        }
+        if (m.roles != 0) {
+            out += " role=" + set_text<Role>(m.roles, kRoleCount, role_name);
+        }
         out += m.parameters.canonical();
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
         // Only where it is set, so that policies without it keep their text.

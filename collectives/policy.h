@@ -14,6 +14,7 @@
 #include "codecs/residual_type.h"
 #include "collectives/call.h"
 #include "collectives/parameter_match.h"
+#include "collectives/role.h"
 
 namespace slimwire {
 
@@ -98,12 +99,18 @@ struct Match {
     int min_ranks = 0;  // both ends inclusive
     int max_ranks = INT32_MAX;
     std::optional<Scope> scope;
-    ParameterMatch parameters;  // of ranges of the call, where one is not for all
+    std::vector<std::string> comms;  // patterns of the communicator's name, ascending; empty: any
+    uint32_t roles = 0;              // bit per Role of that name; 0: any
+    ParameterMatch parameters;       // of ranges of the call, where one is not for all
 };
 
-// Whether a call is of the match, but for what it carries.
-[[nodiscard]] bool matches_call(
-    const Match& match, const CallFacts& facts, uint64_t bytes, int ranks, Scope scope) noexcept;
+// Whether a call is of the match, but for what it carries. `comm`: name of its communicator.
+[[nodiscard]] bool matches_call(const Match& match,
+                                const CallFacts& facts,
+                                uint64_t bytes,
+                                int ranks,
+                                Scope scope,
+                                std::string_view comm = {}) noexcept;
 
 struct Action {
     std::optional<CodecSpec> codec;        // empty: native
@@ -142,7 +149,8 @@ struct Policy {
                                     uint64_t bytes,
                                     int ranks,
                                     Scope scope,
-                                    const CarriedRange* range = nullptr) const noexcept;
+                                    const CarriedRange* range = nullptr,
+                                    std::string_view comm = {}) const noexcept;
     // Whether any rule with a codec can match on a communicator of this shape.
     [[nodiscard]] bool can_compress(int ranks, Scope scope) const noexcept;
     // Canonical text of everything that affects a plan; equal text means equal behaviour. The hash
@@ -154,6 +162,8 @@ struct Policy {
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule that is not off asks for the parameters that calls carry.
     [[nodiscard]] bool wants_parameters() const noexcept;
+    // Whether some rule that is not off asks for the communicator's name.
+    [[nodiscard]] bool wants_names() const noexcept;
     // The first rule with this name, or null.
     [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };

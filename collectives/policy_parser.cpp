@@ -37,8 +37,8 @@ const Names& default_keys() {
     return keys;
 }
 const Names& match_keys() {
-    static const Names keys = {"op",    "dtype", "redop", "bytes", "ranks",
-                               "scope", "param", "index", "name"};
+    static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks", "scope",
+                               "comm", "role",  "param", "index", "name"};
     return keys;
 }
 
@@ -169,6 +169,12 @@ class Parser : PolicyReader {
         if (const auto scope = read_one(table, "scope", parse_scope, scope_names())) {
             match->scope = scope;
         }
+        if (const toml::node* node = table.get("comm")) {
+            read_patterns(*node, "comm",
+                          "names that the program gives communicators (ncclConfig_t.commName)",
+                          "mesh_dp*", &match->comms);
+        }
+        read_set(table, "role", parse_role, role_names(), &match->roles);
         read_parameters(table, &match->parameters);
         if (const toml::node* node = table.get("bytes")) {
             const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";

@@ -268,22 +268,30 @@ class PolicyReader {
             match->indices = merged(std::move(match->indices));
         }
         if (const toml::node* node = table.get("name")) {
-            const std::string accepted =
-                "names of parameters, with '*' for any characters and '?' for one, like "
-                "\"*.bias\"";
-            read_each(*node, "name", accepted, [&](const toml::node& element) {
-                if (!element.is_string()) {
-                    wrong_type(element, "name", accepted);
-                } else if (element.as_string()->get().empty()) {
-                    report(element.source(), "bad value '' of 'name'; accepted: " + accepted);
-                } else {
-                    match->names.push_back(element.as_string()->get());
-                }
-            });
-            std::sort(match->names.begin(), match->names.end());
-            match->names.erase(std::unique(match->names.begin(), match->names.end()),
-                               match->names.end());
+            read_patterns(*node, "name", "names of parameters", "*.bias", &match->names);
         }
+    }
+
+    // A pattern of `what`, or an array of them, in ascending order.
+    void read_patterns(const toml::node& node,
+                       std::string_view key,
+                       const std::string& what,
+                       const std::string& example,
+                       std::vector<std::string>* patterns) {
+        const std::string accepted =
+            what + ", with '*' for any characters and '?' for one, like \"" + example + '"';
+        read_each(node, key, accepted, [&](const toml::node& element) {
+            if (!element.is_string()) {
+                wrong_type(element, key, accepted);
+            } else if (element.as_string()->get().empty()) {
+                report(element.source(),
+                       "bad value '' of " + quoted(key) + "; accepted: " + accepted);
+            } else {
+                patterns->push_back(element.as_string()->get());
+            }
+        });
+        std::sort(patterns->begin(), patterns->end());
+        patterns->erase(std::unique(patterns->begin(), patterns->end()), patterns->end());
     }
 
     void read_size(const toml::node& node, std::string_view key, uint64_t* out) {

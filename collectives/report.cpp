@@ -54,6 +54,7 @@ Json comm_json(const CommRecord& c) {
             {"ranks", c.ranks},
             {"nodes", c.nodes},
             {"device", c.device},
+            {"name", c.name},
             {"agreement", c.agreement},
             {"scratch_bytes", c.scratch_bytes},
             {"residual_bytes", c.residual_bytes},

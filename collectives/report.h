@@ -31,7 +31,7 @@ struct KeyRecord {
 struct CommRecord {
     std::string comm;
     int rank = 0, ranks = 0, nodes = 0, device = 0;
-    std::string agreement;
+    std::string name, agreement;
     uint64_t scratch_bytes = 0, residual_bytes = 0, residual_tensors = 0, plans = 0;
     uint64_t unfed_calls = 0;
     uint64_t setup_us = 0, private_setup_us = 0, private_connections = 0, private_bytes = 0;

@@ -67,6 +67,7 @@ CommRecord CommStats::snapshot() const {
     record.ranks = ranks;
     record.nodes = nodes;
     record.device = device;
+    record.name = name;
     record.agreement = agreement;
     record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);

@@ -77,6 +77,7 @@ struct KeyStats {
 // visible to the reporter; from then on the plain ones change only inside update().
 struct CommStats {
     std::string comm;  // key of the communicator as 16 hex digits
+    std::string name;  // as the program named it; empty: not
     int rank = 0;
     int ranks = 0;
     int nodes = 0;

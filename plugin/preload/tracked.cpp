@@ -89,7 +89,7 @@ ncclResult_t ncclCommInitRankConfig(
     SLIMWIRE_ENTER(CommInitRankConfig, comm, nranks, commId, rank, config)
     const ncclResult_t result =
         forward(rt->nccl.CommInitRankConfig, comm, nranks, commId, rank, config);
-    return rank_created(*rt, result, comm, nranks, rank, commId);
+    return rank_created(*rt, result, comm, nranks, rank, commId, config);
 }
 
 // Every id may carry an address; the first one's is where all ranks meet.
@@ -103,7 +103,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm,
     const ncclResult_t result =
         forward(rt->nccl.CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
     return result == ncclSuccess || result == ncclInProgress
-               ? rank_created(*rt, result, newcomm, nranks, myrank, commIds[0])
+               ? rank_created(*rt, result, newcomm, nranks, myrank, commIds[0], config)
                : result;
 }
 
@@ -119,7 +119,8 @@ ncclResult_t ncclCommSplit(
     SLIMWIRE_AWAIT_CREATION(comm)
     const uint64_t part = part_begins(*rt, comm, color);
     const ncclResult_t result = forward(rt->nccl.CommSplit, comm, color, key, newcomm, config);
-    return color == NCCL_SPLIT_NOCOLOR ? result : part_created(*rt, result, comm, newcomm, part);
+    return color == NCCL_SPLIT_NOCOLOR ? result
+                                       : part_created(*rt, result, comm, newcomm, part, config);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm,
@@ -135,7 +136,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
     const uint64_t part = part_begins(*rt, comm, NCCL_SPLIT_NOCOLOR);
     const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList,
                                         excludeRanksCount, newcomm, config, shrinkFlags);
-    return part_created(*rt, result, comm, newcomm, part);
+    return part_created(*rt, result, comm, newcomm, part, config);
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {
@@ -165,8 +166,8 @@ ncclResult_t ncclCommGrow(ncclComm_t comm,
     if (result != ncclSuccess && result != ncclInProgress) {
         return result;
     }
-    return comm != nullptr ? grown(*rt, result, comm, newcomm, uniqueId)
-                           : rank_created(*rt, result, newcomm, nRanks, rank, *uniqueId);
+    return comm != nullptr ? grown(*rt, result, comm, newcomm, uniqueId, config)
+                           : rank_created(*rt, result, newcomm, nRanks, rank, *uniqueId, config);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

@@ -28,6 +28,51 @@ std::string decision(const Policy& policy,
     return rule != nullptr ? rule->name : "-";
 }
 
+TEST(Policy, by_the_name_of_the_communicator) {
+    const Policy policy = parsed(R"(
+[[rule]]
+name = "tensor"
+match = { op = "allreduce", role = ["tp", "ep"] }
+[[rule]]
+name = "named"
+match = { op = "allreduce", comm = ["mesh_*", "dp?"] }
+codec = "int4"
+[[rule]]
+name = "any"
+match = { op = "allreduce", comm = "*" }
+codec = "int8"
+)");
+    EXPECT_TRUE(policy.wants_names());
+    EXPECT_TRUE(policy.warnings.empty()) << policy.warnings.front();
+    const auto of = [&](const char* comm) {
+        const Rule* rule = policy.match(all_reduce(), 1 << 20, 4, Scope::kInterNode, nullptr, comm);
+        return rule != nullptr ? rule->name : "-";
+    };
+    EXPECT_EQ(of("TENSOR_MODEL_PARALLEL_GROUP"), "tensor");
+    EXPECT_EQ(of("mesh_ep"), "tensor");
+    EXPECT_EQ(of("mesh_dp"), "named");
+    EXPECT_EQ(of("dp1"), "named");
+    EXPECT_EQ(of("dp12"), "any");
+    EXPECT_EQ(of(""), "any");
+    EXPECT_FALSE(parsed("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n").wants_names());
+}
+
+// A rule for some names leaves others to later rules, and takes none of one for more names.
+TEST(Policy, rules_for_names_make_unreachable_what_they_cover) {
+    const auto warnings = [](const char* first, const char* second) {
+        return parsed((std::string("[[rule]]\nname = \"a\"\nmatch = { ") + first +
+                       " }\n[[rule]]\nname = \"b\"\nmatch = { " + second + " }\n")
+                          .c_str())
+            .warnings.size();
+    };
+    EXPECT_EQ(warnings("role = \"dp\"", "op = \"allreduce\""), 0u);
+    EXPECT_EQ(warnings("comm = \"x*\"", "comm = \"y*\""), 0u);
+    EXPECT_EQ(warnings("role = [\"dp\", \"tp\"]", "role = \"dp\""), 1u);
+    EXPECT_EQ(warnings("role = \"dp\"", "role = [\"dp\", \"tp\"]"), 0u);
+    EXPECT_EQ(warnings("comm = \"x*\"", "comm = \"x*\""), 1u);
+    EXPECT_EQ(warnings("op = \"allreduce\"", "op = \"allreduce\", role = \"dp\""), 1u);
+}
+
 TEST(Policy, first_matching_rule_wins) {
     const Policy policy = parsed(R"(
 [[rule]]
@@ -275,6 +320,12 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            min_bytes = 1)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", comm = "dp" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", role = "dp" }
+           codec = "int4"
+           ef = "ef14")",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", param = "1d" }
            codec = "int4"
            ef = "ef14")",

@@ -60,6 +60,14 @@ Json match_json(const Match& match) {
     if (match.scope) {
         json["scope"] = scope_name(*match.scope);
     }
+    if (!match.comms.empty()) {
+        json["comm"] = match.comms;
+    }
+    for (int role = 0; role < kRoleCount; ++role) {
+        if ((match.roles >> role & 1u) != 0) {
+            json["role"].push_back(role_name(static_cast<Role>(role)));
+        }
+    }
     if (match.parameters.dimensions != ParameterMatch::kAllDimensions) {
         json["param"] = dimensions_texts(match.parameters.dimensions);
     }
@@ -77,7 +85,8 @@ Json match_json(const Match& match) {
 // Of a worker; the owner of a sum keeps as much for each of its elements.
 double residual_bytes_per_element(const Action& action) {
     constexpr uint64_t kElems = 64 * kResidualBlock;
-    return static_cast<double>(stored_residual_bytes(action.residual_type(), kElems)) /
+    const int buffers = action.error_feedback == ErrorFeedback::kEf21 ? 2 : 1;
+    return buffers * static_cast<double>(stored_residual_bytes(action.residual_type(), kElems)) /
            static_cast<double>(kElems);
 }
 
