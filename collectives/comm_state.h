@@ -37,6 +37,7 @@ struct PreMulScalar {
 };
 
 struct ObservedComm;  // observer.h
+class CallContents;   // contents.h
 
 // One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
 struct PlaceKey {
@@ -61,6 +62,7 @@ struct CommState {
     PlanShape shape;
     PlanCache plans;
     std::unique_ptr<CallPlaces> places;      // null when no rule wants them
+    std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;

@@ -55,6 +55,8 @@ struct Config {
     uint64_t hash = 0;  // of policy.canonical() and every plan-affecting setting
     // False: every call is native (another mode than on, or no rule has a codec).
     bool active = false;
+    // Whether a rule asks for the parameters that calls carry.
+    bool listens = false;
 };
 
 // One variable of the table for a reader that has no member in Settings: absent and empty have the

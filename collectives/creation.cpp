@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "collectives/contents.h"
 #include "collectives/creation_agree.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
@@ -101,6 +102,9 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
             state.stats->agreement = "go";
             if (runtime.config.policy.wants_steps()) {
                 state.places = std::make_unique<CallPlaces>();
+            }
+            if (runtime.config.listens) {
+                state.contents = std::make_shared<CallContents>();
             }
         } else {
             state.shape.native_reason = creation.agreement.text;

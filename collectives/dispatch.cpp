@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/bench_fill.h"
+#include "collectives/contents.h"
 #include "collectives/keys.h"
 #include "collectives/lifecycle.h"
 #include "collectives/observer.h"
@@ -25,6 +26,7 @@ struct Group {
     // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
     std::vector<std::pair<CommState*, Plan*>> counted;
     std::vector<std::pair<CommState*, PlaceKey>> granted;  // by calls of this group
+    std::vector<CommState*> heard;  // whose contents listened to a call of this group
 };
 
 // The calls of a group that did not run never were, on any rank.
@@ -39,8 +41,23 @@ void uncount(Group* group) noexcept {
     for (auto place = group->granted.rbegin(); place != group->granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
     }
+    for (CommState* state : group->heard) {
+        state->contents->group_ends(false);
+    }
     group->counted.clear();
     group->granted.clear();
+    group->heard.clear();
+    group->number = 0;
+}
+
+// They ran, or failed in a way that leaves them counted.
+void keep_counted(Group* group) noexcept {
+    for (CommState* state : group->heard) {
+        state->contents->group_ends(true);
+    }
+    group->counted.clear();
+    group->granted.clear();
+    group->heard.clear();
     group->number = 0;
 }
 
@@ -179,6 +196,41 @@ Result<std::optional<Detour>> detour_of(const Runtime& runtime,
     return captured ? std::optional(Detour::kCapture) : std::nullopt;
 }
 
+// Has the results copied that a communicator's contents want of calls launched by now.
+Status read_results(const Runtime& runtime, CommState* state) {
+    if (!state->contents->waits_for_launch()) {
+        return {};
+    }
+    const Status status = state->contents->launched(runtime.nccl, runtime.api(), *state);
+    return status.ok() ? status : Status{status.code(), where(*state) + ": " + status.message()};
+}
+
+// What a call carries, on a communicator that asks for it.
+Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, CommState* state) {
+    if (call.facts.count == 0 || is_point_to_point(call.facts.op)) {
+        return 0u;
+    }
+    const bool unknown_operator =
+        call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr;
+    SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
+                        malformed(runtime.api(), call, *state, unknown_operator));
+    if (refused.has_value()) {
+        return 0u;
+    }
+    if (t_depth > 0) {
+        auto& heard = thread_group().heard;
+        if (std::find(heard.begin(), heard.end(), state) == heard.end()) {
+            state->contents->group_begins();
+            heard.push_back(state);
+        }
+    }
+    return state->contents->next(runtime.nccl, runtime.api(), *state, call);
+}
+
+std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
+                                           const CollectiveCall& call,
+                                           CommState* state);
+
 std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall& call) {
     CommState* state = runtime.comms.find(call.comm);
     if (state == nullptr) {
@@ -191,6 +243,28 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     if (state == nullptr || state->revoked) {
         return std::nullopt;
     }
+    if (state->contents == nullptr) {
+        return dispatch_known(runtime, call, state);
+    }
+    const Result<uint32_t> carried = listen(runtime, call, state);
+    if (!carried.ok()) {
+        return runtime.fail(
+            {carried.status().code(), where(*state) + ": " + carried.status().message()});
+    }
+    CollectiveCall known = call;
+    known.facts.carried = carried.value();
+    const std::optional<ncclResult_t> taken = dispatch_known(runtime, known, state);
+    if (taken == ncclSuccess && t_depth == 0) {
+        if (Status status = read_results(runtime, state); !status.ok()) {
+            return runtime.fail(status);
+        }
+    }
+    return taken;
+}
+
+std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
+                                           const CollectiveCall& call,
+                                           CommState* state) {
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);
     const char* const name = TensorNames::instance().find(call);
     if (plan != nullptr) {
@@ -273,9 +347,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         ready = fork_work_streams(runtime, queue);
     }
     if (!ready.ok()) {
-        group.counted.clear();
-        group.granted.clear();
-        group.number = 0;
+        keep_counted(&group);
         (void)runtime.nccl.GroupEnd();
         return runtime.fail(ready);
     }
@@ -285,9 +357,8 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         uncount(&group);
         return result;
     }
-    group.counted.clear();
-    group.granted.clear();
-    group.number = 0;
+    const std::vector<CommState*> heard = group.heard;
+    keep_counted(&group);
     if (created != ncclSuccess) {
         return created;
     }
@@ -295,6 +366,11 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         const std::string first = where(*queue.front().state);
         if (Status status = run_queue(runtime, std::move(queue), beside_native); !status.ok()) {
             return runtime.fail({status.code(), first + ": " + status.message()});
+        }
+    }
+    for (CommState* state : heard) {
+        if (Status status = read_results(runtime, state); !status.ok()) {
+            return runtime.fail(status);
         }
     }
     return result;
@@ -313,6 +389,22 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
         (void)call_failed(runtime, *result);
     }
     return result;
+}
+
+ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept {
+    CommState* const state = t_depth == 0 && (result == ncclSuccess || result == ncclInProgress)
+                                 ? runtime.comms.find(comm)
+                                 : nullptr;
+    if (state == nullptr || state->contents == nullptr) {
+        return result;
+    }
+    try {
+        const ReentryGuard guard;
+        const Status status = read_results(runtime, state);
+        return status.ok() ? result : runtime.fail(status);
+    } catch (const std::exception& error) {
+        return runtime.fail({Code::kInternalError, std::string("results: ") + error.what()});
+    }
 }
 
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {
@@ -376,6 +468,7 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& counted) { return counted.first == &state; });
         std::erase_if(thread_group().granted,
                       [&](const auto& granted) { return granted.first == &state; });
+        std::erase(thread_group().heard, &state);
     }
 }
 

@@ -17,6 +17,10 @@ namespace slimwire {
 // queued in the thread's group) and this is its result.
 std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept;
 
+// After a call that dispatch() left to the caller, where rules ask for parameters
+// (Config::listens): takes what NCCL returned, and returns it or an error of ours.
+ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept;
+
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);

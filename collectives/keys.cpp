@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms.h"
+#include "collectives/contents.h"
 #include "collectives/hash.h"
 #include "collectives/log.h"
 #include "collectives/rounds.h"
@@ -223,7 +224,9 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     }
     uint64_t& committed = committed_bytes_of(state, facts);
     state->shape.committed_bytes = committed;
-    Plan made = make_plan(facts, state->shape, runtime.config);
+    const Carried* const carried =
+        state->contents != nullptr ? state->contents->find(facts.carried) : nullptr;
+    Plan made = make_plan(facts, state->shape, runtime.config, carried);
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     if (state->plans.lasting() < kMaxPlans) {
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "collectives/contents.h"
 #include "collectives/creation.h"
 #include "collectives/dispatch.h"
 #include "collectives/hash.h"
@@ -392,6 +393,9 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
                 runtime.graph_memory.free_kept(runtime.api(), state->device);
             }
         }
+    }
+    if (runtime.device().ok() && state->contents != nullptr) {
+        state->contents->end(runtime.api(), state->device, !abort, &runtime.parked);
     }
     if (state->exchange_comm != nullptr && !abort) {
         end_exchange(runtime.nccl, state->exchange_comm, false);

@@ -14,7 +14,7 @@ using namespace slimwire::preload;
     if (const auto taken = offer(rt, call); taken.has_value()) {                        \
         return *taken;                                                                  \
     }                                                                                   \
-    return forward(rt->nccl.name, __VA_ARGS__)
+    return forwarded(rt, comm, forward(rt->nccl.name, __VA_ARGS__))
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -41,6 +41,11 @@ inline std::optional<ncclResult_t> offer(Runtime* runtime, const CollectiveCall&
     return dispatch(*runtime, call);
 }
 
+// After a call that was offered and then forwarded.
+inline ncclResult_t forwarded(Runtime* runtime, ncclComm_t comm, ncclResult_t result) noexcept {
+    return runtime->config.listens ? call_forwarded(*runtime, comm, result) : result;
+}
+
 // Does a native call under the eyes of a mode that observes.
 template <class Forward>
 ncclResult_t observed(Runtime* runtime, const CollectiveCall& call, const Forward& forward) {

@@ -54,7 +54,8 @@ using namespace slimwire::preload;
     if (const auto taken = offer_configured(rt, "nccl" #name "Config", call, config)) {           \
         return *taken;                                                                            \
     }                                                                                             \
-    return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__)
+    return forwarded(                                                                             \
+        rt, comm, forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__))
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -1,0 +1,95 @@
+// Rules that ask for parameters, under the calls of DistributedDataParallel in every way of making
+// them: both ranks know at the same call what it carries, or the job would not come to its end.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+constexpr char kPolicy[] = R"(version = 1
+[[rule]]
+name = "norms"
+match = { op = "allreduce", param = "1d" }
+codec = "native"
+[[rule]]
+name = "weights"
+match = { op = "allreduce", dtype = "f32", bytes = "1KiB.." }
+codec = "int4"
+)";
+
+std::string outputs(const std::string& way, const std::string& reports = {}) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.file("policy.toml")) << kPolicy;
+    Job job =
+        slimwire_job({SLIMWIRE_TEST_PARAMETERS, way}, 2, reports.empty() ? folder.path() : reports);
+    job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    // But for the rank that an error names.
+    const auto of_any_rank = [](std::string out) {
+        const size_t at = out.find("rank ");
+        return at == std::string::npos ? out : out.replace(at + 5, 1, "N");
+    };
+    EXPECT_EQ(of_any_rank(ranks[1].out), of_any_rank(ranks[0].out));
+    return ranks[0].out;
+}
+
+// Before the rebuild, buckets are known from the counts of all-reduces once they came twice.
+constexpr char kTraining[] =
+    "step 1: native native\n"
+    "step 2: native native\n"
+    "step 3: native native\n"
+    "step 4: parts parts\n"
+    "step 5: parts parts\n"
+    "step 6: parts parts\n";
+
+TEST(Parameters, PartsOfABucketTravelAsTheRulesSay) {
+    const TemporaryFolder reports;
+    EXPECT_EQ(outputs("plain", reports.path()), kTraining);
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2U * 6U);
+}
+
+TEST(Parameters, InGroupsAsPyTorchMakesThem) {
+    EXPECT_EQ(outputs("grouped"), kTraining);
+}
+
+TEST(Parameters, OnANonBlockingCommunicator) {
+    EXPECT_EQ(outputs("non-blocking"), kTraining);
+}
+
+TEST(Parameters, CallsOfADroppedGroupNeverWere) {
+    EXPECT_EQ(outputs("refused"),
+              "step 1: native native\n"
+              "step 2: parts parts\n"
+              "step 3: parts parts\n");
+}
+
+TEST(Parameters, OtherCallsInBetweenChangeNothing) {
+    EXPECT_EQ(outputs("chatting"),
+              "step 1: native native\n"
+              "step 2: parts parts\n"
+              "step 3: parts parts\n");
+}
+
+TEST(Parameters, InAGraph) {
+    EXPECT_EQ(outputs("together"),
+              "step 1: native native\n"
+              "step 2: parts parts\n"
+              "replay: parts\nreplay: parts\nreplay: parts\n");
+}
+
+TEST(Parameters, ABucketInTheGroupThatTellsWhatItIsIsRefused) {
+    const std::string out = outputs("too early");
+    EXPECT_NE(
+        out.find("in one ncclGroup with the broadcast that tells which parameters it carries"),
+        std::string::npos)
+        << out;
+    EXPECT_NE(out.find("end "), std::string::npos) << out;
+    EXPECT_EQ(out.find("end 0"), std::string::npos) << out;
+}
+
+}  // namespace
+}  // namespace slimwire::test
