@@ -29,6 +29,16 @@ struct Group {
     std::vector<CommState*> heard;  // whose contents listened to a call of this group
 };
 
+void end_counting(Group* group, bool ran) noexcept {
+    for (CommState* state : group->heard) {
+        state->contents->group_ends(ran);
+    }
+    group->counted.clear();
+    group->granted.clear();
+    group->heard.clear();
+    group->number = 0;
+}
+
 // The calls of a group that did not run never were, on any rank.
 void uncount(Group* group) noexcept {
     for (const auto& [state, plan] : group->counted) {
@@ -41,24 +51,7 @@ void uncount(Group* group) noexcept {
     for (auto place = group->granted.rbegin(); place != group->granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
     }
-    for (CommState* state : group->heard) {
-        state->contents->group_ends(false);
-    }
-    group->counted.clear();
-    group->granted.clear();
-    group->heard.clear();
-    group->number = 0;
-}
-
-// They ran, or failed in a way that leaves them counted.
-void keep_counted(Group* group) noexcept {
-    for (CommState* state : group->heard) {
-        state->contents->group_ends(true);
-    }
-    group->counted.clear();
-    group->granted.clear();
-    group->heard.clear();
-    group->number = 0;
+    end_counting(group, false);
 }
 
 Group& thread_group() noexcept {
@@ -347,7 +340,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         ready = fork_work_streams(runtime, queue);
     }
     if (!ready.ok()) {
-        keep_counted(&group);
+        end_counting(&group, true);
         (void)runtime.nccl.GroupEnd();
         return runtime.fail(ready);
     }
@@ -358,7 +351,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         return result;
     }
     const std::vector<CommState*> heard = group.heard;
-    keep_counted(&group);
+    end_counting(&group, true);
     if (created != ncclSuccess) {
         return created;
     }

@@ -92,22 +92,38 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     return {};
 }
 
+namespace {
+
+// Tells all ranks of each communicator what this one has in `mine`, over `comm` of its state.
+template <class T>
+Status tell(Runtime& runtime,
+            const std::vector<CommState*>& states,
+            ncclComm_t CommState::*comm,
+            const std::vector<T>& mine,
+            std::vector<std::vector<T>>* all,
+            Watch* watch) {
+    std::vector<AllGathering::Part> parts;
+    all->resize(states.size());
+    for (size_t i = 0; i < states.size(); ++i) {
+        (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
+        parts.push_back({states[i]->*comm, states[i]->device, states[i]->rank,
+                         std::as_bytes(std::span(&mine[i], 1)),
+                         std::as_writable_bytes(std::span((*all)[i]))});
+    }
+    AllGathering gathering(runtime, std::move(parts));
+    SLIMWIRE_TRY(gathering.start());
+    return gathering.finish(watch);
+}
+
+}  // namespace
+
 Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
     std::vector<Member> mine;
-    std::vector<std::vector<Member>> members;
     for (const CommState* state : states) {
         mine.push_back(member_of(runtime, state->device));
-        members.emplace_back(static_cast<size_t>(state->shape.ranks));
     }
-    std::vector<AllGathering::Part> gatherings;
-    for (size_t i = 0; i < states.size(); ++i) {
-        gatherings.push_back({states[i]->comm, states[i]->device, states[i]->rank,
-                              std::as_bytes(std::span(&mine[i], 1)),
-                              std::as_writable_bytes(std::span(members[i]))});
-    }
-    AllGathering gathering(runtime, std::move(gatherings));
-    SLIMWIRE_TRY(gathering.start());
-    SLIMWIRE_TRY(gathering.finish(watch));
+    std::vector<std::vector<Member>> members;
+    SLIMWIRE_TRY(tell(runtime, states, &CommState::comm, mine, &members, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         states[i]->members = std::move(members[i]);
     }
@@ -116,20 +132,11 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
 
 Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
     std::vector<uint64_t> mine;
-    std::vector<std::vector<uint64_t>> all;
     for (const CommState* state : states) {
         mine.push_back(stable_hash(state->name));
-        all.emplace_back(static_cast<size_t>(state->shape.ranks));
     }
-    std::vector<AllGathering::Part> gatherings;
-    for (size_t i = 0; i < states.size(); ++i) {
-        gatherings.push_back({states[i]->exchange_comm, states[i]->device, states[i]->rank,
-                              std::as_bytes(std::span(&mine[i], 1)),
-                              std::as_writable_bytes(std::span(all[i]))});
-    }
-    AllGathering gathering(runtime, std::move(gatherings));
-    SLIMWIRE_TRY(gathering.start());
-    SLIMWIRE_TRY(gathering.finish(watch));
+    std::vector<std::vector<uint64_t>> all;
+    SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         CommState& state = *states[i];
         const auto other = std::find_if(all[i].begin(), all[i].end(),
@@ -142,7 +149,7 @@ Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watc
                                       state.stats->comm + " is '" + state.name +
                                       "' here and has another name on rank " +
                                       std::to_string(other - all[i].begin()) +
-                                      "; rules with 'comm' take none of its calls");
+                                      "; rules with 'comm' or 'role' take it as without a name");
     }
     return {};
 }
