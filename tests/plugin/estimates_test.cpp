@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "codecs/codec.h"
 #include "codecs/float16.h"
 #include "plugin/capi/slimwire.h"
+#include "tests/plugin/coded.h"
 #include "tests/plugin/two_devices.h"
 
 namespace {
@@ -20,34 +20,8 @@ constexpr size_t kChunk = 2560;  // half of it in whole blocks
 constexpr size_t kBlock = 64;
 constexpr int kSteps = 12;
 
+using slimwire::test::coded;
 using Values = std::vector<float>;
-
-Values coded(const Values& p) {
-    const slimwire::CodecSpec codec = slimwire::parse_codec("int4").value();
-    const auto count = static_cast<int64_t>(p.size());
-    const int64_t slot = (codec.encoded_bytes(slimwire::DType::kFloat32, count) + 15) / 16 * 16;
-    std::vector<uint8_t> bytes(static_cast<size_t>(slot) + 16);
-    uint8_t* const encoded = bytes.data() + (-reinterpret_cast<uintptr_t>(bytes.data()) & 15);
-    slimwire::EncodeArgs encode{};
-    encode.input = p.data();
-    encode.output = encoded;
-    encode.scale = 1.0f;
-    encode.count = encode.chunk_elems = count;
-    encode.slot_bytes = slot;
-    encode.params = codec.params;
-    encode.dtype = slimwire::DType::kFloat32;
-    codec.codec->host.encode(encode);
-    Values decoded(p.size());
-    slimwire::DecodeArgs decode{};
-    decode.input = encoded;
-    decode.output = decoded.data();
-    decode.count = decode.chunk_elems = count;
-    decode.slot_bytes = slot;
-    decode.params = codec.params;
-    decode.dtype = slimwire::DType::kFloat32;
-    codec.codec->host.decode(decode);
-    return decoded;
-}
 
 void add(Values* to, const Values& what) {
     for (size_t i = 0; i < to->size(); ++i) {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "codecs/codec.h"
+#include "tests/plugin/coded.h"
 #include "tests/plugin/two_devices.h"
 
 namespace {
@@ -20,6 +20,7 @@ constexpr size_t kChunk = 2560;  // half of it in whole blocks
 constexpr size_t kBlock = 64;
 constexpr int kSteps = 12;
 
+using slimwire::test::coded;
 using Values = std::vector<float>;
 
 // What one encoder owes, and what comes out of it.
@@ -54,33 +55,6 @@ class Encoder {
     }
 
   private:
-    static Values coded(const Values& p) {
-        const slimwire::CodecSpec codec = slimwire::parse_codec("int4").value();
-        const auto count = static_cast<int64_t>(p.size());
-        const int64_t slot = (codec.encoded_bytes(slimwire::DType::kFloat32, count) + 15) / 16 * 16;
-        std::vector<uint8_t> bytes(static_cast<size_t>(slot) + 16);
-        uint8_t* const encoded = bytes.data() + (-reinterpret_cast<uintptr_t>(bytes.data()) & 15);
-        slimwire::EncodeArgs encode{};
-        encode.input = p.data();
-        encode.output = encoded;
-        encode.scale = 1.0f;
-        encode.count = encode.chunk_elems = count;
-        encode.slot_bytes = slot;
-        encode.params = codec.params;
-        encode.dtype = slimwire::DType::kFloat32;
-        codec.codec->host.encode(encode);
-        Values decoded(p.size());
-        slimwire::DecodeArgs decode{};
-        decode.input = encoded;
-        decode.output = decoded.data();
-        decode.count = decode.chunk_elems = count;
-        decode.slot_bytes = slot;
-        decode.params = codec.params;
-        decode.dtype = slimwire::DType::kFloat32;
-        codec.codec->host.decode(decode);
-        return decoded;
-    }
-
     Values owed_;
 };
 
