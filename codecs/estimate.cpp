@@ -58,7 +58,7 @@ void difference_on_host(const DifferenceArgs& args) {
         using Element = decltype(element);
         const auto* input = device_view_as<const typename Element::Bits>(args.input);
         for (int64_t i = 0; i < args.count; ++i) {
-            output[i] = factor * Element::get(input[i]) - estimate[i];
+            output[i] = Float32::put(factor * Element::get(input[i]) - estimate[i]);
         }
     });
 }

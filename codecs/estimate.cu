@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                             estimate);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
-            x.v[k] = __fsub_rn(__fmul_rn(factor, x.v[k]), estimate.v[k]);
+            x.v[k] = canonical(__fsub_rn(__fmul_rn(factor, x.v[k]), estimate.v[k]));
         }
         store_eight<Float32>(reinterpret_cast<uint8_t*>(args.output), i, args.count, x);
     });

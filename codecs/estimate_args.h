@@ -9,8 +9,8 @@
 
 namespace slimwire {
 
-// output[i] = f * input[i] - estimate[i] in fp32, one rounding each, f = scale * *scale_ptr. The
-// buffers do not overlap.
+// output[i] = f * input[i] - estimate[i] in fp32, one rounding each, NaN canonical, f = scale *
+// *scale_ptr. The buffers do not overlap.
 struct DifferenceArgs {
     const void* input;  // `count` elements of `dtype`
     const float* estimate;

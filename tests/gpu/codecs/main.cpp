@@ -1,6 +1,6 @@
-// The codecs' kernels on a real GPU: equal to the host bodies to the byte, and their bandwidth
-// against a device copy of the same bytes in the same run. Needs nvcc, meson and ninja to build;
-// tests/gpu/codecs/run builds it and runs everything.
+// The codecs' kernels on a real GPU, and those of the operations beside them: equal to the host
+// bodies to the byte, and the codecs' bandwidth against a device copy of the same bytes in the same
+// run. Needs nvcc, meson and ninja to build; tests/gpu/codecs/run builds it and runs everything.
 //   gpu_codecs [--mode all|compare|bench] [--values N] [--bytes N] [--seed N] [--codec SPEC]...
 //              [--variants all|few] [--threads N] [--most N] [--seconds N]
 // --values: elements to compare for each codec, over all its specifications (default 2^30). --most:
@@ -23,6 +23,7 @@
 #include "tests/gpu/codecs/compare.h"
 #include "tests/gpu/codecs/measure.h"
 #include "tests/gpu/codecs/nvcomp.h"
+#include "tests/gpu/codecs/operations.h"
 
 namespace {
 
@@ -269,15 +270,23 @@ int main(int argc, char** argv) {
         return 77;
     }
     std::printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
-    int failed = 0;
+    int failed = 0, operations = 0;
     if (options.mode != "bench") {
-        failed = compare_all(options);
+        std::vector<std::string> failures;
+        constexpr int kRounds = 20;
+        operations = compare_operations(kRounds, std::min(options.most, int64_t{1} << 22),
+                                        options.seed, &failures);
+        for (const std::string& failure : failures) {
+            std::printf("FAILED %s\n", failure.c_str());
+        }
+        failed = compare_all(options) + static_cast<int>(failures.size());
     }
     if (options.mode != "compare") {
         measure_all(options);
     }
-    std::printf("%d passed, %d failed\n",
-                options.mode == "bench" ? 0 : static_cast<int>(options.specs.size()) - failed,
-                failed);
+    std::printf(
+        "%d passed, %d failed\n",
+        options.mode == "bench" ? 0 : static_cast<int>(options.specs.size()) + operations - failed,
+        failed);
     return failed == 0 ? 0 : 1;
 }

@@ -1,0 +1,277 @@
+#include "tests/gpu/codecs/operations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "codecs/estimate.h"
+#include "codecs/feedback.h"
+#include "codecs/measure.h"
+#include "codecs/move_ranges.h"
+#include "codecs/sum_rows.h"
+#include "tests/gpu/codecs/compare.h"
+
+namespace slimwire::gpu {
+namespace {
+
+constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+
+// The same buffers on the host and on the device.
+class Buffers {
+  public:
+    // Returns its number. What is not compared is work memory.
+    size_t add(std::vector<uint8_t> bytes, bool compared = true) {
+        bytes.resize(std::max<size_t>(bytes.size(), 16));
+        device_.push_back(std::make_unique<DeviceBuffer>(bytes.size()));
+        device_.back()->fill(bytes);
+        host_.push_back(std::move(bytes));
+        compared_.push_back(compared);
+        return host_.size() - 1;
+    }
+    template <class T = void>
+    T* at(bool on_device, size_t buffer) {
+        return reinterpret_cast<T*>(on_device ? device_[buffer]->data() : host_[buffer].data());
+    }
+    // Empty when all compared buffers are equal.
+    std::string difference() {
+        check(cudaDeviceSynchronize(), "operation");
+        for (size_t i = 0; i < host_.size(); ++i) {
+            std::vector<uint8_t> found(host_[i].size());
+            check(
+                cudaMemcpy(found.data(), device_[i]->data(), found.size(), cudaMemcpyDeviceToHost),
+                "cudaMemcpy");
+            const auto [a, b] = std::mismatch(found.begin(), found.end(), host_[i].begin());
+            if (compared_[i] && a != found.end()) {
+                return "buffer " + std::to_string(i) + " differs at byte " +
+                       std::to_string(a - found.begin());
+            }
+        }
+        return {};
+    }
+
+  private:
+    std::vector<std::vector<uint8_t>> host_;
+    std::vector<std::unique_ptr<DeviceBuffer>> device_;
+    std::vector<bool> compared_;
+};
+
+// One round: draws sizes and data, runs both.
+class Round {
+  public:
+    Round(int64_t most, uint64_t seed) : random_(seed), count_(1 + draw(most)) {}
+
+    // Runs `host` and `cuda` on what make(on_device) returns.
+    template <class Make, class Host, class Cuda>
+    std::string run(Buffers* buffers, const Make& make, const Host& host, const Cuda& cuda) {
+        host(make(false));
+        check(cuda(make(true), cudaStream_t{nullptr}), "launch");
+        return buffers->difference();
+    }
+
+    std::string sum_rows() {
+        Buffers buffers;
+        const DType from = type(), to = type();
+        const auto rows = static_cast<int32_t>(1 + draw(5));
+        const size_t input = buffers.add(data(from, count_ * rows));
+        const size_t output = buffers.add(data(to, count_));
+        const auto make = [&](bool on_device) {
+            SumRowsArgs args{};
+            args.input = buffers.at(on_device, input);
+            args.output = buffers.at(on_device, output);
+            args.row_bytes = count_ * static_cast<int64_t>(dtype_bytes(from));
+            args.count = count_;
+            args.rows = rows;
+            args.scale = 0.3f;
+            args.input_dtype = from;
+            args.output_dtype = to;
+            return args;
+        };
+        return run(&buffers, make, sum_rows_on_host, sum_rows_on_cuda);
+    }
+
+    std::string move_ranges() {
+        Buffers buffers;
+        const DType of = type();
+        const bool to_chunks = draw(2) == 0;
+        const int64_t chunk_elems = kMovedTogether * (1 + draw(500));
+        const auto bytes = static_cast<int64_t>(dtype_bytes(of));
+        MoveRangesArgs args{};
+        args.chunk_elems = chunk_elems;
+        args.chunk_bytes = (chunk_elems * bytes + 15) / 16 * 16;
+        args.scale = draw(2) == 0 ? 1.0f : 0.7f;
+        args.dtype = of;
+        args.to_chunks = to_chunks;
+        int64_t element = 0;
+        while (args.ranges < kMostMovedRanges && element < count_) {
+            args.list[args.ranges++] = {element, args.end};
+            const int64_t length = std::min(1 + draw(count_ / 8 + 9), count_ - element);
+            args.end += length;
+            element += length + draw(50);
+        }
+        const size_t buffer = buffers.add(data(of, count_));
+        const int64_t chunks = (args.end + chunk_elems - 1) / chunk_elems;
+        const size_t packed = buffers.add(data(DType::kFloat32, chunks * args.chunk_bytes / 4));
+        const auto make = [&](bool on_device) {
+            args.buffer = buffers.at(on_device, buffer);
+            args.chunks = buffers.at(on_device, packed);
+            return args;
+        };
+        return run(&buffers, make, move_ranges_on_host, move_ranges_on_cuda);
+    }
+
+    std::string measure() {
+        Buffers buffers;
+        const DType of = type();
+        const size_t input = buffers.add(data(of, count_)), other = buffers.add(data(of, count_));
+        const size_t work = buffers.add(std::vector<uint8_t>(sizeof(MeasureWork)), false);
+        const size_t result = buffers.add(std::vector<uint8_t>(sizeof(Measured)));
+        const auto make = [&](bool on_device) {
+            MeasureArgs args{};
+            args.input = buffers.at(on_device, input);
+            args.other = buffers.at(on_device, other);
+            args.work = buffers.at<MeasureWork>(on_device, work);
+            args.result = buffers.at<Measured>(on_device, result);
+            args.count = count_;
+            args.scale = 0.9f;
+            args.dtype = of;
+            args.mark = 7;
+            return args;
+        };
+        return run(&buffers, make, measure_on_host, measure_on_cuda);
+    }
+
+    std::string residuals() {
+        Buffers buffers;
+        const auto store = static_cast<ResidualType>(draw(3));
+        const int64_t elems = (count_ + kResidualBlock - 1) / kResidualBlock * kResidualBlock;
+        const size_t stored = buffers.add(
+            std::vector<uint8_t>(stored_residual_bytes(store, static_cast<uint64_t>(elems))));
+        const size_t left = buffers.add(data(DType::kFloat32, count_, false));
+        const size_t taken = buffers.add(data(DType::kFloat32, count_));
+        const auto run_of = [&](bool on_device) {
+            return StoredResiduals{buffers.at(on_device, stored), elems, 0, store};
+        };
+        const auto put = [&](bool on_device) {
+            PutResidualArgs args{};
+            args.stored = run_of(on_device);
+            args.input = buffers.at<float>(on_device, left);
+            args.count = count_;
+            args.keep = 0.8f;
+            args.take = 0.2f;
+            args.random = {.seed = 3, .tensor = 4, .rank = 1, .step = 9};
+            return args;
+        };
+        for (int call = 0; call < 2; ++call) {
+            if (std::string why = run(&buffers, put, put_residual_on_host, put_residual_on_cuda);
+                !why.empty()) {
+                return why;
+            }
+        }
+        const auto take = [&](bool on_device) {
+            return TakeResidualArgs{.stored = run_of(on_device),
+                                    .output = buffers.at<float>(on_device, taken),
+                                    .count = count_};
+        };
+        return run(&buffers, take, take_residual_on_host, take_residual_on_cuda);
+    }
+
+    std::string estimates() {
+        Buffers buffers;
+        const DType of = type();
+        const int64_t chunk_elems = 1 + draw(count_);
+        const size_t input = buffers.add(data(of, count_));
+        const size_t shared = buffers.add(data(DType::kFloat32, count_, draw(2) == 0));
+        const size_t own = buffers.add(data(DType::kFloat32, count_));
+        const size_t output = buffers.add(data(DType::kFloat32, count_));
+        const size_t marks = buffers.add(std::vector<uint8_t>(
+            4 * static_cast<size_t>((count_ + chunk_elems - 1) / chunk_elems)));
+        const auto difference = [&](bool on_device) {
+            DifferenceArgs args{};
+            args.input = buffers.at(on_device, input);
+            args.estimate = buffers.at<float>(on_device, own);
+            args.output = buffers.at<float>(on_device, output);
+            args.count = count_;
+            args.scale = 0.6f;
+            args.dtype = of;
+            return args;
+        };
+        const auto mark = [&](bool on_device) {
+            MarkArgs args{};
+            args.estimate = buffers.at<float>(on_device, shared);
+            args.marks = buffers.at<uint32_t>(on_device, marks);
+            args.count = count_;
+            args.chunk_elems = chunk_elems;
+            return args;
+        };
+        const auto settle = [&](bool on_device) {
+            SettleArgs args{};
+            args.estimate = buffers.at<float>(on_device, shared);
+            args.own = buffers.at<float>(on_device, own);
+            args.output = buffers.at(on_device, output);
+            args.marks = buffers.at<uint32_t>(on_device, marks);
+            args.count = count_;
+            args.chunk_elems = chunk_elems;
+            args.dtype = of;
+            return args;
+        };
+        std::string why = run(&buffers, difference, difference_on_host, difference_on_cuda);
+        why = why.empty() ? run(&buffers, mark, mark_on_host, mark_on_cuda) : why;
+        return why.empty() ? run(&buffers, settle, settle_on_host, settle_on_cuda) : why;
+    }
+
+    [[nodiscard]] int64_t count() const { return count_; }
+
+  private:
+    int64_t draw(int64_t below) {
+        return static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(below, 1)));
+    }
+    DType type() { return kTypes[draw(3)]; }
+    // Gaussian, with a few values that are not finite unless `hostile` is false.
+    std::vector<uint8_t> data(DType dtype, int64_t count, bool hostile = true) {
+        std::vector<uint8_t> bytes = gaussian_bytes(dtype, count, random_());
+        const auto element = static_cast<int64_t>(dtype_bytes(dtype));
+        for (int bad = 0; hostile && bad < 3 && count > 0; ++bad) {
+            std::memset(bytes.data() + draw(count) * element, 0xFF, static_cast<size_t>(element));
+        }
+        return bytes;
+    }
+
+    std::mt19937_64 random_;
+    int64_t count_;
+};
+
+}  // namespace
+
+int compare_operations(int rounds,
+                       int64_t most_elems,
+                       uint64_t seed,
+                       std::vector<std::string>* failures) {
+    const struct {
+        const char* name;
+        std::string (Round::*run)();
+    } kOperations[] = {
+        {"sum_rows", &Round::sum_rows},   {"move_ranges", &Round::move_ranges},
+        {"measure", &Round::measure},     {"residuals", &Round::residuals},
+        {"estimates", &Round::estimates},
+    };
+    int operations = 0;
+    for (const auto& operation : kOperations) {
+        ++operations;
+        for (int i = 0; i < rounds; ++i) {
+            // Small sizes first: a difference is easier to see there.
+            const int64_t most = i < rounds / 2 ? std::min<int64_t>(most_elems, 5000) : most_elems;
+            const uint64_t round_seed = seed + static_cast<uint64_t>(i);
+            Round round(most, round_seed);
+            const std::string why = (round.*operation.run)();
+            if (!why.empty()) {
+                failures->push_back(std::string(operation.name) + " of " +
+                                    std::to_string(round.count()) + " elements, seed " +
+                                    std::to_string(round_seed) + ": " + why);
+                break;
+            }
+        }
+    }
+    return operations;
+}
+
+}  // namespace slimwire::gpu
