@@ -54,7 +54,7 @@ std::string name_of_child(const CommState* parent, const ncclConfig_t* config) {
 void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
     for (const Creation& creation : creations) {
         runtime.observer->adopt(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
-                                creation.observed_key);
+                                creation.observed_key, creation.name);
     }
 }
 

@@ -77,7 +77,7 @@ void Observer::told() noexcept {
     }
 }
 
-void Observer::adopt(ncclComm_t comm, uint64_t key) noexcept {
+void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept {
     if (comm == nullptr) {
         return;
     }
@@ -103,6 +103,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key) noexcept {
         state->places = std::make_unique<CallPlaces>();
         state->stats = runtime_.reporter().add_comm();
         state->stats->comm = hex_key(observed.key);
+        state->name = state->shape.name = state->stats->name = name;
         const std::string mode = mode_name(runtime_.config.settings.mode);
         state->shape.native_reason = "SLIMWIRE_MODE is " + mode;
         state->stats->agreement = "native: " + state->shape.native_reason;
@@ -149,7 +150,7 @@ void Observer::free_parked() noexcept {
 CommState* Observer::state_of(ncclComm_t comm) {
     CommState* state = runtime_.comms.find(comm);
     if (state == nullptr && comm != nullptr) {
-        adopt(comm, 0);
+        adopt(comm, 0, {});
         state = runtime_.comms.find(comm);
     }
     if (state == nullptr || state->observed == nullptr) {

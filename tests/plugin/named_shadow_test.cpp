@@ -1,0 +1,72 @@
+// Mode shadow under rules that go by names of communicators: the plan is the one that mode on would
+// make, with this rank's word for the name. One process, two emulated devices.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/plugin/two_devices.h"
+
+namespace {
+
+constexpr size_t kCount = 4096;
+
+class NamedShadow : public slimwire::test::TwoDevices {
+  protected:
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n[[rule]]\nname = \"replicas\"\n"
+            "match = { op = \"allreduce\", role = \"dp\" }\ncodec = \"int8\"\n");
+        report_ = testing::TempDir() + "shadow_" + std::to_string(getpid()) + ".jsonl";
+        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
+        ::setenv("SLIMWIRE_MODE", "shadow", 1);
+        trace_ = report_ + ".trace";
+        ::setenv("SLIMWIRE_TRACE", trace_.c_str(), 1);
+    }
+    NamedShadow() : TwoDevices(kCount) {}
+
+    static inline std::string report_, trace_;
+};
+
+TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
+    ncclConfig_t named = NCCL_CONFIG_INITIALIZER;
+    named.commName = "mesh_dp";
+    ncclComm_t parts[kRanks] = {};
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &named), ncclSuccess);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    const Values ones(kCount, 1.0f);
+    EXPECT_TRUE(is_native(ones, sum(ones)));
+    std::swap(comms_, parts);
+    EXPECT_TRUE(is_native(ones, sum(ones)));
+    std::swap(comms_, parts);
+    for (ncclComm_t comm : parts) {
+        ASSERT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    }
+    TearDown();
+    std::map<std::string, std::string> names, codecs;  // by communicator
+    std::ifstream file(report_);
+    for (std::string line; std::getline(file, line);) {
+        const auto json = nlohmann::json::parse(line);
+        if (json.at("record") == "comm") {
+            names[json.at("comm")] = json.at("name");
+        } else if (json.at("record") == "key") {
+            codecs[json.at("comm")] = json.value("shadow_codec", "");
+        }
+    }
+    int with_name = 0, without = 0;
+    for (const auto& [comm, name] : names) {
+        (name.empty() ? without : with_name) += 1;
+        EXPECT_EQ(codecs[comm], name == "mesh_dp" ? "int8" : "") << comm << " " << name;
+    }
+    EXPECT_GE(with_name, 1);
+    EXPECT_GE(without, 1);
+    SetUp();
+    std::remove(report_.c_str());
+    std::remove(trace_.c_str());
+}
+
+}  // namespace
