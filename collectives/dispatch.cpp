@@ -216,8 +216,18 @@ Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Comm
             state->contents->group_begins();
             heard.push_back(state);
         }
+    } else {
+        state->contents->group_begins();  // of one call, until end_alone()
     }
     return state->contents->next(runtime.nccl, runtime.api(), *state, call);
+}
+
+// A call outside groups, of a communicator with contents, was made and returned `result`.
+ncclResult_t end_alone(Runtime& runtime, CommState* state, ncclResult_t result) {
+    const bool ran = result == ncclSuccess || result == ncclInProgress;
+    state->contents->group_ends(ran);
+    const Status status = ran ? read_results(runtime, state) : Status();
+    return status.ok() ? result : runtime.fail(status);
 }
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
@@ -247,12 +257,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     CollectiveCall known = call;
     known.facts.carried = carried.value();
     const std::optional<ncclResult_t> taken = dispatch_known(runtime, known, state);
-    if (taken == ncclSuccess && t_depth == 0) {
-        if (Status status = read_results(runtime, state); !status.ok()) {
-            return runtime.fail(status);
-        }
-    }
-    return taken;
+    return taken.has_value() && t_depth == 0 ? end_alone(runtime, state, *taken) : taken;
 }
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
@@ -385,16 +390,13 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
 }
 
 ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept {
-    CommState* const state = t_depth == 0 && (result == ncclSuccess || result == ncclInProgress)
-                                 ? runtime.comms.find(comm)
-                                 : nullptr;
+    CommState* const state = t_depth == 0 ? runtime.comms.find(comm) : nullptr;
     if (state == nullptr || state->contents == nullptr) {
         return result;
     }
     try {
         const ReentryGuard guard;
-        const Status status = read_results(runtime, state);
-        return status.ok() ? result : runtime.fail(status);
+        return end_alone(runtime, state, result);
     } catch (const std::exception& error) {
         return runtime.fail({Code::kInternalError, std::string("results: ") + error.what()});
     }
