@@ -38,7 +38,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
-         "dtype, redop, bytes, ranks, scope, param, index, name"},
+         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name"},
         {"match = { op = \"alreduce\" }",
          "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
          "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
@@ -81,6 +81,13 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { index = 1.5 }",
          "p.toml:4:19: rule 'grads': 'index' is a floating-point number; accepted: numbers of "
          "parameters in the model, from 0, and ranges like \"10-20\""},
+        {"match = { comm = [] }",
+         "p.toml:4:18: rule 'grads': 'comm' is an array; accepted: at least one of: names that the "
+         "program gives communicators (ncclConfig_t.commName), with '*' for any characters and '?' "
+         "for one, like \"mesh_dp*\""},
+        {"match = { role = \"ddp\" }",
+         "p.toml:4:18: rule 'grads': bad value 'ddp' of 'role' (did you mean 'dp'?); accepted: dp, "
+         "tp, pp, ep, cp"},
         {"match = { name = \"\" }",
          "p.toml:4:18: rule 'grads': bad value '' of 'name'; accepted: names of parameters, with "
          "'*' for any characters and '?' for one, like \"*.bias\""},
