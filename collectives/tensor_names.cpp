@@ -3,7 +3,6 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <string>
 
 namespace slimwire {
@@ -48,20 +47,12 @@ TensorNames& TensorNames::instance() {
     return *names;
 }
 
-// Never freed: traces and counters point to it.
+// Kept as long as this is: traces and counters point to it.
 const char* TensorNames::kept(std::string_view name) {
     if (const auto found = spelled_.find(name); found != spelled_.end()) {
-        return found->second;
+        return found->c_str();
     }
-    if (spelled_.size() >= kMostNames) {
-        return nullptr;
-    }
-    auto copy = std::make_unique<char[]>(name.size() + 1);
-    std::memcpy(copy.get(), name.data(), name.size());
-    const char* const text = copy.get();
-    spelled_.emplace(std::string_view(text, name.size()), text);
-    (void)copy.release();
-    return text;
+    return spelled_.size() >= kMostNames ? nullptr : spelled_.emplace(name).first->c_str();
 }
 
 Status TensorNames::add(const void* buffer, uint64_t bytes, const char* name) {

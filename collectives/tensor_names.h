@@ -7,8 +7,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "codecs/base/status.h"
@@ -51,8 +54,8 @@ class TensorNames {
 
     std::atomic<uint64_t> generation_{0};  // 0: no name was given yet
     std::mutex mutex_;
-    std::map<uintptr_t, Range> ranges_;                // by their begins; no two overlap
-    std::map<std::string_view, const char*> spelled_;  // every name ever given
+    std::map<uintptr_t, Range> ranges_;           // by their begins; no two overlap
+    std::set<std::string, std::less<>> spelled_;  // every name ever given
 };
 
 }  // namespace slimwire

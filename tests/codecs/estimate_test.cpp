@@ -45,11 +45,11 @@ TEST(Estimate, DifferenceOfEveryTypeAndScale) {
     std::mt19937 random(test_seed());
     for (const DType dtype : kFloatTypes) {
         for (const int64_t count : {1, 7, 8, 500, 4099}) {
-            for (const int64_t shift : {0, 1}) {  // of the input: a misaligned buffer
+            for (const int64_t shift : {0, 1}) {  // of the input, in elements
                 SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(count));
-                Guarded input = random_input(dtype, count, 1.0, random, shift);
-                // A NaN that is not the canonical one, and an infinity.
                 const auto bytes = static_cast<int64_t>(dtype_bytes(dtype));
+                Guarded input = random_input(dtype, count, 1.0, random, shift * bytes);
+                // A NaN that is not the canonical one, and an infinity.
                 std::memset(input.data() + (count / 3) * bytes, 0xFF, static_cast<size_t>(bytes));
                 const std::vector<float> x = values_of(input, dtype, count);
                 std::vector<float> estimate = draw(count, random);

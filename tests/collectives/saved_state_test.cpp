@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <vector>
 
 #include "collectives/pending_state.h"
 #include "tests/support/ranks.h"
@@ -43,6 +45,12 @@ DeviceApi plain_memory() {
 
 constexpr uint64_t kBytes = 40, kPath = 5, kShape = 6;
 const CallFacts kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10, 0};
+
+// As in a process: a runtime is never destroyed.
+Runtime& lasting_runtime() {
+    static auto* const all = new std::vector<std::unique_ptr<Runtime>>;
+    return *all->emplace_back(std::make_unique<Runtime>());
+}
 
 // A process with one communicator, of rank `rank` of two.
 class Process {
@@ -88,7 +96,7 @@ class Process {
         return got.ok() ? static_cast<char*>(got.value()) : nullptr;
     }
     const DeviceApi api_ = plain_memory();
-    Runtime runtime_;
+    Runtime& runtime_ = lasting_runtime();
     CommState* comm_;
 };
 
