@@ -264,7 +264,7 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state) {
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);
-    const char* const name = TensorNames::instance().find(call);
+    const char* const name = TensorNames::of(call);
     if (plan != nullptr) {
         plan->stats->count_name(name);
     }

@@ -136,7 +136,7 @@ void Observation::begin(const CollectiveCall& call) {
     // Rehearsals of a group keep theirs.
     Plan* const plan = plan_of(runtime, state, call.facts, !in_group());
     KeyStats* const stats = plan != nullptr ? plan->stats : nullptr;
-    item_.name = TensorNames::instance().find(call);
+    item_.name = TensorNames::of(call);
     if (stats != nullptr) {
         stats->count_name(item_.name);
     }

@@ -101,10 +101,9 @@ void without_residual(const Runtime& runtime,
     state->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
     if (!std::exchange(state->told_of_memory, true)) {
         log_line(LogLevel::kWarn,
-                 where(*state, TensorNames::instance().find(call)) + ": " + op_name(plan.facts.op) +
-                     " count " + std::to_string(plan.facts.count) +
-                     " goes without its residual of " + std::to_string(plan.residual_bytes) +
-                     " bytes: scratch and residuals hold " +
+                 where(*state, TensorNames::of(call)) + ": " + op_name(plan.facts.op) + " count " +
+                     std::to_string(plan.facts.count) + " goes without its residual of " +
+                     std::to_string(plan.residual_bytes) + " bytes: scratch and residuals hold " +
                      std::to_string(runtime.memory.held(state->device)) +
                      " of SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit()) +
                      " on device " + std::to_string(state->device));

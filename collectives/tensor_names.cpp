@@ -78,6 +78,7 @@ Status TensorNames::add(const void* buffer, uint64_t bytes, const char* name) {
     }
     ranges_.emplace(begin, Range{end, text});
     generation_.store(++g_generations, std::memory_order_release);
+    any_given_.store(true, std::memory_order_relaxed);
     return {};
 }
 

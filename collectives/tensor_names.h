@@ -2,7 +2,7 @@
 // lines, local knowledge that decides nothing. One table a process.
 //
 // Thread-safe. find() takes no lock where a thread asks again for a buffer and no name came or went
-// since; where no name was ever given it is one load.
+// since.
 #pragma once
 
 #include <atomic>
@@ -36,11 +36,12 @@ class TensorNames {
     bool forget(const void* buffer);
     // The name of the memory that holds the address; null without one. Valid for ever.
     [[nodiscard]] const char* find(const void* address) noexcept;
+    // By the process's table; one load where no name was ever given.
+    [[nodiscard]] static const char* of(const CollectiveCall& call) noexcept {
+        return any_given_.load(std::memory_order_relaxed) ? instance().find(call) : nullptr;
+    }
     // Of the call's result, else of what it sends.
     [[nodiscard]] const char* find(const CollectiveCall& call) noexcept {
-        if (generation_.load(std::memory_order_relaxed) == 0) {
-            return nullptr;
-        }
         const char* name = call.recv != nullptr ? find(call.recv) : nullptr;
         return name != nullptr || call.send == nullptr ? name : find(call.send);
     }
@@ -52,7 +53,8 @@ class TensorNames {
     };
     const char* kept(std::string_view name);
 
-    std::atomic<uint64_t> generation_{0};  // 0: no name was given yet
+    inline static std::atomic<bool> any_given_{false};  // to any table
+    std::atomic<uint64_t> generation_{0};               // 0: no name was given yet
     std::mutex mutex_;
     std::map<uintptr_t, Range> ranges_;           // by their begins; no two overlap
     std::set<std::string, std::less<>> spelled_;  // every name ever given

@@ -5,8 +5,7 @@
  * library's functions of the same names up when they are called, so a program compiled with this
  * header runs as it is where slimwire is not: each call then returns SLIMWIRE_ABSENT and did
  * nothing. (Before glibc 2.34 link with -ldl.) What was found is kept; while nothing was, every
- * call looks again (1 us where an NCCL is mapped, 20 us where none is), so that slimwire may come
- * with an NCCL that is opened later.
+ * call looks again, so that slimwire may come with an NCCL that is opened later.
  *
  * Other languages take the same names from the library itself: dlsym(RTLD_DEFAULT, ...) or
  * ctypes.CDLL(None) with the preload, the handle of libnccl.so.2 with the drop-in and LD_AUDIT.
