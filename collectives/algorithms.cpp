@@ -105,10 +105,9 @@ std::string why_not(Algorithm algorithm,
                (traits.lossless ? " is lossless, and its slots may overflow; write lossless or auto"
                                 : " is not lossless");
     }
-    if (action.error_feedback == ErrorFeedback::kEf21 &&
-        (facts.op != Op::kAllReduce ||
-         (algorithm != Algorithm::kTwoShot && algorithm != Algorithm::kSparse))) {
-        return "ef21 has a form of allreduce by two_shot or sparse alone";
+    if (action.error_feedback == ErrorFeedback::kEf21 && !has_estimates(algorithm, facts.op)) {
+        return std::string("ef21 has no form of ") + op_name(facts.op) + " by " +
+               algorithm_name(algorithm);
     }
     switch (algorithm) {
         case Algorithm::kTwoShot:

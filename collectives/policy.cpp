@@ -175,18 +175,47 @@ bool compresses(const Rule& rule) noexcept {
            rule.action.algorithm != Algorithm::kNative;
 }
 
-// Operations that the rule names and its algorithm cannot carry; those of a rule that names none
-// only when it can carry none.
-uint32_t ops_without_form(const Rule& rule) noexcept {
+// Operations that the rule names and for which `carried` is false; those of a rule that names none
+// only when it is for all.
+template <class Carried>
+uint32_t ops_without(const Rule& rule, const Carried& carried) {
     const uint32_t ops = rule.match.ops & kAllOps;
     uint32_t without = 0;
     for (int i = 0; i < kOpCount; ++i) {
-        if ((ops >> i & 1u) != 0 && !has_form(rule.action.algorithm, static_cast<Op>(i))) {
+        if ((ops >> i & 1u) != 0 && !carried(static_cast<Op>(i))) {
             without |= 1u << i;
         }
     }
     const bool named = ops != kAllOps && ops != (kAllOps & ~kNamedOnlyOps);
-    return rule.action.algorithm != Algorithm::kAuto && (named || without == ops) ? without : 0;
+    return named || without == ops ? without : 0;
+}
+
+// What the rule's algorithm and its error feedback leave native; empty for nothing.
+std::string why_without_form(const Rule& rule) {
+    const Algorithm algorithm = rule.action.algorithm;
+    const auto by_algorithm = [&](Op op) {
+        return algorithm == Algorithm::kAuto || has_form(algorithm, op);
+    };
+    const auto by_estimates = [&](Op op) {
+        return rule.action.error_feedback != ErrorFeedback::kEf21 || has_estimates(algorithm, op);
+    };
+    const uint32_t formless = ops_without(rule, by_algorithm);
+    const uint32_t others =
+        ops_without(rule, [&](Op op) { return by_algorithm(op) && by_estimates(op); }) & ~formless;
+    const auto leaves = [](uint32_t ops) {
+        return "leaves " + set_text<Op>(ops, kOpCount, [](Op v) { return op_name(v); }) +
+               " native: ";
+    };
+    std::string why;
+    if (formless != 0) {
+        why = leaves(formless) + algorithm_name(algorithm) + " has no form of it";
+    }
+    if (others != 0) {
+        why +=
+            (why.empty() ? "" : "; ") + leaves(others) + "ef21 has no form of it" +
+            (algorithm == Algorithm::kAuto ? "" : std::string(" by ") + algorithm_name(algorithm));
+    }
+    return why;
 }
 
 // Empty when a rule that compresses does so for all it names; else what it leaves native.
@@ -203,12 +232,7 @@ std::string why_without_effect(const Rule& rule) {
                " has no fixed size for the element types it names, which the counts of NCCL calls "
                "need";
     }
-    if (const uint32_t native = ops_without_form(rule); native != 0) {
-        return std::string("leaves ") +
-               set_text<Op>(native, kOpCount, [](Op v) { return op_name(v); }) +
-               " native: " + algorithm_name(rule.action.algorithm) + " has no form of it";
-    }
-    return {};
+    return why_without_form(rule);
 }
 
 }  // namespace
@@ -229,6 +253,23 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
         case Algorithm::kGather:
             return op == Op::kAllReduce;
         case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return false;
+}
+
+bool has_estimates(Algorithm algorithm, Op op) noexcept {
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+        case Algorithm::kAuto:
+            return op == Op::kAllReduce;
+        case Algorithm::kDirect:
+        case Algorithm::kHierarchical:
+        case Algorithm::kGather:
+        case Algorithm::kSummable:
+        case Algorithm::kLossless:
         case Algorithm::kNative:
             break;
     }

@@ -47,6 +47,9 @@ inline constexpr int kErrorFeedbackCount = 4;
 inline constexpr float kEmaKeep = 0.8f;
 [[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
 
+// Whether kEf21 has a form of the operation by the algorithm; kAuto: by one that it may stand for.
+[[nodiscard]] bool has_estimates(Algorithm algorithm, Op op) noexcept;
+
 // What tells tensors of equal facts apart, for error feedback.
 enum class TensorBy : uint8_t {
     kAddress,  // the result's buffer

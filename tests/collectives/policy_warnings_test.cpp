@@ -69,6 +69,32 @@ TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
         of("match = { op = [\"allreduce\", \"allgather\"] }\n", "codec = \"int4\"\n").empty());
 }
 
+TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
+    const auto of = [](const std::string& match, const std::string& action) {
+        const auto warnings =
+            warnings_of("[[rule]]\nname = \"a\"\n" + match + "codec = \"int4\"\n" + action);
+        EXPECT_LE(warnings.size(), 1u);
+        return warnings.empty() ? "" : warnings[0];
+    };
+    const std::string ef21 = "error_feedback = \"ef21\"\n";
+    EXPECT_EQ(of("match = { op = [\"allreduce\", \"reduce\"] }\n", ef21),
+              "p.toml:2: rule 'a' leaves reduce native: ef21 has no form of it");
+    EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + "algorithm = \"hierarchical\"\n"),
+              "p.toml:2: rule 'a' leaves allreduce native: ef21 has no form of it by hierarchical");
+    EXPECT_EQ(
+        of("match = { op = [\"allreduce\", \"reduce\", \"send\"] }\n",
+           ef21 + "algorithm = \"two_shot\"\n"),
+        "p.toml:2: rule 'a' leaves send+recv native: two_shot has no form of it; leaves reduce "
+        "native: ef21 has no form of it by two_shot");
+    // All that it would take without naming any.
+    EXPECT_EQ(of("", ef21 + "algorithm = \"summable\"\n").find("p.toml:2: rule 'a' leaves "), 0u);
+    for (const char* none : {"", "algorithm = \"two_shot\"\n"}) {
+        EXPECT_EQ(of("", ef21 + none), "");
+        EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + none), "");
+    }
+    EXPECT_EQ(of("match = { op = \"reduce\" }\n", "error_feedback = \"ef14\"\n"), "");
+}
+
 TEST(PolicyWarnings, a_codec_without_a_fixed_size) {
     const auto variable = warnings_of("[[rule]]\nname = \"a\"\ncodec = \"palette\"\n");
     ASSERT_EQ(variable.size(), 1u);
