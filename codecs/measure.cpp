@@ -90,17 +90,34 @@ void measure_on_host(const MeasureArgs& args) {
     std::atomic_ref(result.done).store(args.mark, std::memory_order_release);
 }
 
-double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept {
-    double total = 0;
-    for (const uint32_t count : exponents) {
-        total += count;
-    }
-    double bits = 0;
-    for (const uint32_t count : exponents) {
-        const double share = total == 0 ? 0 : count / total;
-        bits -= count == 0 ? 0 : share * std::log2(share);
+namespace {
+
+// Of a number of at least 1, to 2^-48; digit by digit, because a library that is loaded into every
+// process shall not bring libm for this.
+double log2_of_count(uint64_t count) noexcept {
+    const int whole = std::bit_width(count) - 1;
+    double rest = static_cast<double>(count) / static_cast<double>(uint64_t{1} << whole);
+    double bits = whole;
+    for (double digit = 0.5; digit >= 0x1p-48; digit /= 2) {
+        rest *= rest;
+        if (rest >= 2) {
+            rest /= 2;
+            bits += digit;
+        }
     }
     return bits;
+}
+
+}  // namespace
+
+double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept {
+    uint64_t total = 0;
+    double weighted = 0;
+    for (const uint32_t count : exponents) {
+        total += count;
+        weighted += count == 0 ? 0 : count * log2_of_count(count);
+    }
+    return total == 0 ? 0 : log2_of_count(total) - weighted / static_cast<double>(total);
 }
 
 Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream) {

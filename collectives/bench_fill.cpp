@@ -1,5 +1,7 @@
 #include "collectives/bench_fill.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include <mutex>
 #include <numbers>
 #include <set>
+#include <type_traits>
 
 #include "codecs/float16.h"
 #include "codecs/threefry.h"
@@ -34,10 +37,34 @@ double uniform(Stream stream, uint64_t counter, int word) noexcept {
     return (x[word] + 0.5) * 0x1p-32;
 }
 
+// Of libm, which only those load who ask for data: the library that is loaded into every process
+// does not.
+struct Libm {
+    double (*exp)(double);
+    double (*log)(double);
+    double (*cos)(double);
+    double (*pow)(double, double);
+};
+
+Result<Libm> open_libm() {
+    void* const library = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
+    Libm libm{};
+    const auto find = [library](const char* name, auto* function) {
+        *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(
+            dlsym(library != nullptr ? library : RTLD_DEFAULT, name));
+        return *function != nullptr;
+    };
+    if (!find("exp", &libm.exp) || !find("log", &libm.log) || !find("cos", &libm.cos) ||
+        !find("pow", &libm.pow)) {
+        return Status{Code::kUnsupported, "data for a benchmark needs libm.so.6"};
+    }
+    return libm;
+}
+
 // Box and Muller.
-double normal(Stream stream, uint64_t counter) noexcept {
-    return std::sqrt(-2 * std::log(uniform(stream, counter, 0))) *
-           std::cos(2 * std::numbers::pi * uniform(stream, counter, 1));
+double normal(const Libm& libm, Stream stream, uint64_t counter) noexcept {
+    return std::sqrt(-2 * libm.log(uniform(stream, counter, 0))) *
+           libm.cos(2 * std::numbers::pi * uniform(stream, counter, 1));
 }
 
 bool fills(DType dtype) noexcept {
@@ -171,18 +198,19 @@ Result<std::vector<uint8_t>> benchmark_pattern(const std::string& source, DType 
     if (source != "gaussian" && source != "gradient") {
         return from_file(source, dtype);
     }
+    SLIMWIRE_TRY_ASSIGN(const Libm libm, open_libm());
     std::vector<uint8_t> out;
     out.reserve(kPatternElems * dtype_bytes(dtype));
     double layer = 1;
     double scale = 1;
     for (uint64_t i = 0; i < kPatternElems; ++i) {
         if (source == "gradient" && i % kLayerElems == 0) {
-            layer = std::pow(10.0, 4 * uniform(Stream::kLayers, i / kLayerElems, 0) - 6);
+            layer = libm.pow(10.0, 4 * uniform(Stream::kLayers, i / kLayerElems, 0) - 6);
         }
         if (source == "gradient" && i % kRowElems == 0) {
-            scale = layer * std::exp(kRowScaleSigma * normal(Stream::kRows, i / kRowElems));
+            scale = layer * libm.exp(kRowScaleSigma * normal(libm, Stream::kRows, i / kRowElems));
         }
-        append_number(&out, dtype, scale * normal(Stream::kElements, i));
+        append_number(&out, dtype, scale * normal(libm, Stream::kElements, i));
     }
     return out;
 }

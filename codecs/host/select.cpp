@@ -17,10 +17,35 @@ constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
 constinit std::atomic<int> g_active{-1};
 
 #ifdef SLIMWIRE_HAVE_X86_TABLES
-// Not every compiler's __builtin_cpu_supports knows this word.
-bool has_f16c() noexcept {
+constexpr bool has(unsigned word, unsigned bits) noexcept {
+    return (word & bits) == bits;
+}
+
+// Intel SDM volume 1, 13.2 and 14.3: what the processor offers and the system saves. Not by
+// __builtin_cpu_supports, whose table libgcc fills in every process that loads the library; CPUID
+// is slow in virtual machines.
+bool offered(Isa isa) noexcept {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 ||
+        !has(ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) {
+        return false;
+    }
+    unsigned saved = 0;
+    unsigned high = 0;
+    asm volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    constexpr unsigned kYmm = 0x06;
+    constexpr unsigned kZmm = 0xe6;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) {
+        return false;
+    }
+    const bool avx2 = has(saved, kYmm) && has(ebx, bit_AVX2 | bit_BMI2);
+    if (isa != Isa::kAvx512) {
+        return avx2;
+    }
+    return avx2 && has(saved, kZmm) &&
+           has(ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) &&
+           has(ecx, bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VPOPCNTDQ | bit_AVX512BITALG |
+                        bit_GFNI);
 }
 #endif
 
@@ -32,23 +57,10 @@ const char* isa_name(Isa isa) noexcept {
 
 bool isa_supported(Isa isa) noexcept {
 #ifdef SLIMWIRE_HAVE_X86_TABLES
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      has_f16c() && __builtin_cpu_supports("bmi2");
-    switch (isa) {
-        case Isa::kScalar:
-            return true;
-        case Isa::kAvx2:
-            return avx2;
-        case Isa::kAvx512:
-            return avx2 && __builtin_cpu_supports("avx512f") &&
-                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-                   __builtin_cpu_supports("avx512vbmi2") &&
-                   __builtin_cpu_supports("avx512vpopcntdq") &&
-                   __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("gfni");
-    }
-#endif
+    return isa == Isa::kScalar || offered(isa);
+#else
     return isa == Isa::kScalar;
+#endif
 }
 
 Isa active_isa() noexcept {
