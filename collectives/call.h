@@ -54,6 +54,9 @@ struct CallFacts {
     // Which parameters it carries (carried.h), as the communicator numbers such lists; 0: not
     // known.
     uint32_t carried = 0;
+    // 1 + the least of the ordinals in the step that rules take as this call's, itself one of them;
+    // 0: not known, or no rule asks (Plan::ordinals). Only calls of other kinds come in between.
+    uint32_t nth = 0;
     bool operator==(const CallFacts&) const = default;
 };
 

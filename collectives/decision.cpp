@@ -175,13 +175,69 @@ size_t thin_out(std::vector<Segment>* segments) {
     return thinned;
 }
 
+// Calls use(rule) for each rule that may decide about a part of such a call, in order, until one
+// decides about all that are left or use() returns false.
+template <class Use>
+void for_each_candidate(const CallFacts& facts,
+                        const PlanShape& shape,
+                        const Policy& policy,
+                        const Use& use) {
+    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    for (const Rule& rule : policy.rules) {
+        if (rule.off ||
+            !matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
+            continue;
+        }
+        const bool takes_all =
+            rule.match.parameters.any() && (rule.match.ordinals.empty() || facts.nth != 0);
+        if (!use(rule) || takes_all) {
+            return;
+        }
+    }
+}
+
+Decision not_known(const Rule& rule, const char* what) {
+    Decision native;
+    native.rule = rule.name;
+    native.reason = std::string(what) + " is not known, and " + named(rule) + " asks";
+    return native;
+}
+
 }  // namespace
+
+std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
+                                     const PlanShape& shape,
+                                     const Policy& policy) {
+    std::vector<uint32_t> bounds;
+    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+        for (const ParameterMatch::Indices& one : rule.match.ordinals) {
+            bounds.insert(bounds.end(), {0, one.first});
+            if (one.last != UINT32_MAX) {
+                bounds.push_back(one.last + 1);
+            }
+        }
+        return true;
+    });
+    std::sort(bounds.begin(), bounds.end());
+    bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+    return bounds;
+}
 
 Decision decide(const CallFacts& facts,
                 const PlanShape& shape,
                 const Policy& policy,
                 const Carried* carried) {
     const uint64_t bytes = message_bytes(facts, shape.ranks);
+    if (facts.nth == 0) {
+        const Rule* asking = nullptr;
+        for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+            asking = rule.match.ordinals.empty() ? nullptr : &rule;
+            return asking == nullptr;
+        });
+        if (asking != nullptr) {
+            return not_known(*asking, "its place in the step");
+        }
+    }
     if (carried == nullptr) {
         const Rule* decided =
             policy.match(facts, bytes, shape.ranks, shape.scope, nullptr, shape.name);
@@ -191,11 +247,7 @@ Decision decide(const CallFacts& facts,
             }
             if (!rule.off &&
                 matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
-                Decision native;
-                native.rule = rule.name;
-                native.reason =
-                    "which parameters it carries is not known, and " + named(rule) + " asks";
-                return native;
+                return not_known(rule, "which parameters it carries");
             }
         }
         return of_one_rule(decided, facts, bytes);

@@ -150,7 +150,7 @@ Result<std::optional<Detour>> detour_of(const Runtime& runtime,
                                         CommState* state,
                                         Plan* plan,
                                         bool unknown_operator,
-                                        StepPlace* place) {
+                                        AskedPlace* place) {
     const DeviceApi& api = runtime.api();
     SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
                         malformed(api, call, *state, unknown_operator));
@@ -167,8 +167,8 @@ Result<std::optional<Detour>> detour_of(const Runtime& runtime,
         if (plan->feeds_back) {
             return std::optional(Detour::kPhase);
         }
-    } else if (state->places != nullptr && (by_step || !message)) {
-        *place = place_of(call.facts, state);
+    } else if (state->places != nullptr && !place->asked && (by_step || !message)) {
+        *place = {place_of(call.facts, state), true};
     }
     if (plan->start_call > 0) {
         if (t_depth > 0) {
@@ -178,10 +178,10 @@ Result<std::optional<Detour>> detour_of(const Runtime& runtime,
             return std::optional(Detour::kBeforeStart);
         }
     }
-    if (by_step && !place->sure()) {
+    if (by_step && !place->place.sure()) {
         return std::optional(Detour::kUnplaced);
     }
-    if (by_step && !has_room(runtime.config.settings, state, *plan, *place)) {
+    if (by_step && !has_room(runtime.config.settings, state, *plan, place->place)) {
         return std::optional(Detour::kNoMemory);
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured,
@@ -260,10 +260,26 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     return taken.has_value() && t_depth == 0 ? end_alone(runtime, state, *taken) : taken;
 }
 
+std::optional<ncclResult_t> dispatch_planned(
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place);
+
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state) {
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);
+    if (plan == nullptr || plan->ordinals.empty()) {
+        return dispatch_planned(runtime, call, state, plan, {});
+    }
+    CollectiveCall placed = call;
+    AskedPlace place;
+    if (Status found = find_ordinal(runtime, state, &placed, &plan, &place); !found.ok()) {
+        return runtime.fail({found.code(), where(*state) + ": " + found.message()});
+    }
+    return dispatch_planned(runtime, placed, state, plan, place);
+}
+
+std::optional<ncclResult_t> dispatch_planned(
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
     if (plan != nullptr) {
         plan->stats->count_name(name);
@@ -274,13 +290,14 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
         if (plan != nullptr) {
             plan->stats->count_call();
         }
-        (void)follow_native(runtime, call, state);
+        if (!place.asked) {
+            (void)follow_native(runtime, call, state);
+        }
         if (t_depth > 0) {
             thread_group().has_native = true;
         }
         return std::nullopt;
     }
-    StepPlace place;
     const Result<std::optional<Detour>> detour =
         detour_of(runtime, call, state, plan, scaled && scalar == nullptr, &place);
     if (!detour.ok()) {
@@ -299,7 +316,7 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
             return runtime.fail(filled);
         }
     }
-    Queued item{call, state, plan, place, {}};
+    Queued item{call, state, plan, place.place, {}};
     if (scaled) {
         item.scalar = *scalar;
     }
@@ -415,6 +432,30 @@ StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState*
     return refused.ok() && !refused.value().has_value() ? place_of(call.facts, state) : StepPlace();
 }
 
+Status find_ordinal(
+    Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
+    const bool to_itself =
+        is_point_to_point(call->facts.op) && call->facts.root_or_peer == state->rank;
+    if (state->places == nullptr || to_itself || !training_state().training()) {
+        return {};
+    }
+    const bool unknown_operator =
+        call->facts.redop == RedOp::kPreMulSum && scalar_of(*state, call->nccl_op) == nullptr;
+    SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
+                        malformed(runtime.api(), *call, *state, unknown_operator));
+    if (refused.has_value()) {
+        return {};
+    }
+    *place = {place_of(call->facts, state), true};
+    if (place->place.sure()) {
+        const std::vector<uint32_t>& bounds = (*plan)->ordinals;
+        call->facts.nth =
+            *(std::upper_bound(bounds.begin(), bounds.end(), place->place.nth) - 1) + 1;
+        *plan = plan_of(runtime, state, call->facts, t_depth == 0);
+    }
+    return {};
+}
+
 const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
     for (const PreMulScalar& scalar : state.scalars) {
         if (scalar.op == op) {
@@ -425,7 +466,7 @@ const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
 }
 
 Result<std::optional<Detour>> would_detour(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, StepPlace* place) {
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace* place) {
     const bool unknown_operator =
         call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr;
     return detour_of(runtime, call, state, plan, unknown_operator, place);

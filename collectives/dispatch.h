@@ -21,6 +21,16 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
 // (Config::listens): takes what NCCL returned, and returns it or an error of ours.
 ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept;
 
+// The place of a call in the step, which is asked for once, because that counts the call.
+struct AskedPlace {
+    StepPlace place;
+    bool asked = false;
+};
+// Of a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds the place and, where it
+// is sure, puts the plan of calls there and their facts. Errors: of a question to CUDA.
+Status find_ordinal(
+    Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
+
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
@@ -29,7 +39,7 @@ StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState*
 // go native all the same, as dispatch() decides it, and its place. Counts the call as dispatch()
 // does.
 Result<std::optional<Detour>> would_detour(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, StepPlace* place);
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace* place);
 // A user-made operator of the communicator, or null.
 const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept;
 

@@ -25,7 +25,8 @@ StepPlace MarkedStep::next(uint64_t signature, uint64_t mark, uint64_t step) {
         count = {mark, 0};
     }
     group_.push_back(signature);
-    return {kMarkedPath, kMarkedSlot, count.calls++, step};
+    const uint32_t nth = count.calls++;
+    return {kMarkedPath, kMarkedSlot, nth, step, nth};
 }
 
 void MarkedStep::begin_group() {

@@ -126,22 +126,28 @@ Observation::Observation(Runtime& runtime, const CollectiveCall& call) noexcept
     item_.at_ns = steady_ns();
 }
 
-void Observation::begin(const CollectiveCall& call) {
+void Observation::begin(const CollectiveCall& made) {
     Runtime& runtime = observer_.runtime_;
-    CommState* const state = observer_.state_of(call.comm);
+    CommState* const state = observer_.state_of(made.comm);
     if (state == nullptr || !state->observed->known) {
         return;
     }
     const DeviceApi* const api = observer_.api_;
     // Rehearsals of a group keep theirs.
-    Plan* const plan = plan_of(runtime, state, call.facts, !in_group());
+    Plan* plan = plan_of(runtime, state, made.facts, !in_group());
+    CollectiveCall call = made;
+    AskedPlace place;
+    if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
+        !find_ordinal(runtime, state, &call, &plan, &place).ok()) {
+        return;
+    }
     KeyStats* const stats = plan != nullptr ? plan->stats : nullptr;
     item_.name = TensorNames::of(call);
     if (stats != nullptr) {
         stats->count_name(item_.name);
     }
     state_ = state;
-    item_.would_compress = ask_plan(call, plan);
+    item_.would_compress = ask_plan(call, plan, &place);
     ObservedTensor& tensor = observer_.tensor_of(call, state);
     const bool new_tensor = tensor.calls == 0;
     item_.call = observer_.calls_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -213,11 +219,12 @@ void Observation::begin(const CollectiveCall& call) {
     }
 }
 
-bool Observation::ask_plan(const CollectiveCall& call, Plan* plan) {
+bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place) {
     Runtime& runtime = observer_.runtime_;
     if (plan != nullptr && plan->compressed && observer_.api_ != nullptr) {
         const Result<std::optional<Detour>> detour =
-            would_detour(runtime, call, state_, plan, &item_.place);
+            would_detour(runtime, call, state_, plan, place);
+        item_.place = place->place;
         if (!detour.ok()) {
             return false;
         }
@@ -232,7 +239,7 @@ bool Observation::ask_plan(const CollectiveCall& call, Plan* plan) {
         plan->stats->count_call();
     }
     if (observer_.api_ != nullptr) {
-        item_.place = follow_native(runtime, call, state_);
+        item_.place = place->asked ? place->place : follow_native(runtime, call, state_);
     }
     return false;
 }

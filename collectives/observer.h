@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collectives/call_times.h"
+#include "collectives/dispatch.h"
 #include "collectives/rehearsal.h"
 #include "collectives/runtime.h"
 #include "collectives/samples.h"
@@ -119,9 +120,9 @@ class Observation {
     ncclResult_t end(ncclResult_t result) noexcept;
 
   private:
-    void begin(const CollectiveCall& call);
+    void begin(const CollectiveCall& made);
     // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
-    bool ask_plan(const CollectiveCall& call, Plan* plan);
+    bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
     void rehearse(const CollectiveCall& call, Plan* plan);
 
     Observer& observer_;

@@ -44,14 +44,18 @@ bool ParameterMatch::matches(const CarriedRange& range) const noexcept {
                               })));
 }
 
-bool ParameterMatch::covers_but_for_dimensions(const ParameterMatch& other) const noexcept {
-    const auto holds = [&](const Indices& wanted) {
-        return std::any_of(indices.begin(), indices.end(), [&](const Indices& one) {
+bool covers_all(const std::vector<ParameterMatch::Indices>& wide,
+                const std::vector<ParameterMatch::Indices>& narrow) noexcept {
+    const auto holds = [&](const ParameterMatch::Indices& wanted) {
+        return std::any_of(wide.begin(), wide.end(), [&](const ParameterMatch::Indices& one) {
             return one.first <= wanted.first && wanted.last <= one.last;
         });
     };
-    if (!indices.empty() && (other.indices.empty() ||
-                             !std::all_of(other.indices.begin(), other.indices.end(), holds))) {
+    return wide.empty() || (!narrow.empty() && std::all_of(narrow.begin(), narrow.end(), holds));
+}
+
+bool ParameterMatch::covers_but_for_dimensions(const ParameterMatch& other) const noexcept {
+    if (!covers_all(indices, other.indices)) {
         return false;
     }
     if (names.empty()) {

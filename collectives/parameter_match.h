@@ -51,6 +51,10 @@ inline constexpr char kDimensionsAccepted[] = "1d, 2d, 3d, 4d, 5d, and with a pl
 [[nodiscard]] std::vector<ParameterMatch::Indices> merged(
     std::vector<ParameterMatch::Indices> indices);
 
+// Whether `wide` takes all that `narrow` takes. Empty ones take everything.
+[[nodiscard]] bool covers_all(const std::vector<ParameterMatch::Indices>& wide,
+                              const std::vector<ParameterMatch::Indices>& narrow) noexcept;
+
 // Whether the whole name is of the pattern: '*' stands for any run of characters, '?' for one, and
 // every other character for itself.
 [[nodiscard]] bool name_matches(std::string_view pattern, std::string_view name) noexcept;

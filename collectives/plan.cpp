@@ -19,6 +19,7 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
         static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
     hash ^= facts.asked;
     hash ^= facts.carried * 0x9fb21c651e98df25ull;
+    hash ^= facts.nth * 0xd6e8feb86659fd93ull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -231,6 +232,9 @@ Plan make_plan(const CallFacts& facts,
         return plan;
     }
     const Action* asked = facts.asked == 0 ? nullptr : find_choice(facts.asked);
+    if (asked == nullptr && facts.nth == 0) {
+        plan.ordinals = ordinals_asked(facts, shape, config.policy);
+    }
     const Decision decision = asked != nullptr ? of_choice(*asked, facts, shape)
                                                : decide(facts, shape, config.policy, carried);
     plan.rule = decision.rule;

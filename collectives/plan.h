@@ -62,6 +62,10 @@ struct Plan {
     // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
     // plan belongs to a communicator.
     uint64_t residual_shape = 0;
+    // Of calls whose ordinal rules ask for and is not known (facts.nth): where rules begin to
+    // decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is another
+    // one.
+    std::vector<uint32_t> ordinals;
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
 

@@ -122,6 +122,7 @@ std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     std::string takers;
     for (size_t i = 0; i < index; ++i) {
         if (rules[i].off || !covers_names(rules[i].match, rules[index].match) ||
+            !covers_all(rules[i].match.ordinals, rules[index].match.ordinals) ||
             !rules[i].match.parameters.covers_but_for_dimensions(rules[index].match.parameters)) {
             continue;
         }
@@ -276,15 +277,22 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
     return false;
 }
 
+bool Match::takes_ordinal(uint32_t ordinal) const noexcept {
+    return ordinals.empty() || std::any_of(ordinals.begin(), ordinals.end(), [&](const auto& one) {
+               return one.first <= ordinal && ordinal <= one.last;
+           });
+}
+
 bool matches_call(const Match& m,
                   const CallFacts& facts,
                   uint64_t bytes,
                   int ranks,
                   Scope scope,
                   std::string_view comm) noexcept {
-    return matches_name(m, comm) && has(m.ops, facts.op) && has(m.dtypes, facts.dtype) &&
-           has(m.redops, facts.redop) && m.min_bytes <= bytes && bytes <= m.max_bytes &&
-           m.min_ranks <= ranks && ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
+    return matches_name(m, comm) && (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) &&
+           has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
+           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
+           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
            (m.parameters.any() || has(kCarryingOps, facts.op));
 }
 
@@ -297,6 +305,7 @@ const Rule* Policy::match(const CallFacts& facts,
     for (const Rule& rule : rules) {
         const ParameterMatch& parameters = rule.match.parameters;
         if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope, comm) &&
+            (rule.match.ordinals.empty() || facts.nth != 0) &&
             (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
             return &rule;
         }
@@ -319,8 +328,9 @@ bool Policy::has_codec() const noexcept {
 
 bool Policy::wants_steps() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return compresses(rule) && rule.action.error_feedback != ErrorFeedback::kNone &&
-               rule.action.tensor == TensorBy::kStep;
+        return (!rule.off && !rule.match.ordinals.empty()) ||
+               (compresses(rule) && rule.action.error_feedback != ErrorFeedback::kNone &&
+                rule.action.tensor == TensorBy::kStep);
     });
 }
 
@@ -362,6 +372,10 @@ std::string Policy::canonical() const {
         }
         if (m.roles != 0) {
             out += " role=" + set_text<Role>(m.roles, kRoleCount, role_name);
+        }
+        for (const ParameterMatch::Indices& one : m.ordinals) {
+            out += (&one == m.ordinals.data() ? " ordinal=" : "+") + std::to_string(one.first) +
+                   ".." + std::to_string(one.last);
         }
         out += m.parameters.canonical();
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");

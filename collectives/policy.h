@@ -105,9 +105,15 @@ struct Match {
     std::vector<std::string> comms;  // patterns of the communicator's name, ascending; empty: any
     uint32_t roles = 0;              // bit per Role of that name; 0: any
     ParameterMatch parameters;       // of ranges of the call, where one is not for all
+    // Which calls of their kind in the step, from 0: ascending, apart from each other; empty: any,
+    // also where that is not known.
+    std::vector<ParameterMatch::Indices> ordinals;
+
+    [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
 };
 
-// Whether a call is of the match, but for what it carries. `comm`: name of its communicator.
+// Whether a call is of the match, but for what it carries, and for its ordinal where facts.nth is
+// 0. `comm`: name of its communicator.
 [[nodiscard]] bool matches_call(const Match& match,
                                 const CallFacts& facts,
                                 uint64_t bytes,
@@ -147,7 +153,8 @@ struct Policy {
     std::string source;
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
-    // rules that ask for parameters pass it over. Pure; no allocation.
+    // rules that ask for parameters pass it over, as those that ask for ordinals do where facts.nth
+    // is 0. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallFacts& facts,
                                     uint64_t bytes,
                                     int ranks,
@@ -161,7 +168,7 @@ struct Policy {
     [[nodiscard]] std::string canonical() const;
     // Whether some rule that is not off has a codec.
     [[nodiscard]] bool has_codec() const noexcept;
-    // Whether some such rule asks for places in the step.
+    // Whether some such rule asks for places in the step, or any that is not off for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule that is not off asks for the parameters that calls carry.
     [[nodiscard]] bool wants_parameters() const noexcept;

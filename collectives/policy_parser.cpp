@@ -38,7 +38,7 @@ const Names& default_keys() {
 }
 const Names& match_keys() {
     static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks", "scope",
-                               "comm", "role",  "param", "index", "name"};
+                               "comm", "role",  "param", "index", "name",  "ordinal"};
     return keys;
 }
 
@@ -175,6 +175,7 @@ class Parser : PolicyReader {
                           "mesh_dp*", &match->comms);
         }
         read_set(table, "role", parse_role, role_names(), &match->roles);
+        read_indices(table, "ordinal", "places among a step's calls of one kind", &match->ordinals);
         read_parameters(table, &match->parameters);
         if (const toml::node* node = table.get("bytes")) {
             const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";

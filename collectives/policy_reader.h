@@ -246,30 +246,39 @@ class PolicyReader {
             });
             match->dimensions = dimensions;
         }
-        if (const toml::node* node = table.get("index")) {
-            const std::string accepted =
-                "numbers of parameters in the model, from 0, and ranges like \"10-20\"";
-            read_each(*node, "index", accepted, [&](const toml::node& element) {
-                std::string text;
-                if (element.is_integer()) {
-                    text = std::to_string(element.as_integer()->get());
-                } else if (element.is_string()) {
-                    text = element.as_string()->get();
-                } else {
-                    return wrong_type(element, "index", accepted);
-                }
-                if (const auto indices = parse_indices(text)) {
-                    match->indices.push_back(*indices);
-                } else {
-                    report(element.source(),
-                           "bad value " + quoted(text) + " of 'index'; accepted: " + accepted);
-                }
-            });
-            match->indices = merged(std::move(match->indices));
-        }
+        read_indices(table, "index", "numbers of parameters in the model", &match->indices);
         if (const toml::node* node = table.get("name")) {
             read_patterns(*node, "name", "names of parameters", "*.bias", &match->names);
         }
+    }
+
+    // Numbers of `what` and ranges of them.
+    void read_indices(const toml::table& table,
+                      std::string_view key,
+                      const std::string& what,
+                      std::vector<ParameterMatch::Indices>* out) {
+        const toml::node* node = table.get(key);
+        if (node == nullptr) {
+            return;
+        }
+        const std::string accepted = what + ", from 0, and ranges like \"10-20\"";
+        read_each(*node, key, accepted, [&](const toml::node& element) {
+            std::string text;
+            if (element.is_integer()) {
+                text = std::to_string(element.as_integer()->get());
+            } else if (element.is_string()) {
+                text = element.as_string()->get();
+            } else {
+                return wrong_type(element, key, accepted);
+            }
+            if (const auto indices = parse_indices(text)) {
+                out->push_back(*indices);
+            } else {
+                report(element.source(), "bad value " + quoted(text) + " of " + quoted(key) +
+                                             "; accepted: " + accepted);
+            }
+        });
+        *out = merged(std::move(*out));
     }
 
     // A pattern of `what`, or an array of them, in ascending order.

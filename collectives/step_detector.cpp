@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 namespace slimwire {
@@ -43,6 +44,20 @@ uint32_t rarest_call(const std::vector<uint64_t>& block) {
     const auto rarest = std::min_element(
         block.begin(), block.end(), [&](uint64_t a, uint64_t b) { return times(a) < times(b); });
     return static_cast<uint32_t>(rarest - block.begin());
+}
+
+// Of each call, how many equal ones stand before it.
+std::vector<uint32_t> earlier_equals(const std::vector<uint64_t>& block) {
+    std::vector<uint32_t> order(block.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return block[a] < block[b]; });
+    std::vector<uint32_t> earlier(block.size());
+    for (size_t i = 1; i < order.size(); ++i) {
+        const bool equal = block[order[i]] == block[order[i - 1]];
+        earlier[order[i]] = equal ? earlier[order[i - 1]] + 1 : 0;
+    }
+    return earlier;
 }
 
 }  // namespace
@@ -106,7 +121,8 @@ void StepDetector::leave() noexcept {
 
 StepPlace StepDetector::follow() noexcept {
     const Path& path = now_.paths[now_.current];
-    const StepPlace place{path.id, now_.current, now_.position, now_.steps};
+    const StepPlace place{path.id, now_.current, now_.position, now_.steps,
+                          path.block->nth[now_.position]};
     if (++now_.position == path.block->size()) {
         now_.position = 0;
         ++now_.steps;
@@ -118,7 +134,7 @@ StepPlace StepDetector::next(uint64_t signature) {
     ring_[now_.calls & (ring_.size() - 1)] = signature;
     ++now_.calls;
     if (now_.following) {
-        if ((*now_.paths[now_.current].block)[now_.position] == signature) {
+        if (now_.paths[now_.current].block->calls[now_.position] == signature) {
             return follow();
         }
         leave();
@@ -133,7 +149,7 @@ StepPlace StepDetector::next(uint64_t signature) {
 
 // Whether the last calls are the whole block, ending with its anchor.
 bool StepDetector::came(const Path& path) const noexcept {
-    const Block& block = *path.block;
+    const std::vector<uint64_t>& block = path.block->calls;
     uint64_t distance = 0;
     for (uint32_t i = path.anchor + 1; i-- > 0; ++distance) {
         if (back(distance) != block[i]) {
@@ -204,7 +220,9 @@ bool StepDetector::learn() {
 
 // Takes the last `period` calls for a step, with the last of them being the call at hand.
 void StepDetector::adopt(uint32_t period) {
-    Block block(period);
+    Block made;
+    std::vector<uint64_t>& block = made.calls;
+    block.resize(period);
     for (uint32_t i = 0; i < period; ++i) {
         block[i] = back(period - 1 - i);
     }
@@ -228,7 +246,8 @@ void StepDetector::adopt(uint32_t period) {
     path.id = std::max<uint64_t>(id, 1);
     path.anchor = rarest_call(block);
     now_.anchors[now_.current] = block[path.anchor];
-    path.block = std::make_shared<const Block>(std::move(block));
+    made.nth = earlier_equals(block);
+    path.block = std::make_shared<const Block>(std::move(made));
     path.recall_calls = least_recall(path);
     path.used = now_.calls;
     now_.paths[now_.current] = std::move(path);

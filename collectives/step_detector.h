@@ -21,7 +21,7 @@
 //    is seen at the first other call.
 //
 // One thread at a time, as NCCL asks for a communicator. Memory is at most 20 bytes for each call
-// of `history` and 8 for each call of a block, which is at most a third of the history; it is
+// of `history` and 12 for each call of a block, which is at most a third of the history; it is
 // allocated with the object and when a block is learned. Amortised constant time a call.
 #pragma once
 
@@ -45,6 +45,7 @@ struct StepPlace {
     uint32_t slot = 0;  // below StepLimits::paths; another path may take it over
     uint32_t ordinal = 0;
     uint64_t step = 0;  // steps that were recognised to their end before
+    uint32_t nth = 0;   // calls of the same signature before it in the step
     [[nodiscard]] bool sure() const noexcept { return path != 0; }
 };
 
@@ -73,7 +74,11 @@ class StepDetector {
     [[nodiscard]] uint32_t step_calls() const noexcept;
 
   private:
-    using Block = std::vector<uint64_t>;
+    struct Block {
+        std::vector<uint64_t> calls;
+        std::vector<uint32_t> nth;  // of each: equal ones before it
+        [[nodiscard]] size_t size() const noexcept { return calls.size(); }
+    };
     struct Path {
         uint64_t id = 0;
         uint64_t used = 0;                   // calls when it was last followed

@@ -106,6 +106,53 @@ TEST(Decision, OneRuleForAllIsAWholeMessage) {
     EXPECT_TRUE(equal.action.codec.has_value());
 }
 
+const std::string kFirst = rule("first", "ordinal = 0", "codec = \"native\"");
+const std::string kMiddle =
+    rule("middle", "ordinal = [2, \"4-5\"], op = \"allreduce\"", "codec = \"int8\"");
+
+TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {
+    CallFacts facts = call_of(carried_of({100000}));
+    facts.carried = 0;
+    const Policy policy = policy_of(kFirst + kMiddle + kWeights);
+    EXPECT_EQ(ordinals_asked(facts, shape_of(4), policy),
+              (std::vector<uint32_t>{0, 1, 2, 3, 4, 6}));
+    std::string rules;
+    for (facts.nth = 1; facts.nth <= 7; ++facts.nth) {
+        rules += decide(facts, shape_of(4), policy, nullptr).rule + " ";
+    }
+    EXPECT_EQ(rules, "first weights middle weights middle middle weights ");
+    facts.nth = 0;
+    const Decision unsure = decide(facts, shape_of(4), policy, nullptr);
+    EXPECT_FALSE(unsure.action.codec.has_value());
+    EXPECT_EQ(unsure.reason, "its place in the step is not known, and rule 'first' asks");
+    // Behind a rule that takes all of them nobody asks.
+    const Policy never = policy_of(kWeights + kFirst);
+    EXPECT_TRUE(ordinals_asked(facts, shape_of(4), never).empty());
+    EXPECT_EQ(decide(facts, shape_of(4), never, nullptr).rule, "weights");
+    // A rule that the call is not of does not ask.
+    facts.op = Op::kReduce;
+    const Policy other = policy_of(kMiddle + kWeights);
+    EXPECT_TRUE(ordinals_asked(facts, shape_of(4), other).empty());
+    EXPECT_EQ(decide(facts, shape_of(4), other, nullptr).rule, "weights");
+}
+
+TEST(Decision, OrdinalsAndParametersTogether) {
+    const std::string both = rule("both", "ordinal = 1, param = \"1d\"", "codec = \"native\"");
+    const Carried carried = carried_of({3000, -1000});
+    CallFacts facts = call_of(carried);
+    const Policy policy = policy_of(both + kWeights);
+    EXPECT_EQ(decide(facts, shape_of(4), policy, &carried).reason,
+              "its place in the step is not known, and rule 'both' asks");
+    facts.nth = 1;
+    EXPECT_EQ(decide(facts, shape_of(4), policy, &carried).reason, "rule 'weights'");
+    facts.nth = 2;
+    EXPECT_EQ(text_of(decide(facts, shape_of(4), policy, &carried).segments),
+              "int4 0+3000, raw 3000+1000");
+    facts.carried = 0;
+    EXPECT_EQ(decide(facts, shape_of(4), policy, nullptr).reason,
+              "which parameters it carries is not known, and rule 'both' asks");
+}
+
 TEST(Decision, WhatIsNotKnownStaysNativeWhereARuleAsks) {
     const CallFacts facts = call_of(carried_of({100000}));
     const auto reason = [&](const std::string& rules, CallFacts call) {

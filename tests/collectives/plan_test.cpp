@@ -323,6 +323,24 @@ TEST(PlanCache, TellsApartWhatCallsCarry) {
     EXPECT_TRUE(one < two || two < one);
 }
 
+TEST(PlanCache, KeepsApartWhatStandsElsewhereInTheStep) {
+    PlanCache cache;
+    CallFacts facts = sum_of(1 << 20);
+    std::set<uint32_t> drawn;
+    for (facts.nth = 0; facts.nth < 100; ++facts.nth) {
+        EXPECT_EQ(cache.find(facts), nullptr) << facts.nth;
+        Plan plan;
+        plan.facts = facts;
+        cache.insert(std::move(plan));
+        drawn.insert(make_plan(facts, shape_of(4), int4_config()).random.tensor);
+    }
+    EXPECT_EQ(drawn.size(), 100u) << "tensors draw different numbers";
+    TensorKey one, two;
+    one.facts.nth = 1;
+    two.facts.nth = 2;
+    EXPECT_TRUE(one < two || two < one);
+}
+
 TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
     Policy policy;
     policy.rules.resize(2);

@@ -38,7 +38,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
-         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name"},
+         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, ordinal"},
         {"match = { op = \"alreduce\" }",
          "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
          "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
@@ -75,6 +75,12 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { index = [1, \"9-3\"] }",
          "p.toml:4:23: rule 'grads': bad value '9-3' of 'index'; accepted: numbers of parameters "
          "in the model, from 0, and ranges like \"10-20\""},
+        {"match = { ordinal = [0, \"5-3\"] }",
+         "p.toml:4:25: rule 'grads': bad value '5-3' of 'ordinal'; accepted: places among a step's "
+         "calls of one kind, from 0, and ranges like \"10-20\""},
+        {"match = { ordinal = true }",
+         "p.toml:4:21: rule 'grads': 'ordinal' is a boolean; accepted: places among a step's calls "
+         "of one kind, from 0, and ranges like \"10-20\""},
         {"match = { index = -1 }",
          "p.toml:4:19: rule 'grads': bad value '-1' of 'index'; accepted: numbers of parameters in "
          "the model, from 0, and ranges like \"10-20\""},
@@ -284,7 +290,8 @@ TEST(PolicyErrors, damaged_files_give_a_policy_or_a_place) {
         "version = 1\n[defaults]\nmin_bytes = \"64KiB\"\n[[rule]]\nname = \"a\"\nmatch = { op = "
         "[\"allreduce\", \"reduce\"], dtype = \"f32\", bytes = \"1MiB..2MiB\", ranks = \"2..16\", "
         "scope "
-        "= \"inter_node\", param = [\"1d\", \"3d+\"], index = [3, \"10-20\"], name = \"*.bias\" "
+        "= \"inter_node\", param = [\"1d\", \"3d+\"], index = [3, \"10-20\"], ordinal = \"0-3\", "
+        "name = \"*.bias\" "
         "}\ncodec = \"int4:block=64\"\nerror_feedback = \"ef14\"\nstart_step = "
         "10\n"
         "[[rule]]\nname = \"b\"\nalgorithm = \"native\"\n";

@@ -335,11 +335,34 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", name = "*" }
            codec = "int4"
            ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = "0-4294967295" }
+           codec = "int4"
+           ef = "ef14")",
     };
     for (const char* other : kOthers) {
         EXPECT_NE(canonical, parsed(std::string("[[rule]]\nname = \"a\"\n") + other).canonical())
             << other;
     }
+}
+
+TEST(Policy, ordinals_are_numbers_and_ranges_and_match_where_one_is_known) {
+    const Policy policy = parsed(
+        "[[rule]]\nname = \"a\"\nmatch = { ordinal = [0, \"3-5\", 4, 6] }\ncodec = \"int4\"\n"
+        "[[rule]]\nname = \"b\"\nmatch = { ordinal = 2 }\ncodec = \"int8\"\n");
+    EXPECT_EQ(policy.rules[0].match.ordinals,
+              (std::vector<ParameterMatch::Indices>{{0, 0}, {3, 6}}));
+    EXPECT_NE(policy.canonical().find(" ordinal=0..0+3..6 "), std::string::npos)
+        << policy.canonical();
+    CallFacts facts = all_reduce();
+    std::string decided;
+    for (facts.nth = 0; facts.nth < 9; ++facts.nth) {
+        decided += decision(policy, facts);
+    }
+    EXPECT_EQ(decided, "-a-baaaa-");
+    EXPECT_TRUE(policy.wants_steps());
+    Policy off = policy;
+    off.rules[0].off = off.rules[1].off = true;
+    EXPECT_FALSE(off.wants_steps());
 }
 
 TEST(Policy, order_of_rules_enters_the_canonical_text) {

@@ -139,6 +139,18 @@ TEST(PolicyWarnings, a_rule_for_parameters_takes_ranges) {
     EXPECT_EQ(gathered[0], "p.toml:2: rule 'a' is never reached: its match is empty");
 }
 
+// Nothing takes all that has no known place but a rule that does not ask.
+TEST(PolicyWarnings, a_rule_for_ordinals_takes_some_calls) {
+    const auto is_reached = [](const std::string& first, const std::string& later) {
+        return warnings_of(rule("first", first) + rule("later", later)).empty();
+    };
+    EXPECT_TRUE(is_reached("ordinal = 0", ""));
+    EXPECT_TRUE(is_reached("ordinal = \"0-4294967295\"", ""));
+    EXPECT_TRUE(is_reached("ordinal = \"0-3\"", "ordinal = [3, 4]"));
+    EXPECT_FALSE(is_reached("ordinal = \"0-3\"", "ordinal = [1, 3]"));
+    EXPECT_FALSE(is_reached("", "ordinal = 1"));
+}
+
 // A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.
 TEST(PolicyWarnings, agrees_with_brute_force) {
     const uint64_t seed = test_seed();

@@ -366,5 +366,42 @@ TEST(StepDetector, BothEndsOfAMessageHaveOneSignature) {
     EXPECT_NE(call_signature(rooted), call_signature(other));
 }
 
+// The ordinal among equal calls, for rules: counted in the block, whichever call was the first.
+TEST(StepDetector, CountsCallsOfAKindWithinTheStep) {
+    const Trace step = {
+        {signature_of(Op::kAllReduce, 10), 1}, {signature_of(Op::kAllReduce, 20), 2},
+        {signature_of(Op::kAllReduce, 10), 3}, {signature_of(Op::kAllReduce, 10), 4},
+        {signature_of(Op::kAllReduce, 30), 5}, {signature_of(Op::kAllReduce, 20), 6}};
+    std::vector<std::vector<uint32_t>> of_starts;
+    for (size_t start = 0; start < step.size(); ++start) {
+        StepDetector detector;
+        std::vector<uint32_t> nth(step.size(), ~0u);
+        for (size_t i = 0; i < 1200; ++i) {
+            const TrueCall& call = step[(start + i) % step.size()];
+            const StepPlace place = detector.next(call.signature);
+            uint32_t& known = nth[static_cast<size_t>(call.tensor) - 1];
+            if (place.sure()) {
+                ASSERT_TRUE(known == ~0u || known == place.nth) << "start " << start;
+                known = place.nth;
+            }
+        }
+        const auto sorted = [&](std::vector<size_t> calls) {
+            std::vector<uint32_t> values;
+            for (const size_t i : calls) {
+                values.push_back(nth[i]);
+            }
+            std::sort(values.begin(), values.end());
+            return values;
+        };
+        EXPECT_EQ(sorted({0, 2, 3}), (std::vector<uint32_t>{0, 1, 2}));
+        EXPECT_EQ(sorted({1, 5}), (std::vector<uint32_t>{0, 1}));
+        EXPECT_EQ(nth[4], 0u);
+        of_starts.push_back(nth);
+    }
+    for (const auto& nth : of_starts) {
+        EXPECT_EQ(nth, of_starts[0]);
+    }
+}
+
 }  // namespace
 }  // namespace slimwire

@@ -68,6 +68,9 @@ Json match_json(const Match& match) {
             json["role"].push_back(role_name(static_cast<Role>(role)));
         }
     }
+    for (const ParameterMatch::Indices& ordinals : match.ordinals) {
+        json["ordinal"].push_back(indices_text(ordinals));
+    }
     if (match.parameters.dimensions != ParameterMatch::kAllDimensions) {
         json["param"] = dimensions_texts(match.parameters.dimensions);
     }
