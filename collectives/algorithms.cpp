@@ -88,9 +88,6 @@ std::string why_not(Algorithm algorithm,
     if (!has_form(algorithm, facts.op)) {
         return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(facts.op);
     }
-    if (!segments.empty() && action.error_feedback == ErrorFeedback::kEf21) {
-        return "ef21 has no form of messages whose parts differ";
-    }
     if (!segments.empty() && !takes_segments(algorithm, facts.op)) {
         return std::string(algorithm_name(algorithm)) + " of " + op_name(facts.op) +
                " has no form of messages whose parts differ";
@@ -152,8 +149,12 @@ Layout layout_of(Algorithm algorithm,
         algorithm == Algorithm::kLossless ? lossless_facts(whole, shape.ranks) : whole;
     const std::vector<Segment> segments =
         parts.empty() ? std::vector<Segment>{{0, facts.count, *action.codec}} : parts;
+    std::optional<DType> fed_dtype;
+    if (action.error_feedback == ErrorFeedback::kEf21) {
+        fed_dtype = DType::kFloat32;
+    }
     if (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kSparse) {
-        return make_layout(segments, facts.dtype, shape.ranks, slice_bytes);
+        return make_layout(segments, facts.dtype, shape.ranks, slice_bytes, fed_dtype);
     }
     const bool hierarchical = algorithm == Algorithm::kHierarchical;
     if (hierarchical && facts.op != Op::kReduceScatter) {
@@ -167,7 +168,7 @@ Layout layout_of(Algorithm algorithm,
         slice_bytes == 0 ? 0 : std::max<uint64_t>(1, slice_bytes / std::max<uint64_t>(1, blocks));
     return hierarchical
                ? hierarchical_scatter_layout(segments, facts.dtype, action.intra_codec, of_block)
-               : make_layout(segments, facts.dtype, 1, of_block);
+               : make_layout(segments, facts.dtype, 1, of_block, fed_dtype);
 }
 
 ExchangeSizes sizes_of(Algorithm algorithm,
@@ -222,19 +223,20 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 }
 
 bool keeps_residual(const Plan& plan, int rank) noexcept {
-    return plan.error_feedback != ErrorFeedback::kNone &&
-           (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank));
+    // Both ends of a message have an estimate of it.
+    return plan.error_feedback == ErrorFeedback::kEf21 ||
+           (plan.error_feedback != ErrorFeedback::kNone &&
+            (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank)));
 }
 
 bool encodes_contributions(const Plan& plan) noexcept {
     switch (plan.algorithm) {
         case Algorithm::kTwoShot:
         case Algorithm::kSparse:
-            return plan.error_feedback != ErrorFeedback::kEf21;
         case Algorithm::kDirect:
         case Algorithm::kGather:
         case Algorithm::kSummable:
-            return true;
+            return plan.error_feedback != ErrorFeedback::kEf21;
         case Algorithm::kHierarchical:
         case Algorithm::kLossless:
         case Algorithm::kAuto:
@@ -245,14 +247,18 @@ bool encodes_contributions(const Plan& plan) noexcept {
 }
 
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
+    const bool estimates = context.plan.error_feedback == ErrorFeedback::kEf21;
     switch (context.plan.algorithm) {
         case Algorithm::kTwoShot:
         case Algorithm::kSparse:
-            if (context.plan.error_feedback == ErrorFeedback::kEf21) {
+            if (estimates) {
                 return &room->emplace<EstimatedTwoShot>(context);
             }
             return &room->emplace<TwoShot>(context);
         case Algorithm::kDirect:
+            if (estimates) {
+                return &room->emplace<EstimatedDirect>(context);
+            }
             return &room->emplace<Direct>(context);
         case Algorithm::kHierarchical:
             if (context.plan.facts.op == Op::kReduceScatter) {
@@ -260,6 +266,9 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             }
             return &room->emplace<Hierarchical>(context);
         case Algorithm::kGather:
+            if (estimates) {
+                return &room->emplace<EstimatedGather>(context);
+            }
             return &room->emplace<Gather>(context);
         case Algorithm::kSummable:
             return &room->emplace<Summable>(context);

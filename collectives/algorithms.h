@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/direct.h"
+#include "collectives/estimated_direct.h"
 #include "collectives/gather.h"
 #include "collectives/hierarchical.h"
 #include "collectives/hierarchical_scatter.h"
@@ -58,9 +59,11 @@ using ExchangeRoom = std::variant<std::monostate,
                                   TwoShot,
                                   EstimatedTwoShot,
                                   Direct,
+                                  EstimatedDirect,
                                   Hierarchical,
                                   HierarchicalScatter,
                                   Gather,
+                                  EstimatedGather,
                                   Summable,
                                   Lossless>;
 // Makes the exchange of `context.plan` in `room`.

@@ -68,9 +68,13 @@ struct CommState {
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;
     std::vector<PreMulScalar> scalars;
     std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
-    // Residual bytes that plans were granted, on all ranks that make such calls alike: of
-    // collectives under {-1, kAllReduce}, of messages by peer and direction.
-    std::map<std::pair<int, Op>, uint64_t> committed_bytes;
+    // What plans were granted, on all ranks that make such calls alike: of collectives under
+    // {-1, kAllReduce}, of messages by peer and direction.
+    struct Committed {
+        uint64_t residual_bytes = 0;
+        size_t estimated = 0;  // kinds of calls with EF21
+    };
+    std::map<std::pair<int, Op>, Committed> committed;
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.
     std::map<PlaceKey, bool> granted_places;
     MemoryBudget* memory = nullptr;  // of the process

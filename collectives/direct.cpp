@@ -1,5 +1,6 @@
 #include "collectives/direct.h"
 
+#include "collectives/estimated_direct.h"
 #include "collectives/plan.h"
 
 namespace slimwire {
@@ -89,6 +90,7 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * facts.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
+    direct_estimates(facts, ranks, &sizes);
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }
@@ -130,10 +132,12 @@ bool Direct::whole_blocks(int slice) const noexcept {
            cut.pieces[0].chunk_elems == static_cast<int64_t>(context_.plan.facts.count);
 }
 
+float Direct::factor() const noexcept {
+    return context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+}
+
 Status Direct::encode_blocks(int slice, int first, int last, int base) {
     const auto count = static_cast<int64_t>(context_.plan.facts.count);
-    const float factor =
-        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     const int64_t slot = slice_at(slice).slot_bytes;
     // Residuals that are stored apart have room for one block beside them.
     const bool whole = whole_blocks(slice) && !context_.plan.residuals_apart;
@@ -148,7 +152,7 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
                            static_cast<const char*>(context_.call.send) + offset * element_bytes(),
                            {offset, (block - base) * pieces + piece.order},
                            send_slot(slice, block) + piece.slot_offset,
-                           {step * piece.count, piece.chunk_elems, slot}, factor));
+                           {step * piece.count, piece.chunk_elems, slot}, factor()));
         }
     }
     return {};
@@ -171,7 +175,6 @@ Status Direct::decode_blocks(int slice, int first, int last, int base) {
     return {};
 }
 
-// The sum of all contributions to this rank's block, in the order of the ranks.
 Status Direct::decode_sum(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
         SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset,

@@ -41,14 +41,14 @@ struct DirectMap {
 // Whether a rank encodes, and so keeps a residual.
 [[nodiscard]] bool direct_encodes(const CallFacts& facts, int rank) noexcept;
 
-class Direct final : public SlicedExchange {
+class Direct : public SlicedExchange {
   public:
     explicit Direct(const ExchangeContext& context);
     // What this rank sends to itself; nothing where it lies in place already, or in operations
     // whose own block takes part in the exchange.
     Status copy_own_block();
 
-  private:
+  protected:
     [[nodiscard]] Op op() const noexcept { return context_.plan.facts.op; }
     [[nodiscard]] int root() const noexcept { return context_.plan.facts.root_or_peer; }
     [[nodiscard]] char* send_slot(int slice, int block) const noexcept;
@@ -56,9 +56,13 @@ class Direct final : public SlicedExchange {
     [[nodiscard]] bool whole_blocks(int slice) const noexcept;
     // Blocks `first` .. `last` - 1 of the program's buffer, which starts with block `base`, into
     // their slots and back.
-    Status encode_blocks(int slice, int first, int last, int base);
-    Status decode_blocks(int slice, int first, int last, int base);
-    Status decode_sum(int slice);
+    virtual Status encode_blocks(int slice, int first, int last, int base);
+    virtual Status decode_blocks(int slice, int first, int last, int base);
+    // The sum of all contributions to this rank's block, in the order of the ranks.
+    virtual Status decode_sum(int slice);
+    [[nodiscard]] float factor() const noexcept;  // before encoding
+
+  private:
     Status encode(int slice) override;
     Status place_own(int slice) override;
     Status send(int hop, int slice) override;

@@ -225,7 +225,7 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.chunk_elems = run.chunk_elems;
     args.slot_bytes = run.slot_bytes;
     args.params = piece.codec.params;
-    args.dtype = context_.plan.encoded_dtype();
+    args.dtype = piece.dtype;
     args.random = random;
     args.status = context_.status;
     args.workspace = workspace_;
@@ -245,7 +245,7 @@ Status SlicedExchange::decode_run(
     args.chunk_elems = run.chunk_elems;
     args.slot_bytes = run.slot_bytes;
     args.params = piece.codec.params;
-    args.dtype = context_.plan.encoded_dtype();
+    args.dtype = piece.dtype;
     args.accumulate = accumulate;
     args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
@@ -266,7 +266,7 @@ Status SlicedExchange::sum_slots(const Piece& piece,
         args.inputs = inputs;
         args.scale = 1.0f;
         args.params = piece.codec.params;
-        args.dtype = context_.plan.encoded_dtype();
+        args.dtype = piece.dtype;
         args.workspace = workspace_;
         return enqueue(context_.api, piece.codec, args, context_.work);
     }

@@ -80,6 +80,10 @@ struct ExchangeSizes {
     uint64_t residual_elems = 0;
     uint64_t residual_runs = 0;
     uint64_t largest_run = 0;
+    // With kEf21 instead: elements of all estimates and of what is owed, and where among them the
+    // copies begin of what another rank, or all of them, made.
+    uint64_t estimate_elems = 0;
+    uint64_t shared_begin = 0;
 };
 
 // The usual course: every slice is encoded, crosses a wire in one or more hops (with between()
@@ -150,7 +154,7 @@ class SlicedExchange : public Exchange {
         SLIMWIRE_TRY(operation(residual));
         return put_residual(owed, count);
     }
-    // Codec operations on the codec stream, on elements of the call's type. Encoding applies
+    // Codec operations on the codec stream, on elements of the piece's type. Encoding applies
     // `factor` and the call's scalar.
     Status encode_run(const Piece& piece,
                       const RandomKey& random,
@@ -161,17 +165,35 @@ class SlicedExchange : public Exchange {
                       float factor = 1.0f);
     Status decode_run(
         const Piece& piece, const void* input, void* output, const Run& run, bool accumulate);
-    // The sum of `inputs` encodings of one piece, in their order, into the call's type: in fp32 and
-    // rounded once where the codec can, else decoded and added one after the other. Nothing is cut:
-    // the piece is one chunk.
+    // EF21 (estimates.cpp), on the codec stream. Encodes what the call's elements at `input`, times
+    // `factor` and the call's scalar, differ by from the estimate.
+    Status encode_difference(const Piece& piece,
+                             const RandomKey& random,
+                             const void* input,
+                             const float* estimate,
+                             void* output,
+                             const Run& run,
+                             float factor = 1.0f);
+    // The estimate goes into the call's type at `output`, if not null; then chunks of it that hold
+    // a value which is not finite begin anew from zero, and `own`'s, if not null, with them. At
+    // most as many chunks as ranks; marks() tells which until the next.
+    Status deliver_estimate(
+        float* estimate, float* own, void* output, int64_t count, int64_t chunk_elems);
+    [[nodiscard]] uint32_t* marks() const noexcept;
+    [[nodiscard]] float* estimates() const noexcept {  // of the tensor, as the algorithm lays them
+        return static_cast<float*>(context_.residual);
+    }
+    // The sum of `inputs` encodings of one piece, in their order, into the piece's type: in fp32
+    // and rounded once where the codec can, else decoded and added one after the other. Nothing is
+    // cut: the piece is one chunk.
     Status sum_slots(const Piece& piece,
                      const char* input,
                      int64_t stride,
                      int inputs,
                      int64_t count,
                      void* output);
-    // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in the call's
-    // type, in `sum` of args.count elements.
+    // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in its type,
+    // in `sum` of args.count elements.
     Status reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args, void* sum);
     // The raw part of a slice, if it has one, on the codec stream: its elements, multiplied by the
     // call's scalar, into chunks of `chunk_elems` at `chunks`, `stride` bytes apart; and the

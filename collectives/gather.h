@@ -25,18 +25,38 @@ struct GatherMap {
                                          const PlanShape& shape);
 [[nodiscard]] uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept;
 
-class Gather final : public SlicedExchange {
+class Gather : public SlicedExchange {
   public:
     explicit Gather(const ExchangeContext& context);
 
-  private:
+  protected:
     [[nodiscard]] char* slot(int slice, int source) const noexcept;
     [[nodiscard]] float factor() const noexcept;  // before encoding; after the sum of raw elements
+    // Where a piece lies in the program's buffers, and the run that its operations take.
+    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
+    [[nodiscard]] char* result(const Piece& piece) const noexcept;
+    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept;
+    virtual Status encode_piece(int slice, const Piece& piece);
+    virtual Status decode_piece(int slice, const Piece& piece);
+
+  private:
     Status encode(int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;
 
     GatherMap map_;
+};
+
+// The same for EF21 (codecs/estimate.h): a rank encodes what its contribution differs by from its
+// estimate, and all ranks' copy of the sum's estimate takes up all that was sent, in rank order.
+// Residuals of a tensor: own estimates, shared estimates. Pieces that feed nothing are as ever.
+class EstimatedGather final : public Gather {
+  public:
+    explicit EstimatedGather(const ExchangeContext& context) : Gather(context) {}
+
+  private:
+    Status encode_piece(int slice, const Piece& piece) override;
+    Status decode_piece(int slice, const Piece& piece) override;
 };
 
 }  // namespace slimwire

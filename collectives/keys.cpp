@@ -169,10 +169,10 @@ const char* detour_reason(Detour detour) noexcept {
 
 // What was granted to calls that come in the same order on all ranks that make them: the
 // collectives of a communicator, or the messages of one peer and direction.
-uint64_t& committed_bytes_of(CommState* state, const CallFacts& facts) {
-    return state->committed_bytes[is_point_to_point(facts.op)
-                                      ? std::pair(static_cast<int>(facts.root_or_peer), facts.op)
-                                      : std::pair(-1, Op::kAllReduce)];
+CommState::Committed& committed_of(CommState* state, const CallFacts& facts) {
+    return state->committed[is_point_to_point(facts.op)
+                                ? std::pair(static_cast<int>(facts.root_or_peer), facts.op)
+                                : std::pair(-1, Op::kAllReduce)];
 }
 
 }  // namespace
@@ -190,7 +190,7 @@ bool grant_place(const Settings& settings,
     const auto [found, is_new] = state->granted_places.try_emplace(key, true);
     if (is_new) {
         *first = true;
-        uint64_t& committed = committed_bytes_of(state, plan.facts);
+        uint64_t& committed = committed_of(state, plan.facts).residual_bytes;
         // A plan's first place is granted with the plan.
         const auto sibling = std::find_if(
             state->granted_places.begin(), state->granted_places.end(),
@@ -214,7 +214,7 @@ void ungrant_place(CommState* state, const PlaceKey& key) noexcept {
     const bool last = std::none_of(state->granted_places.begin(), state->granted_places.end(),
                                    [&](const auto& other) { return other.first.plan == key.plan; });
     if (granted && !last) {
-        committed_bytes_of(state, key.plan->facts) -= key.plan->residual_bytes;
+        committed_of(state, key.plan->facts).residual_bytes -= key.plan->residual_bytes;
     }
 }
 
@@ -222,30 +222,30 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     if (Plan* plan = state->plans.find(facts); plan != nullptr) {
         return plan;
     }
-    uint64_t& committed = committed_bytes_of(state, facts);
-    state->shape.committed_bytes = committed;
+    CommState::Committed& committed = committed_of(state, facts);
+    state->shape.committed_bytes = committed.residual_bytes;
     const Carried* const carried =
         state->contents != nullptr ? state->contents->find(facts.carried) : nullptr;
     Plan made = make_plan(facts, state->shape, runtime.config, carried);
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
-    if (state->plans.lasting() < kMaxPlans) {
+    // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
+    // those whose estimates others have a copy of, only such count as those others know of.
+    const bool estimates = made.error_feedback == ErrorFeedback::kEf21;
+    if ((estimates ? committed.estimated : state->plans.lasting()) < kMaxPlans) {
+        committed.estimated += estimates ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
         Plan* plan = state->plans.insert(std::move(made));
-        committed += plan->residual_bytes;
+        committed.residual_bytes += plan->residual_bytes;
         state->stats->plans = state->plans.size();
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
         return plan;
     }
-    if (!made.compressed) {
+    if (!made.compressed || estimates) {
         folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
         return nullptr;
     }
     if (may_drop && state->plans.passing() >= kMaxPlans) {
         state->plans.drop_passing();
-    }
-    if (made.error_feedback == ErrorFeedback::kEf21) {
-        folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
-        return nullptr;
     }
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;

@@ -87,17 +87,21 @@ void number_pieces(Layout* layout) {
 Layout make_layout(const std::vector<Segment>& segments,
                    DType dtype,
                    int ranks,
-                   uint64_t slice_bytes) {
-    uint64_t total = 0, raw = 0;
+                   uint64_t slice_bytes,
+                   std::optional<DType> fed_dtype) {
+    const auto encoded = [&](const Segment& segment) {
+        return segment.feeds && !segment.raw() ? fed_dtype.value_or(dtype) : dtype;
+    };
+    uint64_t total = 0, raw = 0, bytes = 0;
     for (const Segment& segment : segments) {
         total += segment.count;
+        bytes += segment.count * dtype_bytes(encoded(segment));
         raw += segment.raw() ? segment.count : 0;
     }
     Layout layout;
     if (total == 0) {
         return layout;
     }
-    const uint64_t bytes = total * dtype_bytes(dtype);
     const uint64_t slices =
         slice_bytes == 0
             ? 1
@@ -108,7 +112,7 @@ Layout make_layout(const std::vector<Segment>& segments,
     for (const Segment& segment : segments) {
         if (!segment.raw()) {
             cuts.emplace_back(before, segment.count, total, slices,
-                              segment.codec.granule(dtype) * ranks);
+                              segment.codec.granule(encoded(segment)) * ranks);
             before += segment.count;
         }
     }
@@ -124,7 +128,8 @@ Layout make_layout(const std::vector<Segment>& segments,
             if (segment.raw()) {
                 continue;
             }
-            const int64_t granule = segment.codec.granule(dtype);
+            const DType own = encoded(segment);
+            const int64_t granule = segment.codec.granule(own);
             const Parts::Cut cut = parts++->of_slice(index);
             if (cut.begin == cut.end) {
                 continue;
@@ -133,14 +138,15 @@ Layout make_layout(const std::vector<Segment>& segments,
             piece.offset_elems = segment.offset_elems + static_cast<uint64_t>(cut.begin);
             piece.count = cut.end - cut.begin;
             piece.codec = segment.codec;
+            piece.dtype = own;
             piece.feeds = segment.feeds;
             place(&piece, granule);
             slice.slot_bytes +=
-                round_up(segment.codec.encoded_bytes(dtype, piece.chunk_elems), kSlotAlignment);
+                round_up(segment.codec.encoded_bytes(own, piece.chunk_elems), kSlotAlignment);
             for (const int64_t count : {piece.count, piece.chunk_elems}) {
                 layout.workspace_bytes =
                     std::max(layout.workspace_bytes,
-                             piece.codec.workspace_bytes(dtype, count, piece.chunk_elems));
+                             piece.codec.workspace_bytes(own, count, piece.chunk_elems));
             }
             slice.pieces.push_back(piece);
         }

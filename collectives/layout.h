@@ -40,7 +40,8 @@ struct Chunks {
 struct Piece : Chunks {
     uint64_t offset_elems = 0;  // in the buffer
     CodecSpec codec;
-    bool feeds = true;  // it has residuals where the message has error feedback
+    DType dtype = DType::kFloat32;  // of the elements that the codec encodes and decodes
+    bool feeds = true;              // it has residuals where the message has error feedback
     // Among the pieces of all slices that have residuals, by offset_elems: which one it is, and how
     // many elements are in those before it.
     int64_t order = 0;
@@ -82,10 +83,12 @@ struct Layout {
     [[nodiscard]] int64_t largest_raw_part() const noexcept;  // elements
 };
 
-// `slice_bytes` is the wanted size of a slice in bytes of `dtype`; 0 means one slice.
+// `slice_bytes` is the wanted size of a slice in bytes of what is encoded; 0 means one slice.
+// `fed_dtype`: what is encoded of segments that feed; elements of `dtype` when empty.
 Layout make_layout(const std::vector<Segment>& segments,
                    DType dtype,
                    int ranks,
-                   uint64_t slice_bytes);
+                   uint64_t slice_bytes,
+                   std::optional<DType> fed_dtype = {});
 
 }  // namespace slimwire

@@ -138,13 +138,13 @@ std::string try_algorithm(Algorithm algorithm,
         return reason;
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
-    CallFacts encoded = facts;
-    encoded.dtype = estimates ? DType::kFloat32 : facts.dtype;
-    Layout layout = layout_of(algorithm, encoded, shape, action, config.settings.slice_bytes,
-                              decision.segments);
-    ExchangeSizes sizes = sizes_of(algorithm, layout, encoded, shape);
-    plan->shared_estimate = sizes.residual_elems;
-    sizes.residual_elems += estimates ? facts.count : 0;
+    Layout layout =
+        layout_of(algorithm, facts, shape, action, config.settings.slice_bytes, decision.segments);
+    ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
+    if (estimates) {
+        plan->shared_estimate = sizes.shared_begin;
+        sizes.residual_elems = sizes.estimate_elems;
+    }
     // A receiver decides as its sender does.
     CallFacts sender = facts;
     sender.op = facts.op == Op::kRecv ? Op::kSend : facts.op;

@@ -54,8 +54,8 @@ struct Plan {
     bool residuals_apart = false;
     uint64_t window_offset = 0;
     ResidualType residual_type = ResidualType::kFloat32;
-    // With kEf21: where in the residuals, which are fp32, the estimate that all ranks share begins,
-    // and where in the scratch a word for each rank's chunk.
+    // With kEf21: where in the residuals, which are fp32, the copies begin of what other ranks
+    // made, and where in the scratch a word for each rank's chunk.
     uint64_t shared_estimate = 0;
     uint64_t marks_offset = 0;
     uint64_t residual_elems = 0;  // of the store

@@ -264,11 +264,14 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
     switch (algorithm) {
         case Algorithm::kTwoShot:
         case Algorithm::kSparse:
-        case Algorithm::kAuto:
+        case Algorithm::kGather:
             return op == Op::kAllReduce;
         case Algorithm::kDirect:
+            return has_form(algorithm, op);
+        // Nobody but the root hears of the sums of a reduce.
+        case Algorithm::kAuto:
+            return op != Op::kReduce;
         case Algorithm::kHierarchical:
-        case Algorithm::kGather:
         case Algorithm::kSummable:
         case Algorithm::kLossless:
         case Algorithm::kNative:

@@ -7,18 +7,21 @@
 
 namespace slimwire {
 
-TwoShotMap::TwoShotMap(const Layout& layout, DType dtype, int ranks)
+TwoShotMap::TwoShotMap(const Layout& layout, int ranks)
     : scratch(layout),
       send(scratch.add_slots(ranks)),
       receive(scratch.add_slots(ranks)),
       gather(scratch.add_slots(ranks)) {
-    int64_t summed = 0;
+    uint64_t summed = 0;
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            summed = std::max(summed, piece.codec.reduces() ? 0 : piece.chunk_elems);
+            summed = std::max(
+                summed, piece.codec.reduces()
+                            ? 0
+                            : static_cast<uint64_t>(piece.chunk_elems) * dtype_bytes(piece.dtype));
         }
     }
-    sum = scratch.add_bytes(static_cast<uint64_t>(summed) * dtype_bytes(dtype));
+    sum = scratch.add_bytes(summed);
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
@@ -42,7 +45,7 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
     const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
     const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
     sizes.node_wire_bytes = 2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
-    sizes.scratch_bytes = TwoShotMap(layout, facts.dtype, shape.ranks).scratch.bytes();
+    sizes.scratch_bytes = TwoShotMap(layout, shape.ranks).scratch.bytes();
     // The worker's residual of the whole message, then the server's of this rank's chunks; fp32.
     uint64_t elems = layout.fed_elems();
     for (const Slice& slice : layout.slices) {
@@ -51,6 +54,8 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
         }
     }
     sizes.residual_elems = elems;
+    sizes.shared_begin = elems;
+    sizes.estimate_elems = elems + layout.fed_elems();
     sizes.residual_runs = 2 * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     for (const Slice& slice : layout.slices) {
@@ -63,8 +68,7 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
 }
 
 TwoShot::TwoShot(const ExchangeContext& context)
-    : SlicedExchange(context, 2, true),
-      map_(context.plan.layout, context.plan.encoded_dtype(), context.state.shape.ranks) {
+    : SlicedExchange(context, 2, true), map_(context.plan.layout, context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -83,15 +87,29 @@ char* TwoShot::area(Area which, int slice) const noexcept {
     return context_.scratch + map_.scratch.half(begin, ranks(), slice);
 }
 
+const char* TwoShot::contribution(const Piece& piece) const noexcept {
+    return static_cast<const char*>(context_.call.send) +
+           static_cast<int64_t>(piece.offset_elems) * element_bytes();
+}
+
+char* TwoShot::result(const Piece& piece) const noexcept {
+    return static_cast<char*>(context_.call.recv) +
+           static_cast<int64_t>(piece.offset_elems) * element_bytes();
+}
+
+SlicedExchange::Run TwoShot::run_of(int slice, const Piece& piece) const noexcept {
+    return {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
+}
+
+Status TwoShot::encode_piece(int slice, const Piece& piece) {
+    return encode_run(piece, random_of(slice, piece, 0), contribution(piece),
+                      {piece.fed_before, piece.order, piece.feeds},
+                      area(Area::kSend, slice) + piece.slot_offset, run_of(slice, piece));
+}
+
 Status TwoShot::encode(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
-        const auto offset = static_cast<int64_t>(piece.offset_elems);
-        SLIMWIRE_TRY(
-            encode_run(piece, random_of(slice, piece, 0),
-                       static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                       {piece.fed_before, piece.order, piece.feeds},
-                       area(Area::kSend, slice) + piece.slot_offset,
-                       {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}));
+        SLIMWIRE_TRY(encode_piece(slice, piece));
     }
     const RawPart& raw = slice_at(slice).raw;
     return pack_raw(slice, area(Area::kSend, slice) + raw.slot_offset, raw.chunk_elems,
@@ -134,7 +152,7 @@ Status TwoShot::between(int, int slice) {
         args.inputs = ranks();
         args.scale = scale;
         args.params = piece.codec.params;
-        args.dtype = context_.plan.encoded_dtype();
+        args.dtype = piece.dtype;
         args.random = random_of(slice, piece, 0);
         args.workspace = workspace_;
         server.feeds = piece.feeds;
@@ -178,104 +196,57 @@ Status TwoShot::send(int hop, int slice) {
     return {};
 }
 
+Status TwoShot::decode_piece(int slice, const Piece& piece) {
+    return decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, result(piece),
+                      run_of(slice, piece), false);
+}
+
 Status TwoShot::decode(int slice) {
     if (!delivers()) {
         return {};
     }
     for (const Piece& piece : slice_at(slice).pieces) {
-        SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset,
-                                static_cast<char*>(context_.call.recv) +
-                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
-                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                false));
+        SLIMWIRE_TRY(decode_piece(slice, piece));
     }
     const RawPart& raw = slice_at(slice).raw;
     return unpack_raw(slice, area(Area::kGather, slice) + raw.slot_offset, raw.chunk_elems,
                       slice_at(slice).slot_bytes);
 }
 
-Status EstimatedTwoShot::difference(const Piece& piece, float* output) {
-    const PreMulScalar* const scalar = context_.scalar;
-    const auto offset = static_cast<int64_t>(piece.offset_elems);
+Status EstimatedTwoShot::encode_piece(int slice, const Piece& piece) {
+    if (!piece.feeds) {
+        return TwoShot::encode_piece(slice, piece);
+    }
+    char* const slots = area(Area::kSend, slice) + piece.slot_offset;
+    float* const own = estimates() + piece.fed_before;
+    SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
+                                   slots, run_of(slice, piece)));
+    return decode_run(piece, slots, own, run_of(slice, piece), true);
+}
+
+Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
+    if (!piece.feeds) {
+        return TwoShot::decode_piece(slice, piece);
+    }
+    Owed server = server_of(slice);
+    for (const Piece* before = slice_at(slice).pieces.data(); before != &piece; ++before) {
+        server.pass(*before, before->chunk_elems);
+    }
+    float* const shared =
+        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.fed_before;
+    SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, shared,
+                            run_of(slice, piece), true));
+    SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.fed_before, result(piece),
+                                  piece.count, piece.chunk_elems));
     return enqueue(context_.api,
-                   DifferenceArgs{.input = static_cast<const char*>(context_.call.send) +
-                                           offset * element_bytes(),
-                                  .estimate = residuals() + offset,
-                                  .output = output,
-                                  .scale_ptr = scalar == nullptr ? nullptr : scalar->device,
-                                  .count = piece.count,
-                                  .scale = scalar == nullptr ? 1.0f : scalar->value,
-                                  .dtype = context_.plan.facts.dtype},
+                   SettleArgs{.estimate = estimates() + server.first,
+                              .own = nullptr,
+                              .output = nullptr,
+                              .marks = marks() + rank(),
+                              .count = piece.chunk_count(rank()),
+                              .chunk_elems = piece.chunk_elems,
+                              .dtype = context_.plan.facts.dtype},
                    context_.work);
-}
-
-Status EstimatedTwoShot::encode(int slice) {
-    auto* const window = reinterpret_cast<float*>(context_.scratch + context_.plan.window_offset);
-    for (const Piece& piece : slice_at(slice).pieces) {
-        char* const slots = area(Area::kSend, slice) + piece.slot_offset;
-        const Run run{piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
-        SLIMWIRE_TRY(difference(piece, window));
-        EncodeArgs args{};
-        args.input = window;
-        args.output = slots;
-        args.scale = 1.0f;
-        args.count = run.count;
-        args.chunk_elems = run.chunk_elems;
-        args.slot_bytes = run.slot_bytes;
-        args.params = piece.codec.params;
-        args.dtype = context_.plan.encoded_dtype();
-        args.random = random_of(slice, piece, 0);
-        args.status = context_.status;
-        args.workspace = workspace_;
-        SLIMWIRE_TRY(enqueue(context_.api, piece.codec, args, context_.work));
-        SLIMWIRE_TRY(decode_run(piece, slots, residuals() + piece.offset_elems, run, true));
-    }
-    return {};
-}
-
-Status EstimatedTwoShot::decode(int slice) {
-    const DeviceApi& api = context_.api;
-    auto* const marks = reinterpret_cast<uint32_t*>(context_.scratch + context_.plan.marks_offset);
-    float* const shared = residuals() + context_.plan.shared_estimate;
-    int64_t server = server_of(slice).first;
-    for (const Piece& piece : slice_at(slice).pieces) {
-        const Run run{piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
-        const auto offset = static_cast<int64_t>(piece.offset_elems);
-        SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset,
-                                shared + offset, run, true));
-        SLIMWIRE_TRY(
-            cuda_status(api,
-                        api.memset_async(marks, 0, static_cast<size_t>(ranks()) * sizeof(uint32_t),
-                                         context_.work),
-                        "marks of chunks"));
-        SLIMWIRE_TRY(enqueue(api,
-                             MarkArgs{.estimate = shared + offset,
-                                      .marks = marks,
-                                      .count = piece.count,
-                                      .chunk_elems = piece.chunk_elems},
-                             context_.work));
-        SLIMWIRE_TRY(enqueue(
-            api,
-            SettleArgs{.estimate = shared + offset,
-                       .own = residuals() + offset,
-                       .output = static_cast<char*>(context_.call.recv) + offset * element_bytes(),
-                       .marks = marks,
-                       .count = piece.count,
-                       .chunk_elems = piece.chunk_elems,
-                       .dtype = context_.plan.facts.dtype},
-            context_.work));
-        SLIMWIRE_TRY(enqueue(api,
-                             SettleArgs{.estimate = residuals() + server,
-                                        .own = nullptr,
-                                        .output = nullptr,
-                                        .marks = marks + rank(),
-                                        .count = piece.chunk_count(rank()),
-                                        .chunk_elems = piece.chunk_elems,
-                                        .dtype = context_.plan.facts.dtype},
-                             context_.work));
-        server += piece.chunk_elems;
-    }
-    return {};
 }
 
 }  // namespace slimwire

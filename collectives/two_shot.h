@@ -13,10 +13,10 @@
 namespace slimwire {
 
 struct TwoShotMap {
-    TwoShotMap(const Layout& layout, DType dtype, int ranks);
+    TwoShotMap(const Layout& layout, int ranks);
     ScratchMap scratch;
     uint64_t send, receive, gather;  // areas of one slot a rank
-    uint64_t sum;                    // where the codec does not reduce: a chunk of `dtype`
+    uint64_t sum;                    // where the codec does not reduce: a chunk
     uint64_t workspace;
 };
 
@@ -37,6 +37,12 @@ class TwoShot : public SlicedExchange {
     [[nodiscard]] char* area(Area which, int slice) const noexcept;
     // The server's residuals of a slice: they follow the worker's, chunk after chunk.
     [[nodiscard]] Owed server_of(int slice) const noexcept;
+    // Where a piece lies in the program's buffers, and the run that its operations take.
+    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
+    [[nodiscard]] char* result(const Piece& piece) const noexcept;
+    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept;
+    virtual Status encode_piece(int slice, const Piece& piece);
+    virtual Status decode_piece(int slice, const Piece& piece);
 
   private:
     [[nodiscard]] bool rooted() const noexcept;
@@ -54,18 +60,15 @@ class TwoShot : public SlicedExchange {
 // by from its estimate, which takes up what it sent; the sums of that, with what encoding them lost
 // so far, are what every rank's copy of the shared estimate takes up, and that copy is the result.
 // Residuals of a tensor: own estimates, server's residuals, shared estimates. They are equal, or
-// fit each other, on all ranks, so a rank without them would be an error.
+// fit each other, on all ranks, so a rank without them would be an error. Pieces that feed nothing
+// are as ever.
 class EstimatedTwoShot final : public TwoShot {
   public:
     explicit EstimatedTwoShot(const ExchangeContext& context) : TwoShot(context) {}
 
   private:
-    [[nodiscard]] float* residuals() const noexcept {
-        return static_cast<float*>(context_.residual);
-    }
-    Status encode(int slice) override;
-    Status decode(int slice) override;
-    Status difference(const Piece& piece, float* output);
+    Status encode_piece(int slice, const Piece& piece) override;
+    Status decode_piece(int slice, const Piece& piece) override;
 };
 
 }  // namespace slimwire

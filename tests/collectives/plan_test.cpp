@@ -208,7 +208,7 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
     }
 }
 
-// Twice the message and a chunk, a window for differences, and no form but one.
+// Twice the message and a chunk, a window for differences; of blocks what both ends keep.
 TEST(Plan, EstimatesOfEf21) {
     constexpr uint64_t kCount = 1 << 20;
     const Config config =
@@ -227,13 +227,42 @@ TEST(Plan, EstimatesOfEf21) {
         EXPECT_GE(plan.marks_offset, plan.window_offset + 4 * kCount);
         EXPECT_GE(plan.scratch_bytes, plan.marks_offset + 4 * sizeof(uint32_t));
     }
-    facts.dtype = DType::kFloat32;
-    facts.op = Op::kReduceScatter;
-    const Plan scattered = make_plan(facts, shape_of(4), config);
-    EXPECT_FALSE(scattered.compressed);
-    EXPECT_NE(scattered.reason.find("ef21 has no form of reducescatter by direct"),
-              std::string::npos)
-        << scattered.reason;
+    facts.dtype = DType::kBfloat16;
+    // Operation, algorithm, and in blocks of `count` where copies begin and all that is kept.
+    const struct {
+        Op op;
+        const char* algorithm;
+        uint64_t begin, kept;
+    } forms[] = {{Op::kAllReduce, "gather", 1, 2}, {Op::kReduceScatter, "auto", 4, 8},
+                 {Op::kAllGather, "direct", 0, 4}, {Op::kAllToAll, "auto", 4, 8},
+                 {Op::kBroadcast, "auto", 0, 1},   {Op::kGather, "auto", 0, 4},
+                 {Op::kScatter, "auto", 0, 4},     {Op::kSend, "auto", 0, 1},
+                 {Op::kRecv, "auto", 0, 1}};
+    const auto plan_of = [&](Op op, const std::string& algorithm) {
+        facts.op = op;
+        facts.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+        return make_plan(
+            facts, shape_of(4),
+            config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" +
+                       std::string(op_name(op)) +
+                       "\" }\ncodec = \"int4\"\nef = \"ef21\"\nalgorithm = \"" + algorithm + "\"\n")
+                          .c_str()));
+    };
+    for (const auto& form : forms) {
+        SCOPED_TRACE(op_name(form.op));
+        const Plan plan = plan_of(form.op, form.algorithm);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.shared_estimate, form.begin * kCount);
+        EXPECT_EQ(plan.residual_bytes, 4 * form.kept * kCount);
+        for (int rank = 0; rank < 4; ++rank) {
+            EXPECT_TRUE(keeps_residual(plan, rank)) << "both ends have the estimate";
+        }
+    }
+    for (const char* algorithm : {"auto", "two_shot"}) {
+        const Plan reduced = plan_of(Op::kReduce, algorithm);
+        EXPECT_FALSE(reduced.compressed);
+        EXPECT_EQ(reduced.reason, "ef21 has no form of reduce by two_shot");
+    }
 }
 
 TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
@@ -242,7 +271,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     ASSERT_GT(plan.residual_bytes, 0u);
     config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
     CommState state;
-    state.committed_bytes[{-1, Op::kAllReduce}] = plan.residual_bytes;  // with the plan
+    state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
     const auto grant = [&](uint32_t ordinal) {
         bool first = false;
         StepPlace place;
@@ -266,7 +295,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     for (const uint32_t ordinal : {8, 10, 7}) {
         drop(ordinal);
     }
-    EXPECT_EQ((state.committed_bytes[{-1, Op::kAllReduce}]), plan.residual_bytes);
+    EXPECT_EQ((state.committed[{-1, Op::kAllReduce}].residual_bytes), plan.residual_bytes);
     EXPECT_TRUE(state.granted_places.empty());
     config.settings.max_memory_bytes = 0;
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {

@@ -237,8 +237,11 @@ class Segments : public testing::TestWithParam<Case> {
             const bool norm = i % 15 != 3;
             const auto dimensions =
                 static_cast<uint8_t>(norm ? 1 : 2 + random_() % static_cast<unsigned>(kinds - 1));
-            // An average of errors is kept apart only by plans that gain something by themselves.
-            const uint64_t least = std::strstr(GetParam().weights, "ema") != nullptr ? 1000 : 1;
+            // What is kept apart is so only by plans that gain something by themselves.
+            const char* const weights = GetParam().weights;
+            const bool apart =
+                std::strstr(weights, "ema") != nullptr || std::strstr(weights, "ef21") != nullptr;
+            const uint64_t least = apart ? 1000 : 1;
             const uint64_t count = norm ? 1 + random_() % 40 : least + random_() % 4000;
             carried.ranges.push_back({offset, count, i, dimensions, ""});
             offset += count;
@@ -422,6 +425,8 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
 
 constexpr char kInt4[] = "codec = \"int4\"\nef = \"ef14\"";
 constexpr char kInt8[] = "codec = \"int8\"";
+constexpr char kEstimated[] = "codec = \"int4\"\nef = \"ef21\"";
+constexpr char kTopk[] = "codec = \"topk:fraction=0.2\"";
 const std::vector<uint64_t> kOneNode = {1, 1, 1, 1}, kTwoNodes = {1, 1, 2, 2},
                             kUneven = {1, 2, 1, 1, 2};
 
@@ -455,6 +460,23 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"two_shot_average", kOneNode, DType::kFloat32, RedOp::kSum, Op::kAllReduce,
                          "codec = \"int4\"\nef = \"ema\"\nresidual = \"fp32\"", kInt8,
                          Algorithm::kTwoShot, 9000, true},
+                    Case{"two_shot_estimated", kOneNode, DType::kFloat32, RedOp::kAvg,
+                         Op::kAllReduce, kEstimated, kInt8, Algorithm::kTwoShot, 9000, true},
+                    Case{"two_shot_estimated_half", kOneNode, DType::kFloat16, RedOp::kPreMulSum,
+                         Op::kAllReduce, kEstimated, kEstimated, Algorithm::kTwoShot, 20000, false},
+                    Case{"sparse_estimated", kOneNode, DType::kBfloat16, RedOp::kSum,
+                         Op::kAllReduce, "codec = \"topk:fraction=0.1\"\nef = \"ef21\"", kTopk,
+                         Algorithm::kSparse, 0, false},
+                    Case{"gather_estimated",
+                         {1, 1, 1},
+                         DType::kBfloat16,
+                         RedOp::kPreMulSum,
+                         Op::kAllReduce,
+                         "codec = \"int4\"\nef = \"ef21\"\nalgorithm = \"gather\"",
+                         "codec = \"int8\"\nalgorithm = \"gather\"",
+                         Algorithm::kGather,
+                         20000,
+                         true},
                     Case{"reduce", kOneNode, DType::kFloat32, RedOp::kAvg, Op::kReduce, kInt4,
                          kInt8, Algorithm::kTwoShot, 30000, false},
                     Case{"sparse", kOneNode, DType::kFloat32, RedOp::kSum, Op::kAllReduce,

@@ -29,6 +29,8 @@ void add(Values* to, const Values& what) {
     }
 }
 
+constexpr size_t kGathered = 7000;  // elements of a sum by gather
+
 // One rank's chunk of the message, as all ranks know it.
 struct Chunk {
     Values own[2], owed, shared;
@@ -74,6 +76,34 @@ struct Chunk {
     }
 };
 
+// A message whose sums are not encoded, as all ranks know it.
+struct Gathered {
+    Values own[2], shared;
+
+    explicit Gathered(size_t count) : own{Values(count), Values(count)}, shared(count) {}
+
+    Values step(const Values& first, const Values& second, float scale) {
+        const Values* inputs[2] = {&first, &second};
+        for (int rank = 0; rank < 2; ++rank) {
+            Values difference(shared.size());
+            for (size_t i = 0; i < difference.size(); ++i) {
+                volatile float scaled = (*inputs[rank])[i] * scale;
+                difference[i] = scaled - own[rank][i];
+            }
+            const Values sent = coded(difference);
+            add(&own[rank], sent);
+            add(&shared, sent);
+        }
+        const Values result = shared;
+        if (!std::all_of(result.begin(), result.end(), [](float x) { return std::isfinite(x); })) {
+            for (Values* state : {&own[0], &own[1], &shared}) {
+                std::fill(state->begin(), state->end(), 0.0f);
+            }
+        }
+        return result;
+    }
+};
+
 Values part(const Values& of, size_t begin, size_t end) {
     return {of.begin() + static_cast<ptrdiff_t>(begin), of.begin() + static_cast<ptrdiff_t>(end)};
 }
@@ -97,10 +127,12 @@ class Estimates : public slimwire::test::TwoDevices {
             "version = 1\n"
             "[[rule]]\nname = \"sparse\"\nmatch = { op = \"allreduce\", bytes = \"..8KiB\" }\n"
             "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef21\"\n"
+            "[[rule]]\nname = \"gathered\"\nmatch = { op = \"allreduce\", bytes = \"24KiB..\" }\n"
+            "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ef21\"\n"
             "[[rule]]\nname = \"dense\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"int4\"\nerror_feedback = \"ef21\"\n");
     }
-    Estimates() : TwoDevices(kCount) {}
+    Estimates() : TwoDevices(kGathered) {}
     void SetUp() override {
         TwoDevices::SetUp();
         mark();
@@ -176,6 +208,37 @@ TEST_F(Estimates, OfASumAsTheOracleSays) {
 
 TEST_F(Estimates, OfAnAverageAsTheOracleSays) {
     expect_oracle(ncclAvg, 0.5f);
+}
+
+TEST_F(Estimates, OfAGatheredAverageAsTheOracleSays) {
+    Gathered message(kGathered);
+    for (int step = 0; step < kSteps; ++step) {
+        const Values first = input(0, step, kGathered), second = input(1, step, kGathered);
+        const Values got = reduce(first, second, ncclAvg);
+        const Values wanted = message.step(first, second, 0.5f);
+        EXPECT_EQ(std::isnan(wanted[100]), step == 5);
+        for (size_t i = 0; i < kGathered; ++i) {
+            ASSERT_TRUE(std::isnan(wanted[i])
+                            ? std::isnan(got[i])
+                            : std::memcmp(&got[i], &wanted[i], sizeof(float)) == 0)
+                << "step " << step << " element " << i << ": " << got[i] << " instead of "
+                << wanted[i];
+        }
+        mark();
+    }
+}
+
+// How many kinds of calls a rank knows is its own business; whether a sum goes by estimates is not.
+TEST_F(Estimates, KindsThatOneRankAloneHasDoNotCount) {
+    for (size_t count = 1; count <= 2100; ++count) {  // a kind of send and one of receive
+        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        ASSERT_EQ(ncclSend(send_[0], count, ncclFloat32, 0, comms_[0], nullptr), ncclSuccess);
+        ASSERT_EQ(ncclRecv(recv_[0], count, ncclFloat32, 0, comms_[0], nullptr), ncclSuccess);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+    mark();
+    expect_oracle(ncclSum, 1.0f);
 }
 
 TEST_F(Estimates, ErrorsDieOut) {
