@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -55,7 +56,10 @@ Member member_of(Runtime& runtime, int device) {
     member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
     member.place.device = device;
     member.place.launcher_rank = launcher_rank().value_or(-1);
-    member.process = mix_key(member.place.host_id, static_cast<uint64_t>(getpid()));
+    // Where every process is in a container of its own, many jobs have the same numbers.
+    static const auto begun =
+        static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+    member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
     return member;
 }
 

@@ -12,8 +12,8 @@ void PendingState::replace(StateContent content) {
     std::map<uint64_t, StateComm> comms;
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
-        waiting.emplace(tensor.tensor,
-                        Waiting{tensor.shape, tensor.bytes, std::move(content.residuals[i])});
+        waiting.emplace(tensor.tensor, Waiting{tensor.shape, tensor.bytes, tensor.shared,
+                                               std::move(content.residuals[i])});
     }
     for (const StateComm& comm : content.index.comms) {
         comms.emplace(comm.key, comm);
@@ -38,6 +38,12 @@ std::unique_ptr<std::byte[]> PendingState::take(const LastingTensor& tensor,
     waiting_.erase(found);
     *misfit = waiting.shape != shape || waiting.bytes != bytes;
     return *misfit ? nullptr : std::move(waiting.residuals);
+}
+
+uint64_t PendingState::moment(uint64_t comm) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = comms_.find(comm);
+    return found == comms_.end() ? 0 : found->second.moment;
 }
 
 std::array<uint32_t, 2> PendingState::drawn(uint64_t comm) const {

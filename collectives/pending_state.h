@@ -31,6 +31,8 @@ class PendingState {
                                       uint64_t shape,
                                       uint64_t bytes,
                                       bool* misfit);
+    // StateComm::moment of the communicator; 0 where nothing was loaded for it.
+    [[nodiscard]] uint64_t moment(uint64_t comm) const;
     // Calls of the communicator that had drawn random numbers when its state was saved.
     [[nodiscard]] std::array<uint32_t, 2> drawn(uint64_t comm) const;
     // What still waits, for another save: calls use(tensors, bytes of each).
@@ -38,7 +40,8 @@ class PendingState {
     void with_rest(const Use& use) const {
         const std::lock_guard lock(mutex_);
         for (const auto& [tensor, waiting] : waiting_) {
-            use(StateTensor{tensor, waiting.shape, waiting.bytes}, waiting.residuals.get());
+            use(StateTensor{tensor, waiting.shape, waiting.bytes, waiting.shared},
+                waiting.residuals.get());
         }
     }
     // Communicators of the loaded state, as it has them.
@@ -47,6 +50,7 @@ class PendingState {
   private:
     struct Waiting {
         uint64_t shape = 0, bytes = 0;
+        bool shared = false;
         std::unique_ptr<std::byte[]> residuals;
     };
     std::atomic<bool> loaded_{false};

@@ -6,6 +6,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/call_choice.h"
 #include "collectives/decision.h"
+#include "collectives/estimates_of_all.h"
 
 namespace slimwire {
 namespace {
@@ -172,7 +173,8 @@ std::string try_algorithm(Algorithm algorithm,
             ? 0
             : stored_residual_bytes(type, elems);
     const uint64_t window_offset = (sizes.scratch_bytes + 255) / 256 * 256;
-    const uint64_t window_end = (window_offset + sizes.largest_run * sizeof(float) + 15) / 16 * 16;
+    const uint64_t window_end =
+        std::max((window_offset + sizes.largest_run * sizeof(float) + 15) / 16 * 16, kMomentBytes);
     const uint64_t scratch_bytes =
         estimates ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart   ? window_offset + sizes.largest_run * sizeof(float)

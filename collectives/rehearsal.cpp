@@ -203,15 +203,15 @@ Status Rehearsal::rehearse(const Call& call) {
 
 Result<void*> Rehearsal::residual_of(const Call& call) {
     const Plan& plan = *call.item.plan;
-    bool made = false;
+    Arrival arrival = Arrival::kKept;
     const TensorKey key = identify(state_->state_key, call.item.call, plan.tensor, call.item.place);
     // As in mode on; of no job that is gone on with.
     const uint64_t path = plan.tensor == TensorBy::kStep ? call.item.place.path : 0;
     SLIMWIRE_TRY_ASSIGN(
         void* const residual,
         runtime_.residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
-                               {0, plan.residual_shape}, call.item.call.stream, false, &made));
-    if (made) {
+                               {0, plan.residual_shape}, call.item.call.stream, false, &arrival));
+    if (arrival != Arrival::kKept) {
         const ResidualStore::Held held = runtime_.residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;
         state_->stats->residual_tensors = held.tensors;

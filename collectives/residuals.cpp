@@ -72,12 +72,12 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
                                  const LastingPlace& lasting,
                                  cudaStream_t stream,
                                  bool captured,
-                                 bool* made) {
+                                 Arrival* arrival) {
     std::lock_guard lock(mutex_);
     const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
     const auto found = entries_.find(key);
-    *made = found == entries_.end();
-    if (!*made) {
+    *arrival = Arrival::kKept;
+    if (found != entries_.end()) {
         Entry& entry = found->second;
         bool filled = entry.path == path && !entry.renewed;
         if (entry.renewed) {
@@ -94,7 +94,6 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
         return entry.buffer;
     }
     if (!budget_->reserve(device, bytes)) {
-        *made = false;
         return nullptr;
     }
     void* buffer = nullptr;
@@ -102,6 +101,7 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
     if (status.ok()) {
         const Result<bool> restored =
             path != 0 ? restore(api, buffer, bytes, tensor, lasting.shape) : Result<bool>(false);
+        *arrival = restored.ok() && restored.value() ? Arrival::kRestored : Arrival::kMade;
         status = !restored.ok()     ? restored.status()
                  : restored.value() ? Status()
                                     : zero(api, buffer, bytes, stream, captured);
@@ -128,6 +128,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const
             placed.push_back({{entry.lasting.comm, key.facts, entry.path, key.ordinal},
                               entry.lasting.shape,
                               entry.bytes,
+                              entry.lasting.shared,
                               entry.buffer,
                               entry.device});
         }
@@ -138,7 +139,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const
 void ResidualStore::renew_placed() {
     const std::lock_guard lock(mutex_);
     for (auto& [key, entry] : entries_) {
-        entry.renewed |= entry.path != 0 && entry.lasting.comm != 0;
+        entry.renewed |= entry.path != 0 && entry.lasting.comm != 0 && !entry.lasting.shared;
     }
 }
 

@@ -43,8 +43,16 @@ TensorKey identify(uint64_t comm_key,
 
 // What tells a tensor with a place in other processes, too, and what its residuals lie by.
 struct LastingPlace {
-    uint64_t comm = 0;   // CommState::lasting_key; 0: what ranks must have alike, EF21's estimates
-    uint64_t shape = 0;  // Plan::residual_shape
+    uint64_t comm = 0;    // CommState::lasting_key; 0: no other process may find it
+    uint64_t shape = 0;   // Plan::residual_shape
+    bool shared = false;  // StateTensor::shared: EF21's estimates
+};
+
+// How a tensor's residuals were come by.
+enum class Arrival : uint8_t {
+    kKept,      // from its last call
+    kMade,      // zero, at its first
+    kRestored,  // from a loaded state, at its first
 };
 
 class ResidualStore {
@@ -52,9 +60,9 @@ class ResidualStore {
     // `budget`, which outlives the store, has what all buffers hold.
     explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
 
-    // The buffer of `key`, made on `device` and zeroed at first use, which `made` tells, and zeroed
-    // when `path` (StepPlace) is another than at the last use: on `stream`, or waited for when that
-    // stream is captured. Instead of zeros it gets what was loaded for the tensor
+    // The buffer of `key`, made on `device` and zeroed at first use, which `arrival` tells, and
+    // zeroed when `path` (StepPlace) is another than at the last use: on `stream`, or waited for
+    // when that stream is captured. Instead of zeros it gets what was loaded for the tensor
     // (pending_state.h). Null where the budget has no room for a new one.
     Result<void*> get(const DeviceApi& api,
                       int device,
@@ -64,7 +72,7 @@ class ResidualStore {
                       const LastingPlace& lasting,
                       cudaStream_t stream,
                       bool captured,
-                      bool* made);
+                      Arrival* arrival);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     // Hands over instead what is still in use.
@@ -80,12 +88,13 @@ class ResidualStore {
     struct Placed {
         LastingTensor tensor;
         uint64_t shape = 0, bytes = 0;
+        bool shared = false;
         const void* buffer = nullptr;
         int device = 0;
     };
     // Tensors that are none: known by address, and of state that ranks have alike.
     struct Unplaced {
-        uint64_t by_address = 0, shared = 0;
+        uint64_t by_address = 0, shared = 0;  // the latter: of messages
     };
     // Returns use(all of them, the others), with none made or freed meanwhile.
     template <class Use>
@@ -95,8 +104,8 @@ class ResidualStore {
         const std::vector<Placed> all = placed(&others);
         return use(all, others);
     }
-    // Those tensors take their residuals anew at their next use, as at the first. No work
-    // may be using them.
+    // Those tensors take their residuals anew at their next use, as at the first, but for shared
+    // ones: ranks may load at different moments. No work may be using them.
     void renew_placed();
 
   private:

@@ -7,8 +7,10 @@
 
 #include "codecs/advance.h"
 #include "collectives/algorithms.h"
+#include "collectives/estimates_of_all.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
+#include "collectives/pending_state.h"
 #include "collectives/tensor_names.h"
 
 namespace slimwire {
@@ -33,6 +35,7 @@ struct Running {
     FirstCall first;
     char* scratch = nullptr;
     ExchangeRoom room;
+    std::optional<EstimatesOfAll> of_all;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     bool timed = false;
@@ -121,21 +124,23 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         start_timing(api, state, plan.stats, run);
     }
     void* residual = nullptr;
+    Arrival arrival = Arrival::kKept;
+    const bool estimates = plan.error_feedback == ErrorFeedback::kEf21;
+    // Those of a message two ranks know, and none of the others.
+    const bool of_all = estimates && !is_point_to_point(plan.facts.op);
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
-        bool made = false;
         const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
         const uint64_t path = plan.tensor == TensorBy::kStep ? run->item.place.path : 0;
-        // Its estimates are equal on all ranks, and a state is loaded by each rank for itself.
-        const bool shared = plan.error_feedback == ErrorFeedback::kEf21;
-        SLIMWIRE_TRY_ASSIGN(
-            residual, runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
-                                            {shared ? 0 : state.lasting_key, plan.residual_shape},
-                                            run->work, run->capture.active, &made));
-        if (made) {
+        const uint64_t lasting = estimates && !of_all ? 0 : state.lasting_key;
+        SLIMWIRE_TRY_ASSIGN(residual,
+                            runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
+                                                  {lasting, plan.residual_shape, of_all}, run->work,
+                                                  run->capture.active, &arrival));
+        if (arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
-        } else if (residual == nullptr && plan.error_feedback == ErrorFeedback::kEf21) {
+        } else if (residual == nullptr && estimates) {
             return {Code::kInvalidUsage,
                     "no room for the estimates of ef21, which the other ranks may have: " +
                         std::to_string(plan.residual_bytes) + " bytes beyond the " +
@@ -169,8 +174,22 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         }
     }
     run->exchange = make_exchange(context, &run->room);
-    return run->exchange != nullptr ? Status()
-                                    : Status(Code::kInternalError, "a plan without an algorithm");
+    if (run->exchange == nullptr) {
+        return {Code::kInternalError, "a plan without an algorithm"};
+    }
+    if (of_all) {
+        ++state.estimated_calls;
+    }
+    if (of_all && arrival != Arrival::kKept) {
+        const MomentRows* rows = nullptr;
+        if (arrival == Arrival::kRestored) {
+            state.told_moments.push_back(std::make_unique<MomentRows>(
+                moment_rows(PendingState::instance().moment(state.lasting_key))));
+            rows = state.told_moments.back().get();
+        }
+        run->exchange = &run->of_all.emplace(context, rows, run->exchange);
+    }
+    return {};
 }
 
 Status end(Runtime& runtime, Running* run, Company company, bool after_another) {

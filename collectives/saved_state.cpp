@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/estimates_of_all.h"
 #include "collectives/launcher.h"
 #include "collectives/log.h"
 #include "collectives/pending_state.h"
@@ -132,19 +133,24 @@ Status drawn_here(const Runtime& runtime, const CommState& state, uint32_t* draw
                               std::as_writable_bytes(std::span(drawn, 2)));
 }
 
-Status comms_of(Runtime* runtime, std::vector<StateComm>* comms) {
+Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64_t>* begun) {
     Status status;
     std::set<uint64_t> live;
     runtime->comms.for_each([&](CommState& state) {
         if (state.lasting_key == 0 || !status.ok()) {
             return;
         }
-        StateComm comm{state.lasting_key, state.rank, state.shape.ranks, {}};
+        StateComm comm{state.lasting_key, state.rank, state.shape.ranks, {}, moment_of(state)};
         status = drawn_here(*runtime, state, comm.drawn);
         for (int i = 0; i < 2; ++i) {
             comm.drawn[i] += state.drawn_before[i];
         }
         live.insert(comm.key);
+        if (comm.moment != 0) {
+            begun->insert(comm.key);
+        } else {
+            comm.moment = PendingState::instance().moment(comm.key);
+        }
         comms->push_back(comm);
     });
     for (const StateComm& waiting : PendingState::instance().comms()) {
@@ -162,10 +168,14 @@ struct Source {
     int device = 0;
 };
 
-void add_waiting(StateIndex* index, std::vector<Source>* sources) {
+// `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
+// one moment, and what waits is of another.
+void add_waiting(const std::set<uint64_t>& begun, StateIndex* index, std::vector<Source>* sources) {
     PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* residuals) {
-        index->tensors.push_back(tensor);
-        sources->push_back({residuals, nullptr, 0});
+        if (!tensor.shared || !begun.contains(tensor.tensor.comm)) {
+            index->tensors.push_back(tensor);
+            sources->push_back({residuals, nullptr, 0});
+        }
     });
 }
 
@@ -245,21 +255,22 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     index.step = training_state().step.load(std::memory_order_relaxed);
     std::vector<Source> sources;
     ResidualStore::Unplaced left_out;
+    std::set<uint64_t> begun;
     if (runtime == nullptr) {
         index.comms = PendingState::instance().comms();
-        add_waiting(&index, &sources);
+        add_waiting(begun, &index, &sources);
         SLIMWIRE_TRY(write(nullptr, path, index, sources));
     } else {
-        SLIMWIRE_TRY(comms_of(runtime, &index.comms));
+        SLIMWIRE_TRY(comms_of(runtime, &index.comms, &begun));
         SLIMWIRE_TRY(
             runtime->residuals.with_placed([&](const std::vector<ResidualStore::Placed>& placed,
                                                const ResidualStore::Unplaced& others) {
                 left_out = others;
                 for (const ResidualStore::Placed& one : placed) {
-                    index.tensors.push_back({one.tensor, one.shape, one.bytes});
+                    index.tensors.push_back({one.tensor, one.shape, one.bytes, one.shared});
                     sources.push_back({nullptr, one.buffer, one.device});
                 }
-                add_waiting(&index, &sources);
+                add_waiting(begun, &index, &sources);
                 return write(placed.empty() ? nullptr : &runtime->api(), path, index, sources);
             }));
     }
@@ -277,7 +288,7 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     if (left_out.shared > 0) {
         partial.text += (left_out.by_address > 0 ? "; " : "") + std::string("the estimates of ") +
                         std::to_string(left_out.shared) +
-                        " tensors with ef21, which all ranks must have alike";
+                        " messages with ef21, which their two ends must have alike";
     }
     log_once(LogLevel::kWarn, "state by address", partial.text);
     return partial;

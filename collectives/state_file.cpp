@@ -37,7 +37,7 @@ struct CommBytes {
     uint64_t key;
     int32_t rank, ranks;
     uint32_t drawn[2];
-    uint64_t zero;
+    uint64_t moment;
 };
 static_assert(sizeof(CommBytes) == 32);
 
@@ -45,7 +45,7 @@ struct TensorBytes {
     uint64_t comm, path, count, asked, shape, bytes;
     uint32_t ordinal, carried;
     int32_t root_or_peer;
-    uint8_t op, dtype, redop, zero;
+    uint8_t op, dtype, redop, shared;
 };
 static_assert(sizeof(TensorBytes) == 64);
 
@@ -157,7 +157,7 @@ Status damaged(const std::string& path, const std::string& why) {
 // What the bytes of one tensor's record say; an error for what no file of ours says.
 Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
     if (raw.op >= kOpCount || raw.redop >= kRedOpCount || raw.bytes == 0 || raw.path == 0 ||
-        raw.dtype >= kDTypeCount) {
+        raw.dtype >= kDTypeCount || raw.shared > 1) {
         return damaged(path, "is damaged: a tensor of no kind");
     }
     StateTensor tensor;
@@ -169,6 +169,7 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
         raw.ordinal};
     tensor.shape = raw.shape;
     tensor.bytes = raw.bytes;
+    tensor.shared = raw.shared != 0;
     return tensor;
 }
 
@@ -187,6 +188,7 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     raw.op = static_cast<uint8_t>(facts.op);
     raw.dtype = static_cast<uint8_t>(facts.dtype);
     raw.redop = static_cast<uint8_t>(facts.redop);
+    raw.shared = tensor.shared ? 1 : 0;
     return raw;
 }
 
@@ -231,8 +233,8 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
         return file.write(bytes);
     };
     for (const StateComm& comm : index.comms) {
-        SLIMWIRE_TRY(put(bytes_of(
-            CommBytes{comm.key, comm.rank, comm.ranks, {comm.drawn[0], comm.drawn[1]}, 0})));
+        SLIMWIRE_TRY(put(bytes_of(CommBytes{
+            comm.key, comm.rank, comm.ranks, {comm.drawn[0], comm.drawn[1]}, comm.moment})));
     }
     for (const StateTensor& tensor : index.tensors) {
         SLIMWIRE_TRY(put(bytes_of(raw_of(tensor))));
@@ -308,7 +310,7 @@ Result<StateContent> read_state(const std::string& path) {
     for (const CommBytes& comm : comms) {
         sum = state_checksum(sum, bytes_of(comm));
         content.index.comms.push_back(
-            {comm.key, comm.rank, comm.ranks, {comm.drawn[0], comm.drawn[1]}});
+            {comm.key, comm.rank, comm.ranks, {comm.drawn[0], comm.drawn[1]}, comm.moment});
     }
     uint64_t left = file_bytes - sizeof header - records - sizeof(uint64_t);
     std::set<LastingTensor> seen;
@@ -317,6 +319,11 @@ Result<StateContent> read_state(const std::string& path) {
         SLIMWIRE_TRY_ASSIGN(StateTensor tensor, tensor_of(raw, path));
         if (raw.bytes > left || padded(raw.bytes) > left || !seen.insert(tensor.tensor).second) {
             return damaged(path, "is damaged: its tensors do not fit it");
+        }
+        const auto of = std::find_if(content.index.comms.begin(), content.index.comms.end(),
+                                     [&](const StateComm& comm) { return comm.key == raw.comm; });
+        if (tensor.shared && (of == content.index.comms.end() || of->moment == 0)) {
+            return damaged(path, "is damaged: a tensor of all ranks is of no moment");
         }
         left -= padded(raw.bytes);
         content.index.tensors.push_back(tensor);

@@ -36,12 +36,16 @@ struct StateComm {
     uint64_t key = 0;
     int32_t rank = 0, ranks = 0;
     uint32_t drawn[2] = {};  // calls that drew random numbers: collectives, messages
+    // Equal on ranks that saved at the same moment of the same job, and on no others; 0 before the
+    // first call that estimates_of_all.h speaks of.
+    uint64_t moment = 0;
 };
 
 struct StateTensor {
     LastingTensor tensor;
     uint64_t shape = 0;  // what its residuals lie by (keys.h)
     uint64_t bytes = 0;
+    bool shared = false;  // it counts only if all ranks have theirs of that moment
 };
 
 struct StateIndex {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/estimates_of_all.h"
 #include "collectives/pending_state.h"
 #include "tests/support/ranks.h"
 
@@ -80,24 +81,35 @@ class Process {
     char* residual_at(const void* address) {
         return get({comm_->state_key, kSum, address, 0, 0}, 0, kShape);
     }
-    // State that all ranks have alike.
-    char* shared(uint32_t ordinal) {
+    // Estimates of a message.
+    char* of_message(uint32_t ordinal) {
         const uint64_t lasting = std::exchange(comm_->lasting_key, 0);
         char* const got = residual(ordinal);
         comm_->lasting_key = lasting;
         return got;
     }
+    // Estimates of a call of all ranks, as its `calls`-th call gets them.
+    char* shared(uint32_t ordinal, uint64_t calls) {
+        comm_->estimated_calls = calls;
+        shared_ = true;
+        char* const got = residual(ordinal);
+        shared_ = false;
+        return got;
+    }
+    [[nodiscard]] Arrival arrival() const noexcept { return arrival_; }
 
   private:
     char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
-        bool made = false;
-        Result<void*> got = runtime_.residuals.get(
-            api_, 0, key, path, kBytes, {comm_->lasting_key, shape}, nullptr, false, &made);
+        Result<void*> got =
+            runtime_.residuals.get(api_, 0, key, path, kBytes, {comm_->lasting_key, shape, shared_},
+                                   nullptr, false, &arrival_);
         return got.ok() ? static_cast<char*>(got.value()) : nullptr;
     }
     const DeviceApi api_ = plain_memory();
     Runtime& runtime_ = lasting_runtime();
     CommState* comm_;
+    bool shared_ = false;
+    Arrival arrival_ = Arrival::kKept;
 };
 
 std::string held(const char* residual) {
@@ -205,19 +217,76 @@ TEST_F(SavedState, TensorsByAddressAreLeftOutAndSaid) {
     EXPECT_EQ(read_state(path_).value().index.tensors.size(), 1u);
 }
 
-// EF21's estimates: a rank that took others than the rest would part from them.
-TEST_F(SavedState, WhatRanksHaveAlikeIsNeitherSavedNorTouchedByLoading) {
+// What the two ends of a message keep: one that took other estimates than the other would part.
+TEST_F(SavedState, EstimatesOfMessagesAreNeitherSavedNorTouchedByLoading) {
     save_two();
     Process process;
     std::memset(process.residual(9), 'a', kBytes);
-    std::memset(process.shared(0), 's', kBytes);
+    std::memset(process.of_message(0), 's', kBytes);
     const auto saved = save_state(process.runtime(), folder_.file("other").c_str());
     ASSERT_TRUE(saved.ok());
     EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kPartial);
-    EXPECT_NE(saved.value().text.find("the estimates of 1 tensors with ef21"), std::string::npos);
+    EXPECT_NE(saved.value().text.find("the estimates of 1 messages with ef21"), std::string::npos);
     EXPECT_EQ(read_state(folder_.file("other")).value().index.tensors.size(), 1u);
     ASSERT_TRUE(load(&process).ok());
-    EXPECT_EQ(held(process.shared(0)), filled('s'));
+    EXPECT_EQ(held(process.of_message(0)), filled('s'));
+}
+
+// EF21's: saved with the moment, by which ranks then compare them.
+TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
+    uint64_t moments[2] = {};
+    for (uint64_t calls : {3, 4}) {
+        Process process;
+        process.comm().comm_key = 55;
+        std::memset(process.shared(0, calls), 'a', kBytes);
+        EXPECT_EQ(process.arrival(), Arrival::kMade);
+        const auto saved = save_state(process.runtime(), path_.c_str());
+        ASSERT_TRUE(saved.ok()) << saved.status().message();
+        EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone) << saved.value().text;
+        const StateIndex index = read_state(path_).value().index;
+        ASSERT_EQ(index.tensors.size(), 1u);
+        EXPECT_TRUE(index.tensors[0].shared);
+        moments[calls - 3] = index.comms.at(0).moment;
+        EXPECT_EQ(moments[calls - 3], moment_of(process.comm()));
+    }
+    EXPECT_NE(moments[0], moments[1]);
+    Process process;
+    ASSERT_TRUE(load(&process).ok());
+    // Before the first call of them the moment is still the one that was loaded.
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("early").c_str()).ok());
+    const StateIndex early = read_state(folder_.file("early")).value().index;
+    ASSERT_EQ(early.tensors.size(), 1u);
+    EXPECT_EQ(early.comms.at(0).moment, moments[1]);
+    EXPECT_EQ(held(process.shared(0, 1)), filled('a'));
+    EXPECT_EQ(process.arrival(), Arrival::kRestored);
+    EXPECT_EQ(PendingState::instance().moment(process.comm().lasting_key), moments[1]);
+    // Ranks may load at different moments: what is in use stays.
+    std::memset(process.shared(0, 2), 'n', kBytes);
+    EXPECT_EQ(process.arrival(), Arrival::kKept);
+    ASSERT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.shared(0, 3)), filled('n'));
+    // What still waits is of the moment that was loaded, and saved without another.
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
+    const StateContent again = read_state(folder_.file("again")).value();
+    ASSERT_EQ(again.index.tensors.size(), 1u);
+    EXPECT_EQ(static_cast<char>(again.residuals[0][0]), 'n');
+    EXPECT_EQ(again.index.comms.at(0).moment, moment_of(process.comm()));
+}
+
+TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
+    StateIndex index;
+    index.comms.push_back({1000, 0, 2, {}, 0});
+    index.tensors.push_back({{1000, kSum, kPath, 0}, kShape, kBytes, true});
+    const auto zeros = [](size_t, uint64_t, std::span<std::byte> out) {
+        std::fill(out.begin(), out.end(), std::byte{0});
+        return Status();
+    };
+    ASSERT_TRUE(write_state(path_, index, zeros).ok());
+    EXPECT_NE(read_state(path_).status().message().find("a tensor of all ranks is of no moment"),
+              std::string::npos);
+    index.comms[0].moment = 7;
+    ASSERT_TRUE(write_state(path_, index, zeros).ok());
+    EXPECT_TRUE(read_state(path_).ok());
 }
 
 TEST_F(SavedState, WhatIsRefusedChangesNothing) {

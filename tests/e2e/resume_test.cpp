@@ -130,16 +130,6 @@ TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
     EXPECT_NE(ranks[0].err.find("the residuals of 1 tensors that are told apart by"),
               std::string::npos)
         << ranks[0].err;
-    // What ranks must have alike is left as it is, also where only one of them loads.
-    rule_ = "codec = \"int4\"\nerror_feedback = \"ef21\"\n";
-    ranks = run(0, kSteps, "-", state_);
-    EXPECT_NE(ranks[0].err.find("save 2: not in"), std::string::npos) << ranks[0].err;
-    EXPECT_NE(ranks[0].err.find("the estimates of 3 tensors with ef21"), std::string::npos);
-    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
-    ranks = run(0, kSteps, state_, "-", "step", true);
-    EXPECT_EQ(ranks[0].err, "");
-    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
-    rule_ = GetParam().rule;
     for (const char* mode : {"off", "record"}) {
         more_["SLIMWIRE_MODE"] = mode;
         more_["SLIMWIRE_TRACE"] = folder_.file("trace.%r");
@@ -159,6 +149,72 @@ TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
         EXPECT_EQ(trace.calls[i].step, i / 3);
     }
 }
+
+// EF21: estimates that do not fit each other would part the replicas, so they are those of one
+// moment on all ranks, or zero on all.
+using Estimates = Resume;
+
+TEST_P(Estimates, GoOnWhereAllRanksHaveThoseOfOneMoment) {
+    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
+    const std::vector<Ended> first = run(0, kSteps, "-", state_);
+    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, state_, "-")), whole);
+    (void)out(run(kSteps, kSteps, state_, folder_.file("again.%r")));
+    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, folder_.file("again.%r"), "-")), whole);
+    // Resumed a second time.
+    const std::string third = folder_.file("third.%r");
+    const std::vector<Ended> then = run(kSteps, kSteps + 3, state_, third);
+    const std::vector<Ended> last = run(kSteps + 3, 2 * kSteps, third, "-");
+    std::string parts;
+    for (size_t rank = 0; rank < first.size(); ++rank) {
+        EXPECT_EQ(then[rank].err + last[rank].err, "");
+        parts += first[rank].out + then[rank].out + last[rank].out;
+    }
+    EXPECT_EQ(parts, whole);
+}
+
+TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
+    const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
+    (void)out(run(0, kSteps, "-", state_));
+    const std::string mine = read_file(folder_.file("state.1"));
+    EXPECT_NE(out(run(kSteps, 2 * kSteps, state_, "-")), fresh) << "it matters";
+    // One rank lacks its file.
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    std::vector<Ended> ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_NE(ranks[1].err.find("load -3: state file"), std::string::npos) << ranks[1].err;
+    const auto expect_zero = [&] {
+        EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+        // Draws are a rank's own, and go on.
+        if (std::string(GetParam().name) != "drawn") {
+            EXPECT_EQ(ranks[0].out + ranks[1].out, fresh);
+        }
+    };
+    expect_zero();
+    // One is of another job, or of another step of it.
+    (void)out(run(0, kSteps, "-", folder_.file("other.%r")));
+    const auto with = [&](const std::string& bytes) {
+        std::ofstream(folder_.file("state.1"), std::ios::binary) << bytes;
+        ranks = run(kSteps, 2 * kSteps, state_, "-");
+        return out(ranks);
+    };
+    EXPECT_NE(with(mine), fresh);
+    (void)with(read_file(folder_.file("other.1")));
+    expect_zero();
+    // Estimates in use stay as they are, also where only one rank loads.
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    ranks = run(0, kSteps, state_, "-", "step", true);
+    EXPECT_EQ(ranks[0].err, "");
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+}
+
+constexpr Setting kEstimates[] = {
+    {"int4", "codec = \"int4\"\nerror_feedback = \"ef21\"\n"},
+    {"drawn", "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ef21\"\n"},
+    {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef21\"\n"},
+    {"gather", "codec = \"int4\"\nerror_feedback = \"ef21\"\nalgorithm = \"gather\"\n"},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Refusals, testing::Values(kSettings[0]), [](const auto& setting) {
     return std::string(setting.param.name);
