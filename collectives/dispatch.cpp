@@ -362,8 +362,16 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         ready = fork_work_streams(runtime, queue);
     }
     if (!ready.ok()) {
-        end_counting(&group, true);
-        (void)runtime.nccl.GroupEnd();
+        // The native calls are the other ranks' business, too, and what they bring is read.
+        const ncclResult_t ended = runtime.nccl.GroupEnd();
+        (void)finish_group_creations(runtime, ended);
+        const bool ran = ended == ncclSuccess || ended == ncclInProgress;
+        const std::vector<CommState*> heard = group.heard;
+        end_counting(&group, ran);
+        for (CommState* state : heard) {
+            // What fails here the next call on the communicator says.
+            (void)(ran ? read_results(runtime, state) : Status());
+        }
         return runtime.fail(ready);
     }
     const ncclResult_t result = end_real_group(runtime, group.number);

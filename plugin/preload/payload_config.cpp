@@ -6,6 +6,7 @@
 
 #include "collectives/call_choice.h"
 #include "collectives/dispatch.h"
+#include "collectives/log.h"
 #include "plugin/preload/payload.h"
 
 namespace slimwire::preload {
@@ -30,6 +31,26 @@ std::optional<ncclResult_t> offer_configured(Runtime* runtime,
     return offer(runtime, call);
 }
 
+// What mode on would take the call for. A configuration that it would refuse is the job's own here.
+CollectiveCall with_choice(const Runtime* runtime,
+                           const char* function,
+                           CollectiveCall call,
+                           const ncclCollConfig_t* config) noexcept {
+    if (runtime->config.settings.mode == Mode::kShadow && config != nullptr) {
+        try {
+            const Result<uint64_t> asked = read_choice(*config, function);
+            if (asked.ok()) {
+                call.facts.asked = asked.value();
+            } else {
+                log_once(LogLevel::kWarn, "choice", asked.status().message());
+            }
+        } catch (const std::exception& error) {
+            log_once(LogLevel::kWarn, "choice", error.what());
+        }
+    }
+    return call;
+}
+
 template <class Twin, class Plain, class... Args>
 ncclResult_t forward_configured(Twin* twin,
                                 Plain* plain,
@@ -47,7 +68,7 @@ using namespace slimwire::preload;
 #define SLIMWIRE_CONFIGURED(name, call, ...)                                                      \
     SLIMWIRE_ENTER(name##Config, __VA_ARGS__, config)                                             \
     if (rt->observer != nullptr) {                                                                \
-        return observed(rt, call, [&] {                                                           \
+        return observed(rt, with_choice(rt, "nccl" #name "Config", call, config), [&] {           \
             return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__); \
         });                                                                                       \
     }                                                                                             \
