@@ -22,6 +22,7 @@ enum class RandomPurpose : uint32_t {
     kChoice = 3,    // elements that random-k keeps
     kData = 4,      // data sets of tests and benchmarks
     kResidual = 5,  // rounding of a stored residual
+    kFactor = 6,    // columns of a low-rank factor
 };
 
 inline constexpr int kRandomRounds = 12;

@@ -95,6 +95,17 @@ SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
 SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
     return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
+SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
+    return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+SLIMWIRE_LANES float sum_of_eight(__m256 x) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+SLIMWIRE_LANES float sum_of_halves(Floats x) {
+    return sum_of_eight(_mm256_add_ps(x.lo, x.hi));
+}
 SLIMWIRE_LANES Floats canonical(Floats x) {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(kNanFloat32));
     return {_mm256_blendv_ps(x.lo, nan, _mm256_castsi256_ps(is_nan(x.lo))),

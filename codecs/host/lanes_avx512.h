@@ -73,6 +73,17 @@ SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
 SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
     return {_mm512_div_ps(a.v, b.v)};
 }
+SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+SLIMWIRE_LANES float sum_of_eight(__m256 x) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+SLIMWIRE_LANES float sum_of_halves(Floats x) {
+    return sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)));
+}
 SLIMWIRE_LANES Floats canonical(Floats x) {
     return {_mm512_mask_mov_ps(x.v, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
                                _mm512_castsi512_ps(_mm512_set1_epi32(kNanFloat32)))};

@@ -207,6 +207,40 @@ SLIMWIRE_LANES Words select_at_least(Words x, uint32_t limit, Words yes, Words n
     return r;
 }
 
+// a * b + c, rounded once. Without an instruction for it: the product is exact in fp64, and a sum
+// rounded to odd there rounds to fp32 as the exact one (Boldo and Melquiond 2008, theorem 3).
+SLIMWIRE_LANES float multiply_add_one(float a, float b, float c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return __builtin_fmaf(a, b, c);
+#else
+    const double product = static_cast<double>(a) * b;
+    const double sum = product + c;
+    const double from_c = sum - product;
+    const double error = (product - (sum - from_c)) + (c - from_c);
+    uint64_t bits = __builtin_bit_cast(uint64_t, sum);
+    if ((error < 0 || error > 0) && (bits & 1) == 0) {
+        bits = (error > 0) == (sum > 0) ? bits + 1 : bits - 1;
+    }
+    return static_cast<float>(__builtin_bit_cast(double, bits));
+#endif
+}
+SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
+    for (int i = 0; i < 16; ++i) {
+        c.v[i] = multiply_add_one(a.v[i], b.v[i], c.v[i]);
+    }
+    return c;
+}
+
+// The sum of all lanes in pairs: the first half and the second half, again and again.
+SLIMWIRE_LANES float sum_of_halves(Floats x) {
+    for (int half = 8; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) {
+            x.v[i] += x.v[i + half];
+        }
+    }
+    return x.v[0];
+}
+
 // NaN lanes become the canonical NaN.
 SLIMWIRE_LANES Floats canonical(Floats x) {
     Words r = as_words(x);

@@ -115,6 +115,28 @@ struct SumRowsTable {
     void (*sum)(const SumRowsChunk&);
 };
 
+// One matrix and its factors, see LowRankArgs. M = factor * input (+ residual).
+struct LowRankChunk {
+    const uint8_t* input;
+    float* residual;  // null, or rows * cols
+    uint8_t* output;
+    float* left;   // column after column
+    float* right;  // column after column
+    int64_t rows;
+    int64_t cols;
+    int32_t rank;
+    float factor;
+    float mean;
+    float result;
+    DType dtype;
+};
+struct LowRankTable {
+    void (*multiply_right)(const LowRankChunk&);
+    void (*orthogonalise)(const LowRankChunk&);
+    void (*multiply_left)(const LowRankChunk&);
+    void (*restore)(const LowRankChunk&);
+};
+
 struct BlockIntTable {
     BlockIntKernels int8, int6, int4, int2;
 };
@@ -162,6 +184,7 @@ SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette)
 SLIMWIRE_HOST_FAMILY(Fp8Table, host_block_float)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
+SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank)
 #undef SLIMWIRE_HOST_FAMILY
 
 // The family's table of active_isa().

@@ -6,6 +6,7 @@
 
 #include "codecs/estimate.h"
 #include "codecs/feedback.h"
+#include "codecs/low_rank.h"
 #include "codecs/measure.h"
 #include "codecs/move_ranges.h"
 #include "codecs/sum_rows.h"
@@ -219,6 +220,63 @@ class Round {
         return why.empty() ? run(&buffers, settle, settle_on_host, settle_on_cuda) : why;
     }
 
+    // Up to four matrices of about count_ elements together, all operations in their order.
+    std::string low_rank() {
+        Buffers buffers;
+        const DType of = type();
+        const auto rank = static_cast<int32_t>(1 + draw(kMostRank));
+        std::vector<MatrixShape> shapes;
+        int64_t elems = 0;
+        do {
+            const int64_t cols = rank + draw(std::min<int64_t>(count_ / 8, 3000));
+            const int64_t rows = rank + draw(count_ / (4 * cols) + 1);
+            shapes.push_back({elems, static_cast<int32_t>(rows), static_cast<int32_t>(cols)});
+            elems += rows * cols + draw(3);
+        } while (shapes.size() < 4);
+        const LowRankLayout layout = low_rank_layout(shapes, rank);
+        const bool hostile = draw(3) == 0;
+        const auto floats = [&](int64_t count) {
+            return buffers.add(std::vector<uint8_t>(4 * static_cast<size_t>(count)));
+        };
+        const size_t input = buffers.add(data(of, elems, hostile));
+        const size_t output = buffers.add(data(of, elems));
+        const size_t residual = buffers.add(data(DType::kFloat32, elems, false));
+        const size_t left = floats(layout.left_elems);
+        const size_t right = floats(layout.right_elems);
+        const size_t state = floats(layout.state_elems(kMostRank));
+        const size_t work =
+            buffers.add(std::vector<uint8_t>(4 * static_cast<size_t>(layout.work_elems)), false);
+        const auto make = [&](bool on_device) {
+            LowRankArgs args{};
+            args.input = buffers.at(on_device, input);
+            args.output = buffers.at(on_device, output);
+            args.residual = buffers.at<float>(on_device, residual);
+            args.left = buffers.at<float>(on_device, left);
+            args.right = buffers.at<float>(on_device, right);
+            args.state = buffers.at<float>(on_device, state);
+            args.work = buffers.at<float>(on_device, work);
+            args.scale = 0.7f;
+            args.mean = 0.5f;
+            args.result = 1.0f;
+            args.dtype = of;
+            args.rank = rank;
+            args.state_rank = kMostRank;
+            args.matrices = static_cast<int32_t>(shapes.size());
+            std::copy(layout.matrices.begin(), layout.matrices.end(), args.list);
+            return args;
+        };
+        std::string why;
+        for (int call = 0; call < 2 && why.empty(); ++call) {
+            why = run(&buffers, make, begin_low_rank_on_host, begin_low_rank_on_cuda);
+            why += run(&buffers, make, multiply_right_on_host, multiply_right_on_cuda);
+            why += run(&buffers, make, orthogonalise_on_host, orthogonalise_on_cuda);
+            why += run(&buffers, make, multiply_left_on_host, multiply_left_on_cuda);
+            why += run(&buffers, make, restore_low_rank_on_host, restore_low_rank_on_cuda);
+            why += run(&buffers, make, keep_low_rank_on_host, keep_low_rank_on_cuda);
+        }
+        return why;
+    }
+
     [[nodiscard]] int64_t count() const { return count_; }
 
   private:
@@ -252,7 +310,7 @@ int compare_operations(int rounds,
     } kOperations[] = {
         {"sum_rows", &Round::sum_rows},   {"move_ranges", &Round::move_ranges},
         {"measure", &Round::measure},     {"residuals", &Round::residuals},
-        {"estimates", &Round::estimates},
+        {"estimates", &Round::estimates}, {"low_rank", &Round::low_rank},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {

@@ -110,6 +110,9 @@ inline double __dmul_rn(double a, double b) {
 inline double __ddiv_rn(double a, double b) {
     return device_result(a / b);
 }
+inline double __dsqrt_rn(double x) {
+    return device_result(std::sqrt(x));
+}
 inline double __fma_rn(double a, double b, double c) {
     return device_result(std::fma(a, b, c));
 }
