@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "tests/gpu/codecs/compare.h"
+#include "tests/gpu/codecs/low_rank.h"
 #include "tests/gpu/codecs/measure.h"
 #include "tests/gpu/codecs/nvcomp.h"
 #include "tests/gpu/codecs/operations.h"
@@ -227,6 +228,7 @@ void measure_all(const Options& options) {
     for (const DType dtype : {DType::kBfloat16, DType::kFloat32}) {
         measure_nvcomp(dtype, options.bytes);
     }
+    measure_low_rank();
     for (const CodecSpec& spec : options.specs) {
         const bool plain = spec.to_string().find(':') == std::string::npos;
         bool first = true;
