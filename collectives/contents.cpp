@@ -35,6 +35,21 @@ Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching
     return nccl_status(nccl, now, "the communicator");
 }
 
+class Deadline {
+  public:
+    explicit Deadline(uint64_t limit_us) noexcept
+        : at_us_(limit_us == 0 ? ~0ull : steady_us() + limit_us), limit_us_(limit_us) {}
+    [[nodiscard]] Status check() const {
+        return steady_us() < at_us_
+                   ? Status()
+                   : Status(Code::kUnsupported, "the result of a broadcast did not come for " +
+                                                    std::to_string(limit_us_ / 1000) + " ms");
+    }
+
+  private:
+    uint64_t at_us_, limit_us_;
+};
+
 std::vector<int64_t> integers(const std::vector<char>& bytes, DType dtype, uint64_t count) {
     std::vector<int64_t> values(count);
     for (uint64_t i = 0; i < count; ++i) {
@@ -168,8 +183,10 @@ Status CallContents::launched(const RealNccl& nccl, const DeviceApi& api, const 
 Status CallContents::copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
     const DeviceScope device(api, state.device);
     bool launching = true;
+    const Deadline deadline(limit_us_);
     for (Patience patience; launching; patience.pause()) {
         SLIMWIRE_TRY(still_alive(nccl, state, &launching));
+        SLIMWIRE_TRY(launching ? deadline.check() : Status());
     }
     for (Read& read : reads_) {
         if (read.launched || read.captured) {
@@ -209,6 +226,7 @@ Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const Co
     SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
                              "stream of results"));
     const auto fetch = [&](const Read& read, std::vector<char>* bytes) -> Status {
+        const Deadline deadline(limit_us_);
         for (Patience patience;; patience.pause()) {
             const cudaError_t ready = api.event_query(read.buffer.end);
             if (ready != cudaErrorNotReady) {
@@ -218,6 +236,7 @@ Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const Co
             (void)api.get_last_error();  // not being ready is no error of the program
             bool launching = false;
             SLIMWIRE_TRY(still_alive(nccl, state, &launching));
+            SLIMWIRE_TRY(deadline.check());
         }
         SLIMWIRE_TRY(cuda_status(api,
                                  api.memcpy_async(bytes->data(), read.buffer.memory, bytes->size(),

@@ -37,6 +37,10 @@ class CallContents {
     static constexpr size_t kMaxKnown = 4096;  // further ones are not known
     static constexpr size_t kMaxReads = 16;    // results wanted and not read yet
 
+    // `limit_us`: how long it waits for a result before that is an error; 0: as long as the
+    // communicator lives.
+    explicit CallContents(uint64_t limit_us = 0) noexcept : limit_us_(limit_us) {}
+
     // The next well-formed collective of some elements: the number of what it carries, 0 where that
     // is not known. Errors: CUDA's, an aborted or broken communicator, and a call in the same group
     // as the broadcast that would tell what it carries. They stay, because other ranks may know.
@@ -95,6 +99,7 @@ class CallContents {
     Status copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
     uint32_t number_of(const BucketPlace& place);
 
+    const uint64_t limit_us_;
     std::mutex mutex_;  // of all
     Status broken_;
     DdpListener listener_;

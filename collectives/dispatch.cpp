@@ -392,7 +392,10 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         }
     }
     for (CommState* state : heard) {
-        if (Status status = read_results(runtime, state); !status.ok()) {
+        Status status = read_results(runtime, state);
+        if (!status.ok() && runtime.observer != nullptr) {
+            runtime.observer->stop_hearing(state, status);
+        } else if (!status.ok()) {
             return runtime.fail(status);
         }
     }
@@ -425,6 +428,18 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
     } catch (const std::exception& error) {
         return runtime.fail({Code::kInternalError, std::string("results: ") + error.what()});
     }
+}
+
+Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, CommState* state) {
+    const ReentryGuard guard;
+    return listen(runtime, call, state);
+}
+
+Status heard(Runtime& runtime, CommState* state, ncclResult_t result) {
+    const ReentryGuard guard;
+    const bool ran = result == ncclSuccess || result == ncclInProgress;
+    state->contents->group_ends(ran);
+    return ran ? read_results(runtime, state) : Status();
 }
 
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {

@@ -31,6 +31,11 @@ struct AskedPlace {
 Status find_ordinal(
     Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
 
+// In mode shadow, around a call on a communicator with contents: the number of what it carries, and
+// after a call outside groups what NCCL returned. Errors: those that dispatch() would return.
+Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, CommState* state);
+Status heard(Runtime& runtime, CommState* state, ncclResult_t result);
+
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);

@@ -133,9 +133,10 @@ void Observation::begin(const CollectiveCall& made) {
         return;
     }
     const DeviceApi* const api = observer_.api_;
-    // Rehearsals of a group keep theirs.
-    Plan* plan = plan_of(runtime, state, made.facts, !in_group());
     CollectiveCall call = made;
+    call.facts.carried = hear(made, state);
+    // Rehearsals of a group keep theirs.
+    Plan* plan = plan_of(runtime, state, call.facts, !in_group());
     AskedPlace place;
     if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
         !find_ordinal(runtime, state, &call, &plan, &place).ok()) {
@@ -219,6 +220,28 @@ void Observation::begin(const CollectiveCall& made) {
     }
 }
 
+uint32_t Observation::hear(const CollectiveCall& call, CommState* state) {
+    if (state->contents == nullptr || state->observed->deaf || state->revoked) {
+        return 0;
+    }
+    if (is_point_to_point(call.facts.op)) {
+        return 0;
+    }
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (!tolerate(*observer_.api_, observer_.api_->stream_is_capturing(call.stream, &capture)) ||
+        capture != cudaStreamCaptureStatusNone) {
+        // Reading what came before would break the capture.
+        Observer::stop_hearing(state, {Code::kUnsupported, "a call is under stream capture"});
+        return 0;
+    }
+    heard_ = in_group() ? nullptr : state;
+    const Result<uint32_t> carried = slimwire::hear(observer_.runtime_, call, state);
+    if (!carried.ok()) {
+        Observer::stop_hearing(state, carried.status());
+    }
+    return carried.ok() ? carried.value() : 0;
+}
+
 bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place) {
     Runtime& runtime = observer_.runtime_;
     if (plan != nullptr && plan->compressed && observer_.api_ != nullptr) {
@@ -261,6 +284,15 @@ void Observation::rehearse(const CollectiveCall& call, Plan* plan) {
 }
 
 ncclResult_t Observation::end(ncclResult_t result) noexcept {
+    if (heard_ != nullptr) {
+        try {
+            if (const Status status = heard(observer_.runtime_, heard_, result); !status.ok()) {
+                Observer::stop_hearing(heard_, status);
+            }
+        } catch (const std::exception& error) {
+            Observer::stop_hearing(heard_, {Code::kInternalError, error.what()});
+        }
+    }
     if (state_ == nullptr) {
         return result;
     }

@@ -7,12 +7,14 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/algorithms.h"
+#include "collectives/contents.h"
 #include "collectives/dispatch.h"
 #include "collectives/keys.h"
 #include "collectives/launcher.h"
 #include "collectives/local_shape.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
+#include "collectives/rounds.h"
 
 namespace slimwire {
 namespace {
@@ -185,6 +187,11 @@ void Observer::ask(CommState* state) {
     make_room_for_samples(&samples_, device);
     if (runtime_.config.settings.mode == Mode::kShadow) {
         ask_shape(state);
+        if (state->shape.go && api_ != nullptr && runtime_.config.policy.wants_parameters()) {
+            // The job waits for such results itself; never long for what only a prediction wants.
+            constexpr uint64_t kPatienceUs = 1'000'000;
+            state->contents = std::make_shared<CallContents>(kPatienceUs);
+        }
         if (state->shape.go && api_ != nullptr) {
             make_room_for_samples(&errors_, device);
             state->observed->rehearsal =
@@ -230,6 +237,13 @@ void Observer::ask_shape(CommState* state) {
         stats.nodes = local.shape.nodes;
         stats.agreement = "native: " + shape.native_reason;
     });
+}
+
+void Observer::stop_hearing(CommState* state, const Status& why) noexcept {
+    if (!std::exchange(state->observed->deaf, true)) {
+        log_line(LogLevel::kWarn, where(*state) + ": what its calls carry is not heard any more: " +
+                                      why.message() + " (SLIMWIRE_MODE=shadow); the job goes on");
+    }
 }
 
 // Once a tensor.

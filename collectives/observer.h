@@ -50,6 +50,7 @@ struct ObservedComm {
     uint32_t ordinal = 0;   // in this process
     uint64_t children = 0;  // splits and the like so far, which give keys
     bool known = false;     // NCCL told rank, ranks and device
+    bool deaf = false;      // what calls carry is not heard any more, after an error
     std::unordered_map<Kind, ObservedTensor, Hash> tensors;
     std::unordered_map<uint64_t, uint32_t> buffers;  // of a signature, so far
     ObservedTensor others;                           // beyond kMaxTensors
@@ -73,6 +74,8 @@ class Observer {
     // Frees what communicators that ended left and nothing uses any more; may wait for the device.
     void free_parked() noexcept;
 
+    // What calls of the communicator carry is not heard any more; a line in the log says so.
+    static void stop_hearing(CommState* state, const Status& why) noexcept;
     // The program told of its training (training.h): a line of the trace. Any thread.
     void told() noexcept;
 
@@ -121,12 +124,15 @@ class Observation {
 
   private:
     void begin(const CollectiveCall& made);
+    // What the call carries, where a rule asks; 0 where it is not known.
+    uint32_t hear(const CollectiveCall& call, CommState* state);
     // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
     bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
     void rehearse(const CollectiveCall& call, Plan* plan);
 
     Observer& observer_;
     CommState* state_ = nullptr;  // null: not observed
+    CommState* heard_ = nullptr;  // whose contents heard of the call, outside groups
     CallTimes::Timing* timing_ = nullptr;
     cudaStream_t stream_;
     TraceItem item_;

@@ -483,7 +483,8 @@ TEST_F(LowRank, ColumnsAreOrthonormalHoweverBadlyConditioned) {
                 const float* const p = buffers.left.data();
                 const double product =
                     std::inner_product(p + a * 200, p + (a + 1) * 200, p + b * 200, 0.0);
-                // A column that depends on others is zero; one of which 2^-36 is left has lost bits.
+                // A column that depends on others is zero; one of which 2^-36 is left has lost
+                // bits.
                 EXPECT_NEAR(product, a == b && product > 0.5 ? 1.0 : 0.0, 3e-4)
                     << a << " " << b << " after " << steps;
             }

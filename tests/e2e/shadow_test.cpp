@@ -384,6 +384,43 @@ TEST_P(ShadowOfErrors, are_those_of_mode_on_call_by_call) {
     }
 }
 
+// What DistributedDataParallel tells of its buckets, in every way of making its calls.
+TEST(Shadow, hears_which_parameters_calls_carry) {
+    for (const char* way : {"plain", "grouped", "non-blocking"}) {
+        SCOPED_TRACE(way);
+        const TemporaryFolder folder;
+        const Environment environment = {
+            {"SLIMWIRE_POLICY",
+             policy_file(folder,
+                         "[[rule]]\nname = \"norms\"\nmatch = { op = \"allreduce\", param = "
+                         "\"1d\" }\ncodec = \"native\"\n[[rule]]\nname = \"weights\"\nmatch = { "
+                         "op = \"allreduce\", dtype = \"f32\", bytes = \"1KiB..\" }\n"
+                         "codec = \"int4\"\nerror_feedback = \"ef14\"\n")}};
+        const std::vector<std::string> command = {SLIMWIRE_TEST_PARAMETERS, way};
+        (void)outputs_of(job_of(command, 2, "on", folder.path(), environment));
+        std::string errors;
+        const std::string shadow =
+            outputs_of(job_of(command, 2, "shadow", folder.path(), environment), &errors);
+        EXPECT_EQ(shadow, outputs_of(job_of(command, 2, "off", folder.path(), {})));
+        EXPECT_EQ(errors, "");
+        const auto of_on = bytes_of(folder.file("on"), "codec", "algorithm", "wire_bytes");
+        EXPECT_GE(of_on.size(), 4u);
+        EXPECT_EQ(of_on, bytes_of(folder.file("shadow"), "shadow_codec", "shadow_algorithm",
+                                  "shadow_wire_bytes"));
+        // The error is of what goes through codecs.
+        const ReadTrace trace = read_trace(folder.file("trace.0"));
+        size_t compared = 0;
+        for (const TracedCall& call : trace.calls) {
+            if (call.would_compress) {
+                ++compared;
+                EXPECT_GT(call.rel_error, 0.03);
+                EXPECT_LT(call.rel_error, 0.3);
+            }
+        }
+        EXPECT_GE(compared, 4u);
+    }
+}
+
 // A call's own configuration stands before every rule, which here compress messages only.
 TEST(Shadow, hears_what_a_call_asks_for_itself) {
     const TemporaryFolder folder;

@@ -1,5 +1,6 @@
 // Mode shadow under rules that go by names of communicators: the plan is the one that mode on would
-// make, with this rank's word for the name. One process, two emulated devices.
+// make, with this rank's word for the name; and under a rule for parameters, which must not make it
+// wait for another rank. One process, two emulated devices.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,7 +18,9 @@ class NamedShadow : public slimwire::test::TwoDevices {
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n[[rule]]\nname = \"replicas\"\n"
-            "match = { op = \"allreduce\", role = \"dp\" }\ncodec = \"int8\"\n");
+            "match = { op = \"allreduce\", role = \"dp\" }\ncodec = \"int8\"\n"
+            "[[rule]]\nname = \"norms\"\nmatch = { op = \"allreduce\", dtype = \"bf16\", param = "
+            "\"1d\" }\ncodec = \"native\"\n");
         report_ = testing::TempDir() + "shadow_" + std::to_string(getpid()) + ".jsonl";
         ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
         ::setenv("SLIMWIRE_MODE", "shadow", 1);
@@ -67,6 +70,25 @@ TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
     SetUp();
     std::remove(report_.c_str());
     std::remove(trace_.c_str());
+}
+
+// A rank goes on after the broadcast that tells shapes, as DistributedDataParallel does not; the
+// other rank, which is this thread, too, comes to it only then.
+TEST_F(NamedShadow, WaitsNotForEverForWhatCallsCarry) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(ncclAllGather(send_[rank], recv_[rank], 1, ncclInt64, comms_[rank], nullptr),
+                  ncclSuccess);
+        ASSERT_EQ(ncclBroadcast(send_[rank], recv_[rank], 4, ncclInt64, 0, comms_[rank], nullptr),
+                  ncclSuccess);
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclBfloat16, ncclSum,
+                                comms_[rank], nullptr),
+                  ncclSuccess);
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    }
 }
 
 }  // namespace
