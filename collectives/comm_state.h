@@ -3,7 +3,6 @@
 // it, as NCCL asks; the registry itself is thread-safe and its look-up takes no lock on a repeat.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <compare>
 #include <cstdint>
@@ -77,8 +76,6 @@ struct CommState {
     };
     std::map<std::pair<int, Op>, Committed> committed;
     uint64_t estimated_calls = 0;  // collectives with EF21 so far; equal on all ranks
-    // What copies to the device still read (estimates_of_all.h).
-    std::vector<std::unique_ptr<std::array<float, 128>>> told_moments;
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.
     std::map<PlaceKey, bool> granted_places;
     MemoryBudget* memory = nullptr;  // of the process

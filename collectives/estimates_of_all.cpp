@@ -37,9 +37,10 @@ Status EstimatesOfAll::kernels(int phase) {
     }
     const DeviceApi& api = context_.api;
     constexpr size_t kRow = kMomentBits * sizeof(float);
-    if (rows_ != nullptr) {
+    if (moment_.has_value()) {
+        const MomentRows rows = moment_rows(*moment_);  // copied from when the copy is enqueued
         return cuda_status(api,
-                           api.memcpy_async(told(), rows_->data(), sizeof *rows_,
+                           api.memcpy_async(told(), rows.data(), sizeof rows,
                                             cudaMemcpyHostToDevice, context_.work),
                            "moment of saved estimates");
     }

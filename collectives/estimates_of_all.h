@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "collectives/exchange.h"
 
@@ -26,10 +27,12 @@ inline constexpr uint64_t kMomentBytes = 3 * kMomentBits * sizeof(float);
 
 class EstimatesOfAll final : public Exchange {
   public:
-    // `call`, made with `context`, is what follows. `rows`: of the moment at which this rank's
-    // estimates were saved; null where they are zero. They outlive the work on the stream.
-    EstimatesOfAll(const ExchangeContext& context, const MomentRows* rows, Exchange* call) noexcept
-        : context_(context), rows_(rows), call_(call) {}
+    // `call`, made with `context`, is what follows. `moment`: at which this rank's estimates were
+    // saved; empty where they are zero.
+    EstimatesOfAll(const ExchangeContext& context,
+                   std::optional<uint64_t> moment,
+                   Exchange* call) noexcept
+        : context_(context), moment_(moment), call_(call) {}
 
     [[nodiscard]] int phases() const noexcept override { return 1 + call_->phases(); }
     [[nodiscard]] bool exchanges(int phase) const noexcept override {
@@ -46,7 +49,7 @@ class EstimatesOfAll final : public Exchange {
     }
 
     ExchangeContext context_;
-    const MomentRows* rows_;
+    std::optional<uint64_t> moment_;
     Exchange* call_;
 };
 

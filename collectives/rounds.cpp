@@ -181,13 +181,11 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         ++state.estimated_calls;
     }
     if (of_all && arrival != Arrival::kKept) {
-        const MomentRows* rows = nullptr;
+        std::optional<uint64_t> moment;
         if (arrival == Arrival::kRestored) {
-            state.told_moments.push_back(std::make_unique<MomentRows>(
-                moment_rows(PendingState::instance().moment(state.lasting_key))));
-            rows = state.told_moments.back().get();
+            moment = PendingState::instance().moment(state.lasting_key);
         }
-        run->exchange = &run->of_all.emplace(context, rows, run->exchange);
+        run->exchange = &run->of_all.emplace(context, moment, run->exchange);
     }
     return {};
 }
