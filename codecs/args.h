@@ -15,7 +15,7 @@ namespace slimwire {
 struct CodecParams {
     uint16_t block = 0;      // elements that share one scale; 0 where a codec has no blocks
     uint8_t bits = 0;        // bits of one code
-    uint8_t scale_type = 0;  // ScaleType
+    uint8_t scale_type = 0;  // ScaleType, or ScaleRule where scales have 8 bits
     uint8_t rounding = 0;    // Rounding
     uint8_t target = 0;      // DType of the encoded elements (casts)
     uint16_t rotate = 0;     // elements of one Hadamard rotation, a power of two; 0: none
@@ -32,6 +32,9 @@ struct CodecParams {
 };
 
 enum class ScaleType : uint8_t { kBfloat16 = 0, kFloat32 = 1 };
+// Of scales of 8 bits. Standard: as the format's own definition chooses them, so that the largest
+// elements of a block may be cut off. Up: the smallest scale that keeps them.
+enum class ScaleRule : uint8_t { kStandard = 0, kUp = 1 };
 // Nearest: ties to even. Stochastic: up with the probability of the part that is cut off, in steps
 // of 1/256, drawn as RandomKey says.
 enum class Rounding : uint8_t { kNearest = 0, kStochastic = 1 };

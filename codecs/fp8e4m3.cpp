@@ -1,5 +1,5 @@
-// Codec fp8e4m3: blocks of 8-bit floats with 3 bits of fraction, largest 448. See fp8.h.
-#include "codecs/fp8.h"
+// Codec fp8e4m3: blocks of 8-bit floats with 3 bits of fraction, largest 448. See block_float.h.
+#include "codecs/block_float.h"
 
 namespace slimwire {
 namespace {
@@ -10,8 +10,7 @@ constexpr const char* kName = "fp8e4m3";
 
 extern const CodecDescriptor codec_fp8e4m3;
 constinit const CodecDescriptor codec_fp8e4m3 =
-    BlockFloat<DType::kFloat8e4m3, &Fp8Table::e4m3, &kName>::descriptor(
-        "fp8e4m3:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
-        "rounding=nearest|stochastic (default nearest)");
+    BlockFloat<Fp8e4m3, 64, &BlockFloatTable::fp8e4m3, &kName>::descriptor(
+        "fp8e4m3" SLIMWIRE_FP8_GRAMMAR);
 
 }  // namespace slimwire

@@ -1,5 +1,5 @@
-// Codec fp8e5m2: blocks of 8-bit floats with 2 bits of fraction, largest 57344. See fp8.h.
-#include "codecs/fp8.h"
+// Codec fp8e5m2: blocks of 8-bit floats with 2 bits of fraction, largest 57344. See block_float.h.
+#include "codecs/block_float.h"
 
 namespace slimwire {
 namespace {
@@ -10,8 +10,7 @@ constexpr const char* kName = "fp8e5m2";
 
 extern const CodecDescriptor codec_fp8e5m2;
 constinit const CodecDescriptor codec_fp8e5m2 =
-    BlockFloat<DType::kFloat8e5m2, &Fp8Table::e5m2, &kName>::descriptor(
-        "fp8e5m2:block=16..2048 (power of two, default 64),scale=bf16|fp32 (default bf16),"
-        "rounding=nearest|stochastic (default nearest)");
+    BlockFloat<Fp8e5m2, 64, &BlockFloatTable::fp8e5m2, &kName>::descriptor(
+        "fp8e5m2" SLIMWIRE_FP8_GRAMMAR);
 
 }  // namespace slimwire

@@ -1,4 +1,4 @@
-// Kernels of codec fp8e5m2. See fp8.cuh.
-#include "codecs/fp8.cuh"
+// Kernels of codec fp8e5m2. See block_float.cuh.
+#include "codecs/block_float.cuh"
 
-template struct slimwire::Fp8Cuda<slimwire::DType::kFloat8e5m2>;
+template struct slimwire::BlockFloatCuda<slimwire::Fp8e5m2>;

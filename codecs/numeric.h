@@ -56,21 +56,59 @@ constexpr uint32_t max_scale_bits(int bits) {
 static_assert(max_scale_bits(8) == 0x7C010000u && max_scale_bits(4) == 0x7E120000u);
 static_assert(max_scale_bits(2) == 0x7F7F0000u && max_scale_bits(6) == 0x7D040000u);
 
-// The 8-bit floats: e4m3 has no infinity and one NaN code, 7F; e5m2 is fp16 without its low byte.
-// kMaxScaleBits: fp32 bits of the largest bf16 s with kMax * s finite, the cap of their scales.
+// Small floats of the OCP formats: sign, exponent, fraction, subnormals. e4m3 has no infinity and
+// one NaN code, 7F; e5m2 is fp16 without its low byte; those of 6 and 4 bits have finite values
+// only. kMaxExponent: of the largest value, 2^kMaxExponent <= kMax. kMaxScaleBits: fp32 bits of the
+// largest bf16 s with kMax * s finite, the cap of scales that are not powers of two.
 struct Fp8e4m3Format {
+    static constexpr int kBits = 8;
     static constexpr int kFractionBits = 3;
+    static constexpr int kMaxExponent = 8;
     static constexpr uint32_t kMinNormalBits = 121u << 23;  // 2^-6
     static constexpr uint32_t kMaxBits = 0x43E00000u;       // 448
     static constexpr float kMax = 448.0f;
     static constexpr uint32_t kMaxScaleBits = 0x7B120000u;
 };
 struct Fp8e5m2Format {
+    static constexpr int kBits = 8;
     static constexpr int kFractionBits = 2;
+    static constexpr int kMaxExponent = 15;
     static constexpr uint32_t kMinNormalBits = 113u << 23;  // 2^-14
     static constexpr uint32_t kMaxBits = 0x47600000u;       // 57344
     static constexpr float kMax = 57344.0f;
     static constexpr uint32_t kMaxScaleBits = 0x77920000u;
 };
+struct Fp6e3m2Format {
+    static constexpr int kBits = 6;
+    static constexpr int kFractionBits = 2;
+    static constexpr int kMaxExponent = 4;
+    static constexpr uint32_t kMinNormalBits = 125u << 23;  // 2^-2
+    static constexpr uint32_t kMaxBits = 0x41E00000u;       // 28
+    static constexpr float kMax = 28.0f;
+};
+struct Fp6e2m3Format {
+    static constexpr int kBits = 6;
+    static constexpr int kFractionBits = 3;
+    static constexpr int kMaxExponent = 2;
+    static constexpr uint32_t kMinNormalBits = 127u << 23;  // 1
+    static constexpr uint32_t kMaxBits = 0x40F00000u;       // 7.5
+    static constexpr float kMax = 7.5f;
+};
+struct Fp4e2m1Format {
+    static constexpr int kBits = 4;
+    static constexpr int kFractionBits = 1;
+    static constexpr int kMaxExponent = 2;
+    static constexpr uint32_t kMinNormalBits = 127u << 23;  // 1
+    static constexpr uint32_t kMaxBits = 0x40C00000u;       // 6
+    static constexpr float kMax = 6.0f;
+};
+
+// Scales of two levels (nvfp4): an e4m3 value for each block times an fp32 for each group, whose
+// product with a largest code is at most kTwoLevelMax times the fp32. That lies between 2^-117, so
+// that a scale whose e4m3 is not 0 is at least 2^-126, and the largest bf16 that keeps values
+// finite.
+inline constexpr float kTwoLevelMax = 448.0f * 6.0f;
+inline constexpr uint32_t kMinGroupScaleBits = 10u << 23;
+inline constexpr uint32_t kMaxGroupScaleBits = 0x79C30000u;
 
 }  // namespace slimwire

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "codecs/args.h"
+#include "codecs/block_float_shape.h"
 #include "codecs/sparse_plan.h"
 
 namespace slimwire {
@@ -26,8 +27,8 @@ struct CastCuda {
     static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
 };
 
-template <DType kTarget>
-struct Fp8Cuda {
+template <class Kind>
+struct BlockFloatCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);

@@ -51,6 +51,38 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     }
 }
 
+SLIMWIRE_LANES __m128i load_twelve(const uint8_t* from) {
+    int last;
+    __builtin_memcpy(&last, from + 8, 4);
+    return _mm_insert_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)), last, 2);
+}
+// Four codes of six bits in each lane, from bit 0 on, from the three bytes of a four; with rubbish
+// above.
+SLIMWIRE_LANES __m512i load_fours(const uint8_t* from) {
+    return _mm512_shuffle_epi8(
+        _mm512_broadcast_i32x4(load_twelve(from)),
+        _mm512_setr_epi32(0x00020100, 0x00020100, 0x00020100, 0x00020100, 0x00050403, 0x00050403,
+                          0x00050403, 0x00050403, 0x00080706, 0x00080706, 0x00080706, 0x00080706,
+                          0x000B0A09, 0x000B0A09, 0x000B0A09, 0x000B0A09));
+}
+template <int kBits>
+SLIMWIRE_LANES Words unpack(const uint8_t* from) {
+    if constexpr (kBits == 8) {
+        return load_bytes(from);
+    } else if constexpr (kBits == 4) {
+        const __m512i bytes =
+            _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+        const __m512i both = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28));
+        return {_mm512_and_si512(both, _mm512_set1_epi32(0xF))};
+    } else {
+        static_assert(kBits == 6);
+        const __m512i down = _mm512_srlv_epi32(
+            load_fours(from),
+            _mm512_setr_epi32(0, 6, 12, 18, 0, 6, 12, 18, 0, 6, 12, 18, 0, 6, 12, 18));
+        return {_mm512_and_si512(down, _mm512_set1_epi32(0x3F))};
+    }
+}
+
 // Byte 0 of each lane of two.
 SLIMWIRE_LANES void store_low_bytes(__m512i a, __m512i b, uint8_t* to) {
     const __m256i low_bytes =
@@ -157,12 +189,6 @@ struct CodeValues {
     }
 };
 
-SLIMWIRE_LANES __m128i load_twelve(const uint8_t* from) {
-    int last;
-    __builtin_memcpy(&last, from + 8, 4);
-    return _mm_insert_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)), last, 2);
-}
-
 // code * scale for every code of a block; codes below 6 bits look their product up.
 template <int kBits>
 struct Dequantiser {
@@ -191,14 +217,8 @@ struct Dequantiser {
             const __m512i index = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(even, 28));
             return {_mm512_permutexvar_ps(index, scale)};
         } else if constexpr (kBits == 6) {
-            const __m512i fours = _mm512_shuffle_epi8(
-                _mm512_broadcast_i32x4(load_twelve(from)),
-                _mm512_setr_epi32(0x00020100, 0x00020100, 0x00020100, 0x00020100, 0x00050403,
-                                  0x00050403, 0x00050403, 0x00050403, 0x00080706, 0x00080706,
-                                  0x00080706, 0x00080706, 0x000B0A09, 0x000B0A09, 0x000B0A09,
-                                  0x000B0A09));
             const __m512i up = _mm512_sllv_epi32(
-                fours,
+                load_fours(from),
                 _mm512_setr_epi32(26, 20, 14, 8, 26, 20, 14, 8, 26, 20, 14, 8, 26, 20, 14, 8));
             return {_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(up, 26)), scale)};
         } else {

@@ -11,6 +11,7 @@
 
 #include "codecs/base/dtype.h"
 #include "codecs/base/isa.h"
+#include "codecs/block_float_shape.h"
 #include "codecs/block_int_shape.h"
 #include "codecs/palette_format.h"
 #include "codecs/sparse_plan.h"
@@ -70,13 +71,7 @@ struct BlockIntKernels {
     void (*sum)(const ReduceChunk&, const BlockIntShape&);  // to elements
 };
 
-struct BlockFloatShape {
-    uint32_t block;  // elements, power of two, 16..2048
-    bool scale_is_float32;
-    bool stochastic;
-};
-
-struct Fp8Kernels {
+struct BlockFloatKernels {
     void (*encode)(const EncodeChunk&, const BlockFloatShape&);
     void (*decode)(const DecodeChunk&, const BlockFloatShape&);
     void (*reduce)(const ReduceChunk&, const BlockFloatShape&);
@@ -140,8 +135,9 @@ struct LowRankTable {
 struct BlockIntTable {
     BlockIntKernels int8, int6, int4, int2;
 };
-struct Fp8Table {
-    Fp8Kernels e4m3, e5m2;
+struct BlockFloatTable {
+    BlockFloatKernels fp8e4m3, fp8e5m2;
+    BlockFloatKernels mxfp8e4m3, mxfp8e5m2, mxfp6e3m2, mxfp6e2m3, mxfp4, nvfp4;
 };
 struct CastTable {
     CastKernels bfloat16, float16;
@@ -181,7 +177,7 @@ struct HostFamily;
 SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
 SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette)
-SLIMWIRE_HOST_FAMILY(Fp8Table, host_block_float)
+SLIMWIRE_HOST_FAMILY(BlockFloatTable, host_block_float)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank)

@@ -20,9 +20,9 @@ std::vector<CodecSpec> all_specs() {
     for (size_t i = 0; i < count; ++i) {
         for (const char* variant :
              {"", ":block=16", ":block=128,scale=fp32", ":block=2048", ":rounding=stochastic",
-              ":block=32,rounding=stochastic", ":block=64,kept=9,values=int8",
-              ":row=77,kept=13,values=int4", ":fraction=0.3,values=int8",
-              ":fraction=0.1,values=int4", ":slot=0.9"}) {
+              ":block=32,rounding=stochastic", ":scale=ceil", ":scale=ceil,rounding=stochastic",
+              ":block=64,kept=9,values=int8", ":row=77,kept=13,values=int4",
+              ":fraction=0.3,values=int8", ":fraction=0.1,values=int4", ":slot=0.9"}) {
             auto spec = parse_codec(table[i]->name + std::string(variant));
             if (spec.ok()) {
                 specs.push_back(spec.value());

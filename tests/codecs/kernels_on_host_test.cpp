@@ -17,6 +17,12 @@
 #include "codecs/int4.cu"
 #include "codecs/int6.cu"
 #include "codecs/int8.cu"
+#include "codecs/mxfp4.cu"
+#include "codecs/mxfp6e2m3.cu"
+#include "codecs/mxfp6e3m2.cu"
+#include "codecs/mxfp8e4m3.cu"
+#include "codecs/mxfp8e5m2.cu"
+#include "codecs/nvfp4.cu"
 
 namespace slimwire::testing {
 namespace {
@@ -29,8 +35,14 @@ constexpr CudaOps ops_of() {
 const std::map<std::string, CudaOps> kKernels = {
     {"bf16", ops_of<CastCuda<DType::kBfloat16>>()},
     {"fp16", ops_of<CastCuda<DType::kFloat16>>()},
-    {"fp8e4m3", ops_of<Fp8Cuda<DType::kFloat8e4m3>>()},
-    {"fp8e5m2", ops_of<Fp8Cuda<DType::kFloat8e5m2>>()},
+    {"fp8e4m3", ops_of<BlockFloatCuda<Fp8e4m3>>()},
+    {"fp8e5m2", ops_of<BlockFloatCuda<Fp8e5m2>>()},
+    {"mxfp8e4m3", ops_of<BlockFloatCuda<MxFp8e4m3>>()},
+    {"mxfp8e5m2", ops_of<BlockFloatCuda<MxFp8e5m2>>()},
+    {"mxfp6e3m2", ops_of<BlockFloatCuda<MxFp6e3m2>>()},
+    {"mxfp6e2m3", ops_of<BlockFloatCuda<MxFp6e2m3>>()},
+    {"mxfp4", ops_of<BlockFloatCuda<MxFp4>>()},
+    {"nvfp4", ops_of<BlockFloatCuda<NvFp4>>()},
     {"int8", ops_of<BlockIntCuda<8>>()},
     {"int6", ops_of<BlockIntCuda<6>>()},
     {"int4", ops_of<BlockIntCuda<4>>()},

@@ -113,12 +113,24 @@ int random_byte(const Draw& draw, int64_t i) {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"bf16", encode_cast, decode_cast},           {"fp16", encode_cast, decode_cast},
-    {"int8", encode_block_int, decode_block_int}, {"int6", encode_block_int, decode_block_int},
-    {"int4", encode_block_int, decode_block_int}, {"int2", encode_block_int, decode_block_int},
-    {"fp8e4m3", encode_fp8, decode_fp8},          {"fp8e5m2", encode_fp8, decode_fp8},
-    {"topk", encode_sparse, decode_sparse},       {"threshold", encode_sparse, decode_sparse},
-    {"blocktopk", encode_sparse, decode_sparse},  {"rowtopk", encode_sparse, decode_sparse},
+    {"bf16", encode_cast, decode_cast},
+    {"fp16", encode_cast, decode_cast},
+    {"int8", encode_block_int, decode_block_int},
+    {"int6", encode_block_int, decode_block_int},
+    {"int4", encode_block_int, decode_block_int},
+    {"int2", encode_block_int, decode_block_int},
+    {"fp8e4m3", encode_fp8, decode_fp8},
+    {"fp8e5m2", encode_fp8, decode_fp8},
+    {"mxfp8e4m3", encode_mx, decode_mx},
+    {"mxfp8e5m2", encode_mx, decode_mx},
+    {"mxfp6e3m2", encode_mx, decode_mx},
+    {"mxfp6e2m3", encode_mx, decode_mx},
+    {"mxfp4", encode_mx, decode_mx},
+    {"nvfp4", encode_mx, decode_mx},
+    {"topk", encode_sparse, decode_sparse},
+    {"threshold", encode_sparse, decode_sparse},
+    {"blocktopk", encode_sparse, decode_sparse},
+    {"rowtopk", encode_sparse, decode_sparse},
     {"randomk", encode_sparse, decode_sparse},
 };
 

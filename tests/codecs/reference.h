@@ -74,6 +74,8 @@ std::vector<uint8_t> encode_cast(const CodecSpec&, const std::vector<float>&, co
 std::vector<float> decode_cast(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_fp8(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_fp8(const CodecSpec&, const uint8_t*, int64_t, DType);
+std::vector<uint8_t> encode_mx(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
+std::vector<float> decode_mx(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_block_int(const CodecSpec&,
                                       const std::vector<float>&,
                                       const Draw&,

@@ -50,6 +50,8 @@ const char* const kVariants[] = {
     "fraction=0.002",
     "kept=5,row=16384",
     "seed=3",
+    "scale=ceil",
+    "scale=ceil,rounding=stochastic",
 };
 
 // Takes an input apart from its front.

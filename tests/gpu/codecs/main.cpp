@@ -48,6 +48,7 @@ struct Options {
 constexpr const char* kVariants[] = {
     "",
     ":rounding=stochastic",
+    ":scale=ceil,rounding=stochastic",
     ":block=32,rotate=1024,rounding=stochastic",
     ":spike=minmax",
     ":values=int8",
@@ -61,8 +62,9 @@ constexpr const char* kVariants[] = {
     ":fraction=0.1",
     ":fraction=0.2",
     ":kept=8",
+    ":scale=ceil",
 };
-constexpr size_t kFewVariants = 6;
+constexpr size_t kFewVariants = 7;
 
 std::vector<CodecSpec> all_specs(bool few) {
     std::vector<CodecSpec> result;

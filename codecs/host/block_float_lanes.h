@@ -1,5 +1,6 @@
-// Sixteen 8-bit floats to fp32 lanes, for each instruction set. The scalar version says what they
-// mean: every code its value, infinity and NaN included. Included by fp8.cpp after the lanes.
+// Sixteen small floats to fp32 lanes. Those of 8 bits for each instruction set, of which the scalar
+// version says what they mean: every code its value, infinity and NaN included. Included by
+// block_float.cpp after the lanes.
 
 #if defined(SLIMWIRE_ISA_AVX512)
 
@@ -62,3 +63,29 @@ SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e5m2Format) {
 }
 
 #endif
+
+// Codes without infinity and NaN, as pack wrote them.
+template <class Format>
+SLIMWIRE_LANES Floats load_codes(const uint8_t* from, Format) {
+    constexpr int kDropped = 23 - Format::kFractionBits;
+    constexpr uint32_t kSign = 1u << (Format::kBits - 1);
+    const Words code = unpack<Format::kBits>(from);
+    const Words magnitude = bit_and(code, broadcast_bits(kSign - 1));
+    const Words normal =
+        add(shift_left<kDropped>(magnitude), broadcast_bits(Format::kMinNormalBits - (1u << 23)));
+    // The steps of a subnormal as a whole number above 2^23.
+    const Floats steps =
+        subtract(as_floats(bit_or(magnitude, broadcast_bits(0x4B000000u))), broadcast(0x1p23f));
+    const Words small = as_words(
+        multiply(steps, as_floats(broadcast_bits(Format::kMinNormalBits -
+                                                 (uint32_t{Format::kFractionBits} << 23)))));
+    const Words value = select_at_least(magnitude, 1u << Format::kFractionBits, normal, small);
+    return as_floats(
+        bit_or(value, shift_left<32 - Format::kBits>(bit_and(code, broadcast_bits(kSign)))));
+}
+SLIMWIRE_LANES Floats load_codes(const uint8_t* from, Fp8e4m3Format format) {
+    return load_fp8(from, format);
+}
+SLIMWIRE_LANES Floats load_codes(const uint8_t* from, Fp8e5m2Format format) {
+    return load_fp8(from, format);
+}

@@ -1,0 +1,71 @@
+// What the block floats have in common outside their operations. See block_float.h.
+#include "codecs/block_float.h"
+
+#include <array>
+
+namespace slimwire {
+namespace {
+
+constexpr uint8_t kUpRule = static_cast<uint8_t>(ScaleRule::kUp);
+
+bool set_rule(std::string_view value, std::string_view standard, CodecParams* params) {
+    if (value != standard && value != "ceil") {
+        return false;
+    }
+    params->scale_type = value == "ceil" ? kUpRule : static_cast<uint8_t>(ScaleRule::kStandard);
+    return true;
+}
+
+constinit const SpecKey kPowerOfTwoScale = {
+    "scale", "floor or ceil",
+    [](std::string_view value, CodecParams* params) { return set_rule(value, "floor", params); },
+    [](const CodecParams& params) {
+        return std::string(params.scale_type == kUpRule ? "ceil" : "floor");
+    }};
+constinit const SpecKey kTwoLevelScale = {
+    "scale", "nearest or ceil",
+    [](std::string_view value, CodecParams* params) { return set_rule(value, "nearest", params); },
+    [](const CodecParams& params) {
+        return std::string(params.scale_type == kUpRule ? "ceil" : "nearest");
+    }};
+
+constexpr std::array<const SpecKey*, 3> kBinaryKeys = {&spec_key_block, &spec_key_scale,
+                                                       &spec_key_rounding_stochastic};
+constexpr std::array<const SpecKey*, 2> kPowerOfTwoKeys = {&kPowerOfTwoScale,
+                                                           &spec_key_rounding_stochastic};
+constexpr std::array<const SpecKey*, 2> kTwoLevelKeys = {&kTwoLevelScale,
+                                                         &spec_key_rounding_stochastic};
+
+}  // namespace
+
+std::span<const SpecKey* const> block_float_keys(BlockScale scale) noexcept {
+    switch (scale) {
+        case BlockScale::kBinary:
+            return kBinaryKeys;
+        case BlockScale::kPowerOfTwo:
+            return kPowerOfTwoKeys;
+        case BlockScale::kTwoLevels:
+            return kTwoLevelKeys;
+    }
+    return {};
+}
+
+Status parse_block_float(const char* codec,
+                         BlockScale scale,
+                         const CodecParams& defaults,
+                         std::string_view text,
+                         CodecParams* params) {
+    CodecParams result;
+    SLIMWIRE_TRY(parse_spec_keys(codec, block_float_keys(scale), defaults, text, &result));
+    if (scale != BlockScale::kBinary && result.scale_type != kUpRule &&
+        result.rounding == static_cast<uint8_t>(Rounding::kStochastic)) {
+        return {Code::kInvalidArgument,
+                "codec " + std::string(codec) +
+                    ": rounding=stochastic needs scale=ceil; another scale cuts the largest "
+                    "elements of a block off, which is a bias"};
+    }
+    *params = result;
+    return {};
+}
+
+}  // namespace slimwire

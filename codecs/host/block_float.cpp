@@ -1,0 +1,32 @@
+// Host bodies of the block floats for one instruction set; compiled once per set, with its
+// flags. Everything but the table is local to this object (see table.h).
+#include "codecs/host/isa_headers.h"
+
+namespace slimwire {
+namespace {
+
+#include "codecs/host/lanes.h"
+
+#include "codecs/host/block_float_lanes.h"
+
+#include "codecs/host/put_scaled.h"
+
+#include "codecs/host/block_float_rounding.h"
+
+#include "codecs/host/block_float_tile.h"
+
+#include "codecs/host/block_float_scales.h"
+
+#include "codecs/host/block_float_fast.h"
+
+#include "codecs/host/block_float_kernels.h"
+
+}  // namespace
+
+const BlockFloatTable SLIMWIRE_HOST_TABLE(host_block_float) = {
+    BlockFloat<Fp8e4m3>::kKernels,   BlockFloat<Fp8e5m2>::kKernels,
+    BlockFloat<MxFp8e4m3>::kKernels, BlockFloat<MxFp8e5m2>::kKernels,
+    BlockFloat<MxFp6e3m2>::kKernels, BlockFloat<MxFp6e2m3>::kKernels,
+    BlockFloat<MxFp4>::kKernels,     BlockFloat<NvFp4>::kKernels};
+
+}  // namespace slimwire
