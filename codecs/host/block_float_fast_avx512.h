@@ -125,17 +125,20 @@ SLIMWIRE_LANES __m512i stochastic_codes(__m512 y, __m512i bytes) {
                             _mm512_srli_epi32(exponent, kDropped));
 }
 
-// Codes of 32 elements, signs included, even and odd ones, with rubbish above them.
-template <class Format, bool kStochastic>
+// Codes of 32 elements, signs included, even and odd ones, with rubbish above them. kCut: some may
+// be beyond the largest value by more than rounding takes back.
+template <class Format, bool kStochastic, bool kCut>
 SLIMWIRE_LANES void pair_codes(
     __m512i pairs, __m512 inverse, const uint8_t* random, Words& even_codes, Words& odd_codes) {
     const __m512i magnitudes = _mm512_and_si512(pairs, _mm512_set1_epi32(0x7FFF7FFF));
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
     const __m512 most = _mm512_set1_ps(Format::kMax);
-    const __m512 even = _mm512_min_ps(
-        _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse), most);
-    const __m512 odd = _mm512_min_ps(
-        _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(magnitudes, high)), inverse), most);
+    __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse);
+    __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(magnitudes, high)), inverse);
+    if constexpr (kCut) {
+        even = _mm512_min_ps(even, most);
+        odd = _mm512_min_ps(odd, most);
+    }
     __m512i low;
     __m512i up;
     if constexpr (kStochastic) {
@@ -154,7 +157,7 @@ SLIMWIRE_LANES void pair_codes(
 
 // Codes of a whole tile, whose scales are chosen and random bytes drawn. kBlock is 16 or 32, or 0
 // for a larger one that is not known when this is compiled.
-template <class Format, bool kStochastic, int kBlock>
+template <class Format, bool kStochastic, int kBlock, bool kCut = true>
 SLIMWIRE_LANES void encode_bfloat16_codes(const Tile& tile,
                                           int64_t block,
                                           const uint8_t* input,
@@ -175,8 +178,8 @@ SLIMWIRE_LANES void encode_bfloat16_codes(const Tile& tile,
             } else {
                 inverses += ((at + kPairLanes) & block_mask) == 0 ? 1 : 0;
             }
-            pair_codes<Format, kStochastic>(_mm512_loadu_si512(input + 2 * at), inverse,
-                                            tile.random + at, even[k], odd[k]);
+            pair_codes<Format, kStochastic, kCut>(_mm512_loadu_si512(input + 2 * at), inverse,
+                                                  tile.random + at, even[k], odd[k]);
         }
         pack_pairs<Format::kBits>(even, odd, codes);
     }

@@ -161,7 +161,7 @@ struct FastBlockFloat<Kind, BlockScale::kPowerOfTwo> {
                                                uint8_t* codes) {
         Words even;
         Words odd;
-        pair_codes<Format, false>(x, _mm512_set1_ps(tile.inverse[b]), nullptr, even, odd);
+        pair_codes<Format, false, true>(x, _mm512_set1_ps(tile.inverse[b]), nullptr, even, odd);
         const __m512i all = merge_bits(0xFF, even.v, _mm512_slli_epi32(odd.v, 8));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), _mm512_cvtepi32_epi16(all));
     }
@@ -270,19 +270,25 @@ struct FastBlockFloat<Kind, BlockScale::kTwoLevels> {
     SLIMWIRE_LANES void measure(Tile& tile, const uint8_t* input, int64_t) {
         bfloat16_magnitudes_of_16(tile, input);
     }
-    SLIMWIRE_LANES bool takes(const Tile& tile, int64_t) {
-        bool finite = true;
+    // Neither poison nor subnormal scales, which may be a third too small.
+    SLIMWIRE_LANES bool takes(const Tile& tile, int64_t blocks) {
+        bool good = true;
         for (const float group : tile.group) {
-            finite = finite && group == group;
+            good = good && group == group;
         }
-        return finite;
+        for (int64_t b = 0; b < blocks; b += 64) {
+            const __m512i bytes = _mm512_loadu_si512(tile.scale_bytes + b);
+            const __mmask64 some = _mm512_test_epi8_mask(bytes, bytes);
+            good = good && _mm512_mask_cmplt_epu8_mask(some, bytes, _mm512_set1_epi8(8)) == 0;
+        }
+        return good;
     }
     template <bool kStochastic>
     SLIMWIRE_LANES void encode(const Tile& tile,
                                int64_t block,
                                const uint8_t* input,
                                uint8_t* codes) {
-        encode_bfloat16_codes<Format, kStochastic, 16>(tile, block, input, codes);
+        encode_bfloat16_codes<Format, kStochastic, 16, kStochastic>(tile, block, input, codes);
     }
     // Values of even and of odd codes are looked up; a lookup counts with the low four bits.
     SLIMWIRE_LANES bool decode(const uint8_t* codes,
