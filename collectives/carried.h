@@ -13,7 +13,7 @@ struct CarriedRange {
     uint64_t offset = 0;     // elements from the start of the buffer
     uint64_t count = 0;      // elements
     uint32_t parameter = 0;  // index among the model's parameters
-    uint8_t dimensions = 0;  // of the parameter; at least 1
+    uint8_t dimensions = 0;  // of the parameter; 0: not known
     std::string name;        // of the parameter; empty while not known
     bool operator==(const CarriedRange&) const = default;
 };

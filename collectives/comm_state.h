@@ -25,6 +25,7 @@
 #include "collectives/plan.h"
 #include "collectives/real_nccl.h"
 #include "collectives/stats.h"
+#include "collectives/step_flags.h"
 
 namespace slimwire {
 
@@ -62,6 +63,7 @@ struct CommState {
     PlanShape shape;
     PlanCache plans;
     std::unique_ptr<CallPlaces> places;      // null when no rule wants them
+    std::unique_ptr<StepFlags> flags;        // null where places is
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.

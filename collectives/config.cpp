@@ -361,7 +361,8 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
         config.policy.warnings = policy_warnings(config.policy);
         config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
-        config.listens = config.active && config.policy.wants_parameters();
+        config.listens =
+            config.active && (config.policy.wants_parameters() || config.policy.wants_places());
     }
     config.hash = stable_hash(plan_text(config));
     return config;

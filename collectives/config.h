@@ -55,7 +55,8 @@ struct Config {
     uint64_t hash = 0;  // of policy.canonical() and every plan-affecting setting
     // False: every call is native (another mode than on, or no rule has a codec).
     bool active = false;
-    // Whether a rule asks for the parameters that calls carry.
+    // Whether a rule asks for what is read from calls after they were made: the parameters that
+    // they carry, the flags of steps.
     bool listens = false;
 };
 

@@ -79,13 +79,17 @@ uint32_t CallContents::number_of(const BucketPlace& place) {
         return 0;
     }
     Carried carried;
-    const std::vector<std::string> names =
-        ParameterRegistry::instance().names_of(place.model->parameters);
+    // What is not told of shapes a program may have registered.
+    const bool shaped = place.model_number != DeepSpeedListener::kModelNumber;
+    const std::vector<ParameterShape> shapes =
+        shaped ? place.model->parameters
+               : ParameterRegistry::instance().shapes_of(*engine_.counts());
+    const std::vector<std::string> names = ParameterRegistry::instance().names_of(shapes);
     for (const Bucket::Range& range : place.bucket->ranges) {
         if (range.count > 0) {
             carried.ranges.push_back(
                 {range.offset, range.count, range.parameter,
-                 static_cast<uint8_t>(place.model->parameters[range.parameter].dimensions()),
+                 static_cast<uint8_t>(shapes.empty() ? 0 : shapes[range.parameter].dimensions()),
                  names.empty() ? std::string() : names[range.parameter]});
         }
     }
@@ -161,6 +165,7 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     SLIMWIRE_TRY(broken_);
     const uint64_t count = listener_.wanted(call.facts, state.shape.ranks);
     drop_unfollowed(count > 0 ? &call.facts : nullptr);
+    engine_.hear(call.facts);
     const bool bucket = may_be_bucket(call.facts);
     if (bucket || (count > 0 && reads_.size() >= kMaxReads)) {
         SLIMWIRE_TRY(broken_ = settle(nccl, api, state));
@@ -171,7 +176,9 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     if (!bucket) {
         return 0u;
     }
-    const BucketPlace place = listener_.next(call.facts.count);
+    const BucketPlace of_engine = engine_.next(call.facts.count);
+    BucketPlace place = listener_.next(call.facts.count);
+    place = place.model != nullptr ? place : of_engine;
     return place.model != nullptr ? number_of(place) : 0u;
 }
 
@@ -274,7 +281,7 @@ Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const Co
 
 void CallContents::group_begins() {
     const std::lock_guard lock(mutex_);
-    mark_ = Mark{listener_, reads_.size(), std::nullopt, known_.size()};
+    mark_ = Mark{listener_, engine_, reads_.size(), std::nullopt, known_.size()};
 }
 
 void CallContents::group_ends(bool ran) {
@@ -290,6 +297,7 @@ void CallContents::group_ends(bool ran) {
         return;
     }
     listener_ = std::move(mark->listener);
+    engine_ = std::move(mark->engine);
     while (reads_.size() > mark->reads) {
         launches_ -= reads_.back().launched ? 0 : 1;
         spare_.push_back(reads_.back().buffer);

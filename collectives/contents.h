@@ -1,6 +1,6 @@
 // What the calls of one communicator carry, as far as a framework's own traffic tells it
-// (framework/ddp.h): hands the listener the results that it asks for, and numbers what it finds.
-// There for rules that ask for parameters only.
+// (framework/ddp.h, deepspeed.h): hands the listener the results that it asks for, and numbers what
+// it finds. There for rules that ask for parameters only.
 //
 // The answers must be equal on all ranks, because plans depend on them. Facts, order and results of
 // collectives are; so the results must be in hand at the same call on every rank. That call is the
@@ -25,6 +25,7 @@
 #include "collectives/call.h"
 #include "collectives/carried.h"
 #include "collectives/framework/ddp.h"
+#include "collectives/framework/deepspeed.h"
 #include "collectives/parked.h"
 #include "collectives/real_nccl.h"
 
@@ -85,6 +86,7 @@ class CallContents {
     // How things were before the group.
     struct Mark {
         DdpListener listener;
+        DeepSpeedListener engine;
         size_t reads = 0;             // those of reads_ that are from before it
         std::optional<Read> dropped;  // one that the group's calls made needless
         size_t known = 0;
@@ -103,6 +105,7 @@ class CallContents {
     std::mutex mutex_;  // of all
     Status broken_;
     DdpListener listener_;
+    DeepSpeedListener engine_;
     std::vector<Read> reads_;
     size_t launches_ = 0;  // of reads_ that are to be launched yet
     std::optional<Mark> mark_;

@@ -69,6 +69,19 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     }
 }
 
+// Where rules ask for places, or for roles that the name does not say.
+void look_for_steps(const Policy& policy, CommState* state) {
+    const bool by_traffic = policy.wants_roles() && !role_of(state->shape.name).has_value();
+    if (!state->shape.go || (!policy.wants_steps() && !by_traffic)) {
+        return;
+    }
+    state->places = std::make_unique<CallPlaces>();
+    state->flags = std::make_unique<StepFlags>();
+    if (by_traffic) {
+        state->places->look_for_role();
+    }
+}
+
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     const uint64_t began_us = steady_us();
     Watch watch(runtime.nccl);
@@ -100,10 +113,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         if (state.shape.go) {
             SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
-            if (runtime.config.policy.wants_steps()) {
-                state.places = std::make_unique<CallPlaces>();
-            }
-            if (runtime.config.listens) {
+            if (runtime.config.policy.wants_parameters()) {
                 state.contents = std::make_shared<CallContents>();
             }
         } else {
@@ -124,6 +134,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     for (Creation& creation : creations) {
         CommState& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;
+        look_for_steps(runtime.config.policy, &state);
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
             log_line(LogLevel::kInfo,

@@ -196,6 +196,27 @@ void for_each_candidate(const CallFacts& facts,
     }
 }
 
+// A rule before `decided` (null for none) that might take a range if its dimensions were known;
+// null where there is none, or they are.
+const Rule* asks_dimensions(const CallFacts& facts,
+                            const PlanShape& shape,
+                            const Policy& policy,
+                            const CarriedRange& range,
+                            const Rule* decided) {
+    const Rule* asks = nullptr;
+    if (range.dimensions != 0) {
+        return asks;
+    }
+    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+        ParameterMatch others = rule.match.parameters;
+        others.dimensions = ParameterMatch::kAllDimensions;
+        const bool all = rule.match.parameters.dimensions == ParameterMatch::kAllDimensions;
+        asks = &rule != decided && !all && others.matches(range) ? &rule : nullptr;
+        return asks == nullptr && &rule != decided;
+    });
+    return asks;
+}
+
 Decision not_known(const Rule& rule, const char* what) {
     Decision native;
     native.rule = rule.name;
@@ -221,6 +242,32 @@ std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
     std::sort(bounds.begin(), bounds.end());
     bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
     return bounds;
+}
+
+bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
+    if (is_point_to_point(facts.op) || role_of(shape.name).has_value()) {
+        return false;
+    }
+    const Rule* decided = nullptr;  // the first that takes all of the call
+    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+        decided = &rule;
+        return true;
+    });
+    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    for (const Rule& rule : policy.rules) {
+        for (int role = 0; role < kRoleCount; ++role) {
+            CallFacts known = facts;
+            known.role = 1 + static_cast<uint32_t>(role);
+            if (!rule.off && (rule.match.roles >> role & 1u) != 0 &&
+                matches_call(rule.match, known, bytes, shape.ranks, shape.scope, shape.name)) {
+                return true;
+            }
+        }
+        if (&rule == decided && rule.match.parameters.any() && rule.match.ordinals.empty()) {
+            return false;
+        }
+    }
+    return false;
 }
 
 Decision decide(const CallFacts& facts,
@@ -262,6 +309,10 @@ Decision decide(const CallFacts& facts,
     for (size_t i = 0; i < carried->ranges.size(); ++i) {
         const CarriedRange& range = carried->ranges[i];
         const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range, shape.name);
+        if (const Rule* asks = asks_dimensions(facts, shape, policy, range, rule);
+            asks != nullptr) {
+            return not_known(*asks, "how many dimensions its parameters have");
+        }
         const auto found = std::find_if(shares.begin(), shares.end(),
                                         [&](const Share& share) { return share.rule == rule; });
         share_of[i] = static_cast<size_t>(found - shares.begin());

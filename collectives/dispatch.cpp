@@ -26,15 +26,20 @@ struct Group {
     // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
     std::vector<std::pair<CommState*, Plan*>> counted;
     std::vector<std::pair<CommState*, PlaceKey>> granted;  // by calls of this group
-    std::vector<CommState*> heard;  // whose contents listened to a call of this group
+    std::vector<CommState*> heard;    // whose contents listened to a call of this group
+    std::vector<CommState*> flagged;  // that a call of this group may give a flag of a step
 };
 
 void end_counting(Group* group, bool ran) noexcept {
     for (CommState* state : group->heard) {
         state->contents->group_ends(ran);
     }
+    for (CommState* state : group->flagged) {
+        state->flags->dropped();
+    }
     group->counted.clear();
     group->granted.clear();
+    group->flagged.clear();
     group->heard.clear();
     group->number = 0;
 }
@@ -267,12 +272,12 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state) {
     Plan* plan = plan_of(runtime, state, call.facts, t_depth == 0);
-    if (plan == nullptr || plan->ordinals.empty()) {
+    if (plan == nullptr || !plan->asks_place()) {
         return dispatch_planned(runtime, call, state, plan, {});
     }
     CollectiveCall placed = call;
     AskedPlace place;
-    if (Status found = find_ordinal(runtime, state, &placed, &plan, &place); !found.ok()) {
+    if (Status found = find_placed_plan(runtime, state, &placed, &plan, &place); !found.ok()) {
         return runtime.fail({found.code(), where(*state) + ": " + found.message()});
     }
     return dispatch_planned(runtime, placed, state, plan, place);
@@ -381,6 +386,11 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         return result;
     }
     const std::vector<CommState*> heard = group.heard;
+    if (result == ncclSuccess) {
+        for (CommState* state : group.flagged) {
+            state->flags->launched(runtime.api(), state->device);
+        }
+    }
     end_counting(&group, true);
     if (created != ncclSuccess) {
         return created;
@@ -417,9 +427,26 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
     return result;
 }
 
+void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t result) noexcept {
+    if (state->flags == nullptr || !state->flags->waits_for_launch() || t_depth > 0) {
+        return;
+    }
+    const ReentryGuard guard;
+    // What NCCL launches later has no result yet.
+    if (result == ncclSuccess) {
+        state->flags->launched(runtime.api(), state->device);
+    } else {
+        state->flags->dropped();
+    }
+}
+
 ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept {
     CommState* const state = t_depth == 0 ? runtime.comms.find(comm) : nullptr;
-    if (state == nullptr || state->contents == nullptr) {
+    if (state == nullptr) {
+        return result;
+    }
+    flag_forwarded(runtime, state, result);
+    if (state->contents == nullptr) {
         return result;
     }
     try {
@@ -452,14 +479,23 @@ StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState*
         call.facts.redop == RedOp::kPreMulSum && scalar_of(*state, call.nccl_op) == nullptr;
     const Result<std::optional<Detour>> refused =
         malformed(runtime.api(), call, *state, unknown_operator);
-    return refused.ok() && !refused.value().has_value() ? place_of(call.facts, state) : StepPlace();
+    if (!refused.ok() || refused.value().has_value()) {
+        return {};
+    }
+    if (state->flags != nullptr && StepFlags::may_be(call.facts)) {
+        state->flags->made(runtime.api(), state->device, call, state->stats.get());
+        if (t_depth > 0) {
+            thread_group().flagged.push_back(state);
+        }
+    }
+    return place_of(call.facts, state);
 }
 
-Status find_ordinal(
+Status find_placed_plan(
     Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
     const bool to_itself =
         is_point_to_point(call->facts.op) && call->facts.root_or_peer == state->rank;
-    if (state->places == nullptr || to_itself || !training_state().training()) {
+    if (state->places == nullptr || to_itself) {
         return {};
     }
     const bool unknown_operator =
@@ -469,8 +505,14 @@ Status find_ordinal(
     if (refused.has_value()) {
         return {};
     }
-    *place = {place_of(call->facts, state), true};
-    if (place->place.sure()) {
+    if (training_state().training()) {
+        *place = {place_of(call->facts, state), true};
+    }
+    if ((*plan)->asks_role && state->places->role() != nullptr) {
+        call->facts.role = 1 + static_cast<uint32_t>(state->places->role()->role);
+        *plan = plan_of(runtime, state, call->facts, t_depth == 0);
+    }
+    if (*plan != nullptr && !(*plan)->ordinals.empty() && place->place.sure()) {
         const std::vector<uint32_t>& bounds = (*plan)->ordinals;
         call->facts.nth =
             *(std::upper_bound(bounds.begin(), bounds.end(), place->place.nth) - 1) + 1;
@@ -528,6 +570,7 @@ void forget_queued(const CommState& state) noexcept {
         std::erase_if(thread_group().granted,
                       [&](const auto& granted) { return granted.first == &state; });
         std::erase(thread_group().heard, &state);
+        std::erase(thread_group().flagged, &state);
     }
 }
 

@@ -26,15 +26,19 @@ struct AskedPlace {
     StepPlace place;
     bool asked = false;
 };
-// Of a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds the place and, where it
-// is sure, puts the plan of calls there and their facts. Errors: of a question to CUDA.
-Status find_ordinal(
+// Of a call whose rules ask for its ordinal or for the communicator's role (`plan`,
+// Plan::asks_place()): finds them and, as far as they are known, puts the plan of such calls and
+// their facts. Errors: of a question to CUDA.
+Status find_placed_plan(
     Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
 
 // In mode shadow, around a call on a communicator with contents: the number of what it carries, and
 // after a call outside groups what NCCL returned. Errors: those that dispatch() would return.
 Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, CommState* state);
 Status heard(Runtime& runtime, CommState* state, ncclResult_t result);
+
+// After a call outside groups that follow_native() was told of: takes what NCCL returned.
+void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t result) noexcept;
 
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.

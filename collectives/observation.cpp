@@ -138,8 +138,8 @@ void Observation::begin(const CollectiveCall& made) {
     // Rehearsals of a group keep theirs.
     Plan* plan = plan_of(runtime, state, call.facts, !in_group());
     AskedPlace place;
-    if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
-        !find_ordinal(runtime, state, &call, &plan, &place).ok()) {
+    if (plan != nullptr && plan->asks_place() && api != nullptr &&
+        !find_placed_plan(runtime, state, &call, &plan, &place).ok()) {
         return;
     }
     KeyStats* const stats = plan != nullptr ? plan->stats : nullptr;
@@ -298,6 +298,7 @@ ncclResult_t Observation::end(ncclResult_t result) noexcept {
     }
     item_.host_ns = steady_ns() - item_.at_ns;
     item_.result = static_cast<uint8_t>(result);
+    flag_forwarded(observer_.runtime_, state_, result);
     if (timing_ != nullptr && result == ncclSuccess) {
         const DeviceScope scope(*observer_.api_, state_->device);
         CallTimes::end(*observer_.api_, timing_, stream_);

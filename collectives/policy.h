@@ -170,8 +170,13 @@ struct Policy {
     [[nodiscard]] bool has_codec() const noexcept;
     // Whether some such rule asks for places in the step, or any that is not off for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
+    // Whether some rule that is not off asks for places in the step, or for what the traffic of
+    // steps tells.
+    [[nodiscard]] bool wants_places() const noexcept { return wants_steps() || wants_roles(); }
     // Whether some rule that is not off asks for the parameters that calls carry.
     [[nodiscard]] bool wants_parameters() const noexcept;
+    // Whether some rule that is not off asks what communicators are for.
+    [[nodiscard]] bool wants_roles() const noexcept;
     // Whether some rule that is not off asks for the communicator's name.
     [[nodiscard]] bool wants_names() const noexcept;
     // The first rule with this name, or null.

@@ -70,6 +70,11 @@ Json comm_json(const CommRecord& c) {
             {"steps", c.steps},
             {"placed_calls", c.placed_calls},
             {"unplaced_calls", c.unplaced_calls},
+            {"step_flags", c.step_flags},
+            {"skipped_steps", c.skipped_steps},
+            {"other_flags", c.other_flags},
+            {"role", c.role},
+            {"role_evidence", c.role_evidence},
             {"retired", c.retired},
             {"communicators", c.communicators}};
 }

@@ -118,22 +118,25 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
 }
 
 std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const {
-    std::vector<Placed> placed;
+    std::map<LastingTensor, Placed> placed;
     for (const auto& [key, entry] : entries_) {
         if (entry.path == 0) {
             ++others->by_address;
         } else if (entry.lasting.comm == 0) {
             ++others->shared;
         } else if (!entry.renewed) {  // else it is what waits, or zero
-            placed.push_back({{entry.lasting.comm, key.facts, entry.path, key.ordinal},
-                              entry.lasting.shape,
-                              entry.bytes,
-                              entry.lasting.shared,
-                              entry.buffer,
-                              entry.device});
+            // Of a tensor whose communicator's role became known the later one, which counts now.
+            const LastingTensor tensor{entry.lasting.comm, key.facts, entry.path, key.ordinal};
+            placed.insert_or_assign(
+                tensor, Placed{tensor, entry.lasting.shape, entry.bytes, entry.lasting.shared,
+                               entry.buffer, entry.device});
         }
     }
-    return placed;
+    std::vector<Placed> all;
+    for (auto& [tensor, found] : placed) {
+        all.push_back(std::move(found));
+    }
+    return all;
 }
 
 void ResidualStore::renew_placed() {

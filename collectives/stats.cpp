@@ -83,6 +83,11 @@ CommRecord CommStats::snapshot() const {
     record.steps = steps.load(std::memory_order_relaxed);
     record.placed_calls = placed_calls.load(std::memory_order_relaxed);
     record.unplaced_calls = unplaced_calls.load(std::memory_order_relaxed);
+    record.step_flags = step_flags.load(std::memory_order_relaxed);
+    record.skipped_steps = skipped_steps.load(std::memory_order_relaxed);
+    record.other_flags = other_flags.load(std::memory_order_relaxed);
+    record.role = role;
+    record.role_evidence = role_evidence;
     record.keys.reserve(published_.size());
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
@@ -155,6 +160,9 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->steps += comm.steps;
     total->placed_calls += comm.placed_calls;
     total->unplaced_calls += comm.unplaced_calls;
+    total->step_flags += comm.step_flags;
+    total->skipped_steps += comm.skipped_steps;
+    total->other_flags += comm.other_flags;
     total->keys.insert(total->keys.end(), comm.keys.begin(), comm.keys.end());
     total->keys = folded(total->keys);
 }

@@ -96,6 +96,11 @@ struct CommStats {
     std::atomic<uint64_t> steps{0};       // followed to their end
     std::atomic<uint64_t> placed_calls{0}, unplaced_calls{0};
 
+    // Results of step_flags.h: made, of those set, and of those no flags at all.
+    std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
+    // What its traffic says it is for (traffic_role.h), and why; empty: nothing.
+    std::string role, role_evidence;
+
     // One call was asked for its place. Wait-free.
     void count_place(bool sure) noexcept {
         (sure ? placed_calls : unplaced_calls).fetch_add(1, std::memory_order_relaxed);

@@ -33,6 +33,49 @@ uint32_t least_rotation(const std::vector<uint64_t>& block) noexcept {
     return std::min(first, second);
 }
 
+// Where the step begins: behind the flag of an overflow or else a norm, and what other marks follow
+// it; the least such rotation. Where there are none, or so many that they mark something else, the
+// least rotation of all.
+uint32_t first_call(const std::vector<uint64_t>& block) {
+    constexpr size_t kMostMarked = 16;
+    const auto size = static_cast<uint32_t>(block.size());
+    std::vector<uint32_t> begins;
+    StepMark best = StepMark::kNone;
+    for (uint32_t i = 0; i < size; ++i) {
+        if (step_mark(block[i]) != StepMark::kNone) {
+            continue;
+        }
+        StepMark before = StepMark::kNone;  // the highest of the marks just before it
+        for (uint32_t back = 1; back < size; ++back) {
+            const StepMark mark = step_mark(block[(i + size - back) % size]);
+            if (mark != StepMark::kNorm && mark != StepMark::kFlag) {
+                break;
+            }
+            before = std::max(before, mark);
+        }
+        if (before > best) {
+            begins.clear();
+            best = before;
+        }
+        if (before == best && best != StepMark::kNone) {
+            begins.push_back(i);
+        }
+    }
+    if (begins.empty() || begins.size() > kMostMarked) {
+        return least_rotation(block);
+    }
+    const auto earlier = [&](uint32_t a, uint32_t b) {
+        for (uint32_t i = 0; i < size; ++i) {
+            const uint64_t x = block[(a + i) % size], y = block[(b + i) % size];
+            if (x != y) {
+                return x < y;
+            }
+        }
+        return false;
+    };
+    return *std::min_element(begins.begin(), begins.end(), earlier);
+}
+
 // Where the call stands that comes least often; the first of several.
 uint32_t rarest_call(const std::vector<uint64_t>& block) {
     std::vector<uint64_t> sorted = block;
@@ -69,7 +112,12 @@ uint64_t call_signature(const CallFacts& facts) noexcept {
     const uint64_t kind = op | static_cast<uint64_t>(facts.dtype) << 8 |
                           static_cast<uint64_t>(facts.redop) << 16 |
                           static_cast<uint64_t>(root) << 32;
-    return mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ facts.count) + facts.asked;
+    const bool one = facts.count == 1 && facts.op == Op::kAllReduce;
+    const StepMark mark = one && facts.redop == RedOp::kMax   ? StepMark::kFlag
+                          : one && facts.redop == RedOp::kSum ? StepMark::kNorm
+                                                              : StepMark::kNone;
+    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ facts.count) + facts.asked;
+    return all << 2 | static_cast<uint64_t>(mark);
 }
 
 StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
@@ -226,7 +274,7 @@ void StepDetector::adopt(uint32_t period) {
     for (uint32_t i = 0; i < period; ++i) {
         block[i] = back(period - 1 - i);
     }
-    const uint32_t begin = least_rotation(block);
+    const uint32_t begin = first_call(block);
     std::rotate(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(begin), block.end());
     uint64_t id = period;
     for (const uint64_t call : block) {

@@ -33,13 +33,23 @@
 
 namespace slimwire {
 
-// Of what ranks agree on; equal on both ends of a message. Also equal between runs and builds.
+// Of what ranks agree on; equal on both ends of a message. Also equal between runs and builds. Its
+// last two bits are the call's StepMark.
 [[nodiscard]] uint64_t call_signature(const CallFacts& facts) noexcept;
+
+// All-reduces of one number that programs make where a step of the optimizer begins: the flag of an
+// overflow (a maximum), the norm of all gradients (a sum). A step that has such calls begins behind
+// them.
+enum class StepMark : uint8_t { kNone = 0, kNorm = 1, kFlag = 2 };
+[[nodiscard]] constexpr StepMark step_mark(uint64_t signature) noexcept {
+    return static_cast<StepMark>(signature & 3);
+}
 
 enum class StepState : uint8_t { kLearn, kStable, kProbe };
 
-// Where a call stands. The origin of the ordinals is arbitrary but the same whenever the same block
-// is learned, by any rank, in any run.
+// Where a call stands. Ordinals count from behind the marks of the step (StepMark); where there is
+// none the origin is arbitrary, but the same whenever the same block is learned, by any rank, in
+// any run.
 struct StepPlace {
     uint64_t path = 0;  // hash of the step's calls; 0: unsure, and the rest says nothing
     uint32_t slot = 0;  // below StepLimits::paths; another path may take it over
@@ -82,7 +92,7 @@ class StepDetector {
     struct Path {
         uint64_t id = 0;
         uint64_t used = 0;                   // calls when it was last followed
-        std::shared_ptr<const Block> block;  // from its least rotation
+        std::shared_ptr<const Block> block;  // from where the step begins
         uint32_t anchor = 0;                 // the call of the block that comes least often
         uint32_t recall_calls = 0;           // so many are needed to take it up again
         // How often the whole block came back to back, up to its anchor here, as far as looked for.

@@ -286,6 +286,11 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     stats.steps = 9;
     stats.setup_us = 300;
     stats.private_setup_us = 200;
+    stats.step_flags = 7;
+    stats.skipped_steps = 2;
+    stats.other_flags = 1;
+    stats.role = "dp";
+    stats.role_evidence = "why";
     stats.private_connections = 6;
     CommRecord cost = stats.snapshot();
     CommRecord total;
@@ -303,6 +308,14 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     EXPECT_EQ(shown_cost.at("steps"), 9);
     EXPECT_EQ(shown_cost.at("placed_calls"), 1);
     EXPECT_EQ(shown_cost.at("unplaced_calls"), 2);
+    EXPECT_EQ(shown_cost.at("step_flags"), 7);
+    EXPECT_EQ(shown_cost.at("skipped_steps"), 2);
+    EXPECT_EQ(shown_cost.at("other_flags"), 1);
+    EXPECT_EQ(shown_cost.at("role"), "dp");
+    EXPECT_EQ(shown_cost.at("role_evidence"), "why");
+    EXPECT_EQ(total.step_flags, 14u);
+    EXPECT_EQ(total.skipped_steps, 4u);
+    EXPECT_EQ(total.other_flags, 2u);
     EXPECT_EQ(shown_cost.at("setup_us"), 300);
     EXPECT_EQ(shown_cost.at("private_setup_us"), 200);
     EXPECT_EQ(shown_cost.at("private_connections"), 6);

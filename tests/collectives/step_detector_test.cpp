@@ -403,5 +403,53 @@ TEST(StepDetector, CountsCallsOfAKindWithinTheStep) {
     }
 }
 
+// Where a step has a flag of an overflow or a norm, it begins behind them.
+TEST(StepDetector, StepsBeginBehindTheirMarks) {
+    CallFacts one;
+    one.count = 1;
+    one.redop = RedOp::kMax;
+    const uint64_t flag = call_signature(one);
+    one.redop = RedOp::kSum;
+    const uint64_t norm = call_signature(one);
+    EXPECT_EQ(step_mark(flag), StepMark::kFlag);
+    EXPECT_EQ(step_mark(norm), StepMark::kNorm);
+    EXPECT_EQ(step_mark(signature_of(Op::kAllReduce, 2)), StepMark::kNone);
+    EXPECT_EQ(step_mark(signature_of(Op::kBroadcast, 1)), StepMark::kNone);
+    const auto sum = [](uint64_t count) { return signature_of(Op::kAllReduce, count); };
+    // Of each the first call is where the step begins, a norm alone (a loss) inside or not.
+    const std::vector<std::vector<uint64_t>> steps = {
+        {sum(10), sum(20), sum(10), flag, norm},
+        {sum(10), sum(10), sum(20), norm, flag},
+        {sum(20), sum(10), norm},
+        {sum(10), sum(20), sum(30), flag},
+        {sum(30), norm, sum(20), sum(10), flag},
+        {sum(20), norm, norm, sum(10), norm, flag, norm}};
+    for (size_t n = 0; n < steps.size(); ++n) {
+        const auto& step = steps[n];
+        for (size_t start = 0; start < step.size(); ++start) {
+            StepDetector detector;
+            for (size_t i = 0; i < 1200; ++i) {
+                const size_t at = (start + i) % step.size();
+                const StepPlace place = detector.next(step[at]);
+                if (place.sure()) {
+                    ASSERT_EQ(place.ordinal, at) << "step " << n << ", start " << start;
+                }
+            }
+            EXPECT_EQ(detector.state(), StepState::kStable);
+        }
+    }
+    // So many marks are of something else.
+    std::vector<uint64_t> layers;
+    for (uint64_t i = 0; i < 20; ++i) {
+        layers.insert(layers.end(), {sum(100 + i), flag});
+    }
+    StepDetector detector;
+    StepPlace place;
+    for (size_t i = 0; i < 1200; ++i) {
+        place = detector.next(layers[i % layers.size()]);
+    }
+    EXPECT_TRUE(place.sure());
+}
+
 }  // namespace
 }  // namespace slimwire

@@ -189,6 +189,10 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
         placed.update({{"placed_calls", 900},
                        {"unplaced_calls", 100},
                        {"step_calls", 8},
+                       {"step_flags", 90},
+                       {"skipped_steps", 4 - rank},
+                       {"role", "dp"},
+                       {"role_evidence", "why"},
                        {"steps", 100 + rank}});
         files.push_back(
             folder.write("r" + std::to_string(rank), text_of({process(), placed, key(rank, 10)})));
@@ -196,12 +200,18 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     Ended ended = run_slimwire({"report", files[0], files[1]});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.out, "  steps: 8 calls each, 101 followed; place known for 90.0% of calls\n");
+    EXPECT_HAS(ended.out, "  skipped steps: 4 of 90 whose overflow flag was seen\n");
+    EXPECT_HAS(ended.out, "  role by its traffic, dp: why\n");
     ended = run_slimwire({"report", "--json", files[0], files[1]});
     const Json shown = Json::parse(lines_of(ended.out).at(0));
     EXPECT_EQ(shown["placed_calls"], 1800);
     EXPECT_EQ(shown["unplaced_calls"], 200);
     EXPECT_EQ(shown["step_calls"], 8);
     EXPECT_EQ(shown["steps"], 101);
+    EXPECT_EQ(shown["step_flags"], 90);
+    EXPECT_EQ(shown["skipped_steps"], 4);
+    EXPECT_EQ(shown["other_flags"], 0);
+    EXPECT_EQ(shown["roles"], Json({"dp: why"}));
 }
 
 TEST(Report, ShowsTheNameThatAllRanksGiveATensor) {

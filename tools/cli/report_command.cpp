@@ -60,6 +60,10 @@ void print_json(const MergedReport& report) {
         json["unplaced_calls"] = comm.unplaced_calls;
         json["step_calls"] = comm.step_calls;
         json["steps"] = comm.steps;
+        json["step_flags"] = comm.step_flags;
+        json["skipped_steps"] = comm.skipped_steps;
+        json["other_flags"] = comm.other_flags;
+        json["roles"] = comm.roles;
         json["differences"] = comm.differences;
         fmt::print("{}\n", json.dump());
         for (const MergedKey& key : comm.keys) {
@@ -224,6 +228,13 @@ void print_table(const MergedReport& report) {
                                             : fmt::format("{} calls each", comm.step_calls),
                        comm.steps,
                        100 * share(comm.placed_calls, comm.placed_calls + comm.unplaced_calls));
+        }
+        if (comm.other_flags == 0 && comm.step_flags > 0) {
+            fmt::print("  skipped steps: {} of {} whose overflow flag was seen\n",
+                       comm.skipped_steps, comm.step_flags);
+        }
+        for (const std::string& role : comm.roles) {
+            fmt::print("  role by its traffic, {}\n", role);
         }
         if (!comm.keys.empty()) {
             fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls",

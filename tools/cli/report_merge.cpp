@@ -157,6 +157,12 @@ void Merger::add_comm(const Json& record, const std::string& file) {
     comm.unplaced_calls += record.value("unplaced_calls", uint64_t{0});
     comm.step_calls = std::max(comm.step_calls, record.value("step_calls", uint64_t{0}));
     comm.steps = std::max(comm.steps, record.value("steps", uint64_t{0}));
+    comm.step_flags = std::max(comm.step_flags, record.value("step_flags", uint64_t{0}));
+    comm.skipped_steps = std::max(comm.skipped_steps, record.value("skipped_steps", uint64_t{0}));
+    comm.other_flags = std::max(comm.other_flags, record.value("other_flags", uint64_t{0}));
+    if (const std::string role = record.value("role", ""); !role.empty()) {
+        comm.roles.insert(role + ": " + record.value("role_evidence", ""));
+    }
     const auto [earlier, inserted] = file_of_rank_.try_emplace({comm.comm, rank}, file);
     if (!inserted && comm.comm != "folded") {
         comm.differences.push_back(
