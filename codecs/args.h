@@ -15,16 +15,16 @@ namespace slimwire {
 struct CodecParams {
     uint16_t block = 0;      // elements that share one scale; 0 where a codec has no blocks
     uint8_t bits = 0;        // bits of one code
-    uint8_t scale_type = 0;  // ScaleType, or ScaleRule where scales have 8 bits
+    uint8_t scale_type = 0;  // ScaleType; ScaleRule where scales have 8 bits; or CoarseScale
     uint8_t rounding = 0;    // Rounding
     uint8_t target = 0;      // DType of the encoded elements (casts)
     uint16_t rotate = 0;     // elements of one Hadamard rotation, a power of two; 0: none
     uint8_t spike = 0;       // 1: a block's smallest and largest element are kept exactly
     uint8_t values = 0;      // ValueFormat of the elements that a sparsifier keeps
-    uint16_t reserved = 0;   // zero
+    uint16_t levels = 0;     // largest code of a coarse quantiser
     uint32_t seed = 0;       // of what all ranks draw alike: rotation signs, chosen elements
-    uint32_t kept = 0;       // elements kept of each block or row
-    uint32_t row = 0;        // elements of a row
+    uint32_t kept = 0;       // elements kept of each block or row; rank of a factored matrix
+    uint32_t row = 0;        // elements of a row; 0 of a matrix: as the parameter has it
     float fraction = 0;      // part of the elements that a message has room for
     float threshold = 0;     // magnitude from which an element is sent
     float slot = 0;          // fixed slot as a part of the raw bytes; 0: variable size
@@ -35,6 +35,13 @@ enum class ScaleType : uint8_t { kBfloat16 = 0, kFloat32 = 1 };
 // Of scales of 8 bits. Standard: as the format's own definition chooses them, so that the largest
 // elements of a block may be cut off. Up: the smallest scale that keeps them.
 enum class ScaleRule : uint8_t { kStandard = 0, kUp = 1 };
+// Of the coarse quantisers: what a block's scale is made from.
+enum class CoarseScale : uint8_t {
+    kMean = 0,  // mean magnitude
+    kNorm = 1,  // Euclidean norm; of one bit the root mean square
+    kMax = 2,   // largest magnitude
+    kClip = 3,  // that, but at most 2.5 times the root mean square
+};
 // Nearest: ties to even. Stochastic: up with the probability of the part that is cut off, in steps
 // of 1/256, drawn as RandomKey says.
 enum class Rounding : uint8_t { kNearest = 0, kStochastic = 1 };

@@ -48,6 +48,9 @@ struct CodecTraits {
     bool lossless = false;
     bool variable_size = false;  // encoded_bytes() is a bound; the length stands in the encoding
     bool linear = false;         // encodings of the same seed and step add up element by element
+    // Encodes no run of elements: an exchange of its own carries matrices as their factors. Has no
+    // encoding, so encoded_bytes() is 0 and all operations are null.
+    bool low_rank = false;
     // Elements that become non-finite together, in chunks aligned to it; 0: some element of the
     // chunk, anywhere.
     int64_t poison_elems = 1;
@@ -123,6 +126,10 @@ Result<int64_t> check_encoding(
 
 // The registry: a constant table in the order of codecs/meson.build.
 [[nodiscard]] const CodecDescriptor* const* codec_table(size_t* count) noexcept;
+// Those that encode no run of elements (CodecTraits::low_rank), which specifications may name, too.
+[[nodiscard]] const CodecDescriptor* const* factor_codec_table(size_t* count) noexcept;
+// What a tool that encodes runs of elements says of such a codec; ok for all others.
+Status encodes_runs(const CodecSpec& spec);
 
 // Makes the kernels known to the CUDA runtime; the first enqueue() on CUDA does it. Call it before
 // using CudaOps directly. Thread-safe; nothing on later calls, or in a build without CUDA.

@@ -1,4 +1,5 @@
 // The table of codecs, from the list in codecs/meson.build, and the entry to their specifications.
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -11,18 +12,42 @@ namespace slimwire {
 #define SLIMWIRE_DECLARE_CODEC(name) extern const CodecDescriptor codec_##name;
 SLIMWIRE_CODECS(SLIMWIRE_DECLARE_CODEC)
 #undef SLIMWIRE_DECLARE_CODEC
+extern const CodecDescriptor codec_powersgd;
 
 namespace {
 
 #define SLIMWIRE_CODEC_ADDRESS(name) &codec_##name,
 constexpr std::array kCodecs = {SLIMWIRE_CODECS(SLIMWIRE_CODEC_ADDRESS)};
 #undef SLIMWIRE_CODEC_ADDRESS
+constexpr std::array kFactorCodecs = {&codec_powersgd};
+
+// Calls use(descriptor) for each that a specification may name, until it returns true.
+template <class Use>
+void find_codec(const Use& use) {
+    if (std::none_of(kCodecs.begin(), kCodecs.end(), use)) {
+        (void)std::any_of(kFactorCodecs.begin(), kFactorCodecs.end(), use);
+    }
+}
 
 }  // namespace
 
 const CodecDescriptor* const* codec_table(size_t* count) noexcept {
     *count = kCodecs.size();
     return kCodecs.data();
+}
+
+const CodecDescriptor* const* factor_codec_table(size_t* count) noexcept {
+    *count = kFactorCodecs.size();
+    return kFactorCodecs.data();
+}
+
+Status encodes_runs(const CodecSpec& spec) {
+    return spec.traits(DType::kFloat32).low_rank
+               ? Status(Code::kInvalidArgument,
+                        spec.to_string() +
+                            " encodes no run of elements: ranks sum the factors of matrices, in an "
+                            "all-reduce alone; accepted: any other codec")
+               : Status();
 }
 
 Result<int64_t> check_encoding(
@@ -58,18 +83,18 @@ Result<CodecSpec> parse_codec(std::string_view text) {
     const std::string_view name = trimmed(text.substr(0, colon));
     const std::string_view keys =
         colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
-    for (const CodecDescriptor* codec : kCodecs) {
-        if (name == codec->name) {
-            CodecSpec spec{.codec = codec, .params = {}};
-            SLIMWIRE_TRY(codec->parse(keys, &spec.params));
-            return spec;
-        }
-    }
+    CodecSpec spec{};
     std::string known;
     std::vector<std::string_view> names;
-    for (const CodecDescriptor* codec : kCodecs) {
+    find_codec([&](const CodecDescriptor* codec) {
         names.emplace_back(codec->name);
         known += (known.empty() ? "" : ", ") + std::string(codec->name);
+        spec.codec = name == codec->name ? codec : nullptr;
+        return spec.codec != nullptr;
+    });
+    if (spec.codec != nullptr) {
+        SLIMWIRE_TRY(spec.codec->parse(keys, &spec.params));
+        return spec;
     }
     const std::string_view near = nearest_word(name, names);
     return Status(Code::kInvalidArgument,

@@ -7,6 +7,7 @@
 
 #include "codecs/args.h"
 #include "codecs/block_float_shape.h"
+#include "codecs/coarse_shape.h"
 #include "codecs/sparse_plan.h"
 
 namespace slimwire {
@@ -29,6 +30,14 @@ struct CastCuda {
 
 template <class Kind>
 struct BlockFloatCuda {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
+};
+
+template <class Kind>
+struct CoarseCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);

@@ -54,27 +54,33 @@ SLIMWIRE_LANES const uint8_t* bytes_of(const float* p) {
     return reinterpret_cast<const uint8_t*>(p);
 }
 
-// p = factor * input + residual: the multiplication and the addition round separately.
-template <class Element, bool kResidual>
+// p = factor * input + residual: the multiplication and the addition round separately. Not kScaled:
+// the factor is one.
+template <class Element, bool kResidual, bool kScaled = true>
 struct Source {
     const uint8_t* input;
     const float* residual;
     Floats factor;
 
     [[gnu::always_inline]] Floats sixteen(int64_t i) const {
-        const Floats scaled = multiply(factor, Element::load(input + i * Element::kBytes));
+        const Floats scaled = times_factor(Element::load(input + i * Element::kBytes));
         if constexpr (kResidual) {
             return add(scaled, load_float32(residual + i));
         }
         return scaled;
     }
     [[gnu::always_inline]] Floats some(int64_t i, int64_t count) const {
-        const Floats scaled =
-            multiply(factor, load_some<Element>(input + i * Element::kBytes, count));
+        const Floats scaled = times_factor(load_some<Element>(input + i * Element::kBytes, count));
         if constexpr (kResidual) {
             return add(scaled, load_some<Float32>(bytes_of(residual + i), count));
         }
         return scaled;
+    }
+    [[gnu::always_inline]] Floats times_factor(Floats x) const {
+        if constexpr (kScaled) {
+            return multiply(factor, x);
+        }
+        return x;
     }
 };
 

@@ -106,6 +106,11 @@ SLIMWIRE_LANES float sum_of_eight(__m256 x) {
 SLIMWIRE_LANES float sum_of_halves(Floats x) {
     return sum_of_eight(_mm256_add_ps(x.lo, x.hi));
 }
+SLIMWIRE_LANES void four_sums_of_halves(const Floats* x, float* to) {
+    for (int i = 0; i < 4; ++i) {
+        to[i] = sum_of_halves(x[i]);
+    }
+}
 SLIMWIRE_LANES Floats canonical(Floats x) {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(kNanFloat32));
     return {_mm256_blendv_ps(x.lo, nan, _mm256_castsi256_ps(is_nan(x.lo))),

@@ -264,3 +264,25 @@ struct WideDequantiser {
     }
     [[gnu::always_inline]] static void in_order(Floats (&)[2]) {}
 };
+
+SLIMWIRE_LANES uint32_t sign_bits(Floats x) {
+    return static_cast<uint32_t>(_mm256_movemask_ps(x.lo) | _mm256_movemask_ps(x.hi) << 8);
+}
+SLIMWIRE_LANES __m256 flip_signs_8(__m256 x, __m256i signs, __m256i places) {
+    const __m256i flip = _mm256_and_si256(_mm256_sllv_epi32(signs, places),
+                                          _mm256_set1_epi32(static_cast<int>(0x80000000u)));
+    return _mm256_xor_ps(x, _mm256_castsi256_ps(flip));
+}
+SLIMWIRE_LANES Floats flip_signs(Floats x, uint32_t signs) {
+    const __m256i word = _mm256_set1_epi32(static_cast<int>(signs));
+    return {flip_signs_8(x.lo, word, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24)),
+            flip_signs_8(x.hi, word, _mm256_setr_epi32(23, 22, 21, 20, 19, 18, 17, 16))};
+}
+
+SLIMWIRE_LANES Words load_drawn(const uint8_t* from) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    const __m128i swapped = _mm_or_si128(_mm_slli_epi16(bytes, 8), _mm_srli_epi16(bytes, 8));
+    const Words drawn = {_mm256_cvtepu16_epi32(_mm_unpacklo_epi8(swapped, bytes)),
+                         _mm256_cvtepu16_epi32(_mm_unpackhi_epi8(swapped, bytes))};
+    return add(add(drawn, drawn), broadcast_bits(1));
+}

@@ -84,6 +84,20 @@ SLIMWIRE_LANES float sum_of_eight(__m256 x) {
 SLIMWIRE_LANES float sum_of_halves(Floats x) {
     return sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)));
 }
+// Four at once, with two fifths of the work.
+SLIMWIRE_LANES void four_sums_of_halves(const Floats* x, float* to) {
+    const auto halves = [](__m512 a, __m512 b) {
+        return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+    };
+    const __m512 ab = halves(x[0].v, x[1].v);
+    const __m512 cd = halves(x[2].v, x[3].v);
+    const __m512 four =
+        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+    const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x4E));
+    const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xB1));
+    const __m512i firsts = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    _mm_storeu_ps(to, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, one)));
+}
 SLIMWIRE_LANES Floats canonical(Floats x) {
     return {_mm512_mask_mov_ps(x.v, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
                                _mm512_castsi512_ps(_mm512_set1_epi32(kNanFloat32)))};

@@ -357,3 +357,22 @@ struct WideDequantiser<4> {
         x[1] = {_mm512_permutex2var_ps(even, second, x[1].v)};
     }
 };
+
+SLIMWIRE_LANES uint32_t sign_bits(Floats x) {
+    return word_of(_mm512_movepi32_mask(_mm512_castps_si512(x.v)));
+}
+SLIMWIRE_LANES Floats flip_signs(Floats x, uint32_t signs) {
+    const __m512i bits = _mm512_castps_si512(x.v);
+    return as_floats({_mm512_mask_xor_epi32(bits, mask_of(signs), bits,
+                                            _mm512_set1_epi32(static_cast<int>(0x80000000u)))});
+}
+
+SLIMWIRE_LANES Words load_drawn(const uint8_t* from) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    const __m128i swapped = _mm_or_si128(_mm_slli_epi16(bytes, 8), _mm_srli_epi16(bytes, 8));
+    // The one that is higher in memory is above.
+    const __m256i pairs =
+        _mm256_set_m128i(_mm_unpackhi_epi8(swapped, bytes), _mm_unpacklo_epi8(swapped, bytes));
+    const __m512i drawn = _mm512_cvtepu16_epi32(pairs);
+    return {_mm512_add_epi32(_mm512_add_epi32(drawn, drawn), _mm512_set1_epi32(1))};
+}

@@ -240,6 +240,11 @@ SLIMWIRE_LANES float sum_of_halves(Floats x) {
     }
     return x.v[0];
 }
+SLIMWIRE_LANES void four_sums_of_halves(const Floats* x, float* to) {
+    for (int i = 0; i < 4; ++i) {
+        to[i] = sum_of_halves(x[i]);
+    }
+}
 
 // NaN lanes become the canonical NaN.
 SLIMWIRE_LANES Floats canonical(Floats x) {

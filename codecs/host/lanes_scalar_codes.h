@@ -181,3 +181,29 @@ struct WideDequantiser {
     }
     static void in_order(Floats (&)[2]) {}
 };
+
+// The sign bits of sixteen floats, that of lane 0 the lowest.
+SLIMWIRE_LANES uint32_t sign_bits(Floats x) {
+    uint32_t signs = 0;
+    for (int i = 0; i < 16; ++i) {
+        signs |= __builtin_bit_cast(uint32_t, x.v[i]) >> 31 << i;
+    }
+    return signs;
+}
+// x, negated in the lanes whose bit is 1.
+SLIMWIRE_LANES Floats flip_signs(Floats x, uint32_t signs) {
+    Words r = as_words(x);
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] ^= (signs >> i & 1) << 31;
+    }
+    return as_floats(r);
+}
+
+// What sixteen elements of a coarse quantiser draw: twice 256 * byte i + byte (i xor 1), plus 1.
+SLIMWIRE_LANES Words load_drawn(const uint8_t* from) {
+    Words r;
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = (static_cast<uint32_t>(from[i]) << 8 | from[i ^ 1]) * 2 + 1;
+    }
+    return r;
+}

@@ -2,18 +2,16 @@
 // its anonymous namespace. The order of every sum: low_rank_shape.h.
 
 constexpr int kGroups = kRankLanes / kLanes;  // of lanes, that take one run of columns
-// Rows and factor columns whose sums are in registers together.
-constexpr int kRowsTogether = kManyRegisters ? 3 : 1;
-constexpr int kFactorsTogether = 4;
+constexpr int kFactorsTogether = 4;           // columns of P or Q that one reading of M serves
 
 SLIMWIRE_LANES float canonical_one(float x) {
     return x != x ? __builtin_bit_cast(float, kNanFloat32) : x;
 }
 
 // Elements of M by row and column.
-template <class Element, bool kResidual>
+template <class Element, bool kResidual, bool kScaled>
 struct MatrixSource {
-    Source<Element, kResidual> elements;
+    Source<Element, kResidual, kScaled> elements;
     int64_t cols;
 
     [[gnu::always_inline]] Floats at(int64_t row, int64_t col) const {
@@ -23,29 +21,67 @@ struct MatrixSource {
     }
 };
 
+template <class Element, bool kResidual, class Run>
+SLIMWIRE_LANES void visit_scale(const LowRankChunk& chunk, Run run) {
+    const Floats factor = broadcast(chunk.factor);
+    if (chunk.factor == 1.0f) {
+        run(Element(), MatrixSource<Element, kResidual, false>{
+                           {chunk.input, chunk.residual, factor}, chunk.cols});
+    } else {
+        run(Element(), MatrixSource<Element, kResidual, true>{{chunk.input, chunk.residual, factor},
+                                                              chunk.cols});
+    }
+}
+
 template <class Run>
 SLIMWIRE_LANES void visit_matrix(const LowRankChunk& chunk, Run run) {
     visit(chunk.dtype, [&](auto element) {
         using Element = decltype(element);
-        const Floats factor = broadcast(chunk.factor);
         if (chunk.residual != nullptr) {
-            run(element,
-                MatrixSource<Element, true>{{chunk.input, chunk.residual, factor}, chunk.cols});
+            visit_scale<Element, true>(chunk, run);
         } else {
-            run(element, MatrixSource<Element, false>{{chunk.input, nullptr, factor}, chunk.cols});
+            visit_scale<Element, false>(chunk, run);
         }
     });
 }
 
-// --- P = M Q
+template <int kFactors>
+struct Factors {
+    static constexpr int kCount = kFactors;
+};
+// Calls run(Factors) with the number of factors that are taken together from one of which `left`
+// are left, as a constant: a sum that nobody asked for would cost as much as one that counts.
+template <class Run>
+SLIMWIRE_LANES void with_factors(int32_t left, Run run) {
+    switch (left) {
+        case 1:
+            return run(Factors<1>());
+        case 2:
+            return run(Factors<2>());
+        case 3:
+            return run(Factors<3>());
+        default:
+            return run(Factors<kFactorsTogether>());
+    }
+}
 
-// Up to kFactorsTogether columns of Q, zeros behind `width` of each.
+// Of the columns of a run. Rows do not lie a page apart: a load would wait for a store of the same
+// place in another page.
 struct FactorTile {
-    float v[kFactorsTogether][kRankColumns];
+    float v[kFactorsTogether][kRankColumns + kLanes];
 };
 
+// --- P = M Q
+
+// Rows whose sums with `factors` columns are in registers together.
+constexpr int rows_together(int factors) {
+    constexpr int kMany[] = {4, 4, 3, 2};
+    constexpr int kFew[] = {2, 1, 1, 1};
+    return (kManyRegisters ? kMany : kFew)[factors - 1];
+}
+
 // `width`: a multiple of kRankLanes.
-template <int kRows, class Matrix>
+template <int kRows, int kFactors, class Matrix>
 SLIMWIRE_LANES void add_products(const Matrix& matrix,
                                  const FactorTile& factors,
                                  const LowRankChunk& chunk,
@@ -53,7 +89,7 @@ SLIMWIRE_LANES void add_products(const Matrix& matrix,
                                  int64_t first_col,
                                  int64_t width,
                                  int32_t first_factor) {
-    Floats sums[kRows][kFactorsTogether][kGroups];
+    Floats sums[kRows][kFactors][kGroups];
     for (auto& of_row : sums) {
         for (auto& of_factor : of_row) {
             for (Floats& sum : of_factor) {
@@ -67,7 +103,7 @@ SLIMWIRE_LANES void add_products(const Matrix& matrix,
             for (int r = 0; r < kRows; ++r) {
                 m[r] = matrix.at(row + r, first_col + j + g * kLanes);
             }
-            for (int k = 0; k < kFactorsTogether; ++k) {
+            for (int k = 0; k < kFactors; ++k) {
                 const Floats q = load_float32(factors.v[k] + j + g * kLanes);
                 for (int r = 0; r < kRows; ++r) {
                     sums[r][k][g] = multiply_add(m[r], q, sums[r][k][g]);
@@ -75,40 +111,58 @@ SLIMWIRE_LANES void add_products(const Matrix& matrix,
             }
         }
     }
-    const int32_t left = chunk.rank - first_factor;
-    for (int k = 0; k < (left < kFactorsTogether ? left : kFactorsTogether); ++k) {
+    constexpr int kSums = kRows * kFactors;
+    Floats lanes[kSums];
+    for (int r = 0; r < kRows; ++r) {
+        for (int k = 0; k < kFactors; ++k) {
+            lanes[r * kFactors + k] = add(sums[r][k][0], sums[r][k][1]);
+        }
+    }
+    float whole[kSums];
+    constexpr int kInFours = kSums / 4 * 4;
+    for (int i = 0; i < kInFours; i += 4) {
+        four_sums_of_halves(lanes + i, whole + i);
+    }
+    for (int i = kInFours; i < kSums; ++i) {
+        whole[i] = sum_of_halves(lanes[i]);
+    }
+    for (int k = 0; k < kFactors; ++k) {
         float* const to = chunk.left + (first_factor + k) * chunk.rows + row;
         for (int r = 0; r < kRows; ++r) {
-            const float sum = sum_of_halves(add(sums[r][k][0], sums[r][k][1]));
+            const float sum = whole[r * kFactors + k];
             to[r] = canonical_one(first_col == 0 ? sum : to[r] + sum);
         }
     }
 }
 
-SLIMWIRE_LANES void multiply_right(const LowRankChunk& chunk) {
+template <int kFactors>
+SLIMWIRE_LANES void multiply_columns(const LowRankChunk& chunk, int64_t first_col, int32_t first) {
+    const int64_t left = chunk.cols - first_col;
+    const int64_t cols = left < kRankColumns ? left : kRankColumns;
+    const int64_t width = (cols + kRankLanes - 1) / kRankLanes * kRankLanes;
     FactorTile factors;
+    for (int k = 0; k < kFactors; ++k) {
+        __builtin_memcpy(factors.v[k], chunk.right + (first + k) * chunk.cols + first_col,
+                         static_cast<size_t>(cols) * sizeof(float));
+        __builtin_memset(factors.v[k] + cols, 0, static_cast<size_t>(width - cols) * sizeof(float));
+    }
+    visit_matrix(chunk, [&](auto, auto matrix) {
+        constexpr int kRows = rows_together(kFactors);
+        int64_t row = 0;
+        for (; row + kRows <= chunk.rows; row += kRows) {
+            add_products<kRows, kFactors>(matrix, factors, chunk, row, first_col, width, first);
+        }
+        for (; row < chunk.rows; ++row) {
+            add_products<1, kFactors>(matrix, factors, chunk, row, first_col, width, first);
+        }
+    });
+}
+
+SLIMWIRE_LANES void multiply_right(const LowRankChunk& chunk) {
     for (int64_t first_col = 0; first_col < chunk.cols; first_col += kRankColumns) {
-        const int64_t left = chunk.cols - first_col;
-        const int64_t cols = left < kRankColumns ? left : kRankColumns;
-        const int64_t width = (cols + kRankLanes - 1) / kRankLanes * kRankLanes;
         for (int32_t first = 0; first < chunk.rank; first += kFactorsTogether) {
-            for (int k = 0; k < kFactorsTogether; ++k) {
-                __builtin_memset(factors.v[k], 0, static_cast<size_t>(width) * sizeof(float));
-                if (first + k < chunk.rank) {
-                    __builtin_memcpy(factors.v[k],
-                                     chunk.right + (first + k) * chunk.cols + first_col,
-                                     static_cast<size_t>(cols) * sizeof(float));
-                }
-            }
-            visit_matrix(chunk, [&](auto, auto matrix) {
-                int64_t row = 0;
-                for (; row + kRowsTogether <= chunk.rows; row += kRowsTogether) {
-                    add_products<kRowsTogether>(matrix, factors, chunk, row, first_col, width,
-                                                first);
-                }
-                for (; row < chunk.rows; ++row) {
-                    add_products<1>(matrix, factors, chunk, row, first_col, width, first);
-                }
+            with_factors(chunk.rank - first, [&](auto factors) {
+                multiply_columns<decltype(factors)::kCount>(chunk, first_col, first);
             });
         }
     }
@@ -116,68 +170,91 @@ SLIMWIRE_LANES void multiply_right(const LowRankChunk& chunk) {
 
 // --- Q = M^T P
 
-constexpr int kRowsAdded = 4;  // of M, to a tile of sums at once
+constexpr int kRowsAdded = 16;  // to sums in registers
 
-// Adds `kRows` rows from `row` on to the sums of a run, columns `col` to `end`.
-template <int kRows, class Matrix>
+// Vectors of columns whose sums with `factors` columns of P are in registers together.
+constexpr int vectors_together(int factors) {
+    return kManyRegisters ? (factors < 2 ? 8 : 4) : (factors < 3 ? 2 : 1);
+}
+
+// Adds `rows` rows from `row` on to the sums of the vectors from column `first_col` + `j` on.
+// kWhole: all of them are of M.
+template <int kVectors, int kFactors, bool kWhole, class Matrix>
 SLIMWIRE_LANES void add_rows(const Matrix& matrix,
                              const LowRankChunk& chunk,
                              FactorTile* sums,
                              int64_t row,
+                             int64_t rows,
                              int64_t first_col,
-                             int64_t width,
-                             int32_t first_factor,
-                             int factors) {
-    float p[kFactorsTogether][kRows];
-    for (int k = 0; k < factors; ++k) {
-        for (int r = 0; r < kRows; ++r) {
-            p[k][r] = chunk.left[(first_factor + k) * chunk.rows + row + r];
+                             int64_t j,
+                             int32_t first_factor) {
+    Floats sum[kFactors][kVectors];
+    for (int k = 0; k < kFactors; ++k) {
+        for (int v = 0; v < kVectors; ++v) {
+            sum[k][v] = load_float32(sums->v[k] + j + v * kLanes);
         }
     }
-    for (int64_t j = 0; j < width; j += kLanes) {
-        Floats m[kRows];
-        for (int r = 0; r < kRows; ++r) {
-            m[r] = matrix.at(row + r, first_col + j);
+    const float* const p = chunk.left + first_factor * chunk.rows;
+    for (int64_t r = row; r < row + rows; ++r) {
+        Floats factor[kFactors];
+        for (int k = 0; k < kFactors; ++k) {
+            factor[k] = broadcast(p[k * chunk.rows + r]);
         }
-        for (int k = 0; k < factors; ++k) {
-            Floats sum = load_float32(sums->v[k] + j);
-            for (int r = 0; r < kRows; ++r) {
-                sum = multiply_add(m[r], broadcast(p[k][r]), sum);
+        for (int v = 0; v < kVectors; ++v) {
+            const int64_t col = first_col + j + v * kLanes;
+            const Floats m =
+                kWhole ? matrix.elements.sixteen(r * chunk.cols + col) : matrix.at(r, col);
+            for (int k = 0; k < kFactors; ++k) {
+                sum[k][v] = multiply_add(m, factor[k], sum[k][v]);
             }
-            store_float32(sums->v[k] + j, sum);
+        }
+    }
+    for (int k = 0; k < kFactors; ++k) {
+        for (int v = 0; v < kVectors; ++v) {
+            store_float32(sums->v[k] + j + v * kLanes, sum[k][v]);
         }
     }
 }
 
-// The sums of one run of rows, for `factors` columns of P and one tile of columns, into Q.
-template <class Matrix>
-SLIMWIRE_LANES void multiply_run(const Matrix& matrix,
-                                 const LowRankChunk& chunk,
-                                 int64_t first_row,
-                                 int64_t first_col,
-                                 int32_t first_factor) {
+// The sums of one run of rows, for `kFactors` columns of P and one run of columns of M, into Q.
+template <int kFactors, class Matrix>
+SLIMWIRE_LANES void multiply_rows(const Matrix& matrix,
+                                  const LowRankChunk& chunk,
+                                  int64_t first_row,
+                                  int64_t first_col,
+                                  int32_t first_factor) {
+    constexpr int kVectors = vectors_together(kFactors);
     const int64_t rows_left = chunk.rows - first_row;
     const int64_t end = first_row + (rows_left < kRankRows ? rows_left : kRankRows);
     const int64_t cols_left = chunk.cols - first_col;
     const int64_t cols = cols_left < kRankColumns ? cols_left : kRankColumns;
     const int64_t width = (cols + kLanes - 1) / kLanes * kLanes;
-    const int32_t left = chunk.rank - first_factor;
-    const int factors = left < kFactorsTogether ? left : kFactorsTogether;
     FactorTile sums;
-    for (int k = 0; k < factors; ++k) {
+    for (int k = 0; k < kFactors; ++k) {
         __builtin_memset(sums.v[k], 0, static_cast<size_t>(width) * sizeof(float));
     }
-    int64_t row = first_row;
-    for (; row + kRowsAdded <= end; row += kRowsAdded) {
-        add_rows<kRowsAdded>(matrix, chunk, &sums, row, first_col, width, first_factor, factors);
+    for (int64_t row = first_row; row < end; row += kRowsAdded) {
+        const int64_t rows = end - row < kRowsAdded ? end - row : kRowsAdded;
+        int64_t j = 0;
+        for (; j + kVectors * kLanes <= cols; j += kVectors * kLanes) {
+            add_rows<kVectors, kFactors, true>(matrix, chunk, &sums, row, rows, first_col, j,
+                                               first_factor);
+        }
+        for (; j < cols; j += kLanes) {
+            add_rows<1, kFactors, false>(matrix, chunk, &sums, row, rows, first_col, j,
+                                         first_factor);
+        }
     }
-    for (; row < end; ++row) {
-        add_rows<1>(matrix, chunk, &sums, row, first_col, width, first_factor, factors);
-    }
-    for (int k = 0; k < factors; ++k) {
+    for (int k = 0; k < kFactors; ++k) {
         float* const to = chunk.right + (first_factor + k) * chunk.cols + first_col;
-        for (int64_t j = 0; j < cols; ++j) {
-            to[j] = canonical_one(first_row == 0 ? sums.v[k][j] : to[j] + sums.v[k][j]);
+        for (int64_t j = 0; j < cols; j += kLanes) {
+            uint8_t* const at = bytes_of(to + j);
+            const int64_t some = cols - j < kLanes ? cols - j : kLanes;
+            Floats sum = load_float32(sums.v[k] + j);
+            if (first_row != 0) {
+                sum = add(load_some<Float32>(at, some), sum);
+            }
+            store_some<Float32>(at, canonical(sum), some);
         }
     }
 }
@@ -186,8 +263,10 @@ SLIMWIRE_LANES void multiply_left(const LowRankChunk& chunk) {
     visit_matrix(chunk, [&](auto, auto matrix) {
         for (int64_t col = 0; col < chunk.cols; col += kRankColumns) {
             for (int64_t row = 0; row < chunk.rows; row += kRankRows) {
-                for (int32_t factor = 0; factor < chunk.rank; factor += kFactorsTogether) {
-                    multiply_run(matrix, chunk, row, col, factor);
+                for (int32_t first = 0; first < chunk.rank; first += kFactorsTogether) {
+                    with_factors(chunk.rank - first, [&](auto factors) {
+                        multiply_rows<decltype(factors)::kCount>(matrix, chunk, row, col, first);
+                    });
                 }
             }
         }

@@ -13,6 +13,7 @@
 #include "codecs/base/isa.h"
 #include "codecs/block_float_shape.h"
 #include "codecs/block_int_shape.h"
+#include "codecs/coarse_shape.h"
 #include "codecs/palette_format.h"
 #include "codecs/sparse_plan.h"
 #include "codecs/threefry.h"
@@ -78,6 +79,13 @@ struct BlockFloatKernels {
     void (*sum)(const ReduceChunk&, const BlockFloatShape&);  // to elements
 };
 
+struct CoarseKernels {
+    void (*encode)(const EncodeChunk&, const CoarseShape&);
+    void (*decode)(const DecodeChunk&, const CoarseShape&);
+    void (*reduce)(const ReduceChunk&, const CoarseShape&);
+    void (*sum)(const ReduceChunk&, const CoarseShape&);  // to elements
+};
+
 struct CastKernels {
     void (*encode)(const EncodeChunk&, bool stochastic);
     void (*decode)(const DecodeChunk&);
@@ -139,6 +147,11 @@ struct BlockFloatTable {
     BlockFloatKernels fp8e4m3, fp8e5m2;
     BlockFloatKernels mxfp8e4m3, mxfp8e5m2, mxfp6e3m2, mxfp6e2m3, mxfp4, nvfp4;
 };
+struct CoarseTable {
+    CoarseKernels sign;
+    CoarseKernels levels2, levels4, levels6, levels8;  // by the bits of a code
+    CoarseKernels powers8, powers4;
+};
 struct CastTable {
     CastKernels bfloat16, float16;
 };
@@ -178,6 +191,7 @@ SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
 SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette)
 SLIMWIRE_HOST_FAMILY(BlockFloatTable, host_block_float)
+SLIMWIRE_HOST_FAMILY(CoarseTable, host_coarse)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank)

@@ -37,6 +37,16 @@ constexpr Row kRows[] = {
     {"int4:rotate=64", 0.108, 0.108, 0.108},
     {"int4:rounding=stochastic", 0.151, 0.100, 0.168},
     {"int2", 0.66, 0.478, 0.66},
+    {"sign", 0.603, 0.500, 0.626},
+    {"ternary", 1.12, 0.699, 1.19},
+    {"ternary:scale=clip", 0.996, 0.697, 0.992},
+    {"ternary:rounding=nearest", 0.765, 0.493, 0.787},
+    {"natural", 0.287, 0.283, 0.287},
+    {"natural:rounding=nearest", 0.196, 0.166, 0.196},
+    {"natural:bits=4", 0.289, 0.284, 0.288},
+    {"qsgd", 0.0363, 0.0363, 0.0364},
+    {"qsgd:levels=7", 0.660, 0.642, 0.659},
+    {"qsgd:levels=7,scale=max", 0.165, 0.100, 0.184},
 };
 
 double relative_error(const CodecSpec& spec, DType dtype, const Guarded& input, int64_t count) {

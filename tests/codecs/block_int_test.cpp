@@ -7,37 +7,20 @@
 #include <cstring>
 
 #include "codecs/numeric.h"
-#include "tests/codecs/fixture.h"
+#include "tests/codecs/worked_example.h"
 
 namespace slimwire::testing {
 namespace {
 
-Guarded floats(const std::vector<float>& values) {
-    Guarded buffer(4 * static_cast<int64_t>(values.size()));
-    std::memcpy(buffer.data(), values.data(), 4 * values.size());
-    return buffer;
-}
-
-std::vector<uint8_t> encoding_of(const char* spec, const std::vector<float>& values) {
-    const Encoded encoded =
-        encode(spec_of(spec), DType::kFloat32, floats(values), static_cast<int64_t>(values.size()));
-    return encoded.bytes.copy(encoded.size);
-}
-
-// The worked example of codecs/FORMAT.md: 17 elements, so that the second block is padded.
-const std::vector<float> kExample = {0,    0.5f, -0.5f, 1,     -1,   1.5f,  -1.5f, 3, -3,
-                                     3.4f, 3.5f, -3.5f, 0.24f, 0.2f, -0.1f, 0.25f, -2};
-
 TEST(BlockInt, GoldenBytesOfTheWorkedExample) {
-    using Bytes = std::vector<uint8_t>;
-    EXPECT_EQ(encoding_of("int4:block=16", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int4:block=16"), kExample),
               (Bytes{0x10, 0x2F, 0x3E, 0x6D, 0x7A, 0x97, 0x00, 0x00,  //
                      0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
                      0x00, 0x3F, 0x93, 0x3E}));
-    EXPECT_EQ(encoding_of("int2:block=16,scale=fp32", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int2:block=16,scale=fp32"), kExample),
               (Bytes{0x00, 0x40, 0xD7, 0x00, 0x03, 0x00, 0x00, 0x00,  //
                      0x00, 0x00, 0x60, 0x40, 0x00, 0x00, 0x00, 0x40}));
-    EXPECT_EQ(encoding_of("int8:block=16", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int8:block=16"), kExample),
               (Bytes{0x00, 0x12, 0xEE, 0x24, 0xDC, 0x36, 0xCA, 0x6D,
                      0x93, 0x7B, 0x7F, 0x81, 0x09, 0x07, 0xFC, 0x09,  //
                      0x82, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
@@ -46,19 +29,18 @@ TEST(BlockInt, GoldenBytesOfTheWorkedExample) {
 }
 
 TEST(BlockInt, GoldenBytesOfTheExtensions) {
-    using Bytes = std::vector<uint8_t>;
-    EXPECT_EQ(encoding_of("int6:block=16", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int6:block=16"), kExample),
               (Bytes{0x00, 0xC1, 0x27, 0x77, 0x33, 0x6B, 0xA6, 0xF7, 0x85, 0x82, 0xF0, 0x0B,  //
                      0x21, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
                      0xE8, 0x3D, 0x85, 0x3D}));
-    EXPECT_EQ(encoding_of("int4:block=16,rounding=stochastic", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int4:block=16,rounding=stochastic"), kExample),
               (Bytes{0x10, 0x2F, 0x3E, 0x6D, 0x7A, 0x97, 0x10, 0x00,  //
                      0x0A, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
                      0x00, 0x3F, 0x93, 0x3E}));
-    EXPECT_EQ(encoding_of("int4:block=32,rotate=32,seed=1", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int4:block=32,rotate=32,seed=1"), kExample),
               (Bytes{0xFA, 0xF2, 0xEB, 0x0D, 0xF4, 0xF2, 0xE6, 0x0C,  //
                      0x1C, 0x13, 0x0D, 0x2E, 0x05, 0x03, 0x07, 0x2E, 0x2C, 0x40}));
-    EXPECT_EQ(encoding_of("int4:block=16,spike=minmax", kExample),
+    EXPECT_EQ(encoding_of(spec_of("int4:block=16,spike=minmax"), kExample),
               (Bytes{0x10, 0x2F, 0x3E, 0x6D, 0x7A, 0x00, 0x00, 0x10,  //
                      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,  //
                      0xF9, 0x3E, 0x00, 0x00,                          //
@@ -151,8 +133,7 @@ TEST(BlockInt, ScaleNeverLetsACodeExceedItsRange) {
                 const uint32_t bits = round < 64 ? kInfinityBits - 1 - static_cast<uint32_t>(round)
                                                  : static_cast<uint32_t>(random()) % kInfinityBits;
                 const float top = std::bit_cast<float>(bits);
-                const std::vector<uint8_t> bytes =
-                    encoding_of(spec.to_string().c_str(), {top, -top, top / 2});
+                const std::vector<uint8_t> bytes = encoding_of(spec, {top, -top, top / 2});
                 const auto code =
                     static_cast<int8_t>(static_cast<uint32_t>(bytes[0]) << (8 - spec.params.bits));
                 const int value = code >> (8 - spec.params.bits);
@@ -172,7 +153,7 @@ TEST(BlockInt, ScaleNeverLetsACodeExceedItsRange) {
 TEST(BlockInt, ZeroBlockIsAllZeroBytes) {
     for (const char* spec : {"int8", "int6", "int4", "int2", "int4:scale=fp32",
                              "int4:rounding=stochastic", "int6:rotate=128", "int4:spike=minmax"}) {
-        for (const uint8_t byte : encoding_of(spec, std::vector<float>(100, -0.0f))) {
+        for (const uint8_t byte : encoding_of(spec_of(spec), std::vector<float>(100, -0.0f))) {
             EXPECT_EQ(byte, 0);
         }
     }
@@ -181,7 +162,7 @@ TEST(BlockInt, ZeroBlockIsAllZeroBytes) {
 TEST(BlockInt, PoisonedBlockIsZeroCodesUnderANanScale) {
     std::vector<float> values(16, 1.0f);
     values[9] = -INFINITY;
-    const std::vector<uint8_t> bytes = encoding_of("int8:block=16", values);
+    const std::vector<uint8_t> bytes = encoding_of(spec_of("int8:block=16"), values);
     EXPECT_EQ(std::vector<uint8_t>(bytes.begin(), bytes.begin() + 16), std::vector<uint8_t>(16));
     EXPECT_EQ(bytes[16], 0xC0);
     EXPECT_EQ(bytes[17], 0x7F);

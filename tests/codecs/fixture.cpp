@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -18,18 +19,34 @@ std::vector<CodecSpec> all_specs() {
     size_t count = 0;
     const CodecDescriptor* const* table = codec_table(&count);
     for (size_t i = 0; i < count; ++i) {
-        for (const char* variant :
-             {"", ":block=16", ":block=128,scale=fp32", ":block=2048", ":rounding=stochastic",
-              ":block=32,rounding=stochastic", ":scale=ceil", ":scale=ceil,rounding=stochastic",
-              ":block=64,kept=9,values=int8", ":row=77,kept=13,values=int4",
-              ":fraction=0.3,values=int8", ":fraction=0.1,values=int4", ":slot=0.9"}) {
+        for (const char* variant : {"",
+                                    ":block=16",
+                                    ":block=128,scale=fp32",
+                                    ":block=2048",
+                                    ":rounding=stochastic",
+                                    ":block=32,rounding=stochastic",
+                                    ":scale=ceil",
+                                    ":scale=ceil,rounding=stochastic",
+                                    ":scale=l2,block=32",
+                                    ":scale=max,levels=6,block=512",
+                                    ":levels=20,rounding=nearest",
+                                    ":levels=1,block=16",
+                                    ":scale=clip,block=2048",
+                                    ":bits=4",
+                                    ":bits=4,rounding=nearest,block=32",
+                                    ":block=64,kept=9,values=int8",
+                                    ":row=77,kept=13,values=int4",
+                                    ":fraction=0.3,values=int8",
+                                    ":fraction=0.1,values=int4",
+                                    ":slot=0.9"}) {
             auto spec = parse_codec(table[i]->name + std::string(variant));
             if (spec.ok()) {
                 specs.push_back(spec.value());
             }
         }
     }
-    // Rotations and spikes of block integers, each width with other combinations.
+    // Rotations and spikes of block integers, each width with other combinations, and what coarse
+    // quantisers round to the nearest.
     for (const char* text :
          {"int8:rotate=64", "int6:rotate=32,block=32,rounding=stochastic",
           "int4:rotate=128,block=16,seed=5", "int2:rotate=256,block=2048,scale=fp32",
@@ -37,7 +54,8 @@ std::vector<CodecSpec> all_specs() {
           "int4:spike=minmax", "int6:spike=minmax,block=512,scale=fp32",
           "int2:spike=minmax,block=16,rounding=stochastic", "int8:rotate=1024,block=2048",
           "int6:spike=minmax,rotate=1024,block=2048,rounding=stochastic",
-          "int2:spike=minmax,rotate=64,block=32", "int8:spike=minmax,rotate=512,block=1024"}) {
+          "int2:spike=minmax,rotate=64,block=32", "int8:spike=minmax,rotate=512,block=1024",
+          "ternary:rounding=nearest", "natural:rounding=nearest,block=2048"}) {
         auto spec = parse_codec(text);
         EXPECT_TRUE(spec.ok()) << spec.status().message();
         specs.push_back(spec.value());
@@ -200,6 +218,28 @@ uint32_t decode_reduce(const CodecSpec& spec,
 
 bool same_bits(float a, float b) {
     return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+double error_of_mean_sent(const CodecSpec& spec, int64_t count, int steps, std::mt19937& random) {
+    const Guarded input = random_input(DType::kFloat32, count, 1.0, random);
+    const std::vector<float> p = values_of(input, DType::kFloat32, count);
+    std::vector<float> residual(p.size());
+    std::vector<double> sent(p.size());
+    Guarded output(4 * count);
+    for (int step = 0; step < steps; ++step) {
+        const Encoded encoded = encode(spec, DType::kFloat32, input, count, &residual);
+        decode(spec, DType::kFloat32, encoded.bytes.data(), count, output);
+        for (int64_t i = 0; i < count; ++i) {
+            sent[static_cast<size_t>(i)] += reference::element(output.data(), DType::kFloat32, i);
+        }
+    }
+    double error = 0;
+    double total = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+        error += std::pow(sent[i] / steps - double{p[i]}, 2);
+        total += std::pow(double{p[i]}, 2);
+    }
+    return std::sqrt(error / total);
 }
 
 }  // namespace slimwire::testing

@@ -92,4 +92,9 @@ uint32_t decode_reduce(const CodecSpec& spec,
 
 bool same_bits(float a, float b);
 
+// Sends `count` Gaussian fp32 values `steps` times with error feedback: how far the mean of what
+// was sent is from the values, relative, L2. What is owed stays bounded, so it falls with the
+// steps.
+double error_of_mean_sent(const CodecSpec& spec, int64_t count, int steps, std::mt19937& random);
+
 }  // namespace slimwire::testing

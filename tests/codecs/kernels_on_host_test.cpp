@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "codecs/coarse.h"
 #include "tests/codecs/fixture.h"
 
 #include "codecs/bf16.cu"
@@ -22,7 +23,11 @@
 #include "codecs/mxfp6e3m2.cu"
 #include "codecs/mxfp8e4m3.cu"
 #include "codecs/mxfp8e5m2.cu"
+#include "codecs/natural.cu"
 #include "codecs/nvfp4.cu"
+#include "codecs/qsgd.cu"
+#include "codecs/sign.cu"
+#include "codecs/ternary.cu"
 
 namespace slimwire::testing {
 namespace {
@@ -43,6 +48,10 @@ const std::map<std::string, CudaOps> kKernels = {
     {"mxfp6e2m3", ops_of<BlockFloatCuda<MxFp6e2m3>>()},
     {"mxfp4", ops_of<BlockFloatCuda<MxFp4>>()},
     {"nvfp4", ops_of<BlockFloatCuda<NvFp4>>()},
+    {"sign", ops_of<CoarseWidths<CoarseRule::kSign>>()},
+    {"ternary", ops_of<CoarseWidths<CoarseRule::kLevels>>()},
+    {"natural", ops_of<CoarseWidths<CoarseRule::kPowers>>()},
+    {"qsgd", ops_of<CoarseWidths<CoarseRule::kLevels>>()},
     {"int8", ops_of<BlockIntCuda<8>>()},
     {"int6", ops_of<BlockIntCuda<6>>()},
     {"int4", ops_of<BlockIntCuda<4>>()},

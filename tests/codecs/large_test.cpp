@@ -102,7 +102,11 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
     size_t codecs = 0;
     const CodecDescriptor* const* table = codec_table(&codecs);
     for (size_t i = 0; i < codecs; ++i) {
-        const CodecSpec spec = spec_of(table[i]->name);
+        CodecSpec spec = spec_of(table[i]->name);
+        if (spec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic)) {
+            // What an element draws follows from its place in the chunk, which alone() changes.
+            spec = spec_of(table[i]->name + std::string(":rounding=nearest"));
+        }
         SCOPED_TRACE(spec.to_string());
         const CodecTraits traits = spec.traits(kType);
         const int64_t bound = spec.encoded_bytes(kType, kCount);

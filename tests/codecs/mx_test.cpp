@@ -5,37 +5,12 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "codecs/numeric.h"
-#include "tests/codecs/fixture.h"
+#include "tests/codecs/worked_example.h"
 
 namespace slimwire::testing {
 namespace {
-
-using Bytes = std::vector<uint8_t>;
-
-Guarded floats(const std::vector<float>& values) {
-    Guarded buffer(4 * static_cast<int64_t>(values.size()));
-    std::memcpy(buffer.data(), values.data(), 4 * values.size());
-    return buffer;
-}
-
-Bytes encoding_of(const CodecSpec& spec, const std::vector<float>& values) {
-    const Encoded encoded =
-        encode(spec, DType::kFloat32, floats(values), static_cast<int64_t>(values.size()));
-    return encoded.bytes.copy(encoded.size);
-}
-
-std::vector<float> decoding_of(const CodecSpec& spec, const Bytes& bytes, int64_t count) {
-    Guarded output(4 * count);
-    decode(spec, DType::kFloat32, bytes.data(), count, output);
-    return values_of(output, DType::kFloat32, count);
-}
-
-// The example of codecs/FORMAT.md, "Block floats", of 17 elements.
-const std::vector<float> kExample = {0,    0.5f, -0.5f, 1,     -1,   1.5f,  -1.5f, 3, -3,
-                                     3.4f, 3.5f, -3.5f, 0.24f, 0.2f, -0.1f, 0.25f, -2};
 
 TEST(Mx, GoldenBytesOfTheWorkedExample) {
     // Largest 3.5, so 2^(1 - 2): y = 2 p, of which 6.8, 7 and -7 are cut off at 6.
@@ -225,32 +200,11 @@ TEST(Mx, StochasticRoundingIsUnbiasedOverAMillionDraws) {
 }
 
 TEST(Mx, ErrorFeedbackTakesEveryElementToItsMean) {
-    // What is owed stays bounded, so the mean of what is sent is the value: contraction.
     std::mt19937 random(test_seed());
-    constexpr int64_t kCount = 1024;
+    constexpr int kSteps = 64;
     for (const char* name : {"mxfp8e4m3", "mxfp6e3m2", "mxfp4", "nvfp4"}) {
-        const CodecSpec spec = spec_of(name);
-        const Guarded input = random_input(DType::kFloat32, kCount, 1.0, random);
-        const std::vector<float> p = values_of(input, DType::kFloat32, kCount);
-        std::vector<float> residual(kCount);
-        std::vector<double> sent(kCount);
-        Guarded output(4 * kCount);
-        constexpr int kSteps = 64;
-        for (int step = 0; step < kSteps; ++step) {
-            const Encoded encoded = encode(spec, DType::kFloat32, input, kCount, &residual);
-            decode(spec, DType::kFloat32, encoded.bytes.data(), kCount, output);
-            for (int64_t i = 0; i < kCount; ++i) {
-                sent[static_cast<size_t>(i)] +=
-                    reference::element(output.data(), DType::kFloat32, i);
-            }
-        }
-        double error = 0;
-        double total = 0;
-        for (size_t i = 0; i < p.size(); ++i) {
-            error += std::pow(sent[i] / kSteps - double{p[i]}, 2);
-            total += std::pow(double{p[i]}, 2);
-        }
-        EXPECT_LE(std::sqrt(error / total), 0.25 / kSteps * 4) << name;
+        EXPECT_LE(error_of_mean_sent(spec_of(name), 1024, kSteps, random), 0.25 / kSteps * 4)
+            << name;
     }
 }
 

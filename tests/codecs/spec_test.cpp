@@ -25,6 +25,8 @@ TEST(Spec, PrintsCanonically) {
         {"bf16:rounding=nearest", "bf16"},
         {"fp16", "fp16"},
         {"fp16:rounding=stochastic", "fp16:rounding=stochastic"},
+        {"powersgd:row=0,rank=4", "powersgd"},
+        {"powersgd:seed=9,row=1024,rank=32", "powersgd:rank=32,row=1024,seed=9"},
     };
     for (const auto& [text, canonical] : cases) {
         auto spec = parse_codec(text);
@@ -72,6 +74,12 @@ TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
         {"bf16:block=64",
          {"codec bf16", "unknown parameter \"block\"", "rounding = nearest or stochastic"}},
         {"fp16:rounding=up", {"rounding=up", "nearest or stochastic"}},
+        {"powersgd:rank=33", {"codec powersgd", "rank=33", "a whole number from 1 to 32"}},
+        {"powersgd:rank=0", {"rank=0", "from 1 to 32"}},
+        {"powersgd:row=1", {"row=1", "from 2 to 2147483647"}},
+        {"powersgd:row=2147483648", {"row=2147483648"}},
+        {"powersgd:block=64", {"unknown parameter \"block\"", "rank = a whole number"}},
+        {"powergsd", {"did you mean powersgd?"}},
     };
     for (const auto& [text, parts] : cases) {
         const auto spec = parse_codec(text);
@@ -103,6 +111,29 @@ TEST(Registry, TableFollowsTheListAndGrammarsNameTheirCodec) {
         ASSERT_TRUE(spec.ok());
         EXPECT_EQ(spec.value().codec, table[i]);
         EXPECT_EQ(spec.value().to_string(), table[i]->name);
+    }
+}
+
+// Nothing that encodes runs of elements meets one.
+TEST(Registry, CodecsOfFactorsStandBesideTheTable) {
+    size_t factors = 0, runs = 0;
+    const CodecDescriptor* const* table = factor_codec_table(&factors);
+    const CodecDescriptor* const* encoding = codec_table(&runs);
+    ASSERT_GE(factors, 1u);
+    const std::string refused = parse_codec("gzip").status().message();
+    for (size_t i = 0; i < factors; ++i) {
+        const auto spec = parse_codec(table[i]->name);
+        ASSERT_TRUE(spec.ok());
+        EXPECT_EQ(spec.value().codec, table[i]);
+        EXPECT_NE(refused.find(table[i]->name), std::string::npos) << refused;
+        EXPECT_EQ(std::string(table[i]->grammar).rfind(table[i]->name, 0), 0u);
+        EXPECT_TRUE(spec.value().traits(DType::kFloat32).low_rank);
+        EXPECT_NE(encodes_runs(spec.value()).message().find("encodes no run of elements"),
+                  std::string::npos);
+        EXPECT_EQ(std::find(encoding, encoding + runs, table[i]), encoding + runs);
+    }
+    for (size_t i = 0; i < runs; ++i) {
+        EXPECT_TRUE(encodes_runs(spec_of(encoding[i]->name)).ok());
     }
 }
 

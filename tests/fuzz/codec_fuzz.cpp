@@ -52,6 +52,12 @@ const char* const kVariants[] = {
     "seed=3",
     "scale=ceil",
     "scale=ceil,rounding=stochastic",
+    "scale=l2",
+    "scale=clip,block=512",
+    "scale=max,levels=7",
+    "levels=20,rounding=nearest",
+    "bits=4,block=16",
+    "rounding=nearest",
 };
 
 // Takes an input apart from its front.

@@ -123,6 +123,37 @@ TEST(BenchCodec, LinesCarryTheContract) {
                                                {"decode_reduce", 2}}));
 }
 
+TEST(BenchCodec, TheTableHasEveryCodecOnEveryDataSet) {
+    const Ended json = run_slimwire({"bench", "codec", "--table", "--data", "gaussian,zeros90",
+                                     "--dtype", "f32", "--bytes", "256KiB", "--json"});
+    ASSERT_EQ(json.exit_code, 0) << json.err;
+    std::map<std::pair<std::string, std::string>, Json> cells;
+    for (const std::string& text : lines_of(json.out)) {
+        const Json line = Json::parse(text);
+        EXPECT_EQ(line["record"], "bench_codec_table");
+        EXPECT_NEAR(line["bits"].get<double>() * line["ratio"].get<double>(), 32, 0.1);
+        cells[{line["codec"], line["data"]}] = line;
+    }
+    EXPECT_EQ(cells.size(), codec_bench_specs().size() * 2);
+    const auto number = [&](const char* codec, const char* data, const char* key) {
+        return cells[{codec, data}][key].get<double>();
+    };
+    EXPECT_NEAR(number("int8", "gaussian", "bits"), 8.25, 0.001);
+    EXPECT_NEAR(number("int8", "gaussian", "rel_error"), 0.0059, 0.0003);
+    EXPECT_NEAR(number("int4", "gaussian", "rel_error"), 0.107, 0.005);
+    EXPECT_EQ(number("palette", "zeros90", "rel_error"), 0);
+    EXPECT_GT(number("palette", "zeros90", "ratio"), 1.5);
+
+    const Ended text = run_slimwire({"bench", "codec", "--table", "--data", "gaussian,zeros90",
+                                     "--dtype", "f32", "--bytes", "256KiB", "--codec", "int8"});
+    ASSERT_EQ(text.exit_code, 0) << text.err;
+    const std::vector<std::string> lines = lines_of(text.out);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_HAS(lines[0], "gaussian");
+    EXPECT_TRUE(lines[1].starts_with("int8 ")) << lines[1];
+    EXPECT_HAS(lines[1], "3.879  0.0059");
+}
+
 // A variant that no longer parses would silently leave the table.
 TEST(BenchCodec, ThePromisedVariantsAreMeasured) {
     std::vector<std::string> names;
@@ -160,6 +191,7 @@ TEST(BenchCodec, RefusesWhatItCannotMeasure) {
     EXPECT_HAS(run({"--dtype", "f33"}).err, "unknown 'f33'");
     EXPECT_HAS(run({"--dtype", "i64", "--codec", "int4"}).err, "none of the codecs takes it");
     EXPECT_HAS(run({"--isa", "mmx"}).err, "mmx");
+    EXPECT_HAS(run({"--table", "--device", "cuda"}).err, "goes without --device cuda");
     const ScratchFolder folder;
     const Ended absent = run({"--data", "bucket", "--data-folder", folder.path().string()});
     EXPECT_EQ(absent.exit_code, 1);

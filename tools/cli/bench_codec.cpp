@@ -42,6 +42,7 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
             : (find_installation().executable.parent_path().parent_path() / "bench-data").string();
     for (const std::string& text : options.codecs) {
         SLIMWIRE_TRY_ASSIGN(const CodecSpec spec, parse_codec(text));
+        SLIMWIRE_TRY(encodes_runs(spec));
         plan.specs.push_back(spec);
     }
     if (plan.specs.empty()) {
@@ -57,14 +58,22 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
                             op));
         }
     }
-    plan.data = options.data == "all" ? data_set_names() : split_list(options.data, ",");
-    for (const std::string& data : plan.data) {
-        if (!contains(data_set_names(), data)) {
+    const std::string data = !options.data.empty() ? options.data
+                             : options.table       ? "all"
+                                                   : "gaussian";
+    plan.data = data == "all" ? data_set_names() : split_list(data, ",");
+    for (const std::string& name : plan.data) {
+        if (!contains(data_set_names(), name)) {
             return invalid(
                 fmt::format("--data: unknown '{}'; accepted: all, gaussian, synth, "
                             "bucket, weights, zeros90, random",
-                            data));
+                            name));
         }
+    }
+    if (options.table && (options.device == "cuda" || options.compressors)) {
+        return invalid(
+            "--table is of the host's codecs, whose bytes are those of a GPU: it goes without "
+            "--device cuda and --compressors");
     }
     for (const std::string& name : split_list(options.dtypes, ",")) {
         const std::optional<DType> dtype = dtype_of(name);
@@ -336,8 +345,9 @@ int bench_codec(const CodecBenchOptions& options) {
     if (!plan.ok()) {
         return fail(kUsage, plan.status());
     }
-    const Status status = options.device == "cuda" ? bench_codec_cuda(plan.value(), options)
-                                                   : measure_all_on_host(plan.value(), options);
+    const Status status = options.table              ? bench_codec_table(plan.value(), options)
+                          : options.device == "cuda" ? bench_codec_cuda(plan.value(), options)
+                                                     : measure_all_on_host(plan.value(), options);
     return status.ok() ? kSuccess : fail(kCheckFailed, status);
 }
 

@@ -15,7 +15,7 @@ struct CodecBenchOptions {
     std::string device = "host";
     std::vector<std::string> codecs;  // specifications; empty: all of codec_bench_specs()
     std::string ops;                  // comma list; empty: all
-    std::string data = "gaussian";    // comma list, or "all"
+    std::string data;                 // comma list, or "all"; empty: gaussian, of a table all
     std::string dtypes = "bf16";      // comma list
     std::string bytes = "16MiB";
     std::string isa;           // empty: the best
@@ -23,6 +23,7 @@ struct CodecBenchOptions {
     bool compressors = false;  // general-purpose ones too
     int inputs = 8;            // of the two reductions
     int rounds = 11;
+    bool table = false;  // ratios and errors alone
     bool json = false;
 };
 
@@ -63,6 +64,9 @@ void print_line(const CodecBenchOptions& options, const CodecLine& line);
 // Measures the plan's codecs on the current CUDA device. kUnsupported: there is none, or this build
 // has no kernels.
 Status bench_codec_cuda(const CodecBenchPlan& plan, const CodecBenchOptions& options);
+
+// Prints ratio and relative error of the plan's codecs, a line each, on each of its data sets.
+Status bench_codec_table(const CodecBenchPlan& plan, const CodecBenchOptions& options);
 
 int bench_codec(const CodecBenchOptions& options);
 

@@ -143,10 +143,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     codec_app->add_option("--op", codec->ops,
                           "comma list of encode, encode_residual, decode, decode_accumulate, "
                           "decode_reduce_encode, decode_reduce; default: all");
-    codec_app
-        ->add_option("--data", codec->data,
-                     "comma list of gaussian, synth, bucket, weights, zeros90, random; or all")
-        ->capture_default_str();
+    codec_app->add_option("--data", codec->data,
+                          "comma list of gaussian, synth, bucket, weights, zeros90, random; or "
+                          "all. Default: gaussian, with --table all");
     codec_app->add_option("--dtype", codec->dtypes, "comma list of element types, as f32,bf16")
         ->capture_default_str();
     codec_app->add_option("--bytes", codec->bytes, "size of the user's buffer")
@@ -163,6 +162,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     codec_app->add_option(
         "--data-folder", codec->data_folder,
         "where bucket.npy and weights.npy are, which tests/bench/make_data makes");
+    codec_app->add_flag("--table", codec->table,
+                        "for each data set how many times smaller, and the relative error; "
+                        "nothing is timed");
     codec_app->add_flag("--json", codec->json, "JSON lines (collectives/SCHEMA.md)");
     codec_app->callback([=] { invocation->action = [=] { return bench_codec(*codec); }; });
 }

@@ -47,6 +47,7 @@ struct Asked {
 Result<Asked> check_arguments(const CodecOptions& options) {
     Asked asked;
     SLIMWIRE_TRY_ASSIGN(asked.spec, parse_codec(options.codec));
+    SLIMWIRE_TRY(encodes_runs(asked.spec));
     asked.dtype = dtype_of(options.dtype);
     if (!options.dtype.empty() && !asked.dtype) {
         return invalid(

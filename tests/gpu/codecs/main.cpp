@@ -49,6 +49,9 @@ constexpr const char* kVariants[] = {
     "",
     ":rounding=stochastic",
     ":scale=ceil,rounding=stochastic",
+    ":bits=4",
+    ":levels=7",
+    ":levels=31",
     ":block=32,rotate=1024,rounding=stochastic",
     ":spike=minmax",
     ":values=int8",
@@ -63,8 +66,12 @@ constexpr const char* kVariants[] = {
     ":fraction=0.2",
     ":kept=8",
     ":scale=ceil",
+    ":scale=l2",
+    ":scale=clip",
+    ":scale=max,levels=1",
+    ":block=2048,rounding=nearest",
 };
-constexpr size_t kFewVariants = 7;
+constexpr size_t kFewVariants = 10;
 
 std::vector<CodecSpec> all_specs(bool few) {
     std::vector<CodecSpec> result;

@@ -1,0 +1,85 @@
+// What the parameters of a coarse quantiser mean, and where the planes of an encoding lie; the one
+// place for descriptor, host bodies and kernels. Bytes and rules: FORMAT.md, "Coarse quantisers".
+// Read by objects of any instruction set and by kernels: nothing here may become a shared symbol.
+#pragma once
+
+#include <cstdint>
+
+#include "codecs/args.h"
+#include "codecs/threefry.h"
+
+namespace slimwire {
+
+// What a code says of an element. A code of 1 bit is the sign alone.
+enum class CoarseRule : uint8_t {
+    kSign = 0,    // scale or -scale
+    kLevels = 1,  // a two's complement integer times the scale
+    kPowers = 2,  // a sign and a power of two, or zero, times the scale
+};
+
+// A member of the family and its width: what host bodies and kernels are compiled for.
+template <CoarseRule kRuleOf, int kBitsOf>
+struct CoarseKind {
+    static constexpr CoarseRule kRule = kRuleOf;
+    static constexpr int kBits = kBitsOf;
+    // Levels of powers: codes 1, 2, ... are 2^(1 - kTop), ..., 1/2, 1.
+    static constexpr int kTop = (1 << (kBitsOf - 1)) - 1;
+};
+using CoarseSign = CoarseKind<CoarseRule::kSign, 1>;
+template <int kBits>
+using CoarseLevels = CoarseKind<CoarseRule::kLevels, kBits>;
+template <int kBits>
+using CoarsePowers = CoarseKind<CoarseRule::kPowers, kBits>;
+
+struct CoarseShape {
+    int32_t block;  // elements that share a scale, power of two, 16..2048
+    int32_t log2_block;
+    int32_t levels;  // largest code of CoarseRule::kLevels
+    CoarseScale scale;
+    bool stochastic;
+};
+
+// Offsets of the planes in an encoding of one chunk; the codes stand at 0.
+struct CoarseLayout {
+    int64_t padded;  // elements, completed to whole blocks
+    int64_t scales;  // fp32 of block 0, 1, ...
+    int64_t bytes;
+};
+
+SLIMWIRE_EVERYWHERE CoarseShape coarse_shape(const CodecParams& params) {
+    CoarseShape shape = {};
+    shape.block = params.block;
+    while (1 << shape.log2_block < shape.block) {
+        ++shape.log2_block;
+    }
+    shape.levels = params.levels;
+    shape.scale = static_cast<CoarseScale>(params.scale_type);
+    shape.stochastic = params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
+    return shape;
+}
+
+template <class Kind>
+SLIMWIRE_EVERYWHERE CoarseLayout coarse_layout(const CoarseShape& shape, int64_t count) {
+    CoarseLayout layout = {};
+    layout.padded = (count + shape.block - 1) & -int64_t{shape.block};
+    layout.scales = layout.padded / 8 * Kind::kBits;
+    layout.bytes = layout.scales + (layout.padded >> shape.log2_block) * 4;
+    return layout;
+}
+
+// Sums of a block are those of this many lanes, element i belonging to lane i modulo it, which are
+// then added in halves.
+inline constexpr int kCoarseLanes = 256;
+// Mean magnitudes whose sum is not finite are taken of elements times this; back by its inverse.
+inline constexpr float kCoarseDown = 0x1p-12f;
+inline constexpr float kCoarseUp = 0x1p12f;
+// Elements per standard deviation that CoarseScale::kClip keeps.
+inline constexpr float kCoarseClip = 2.5f;
+// Bits of a fraction that rounding compares with what an element draws.
+inline constexpr int kCoarseFraction = 17;
+inline constexpr uint32_t kCoarseHalf = 1u << (kCoarseFraction - 1);
+inline constexpr uint32_t kLargestBits = 0x7F7FFFFFu;  // finite fp32
+// The scales of levels end here, so that the largest code times the scale is finite.
+inline constexpr uint32_t kCoarseMostBits = 0x7F7F0000u;
+
+}  // namespace slimwire

@@ -1,0 +1,30 @@
+// Host bodies of the coarse quantisers for one instruction set; compiled once per set, with its
+// flags. Everything but the table is local to this object (see table.h).
+#include "codecs/host/isa_headers.h"
+
+namespace slimwire {
+namespace {
+
+#include "codecs/host/lanes.h"
+
+#include "codecs/host/put_scaled.h"
+
+#include "codecs/host/block_float_tile.h"
+
+#include "codecs/host/coarse_codes.h"
+
+#include "codecs/host/coarse_scales.h"
+
+#include "codecs/host/coarse_fast.h"
+
+#include "codecs/host/coarse_kernels.h"
+
+}  // namespace
+
+const CoarseTable SLIMWIRE_HOST_TABLE(host_coarse) = {
+    Coarse<CoarseSign>::kKernels,      Coarse<CoarseLevels<2>>::kKernels,
+    Coarse<CoarseLevels<4>>::kKernels, Coarse<CoarseLevels<6>>::kKernels,
+    Coarse<CoarseLevels<8>>::kKernels, Coarse<CoarsePowers<8>>::kKernels,
+    Coarse<CoarsePowers<4>>::kKernels};
+
+}  // namespace slimwire
