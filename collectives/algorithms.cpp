@@ -19,9 +19,10 @@ std::string why_not_hierarchical(const CallFacts& facts,
         return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
     }
     const CodecTraits traits = action.intra_codec->traits(facts.dtype);
-    return traits.variable_size ? action.intra_codec->to_string() + " has no fixed size"
-           : traits.lossless    ? action.intra_codec->to_string() + " may overflow its slots"
-                                : "";
+    return traits.low_rank        ? action.intra_codec->to_string() + " goes by low_rank alone"
+           : traits.variable_size ? action.intra_codec->to_string() + " has no fixed size"
+           : traits.lossless      ? action.intra_codec->to_string() + " may overflow its slots"
+                                  : "";
 }
 
 // Whether all codecs of the message reduce in one pass.
@@ -44,6 +45,7 @@ bool takes_segments(Algorithm algorithm, Op op) {
         case Algorithm::kDirect:
         case Algorithm::kSummable:
         case Algorithm::kLossless:
+        case Algorithm::kLowRank:
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -62,6 +64,9 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
     }
     if (action.codec->traits(facts.dtype).lossless) {
         return {Algorithm::kLossless};
+    }
+    if (action.low_rank()) {
+        return {Algorithm::kLowRank};
     }
     const Algorithm flat = !has_form(Algorithm::kTwoShot, facts.op) ? Algorithm::kDirect
                            : all_reduce_encodings(action, segments) ? Algorithm::kTwoShot
@@ -102,6 +107,11 @@ std::string why_not(Algorithm algorithm,
                (traits.lossless ? " is lossless, and its slots may overflow; write lossless or auto"
                                 : " is not lossless");
     }
+    if (traits.low_rank != (algorithm == Algorithm::kLowRank)) {
+        return action.codec->to_string() + (traits.low_rank
+                                                ? " goes by its factors; write low_rank or auto"
+                                                : " has no factors of low rank");
+    }
     if (action.error_feedback == ErrorFeedback::kEf21 && !has_estimates(algorithm, facts.op)) {
         return std::string("ef21 has no form of ") + op_name(facts.op) + " by " +
                algorithm_name(algorithm);
@@ -132,6 +142,7 @@ std::string why_not(Algorithm algorithm,
                                                                       : "";
         case Algorithm::kDirect:
         case Algorithm::kGather:
+        case Algorithm::kLowRank:
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -190,6 +201,8 @@ ExchangeSizes sizes_of(Algorithm algorithm,
             return summable_sizes(layout, facts, shape);
         case Algorithm::kLossless:
             return lossless_sizes(layout, facts, shape);
+        case Algorithm::kLowRank:
+            return low_rank_sizes(layout, facts, shape);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -215,6 +228,8 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
             return summable_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kLossless:
             return lossless_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+        case Algorithm::kLowRank:
+            return low_rank_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -224,7 +239,7 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 
 bool keeps_residual(const Plan& plan, int rank) noexcept {
     // Both ends of a message have an estimate of it.
-    return plan.error_feedback == ErrorFeedback::kEf21 ||
+    return plan.shares_state() ||
            (plan.error_feedback != ErrorFeedback::kNone &&
             (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank)));
 }
@@ -239,6 +254,7 @@ bool encodes_contributions(const Plan& plan) noexcept {
             return plan.error_feedback != ErrorFeedback::kEf21;
         case Algorithm::kHierarchical:
         case Algorithm::kLossless:
+        case Algorithm::kLowRank:
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -274,6 +290,8 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             return &room->emplace<Summable>(context);
         case Algorithm::kLossless:
             return &room->emplace<Lossless>(context);
+        case Algorithm::kLowRank:
+            return &room->emplace<LowRank>(context);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

@@ -12,6 +12,7 @@
 #include "collectives/hierarchical.h"
 #include "collectives/hierarchical_scatter.h"
 #include "collectives/lossless.h"
+#include "collectives/low_rank_exchange.h"
 #include "collectives/summable.h"
 #include "collectives/two_shot.h"
 
@@ -32,7 +33,8 @@ std::string why_not(Algorithm algorithm,
                     const Action& action,
                     const std::vector<Segment>& segments = {});
 
-// How the call's buffer is cut for the algorithm, which can carry it.
+// How the call's buffer is cut for the algorithm, which can carry it; not of kLowRank, see
+// factored_layout().
 Layout layout_of(Algorithm algorithm,
                  const CallFacts& facts,
                  const PlanShape& shape,
@@ -65,7 +67,8 @@ using ExchangeRoom = std::variant<std::monostate,
                                   Gather,
                                   EstimatedGather,
                                   Summable,
-                                  Lossless>;
+                                  Lossless,
+                                  LowRank>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);
 

@@ -77,6 +77,13 @@ Result<uint64_t> make_choice(const Asked& asked, const char* function) {
         return invalid(function, "codec in config->ext: " + codec.status().message());
     }
     action.codec = std::move(codec).value();
+    if (action.low_rank()) {
+        return invalid(function,
+                       "codec '" + action.codec->to_string() +
+                           "' in config->ext: its factors are equal on all ranks only where all "
+                           "agree on the tensor's place in the step, which rules of the policy ask "
+                           "for; accepted: any other codec");
+    }
     if (asked.error_feedback != nullptr) {
         const auto parsed = parse_error_feedback(asked.error_feedback);
         if (!parsed.has_value()) {

@@ -15,6 +15,9 @@ struct CarriedRange {
     uint32_t parameter = 0;  // index among the model's parameters
     uint8_t dimensions = 0;  // of the parameter; 0: not known
     std::string name;        // of the parameter; empty while not known
+    // Of a parameter that is whole: extent of the dimension that lies outermost in memory, so that
+    // the elements are a matrix of so many rows; 0: not known.
+    int64_t rows = 0;
     bool operator==(const CarriedRange&) const = default;
 };
 

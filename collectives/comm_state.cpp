@@ -168,6 +168,19 @@ void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& ca
     stats.first_call_us = std::max<uint64_t>(1, steady_us() - call.began_us);
 }
 
+Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching) {
+    if (state.ended) {
+        return {Code::kInvalidUsage, "the communicator was aborted meanwhile"};
+    }
+    ncclResult_t now = ncclSuccess;
+    if (nccl.CommGetAsyncError != nullptr) {
+        SLIMWIRE_TRY(
+            nccl_status(nccl, nccl.CommGetAsyncError(state.comm, &now), "ncclCommGetAsyncError"));
+    }
+    *launching = now == ncclInProgress;
+    return nccl_status(nccl, now, "the communicator");
+}
+
 Status settle_exchange(const RealNccl& nccl, CommState* state) {
     ncclResult_t result = ncclInProgress;
     for (Patience patience; result == ncclInProgress; patience.pause()) {

@@ -39,6 +39,7 @@ struct PreMulScalar {
 
 struct ObservedComm;  // observer.h
 class CallContents;   // contents.h
+class CallRanges;     // call_ranges.h
 
 // One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
 struct PlaceKey {
@@ -65,6 +66,7 @@ struct CommState {
     std::unique_ptr<CallPlaces> places;      // null when no rule wants them
     std::unique_ptr<StepFlags> flags;        // null where places is
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
+    std::shared_ptr<CallRanges> ranges;      // null when no rule asks for NVTX ranges
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;
@@ -74,10 +76,10 @@ struct CommState {
     // {-1, kAllReduce}, of messages by peer and direction.
     struct Committed {
         uint64_t residual_bytes = 0;
-        size_t estimated = 0;  // kinds of calls with EF21
+        size_t sharing = 0;  // kinds of calls whose tensors share state (Plan::shares_state)
     };
     std::map<std::pair<int, Op>, Committed> committed;
-    uint64_t estimated_calls = 0;  // collectives with EF21 so far; equal on all ranks
+    uint64_t sharing_calls = 0;  // such collectives so far; equal on all ranks
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.
     std::map<PlaceKey, bool> granted_places;
     MemoryBudget* memory = nullptr;  // of the process
@@ -134,6 +136,10 @@ void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& ca
 uint64_t free_device_bytes(const DeviceApi& api);
 // Of a steady clock.
 uint64_t steady_us();
+
+// While the host waits for something of this communicator: an error once that will not come any
+// more. `launching`: whether NCCL has still to launch what it was given (ncclInProgress).
+Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching);
 
 // Waits until NCCL has launched what it was given for the private communicator of a non-blocking
 // one (ncclInProgress); an error when that failed or the communicator was aborted meanwhile.

@@ -238,6 +238,12 @@ Status add_environment_rule(GetenvFunction getenv_function,
                                             " with SLIMWIRE_CODEC=" + settings.codec +
                                             "; accepted: a codec, or SLIMWIRE_EF=none"};
     }
+    rule.action.error_feedback = *feedback;
+    if (rule.action.low_rank() && *feedback == ErrorFeedback::kEf21) {
+        return {Code::kInvalidArgument, "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=" + settings.codec +
+                                            ", whose factors follow a gradient by themselves; "
+                                            "accepted: none, ef14, ema"};
+    }
     if (!settings.residual.empty()) {
         rule.action.residual = parse_residual_type(settings.residual);
         if (!rule.action.residual) {
@@ -263,9 +269,7 @@ Status add_environment_rule(GetenvFunction getenv_function,
         }
     }
     if (rule.action.codec) {
-        rule.action.error_feedback = *feedback;
-        rule.action.tensor =
-            *feedback == ErrorFeedback::kEf21 ? TensorBy::kStep : TensorBy::kAddress;
+        rule.action.tensor = rule.action.shares_state() ? TensorBy::kStep : TensorBy::kAddress;
         rule.action.min_bytes = settings.min_bytes;
     }
     policy->rules.insert(policy->rules.begin(), std::move(rule));
@@ -359,6 +363,7 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         }
         SLIMWIRE_TRY(add_environment_rule(getenv_function, config.settings, &config.policy));
         SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
+        SLIMWIRE_TRY(number_ranges(&config.policy));
         config.policy.warnings = policy_warnings(config.policy);
         config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
         config.listens =

@@ -21,20 +21,6 @@ bool may_be_bucket(const CallFacts& facts) noexcept {
     return facts.op == Op::kAllReduce && floats && sums;
 }
 
-// While the host waits for something of this communicator: whether that may still come.
-Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching) {
-    if (state.ended) {
-        return {Code::kInvalidUsage, "the communicator was aborted meanwhile"};
-    }
-    ncclResult_t now = ncclSuccess;
-    if (nccl.CommGetAsyncError != nullptr) {
-        SLIMWIRE_TRY(
-            nccl_status(nccl, nccl.CommGetAsyncError(state.comm, &now), "ncclCommGetAsyncError"));
-    }
-    *launching = now == ncclInProgress;
-    return nccl_status(nccl, now, "the communicator");
-}
-
 class Deadline {
   public:
     explicit Deadline(uint64_t limit_us) noexcept
@@ -90,7 +76,10 @@ uint32_t CallContents::number_of(const BucketPlace& place) {
             carried.ranges.push_back(
                 {range.offset, range.count, range.parameter,
                  static_cast<uint8_t>(shapes.empty() ? 0 : shapes[range.parameter].dimensions()),
-                 names.empty() ? std::string() : names[range.parameter]});
+                 names.empty() ? std::string() : names[range.parameter],
+                 shapes.empty() || shapes[range.parameter].count() != range.count
+                     ? 0
+                     : shapes[range.parameter].rows()});
         }
     }
     known_.push_back(std::move(carried));

@@ -40,6 +40,55 @@ Decision of_one_rule(const Rule* rule, const CallFacts& facts, uint64_t bytes) {
     return decision;
 }
 
+std::string percent(uint64_t elems, uint64_t count) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g %%",
+                  100.0 * static_cast<double>(elems) / static_cast<double>(count));
+    return text;
+}
+
+// The matrices of a message whose ranges `ranges` (of parameters, or all of it without a shape)
+// have a codec of low rank; without one that is worth it the call is native.
+Decision with_matrices(Decision decision, const std::vector<CarriedRange>& ranges, uint64_t count) {
+    const CodecSpec codec = *decision.action.codec;
+    const int64_t rank = codec.params.kept, row = codec.params.row;
+    bool shaped = false;  // some matrix was looked at
+    uint64_t covered = 0;
+    for (const CarriedRange& range : ranges) {
+        const auto elems = static_cast<int64_t>(range.count);
+        int64_t rows = 0, cols = 0;
+        if (range.rows > 0 && range.dimensions > 1 && elems % range.rows == 0) {
+            rows = range.rows;
+            cols = elems / range.rows;
+        } else if (range.dimensions == 0 && row > 0) {
+            rows = elems / row;
+            cols = row;
+        } else {
+            shaped |= range.dimensions == 1;
+            continue;
+        }
+        shaped = true;
+        if (rows <= INT32_MAX && cols <= INT32_MAX && worth_low_rank(rows, cols, rank)) {
+            decision.matrices.push_back({static_cast<int64_t>(range.offset),
+                                         static_cast<int32_t>(rows), static_cast<int32_t>(cols)});
+            covered += static_cast<uint64_t>(rows * cols);
+        }
+    }
+    if (decision.matrices.empty()) {
+        Decision native;
+        native.rule = decision.rule;
+        native.reason =
+            shaped ? "no matrix of it is twice as large as its factors of " + codec.to_string()
+                   : "the shapes of its matrices are not known, and " + codec.to_string() +
+                         " has no row";
+        return native;
+    }
+    decision.reason += ", " + std::to_string(decision.matrices.size()) +
+                       (decision.matrices.size() == 1 ? " matrix of " : " matrices of ") +
+                       percent(covered, count);
+    return decision;
+}
+
 bool covers(const Carried& carried, uint64_t count) {
     uint64_t end = 0;
     for (const CarriedRange& range : carried.ranges) {
@@ -73,13 +122,6 @@ const Share* largest(const std::vector<Share>& shares, const Counts& counts) {
         }
     }
     return most;
-}
-
-std::string percent(uint64_t elems, uint64_t count) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3g %%",
-                  100.0 * static_cast<double>(elems) / static_cast<double>(count));
-    return text;
 }
 
 std::string feedback_text(const Action& action) {
@@ -188,8 +230,9 @@ void for_each_candidate(const CallFacts& facts,
             !matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
             continue;
         }
-        const bool takes_all =
-            rule.match.parameters.any() && (rule.match.ordinals.empty() || facts.nth != 0);
+        const bool takes_all = rule.match.parameters.any() &&
+                               (rule.match.ordinals.empty() || facts.nth != 0) &&
+                               (rule.match.ranges.empty() || ranges_known(facts));
         if (!use(rule) || takes_all) {
             return;
         }
@@ -224,6 +267,17 @@ Decision not_known(const Rule& rule, const char* what) {
     return native;
 }
 
+Decision without_ranges(const Rule& rule, const CallFacts& facts) {
+    Decision native = not_known(rule, "in which NVTX ranges it is");
+    if (facts.ranges != 0) {
+        native.reason = std::string("it is ") +
+                        (facts.ranges == kRangesDiffer ? "in different NVTX ranges on the ranks"
+                                                       : "not in the same NVTX ranges each time") +
+                        ", and " + named(rule) + " asks";
+    }
+    return native;
+}
+
 }  // namespace
 
 std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
@@ -242,6 +296,15 @@ std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
     std::sort(bounds.begin(), bounds.end());
     bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
     return bounds;
+}
+
+bool ranges_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
+    bool asked = false;
+    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+        asked = asked || !rule.match.ranges.empty();
+        return !asked;
+    });
+    return asked;
 }
 
 bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
@@ -263,7 +326,8 @@ bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& po
                 return true;
             }
         }
-        if (&rule == decided && rule.match.parameters.any() && rule.match.ordinals.empty()) {
+        if (&rule == decided && rule.match.parameters.any() && rule.match.ordinals.empty() &&
+            rule.match.ranges.empty()) {
             return false;
         }
     }
@@ -285,6 +349,16 @@ Decision decide(const CallFacts& facts,
             return not_known(*asking, "its place in the step");
         }
     }
+    if (!ranges_known(facts)) {
+        const Rule* asking = nullptr;
+        for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+            asking = rule.match.ranges.empty() ? nullptr : &rule;
+            return asking == nullptr;
+        });
+        if (asking != nullptr) {
+            return without_ranges(*asking, facts);
+        }
+    }
     if (carried == nullptr) {
         const Rule* decided =
             policy.match(facts, bytes, shape.ranks, shape.scope, nullptr, shape.name);
@@ -297,7 +371,12 @@ Decision decide(const CallFacts& facts,
                 return not_known(rule, "which parameters it carries");
             }
         }
-        return of_one_rule(decided, facts, bytes);
+        Decision decision = of_one_rule(decided, facts, bytes);
+        CarriedRange unknown;
+        unknown.count = facts.count;
+        return decision.action.low_rank()
+                   ? with_matrices(std::move(decision), {unknown}, facts.count)
+                   : decision;
     }
     if (!covers(*carried, facts.count)) {
         Decision native;
@@ -322,7 +401,10 @@ Decision decide(const CallFacts& facts,
         shares[share_of[i]].elems += range.count;
     }
     if (shares.size() == 1) {
-        return of_one_rule(shares[0].rule, facts, bytes);
+        Decision decision = of_one_rule(shares[0].rule, facts, bytes);
+        return decision.action.low_rank()
+                   ? with_matrices(std::move(decision), carried->ranges, facts.count)
+                   : decision;
     }
     Decision decision;
     const Share* main = largest(shares, [](const Share& share) { return share.coded(); });
@@ -332,14 +414,19 @@ Decision decide(const CallFacts& facts,
         }
         return decision;
     }
-    // Their slots may overflow or have no fixed size, so none of them travels beside others.
+    // Their slots may overflow or have no fixed size, so none of them travels beside others; nor do
+    // others beside factors, or factors of another rank, or with residuals beside some without.
+    const CodecSpec& codec = *main->rule->action.codec;
     const auto alone = [&](const Share& share) {
         const CodecTraits traits = share.rule->action.codec->traits(facts.dtype);
-        return traits.lossless || traits.variable_size;
+        return traits.lossless || traits.variable_size || traits.low_rank;
     };
-    if (!alone(*main)) {
+    const bool low_rank = main->rule->action.low_rank();
+    if (low_rank || !alone(*main)) {
         for (Share& share : shares) {
-            if (share.coded() && alone(share)) {
+            const bool other =
+                share.coded() && (*share.rule->action.codec != codec || share.fed() != main->fed());
+            if (low_rank ? other : share.coded() && alone(share)) {
                 share.why_raw = share.rule->action.codec->to_string() + " of " +
                                 named(*share.rule) + " shares no message";
             }
@@ -355,6 +442,15 @@ Decision decide(const CallFacts& facts,
             percent(share.elems, facts.count);
     }
     decision.reason += notes;
+    if (low_rank) {
+        std::vector<CarriedRange> ranges;
+        for (size_t i = 0; i < carried->ranges.size(); ++i) {
+            if (shares[share_of[i]].coded()) {
+                ranges.push_back(carried->ranges[i]);
+            }
+        }
+        return with_matrices(std::move(decision), ranges, facts.count);
+    }
     for (size_t i = 0; i < carried->ranges.size(); ++i) {
         const CarriedRange& range = carried->ranges[i];
         const Share& share = shares[share_of[i]];

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "codecs/low_rank.h"
 #include "collectives/carried.h"
 #include "collectives/layout.h"
 #include "collectives/policy.h"
@@ -21,6 +22,9 @@ struct Decision {
     Action action;
     // Ascending, without gaps; empty: the whole call with action.codec.
     std::vector<Segment> segments;
+    // Of a codec of low rank: what travels as factors, ascending; the rest goes raw, and there are
+    // no segments.
+    std::vector<MatrixShape> matrices;
     std::string rule;    // with most elements among those with a codec; empty where none decided
     std::string reason;  // which rules, what of them gave way, or why native
 };
@@ -35,6 +39,12 @@ inline constexpr uint64_t kSmallSegment = 16384;
 [[nodiscard]] std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
                                                    const PlanShape& shape,
                                                    const Policy& policy);
+
+// Whether rules may decide otherwise about such calls once the ranks know which NVTX ranges are
+// open around them.
+[[nodiscard]] bool ranges_asked(const CallFacts& facts,
+                                const PlanShape& shape,
+                                const Policy& policy);
 
 // Whether rules may decide otherwise about such calls once their communicator's traffic says what
 // it is for (facts.role, here 0). Not of messages, nor where the communicator's name says it.

@@ -29,18 +29,8 @@ Status SlicedExchange::encode_difference(const Piece& piece,
                                .scale = scalar == nullptr ? factor : factor * scalar->value,
                                .dtype = context_.plan.facts.dtype},
                 context_.work));
-    EncodeArgs args{};
+    EncodeArgs args = encode_args(piece, random, output, run);
     args.input = window;
-    args.output = output;
-    args.scale = 1.0f;
-    args.count = run.count;
-    args.chunk_elems = run.chunk_elems;
-    args.slot_bytes = run.slot_bytes;
-    args.params = piece.codec.params;
-    args.dtype = piece.dtype;
-    args.random = random;
-    args.status = context_.status;
-    args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
 }
 

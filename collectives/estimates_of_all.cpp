@@ -18,7 +18,7 @@ static_assert(kLarge < 3.4e38f && kLarge > 3.3e38f);
 }  // namespace
 
 uint64_t moment_of(const CommState& state) noexcept {
-    return state.estimated_calls == 0 ? 0 : mix_key(state.comm_key, state.estimated_calls) | 1;
+    return state.sharing_calls == 0 ? 0 : mix_key(state.comm_key, state.sharing_calls) | 1;
 }
 
 MomentRows moment_rows(uint64_t moment) noexcept {
@@ -83,7 +83,7 @@ Status EstimatesOfAll::finish(int phase) {
         api,
         MarkArgs{.estimate = both, .marks = mark, .count = kMomentBits, .chunk_elems = kMomentBits},
         context_.work));
-    const auto elems = static_cast<int64_t>(plan.residual_elems);
+    const auto elems = static_cast<int64_t>(plan.shared_elems);
     return enqueue(api,
                    SettleArgs{.estimate = static_cast<float*>(context_.residual),
                               .own = nullptr,

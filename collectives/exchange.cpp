@@ -38,6 +38,39 @@ uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept
         stored_begin(type, static_cast<int64_t>(elems), static_cast<int64_t>(runs)));
 }
 
+// As many launches as there are kMostMovedRanges.
+Status move_raw_part(const ExchangeContext& context,
+                     const RawPart& raw,
+                     void* buffer,
+                     char* chunks,
+                     int64_t chunk_elems,
+                     int64_t stride,
+                     bool to_chunks) {
+    for (size_t first = 0; first < raw.ranges.size(); first += kMostMovedRanges) {
+        const size_t last = std::min(first + kMostMovedRanges, raw.ranges.size());
+        MoveRangesArgs args{};
+        args.buffer = buffer;
+        args.chunks = chunks;
+        args.chunk_elems = chunk_elems;
+        args.chunk_bytes = stride;
+        args.end = last < raw.ranges.size() ? raw.ranges[last].begin : raw.count;
+        args.scale = 1.0f;
+        if (to_chunks && context.scalar != nullptr) {
+            args.scale = context.scalar->value;
+            args.scale_ptr = context.scalar->device;
+        }
+        args.dtype = context.plan.facts.dtype;
+        args.to_chunks = to_chunks;
+        args.ranges = static_cast<int32_t>(last - first);
+        for (size_t i = first; i < last; ++i) {
+            args.list[i - first] = {static_cast<int64_t>(raw.ranges[i].offset_elems),
+                                    raw.ranges[i].begin};
+        }
+        SLIMWIRE_TRY(enqueue(context.api, args, context.work));
+    }
+    return {};
+}
+
 uint64_t ScratchMap::add_slots(int slots) noexcept {
     return add_bytes(halves(layout_) * static_cast<uint64_t>(slots) *
                      static_cast<uint64_t>(layout_.max_slot_bytes));
@@ -209,18 +242,13 @@ Status SlicedExchange::put_residual(const Owed& owed, int64_t count) {
     return enqueue(context_.api, args, context_.work);
 }
 
-Status SlicedExchange::encode_run(const Piece& piece,
-                                  const RandomKey& random,
-                                  const void* input,
-                                  const Owed& owed,
-                                  void* output,
-                                  const Run& run,
-                                  float factor) {
+EncodeArgs SlicedExchange::encode_args(const Piece& piece,
+                                       const RandomKey& random,
+                                       void* output,
+                                       const Run& run) const noexcept {
     EncodeArgs args{};
-    args.input = input;
     args.output = output;
-    args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
-    args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
+    args.scale = 1.0f;
     args.count = run.count;
     args.chunk_elems = run.chunk_elems;
     args.slot_bytes = run.slot_bytes;
@@ -229,6 +257,20 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.random = random;
     args.status = context_.status;
     args.workspace = workspace_;
+    return args;
+}
+
+Status SlicedExchange::encode_run(const Piece& piece,
+                                  const RandomKey& random,
+                                  const void* input,
+                                  const Owed& owed,
+                                  void* output,
+                                  const Run& run,
+                                  float factor) {
+    EncodeArgs args = encode_args(piece, random, output, run);
+    args.input = input;
+    args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
+    args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
     SLIMWIRE_TRY(with_residual(owed, run.count, [&](float* residual) {
         args.residual = residual;
         return enqueue(context_.api, piece.codec, args, context_.work);
@@ -299,46 +341,17 @@ Status SlicedExchange::reduce_decoded(const Piece& piece,
     return enqueue(context_.api, piece.codec, again, context_.work);
 }
 
-// As many launches as there are kMostMovedRanges.
-Status SlicedExchange::move_raw(
-    int slice, void* buffer, char* chunks, int64_t chunk_elems, int64_t stride, bool to_chunks) {
-    const RawPart& raw = slice_at(slice).raw;
-    for (size_t first = 0; first < raw.ranges.size(); first += kMostMovedRanges) {
-        const size_t last = std::min(first + kMostMovedRanges, raw.ranges.size());
-        MoveRangesArgs args{};
-        args.buffer = buffer;
-        args.chunks = chunks;
-        args.chunk_elems = chunk_elems;
-        args.chunk_bytes = stride;
-        args.end = last < raw.ranges.size() ? raw.ranges[last].begin : raw.count;
-        args.scale = 1.0f;
-        if (to_chunks && context_.scalar != nullptr) {
-            args.scale = context_.scalar->value;
-            args.scale_ptr = context_.scalar->device;
-        }
-        args.dtype = context_.plan.facts.dtype;
-        args.to_chunks = to_chunks;
-        args.ranges = static_cast<int32_t>(last - first);
-        for (size_t i = first; i < last; ++i) {
-            args.list[i - first] = {static_cast<int64_t>(raw.ranges[i].offset_elems),
-                                    raw.ranges[i].begin};
-        }
-        SLIMWIRE_TRY(enqueue(context_.api, args, context_.work));
-    }
-    return {};
-}
-
 Status SlicedExchange::pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride) {
-    return move_raw(slice, const_cast<void*>(context_.call.send), chunks, chunk_elems, stride,
-                    true);
+    return move_raw_part(context_, slice_at(slice).raw, const_cast<void*>(context_.call.send),
+                         chunks, chunk_elems, stride, true);
 }
 
 Status SlicedExchange::unpack_raw(int slice,
                                   const char* chunks,
                                   int64_t chunk_elems,
                                   int64_t stride) {
-    return move_raw(slice, context_.call.recv, const_cast<char*>(chunks), chunk_elems, stride,
-                    false);
+    return move_raw_part(context_, slice_at(slice).raw, context_.call.recv,
+                         const_cast<char*>(chunks), chunk_elems, stride, false);
 }
 
 Status SlicedExchange::sum_raw(

@@ -35,7 +35,9 @@ struct ExchangeContext {
     const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
     // Nothing else is in the program's group, so phases may wait for the peer one after the other.
     bool alone = true;
-    RandomKey random = {};                 // rank and step are this call's
+    RandomKey random = {};  // rank and step are this call's
+    // Where `random` is equal on all ranks but for rank: what its step lacks of this rank's draws.
+    uint32_t drawn_before = 0;
     uint32_t* status = nullptr;            // null, or a device word for what encoding reports
     EncodingListener* listener = nullptr;  // only in a rehearsal
 };
@@ -70,6 +72,16 @@ class Exchange {
 [[nodiscard]] int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept;
 [[nodiscard]] uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept;
 
+// Elements of a raw part, on the codec stream: those of `buffer` into chunks of `chunk_elems` at
+// `chunks`, `stride` bytes apart, multiplied by the call's scalar; or from them into `buffer`.
+Status move_raw_part(const ExchangeContext& context,
+                     const RawPart& raw,
+                     void* buffer,
+                     char* chunks,
+                     int64_t chunk_elems,
+                     int64_t stride,
+                     bool to_chunks);
+
 // What a plan asks for. Equal on all ranks, so each is that of the neediest rank.
 struct ExchangeSizes {
     uint64_t wire_bytes = 0;       // given to the transport by the rank that sends most
@@ -84,6 +96,7 @@ struct ExchangeSizes {
     // copies begin of what another rank, or all of them, made.
     uint64_t estimate_elems = 0;
     uint64_t shared_begin = 0;
+    uint64_t state_elems = 0;  // with kLowRank: floats that ranks share, in front of the residuals
 };
 
 // The usual course: every slice is encoded, crosses a wire in one or more hops (with between()
@@ -154,6 +167,11 @@ class SlicedExchange : public Exchange {
         SLIMWIRE_TRY(operation(residual));
         return put_residual(owed, count);
     }
+    // Of a run of the piece without its input, unscaled.
+    [[nodiscard]] EncodeArgs encode_args(const Piece& piece,
+                                         const RandomKey& random,
+                                         void* output,
+                                         const Run& run) const noexcept;
     // Codec operations on the codec stream, on elements of the piece's type. Encoding applies
     // `factor` and the call's scalar.
     Status encode_run(const Piece& piece,
@@ -221,8 +239,6 @@ class SlicedExchange : public Exchange {
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
     [[nodiscard]] bool residuals_apart() const noexcept;
     [[nodiscard]] StoredResiduals stored(const Owed& owed) const noexcept;
-    Status move_raw(
-        int slice, void* buffer, char* chunks, int64_t chunk_elems, int64_t stride, bool to_chunks);
     Result<float*> take_residual(const Owed& owed, int64_t count);
     Status put_residual(const Owed& owed, int64_t count);
     // Phases from one hop of a slice to the next.

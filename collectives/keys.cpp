@@ -23,6 +23,9 @@ std::string codec_text(const Plan& plan) {
             add(piece.codec.to_string());
         }
     }
+    if (plan.layout.factored != nullptr) {
+        add(plan.layout.factored->codec.to_string());
+    }
     if (plan.layout.largest_raw_part() > 0) {
         add("raw");
     }
@@ -59,6 +62,13 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
             text += piece.codec.to_string() + (piece.feeds ? "" : "!");
         }
     }
+    if (plan.layout.factored != nullptr) {
+        for (const LowRankMatrix& matrix : plan.layout.factored->factors.matrices) {
+            put(static_cast<uint64_t>(matrix.element));
+            put(static_cast<uint64_t>(matrix.rows));
+            put(static_cast<uint64_t>(matrix.cols));
+        }
+    }
     if (plan.algorithm == Algorithm::kHierarchical && shape.nodes != nullptr) {
         for (int rank = 0; rank < shape.ranks; ++rank) {
             put(static_cast<uint64_t>(shape.nodes->node_of(rank)));
@@ -74,7 +84,10 @@ bool only_observed(const CommState& state) noexcept {
 }
 
 std::string shadow_reason(const Plan& plan) {
-    return "SLIMWIRE_MODE is shadow; mode on: " + codec_text(plan) + " by " + plan.reason;
+    return "SLIMWIRE_MODE is shadow; mode on: " + codec_text(plan) + " by " + plan.reason +
+           (plan.algorithm == Algorithm::kLowRank
+                ? "; its error is not tried, because factors follow from the data of all ranks"
+                : "");
 }
 
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
@@ -229,10 +242,10 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     Plan made = make_plan(facts, state->shape, runtime.config, carried);
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
-    // those whose estimates others have a copy of, only such count as those others know of.
-    const bool estimates = made.error_feedback == ErrorFeedback::kEf21;
-    if ((estimates ? committed.estimated : state->plans.lasting()) < kMaxPlans) {
-        committed.estimated += estimates ? 1 : 0;
+    // those whose state others have a copy of, only such count as those others know of.
+    const bool shares = made.shares_state();
+    if ((shares ? committed.sharing : state->plans.lasting()) < kMaxPlans) {
+        committed.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
         Plan* plan = state->plans.insert(std::move(made));
         committed.residual_bytes += plan->residual_bytes;
@@ -240,7 +253,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
         return plan;
     }
-    if (!made.compressed || estimates) {
+    if (!made.compressed || shares) {
         folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
         return nullptr;
     }

@@ -167,6 +167,31 @@ Layout make_layout(const std::vector<Segment>& segments,
     return layout;
 }
 
+Layout factored_layout(const CodecSpec& codec,
+                       const std::vector<MatrixShape>& matrices,
+                       uint64_t count) {
+    FactoredMessage message;
+    message.codec = codec;
+    message.factors = low_rank_layout(matrices, static_cast<int>(codec.params.kept));
+    const auto end = static_cast<int64_t>(count);
+    int64_t at = 0;
+    const auto skip_to = [&](int64_t element) {
+        if (at < element) {
+            message.raw.ranges.push_back({static_cast<uint64_t>(at), message.raw.count});
+            message.raw.count += element - at;
+        }
+    };
+    for (const MatrixShape& matrix : matrices) {
+        skip_to(matrix.element);
+        at = matrix.element + int64_t{matrix.rows} * matrix.cols;
+    }
+    skip_to(end);
+    message.raw.chunk_elems = round_up(message.raw.count, kRawGranule);
+    Layout layout;
+    layout.factored = std::make_shared<const FactoredMessage>(std::move(message));
+    return layout;
+}
+
 namespace {
 
 // Adds up value(piece) of the pieces that have residuals.
@@ -202,7 +227,7 @@ int64_t Layout::largest_piece() const noexcept {
 }
 
 int64_t Layout::largest_raw_part() const noexcept {
-    int64_t largest = 0;
+    int64_t largest = factored != nullptr ? factored->raw.count : 0;
     for (const Slice& slice : slices) {
         largest = std::max(largest, slice.raw.count);
     }

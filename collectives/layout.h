@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "codecs/codec.h"
+#include "codecs/low_rank.h"
 
 namespace slimwire {
 
@@ -67,7 +69,15 @@ struct Slice {
     int64_t slot_bytes = 0;  // multiple of 16
 };
 
+// A message whose matrices travel as their factors, which ranks sum (low_rank_exchange.h).
+struct FactoredMessage {
+    CodecSpec codec;
+    LowRankLayout factors;
+    RawPart raw;  // the elements of no matrix, one after another in one chunk
+};
+
 struct Layout {
+    std::shared_ptr<const FactoredMessage> factored;  // then there are no slices; null elsewhere
     std::vector<Slice> slices;
     int64_t max_slot_bytes = 0;
     int64_t total_slot_bytes = 0;  // sum over slices
@@ -82,6 +92,11 @@ struct Layout {
     [[nodiscard]] int64_t largest_piece() const noexcept;     // elements
     [[nodiscard]] int64_t largest_raw_part() const noexcept;  // elements
 };
+
+// `matrices`: ascending, apart from each other.
+Layout factored_layout(const CodecSpec& codec,
+                       const std::vector<MatrixShape>& matrices,
+                       uint64_t count);
 
 // `slice_bytes` is the wanted size of a slice in bytes of what is encoded; 0 means one slice.
 // `fed_dtype`: what is encoded of segments that feed; elements of `dtype` when empty.

@@ -7,13 +7,14 @@
 #include <iterator>
 #include <utility>
 
+#include "collectives/call_ranges.h"
 #include "collectives/contents.h"
 #include "collectives/creation.h"
-#include "collectives/dispatch.h"
 #include "collectives/hash.h"
 #include "collectives/log.h"
 #include "collectives/nccl_types.h"
 #include "collectives/observer.h"
+#include "collectives/thread_group.h"
 
 namespace slimwire {
 namespace {
@@ -396,6 +397,9 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     }
     if (runtime.device().ok() && state->flags != nullptr) {
         state->flags->end(runtime.api(), state->device, !abort, state->stats.get());
+    }
+    if (runtime.device().ok() && state->ranges != nullptr) {
+        state->ranges->end(runtime.api(), state->device, !abort);
     }
     if (runtime.device().ok() && state->contents != nullptr) {
         state->contents->end(runtime.api(), state->device, !abort, &runtime.parked);

@@ -191,6 +191,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "sparse";
         case Algorithm::kLossless:
             return "lossless";
+        case Algorithm::kLowRank:
+            return "low_rank";
     }
     return "unknown";
 }

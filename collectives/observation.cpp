@@ -1,14 +1,18 @@
 // What the observing modes do around one call and one group: the second half of observer.h.
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/detours.h"
 #include "collectives/dispatch.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
 #include "collectives/observer.h"
+#include "collectives/open_ranges.h"
 #include "collectives/tensor_names.h"
+#include "collectives/thread_group.h"
 
 namespace slimwire {
 namespace {
@@ -31,7 +35,7 @@ struct ObservedGroup {
         failed = false;
     }
 };
-ObservedGroup& thread_group() noexcept {
+ObservedGroup& observed_group() noexcept {
     static thread_local ObservedGroup group;
     return group;
 }
@@ -47,7 +51,7 @@ constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no 
 }  // namespace
 
 void forget_observed(const CommState& state) noexcept {
-    ObservedGroup& group = thread_group();
+    ObservedGroup& group = observed_group();
     std::erase_if(group.timings, [&](const GroupedTiming& of) { return of.state == &state; });
     std::erase_if(group.rehearsals,
                   [&](const Rehearsal::Call& of) { return of.item.state == &state; });
@@ -75,7 +79,7 @@ ObservedTensor& Observer::tensor_of(const CollectiveCall& call, CommState* state
 }
 
 void Observer::group_ending() noexcept {
-    ObservedGroup& mine = thread_group();
+    ObservedGroup& mine = observed_group();
     if (mine.failed || mine.rehearsals.empty()) {
         return;
     }
@@ -89,7 +93,7 @@ void Observer::group_ending() noexcept {
 }
 
 void Observer::group_ended(uint64_t group, uint64_t began_ns, ncclResult_t result) noexcept {
-    ObservedGroup& mine = thread_group();
+    ObservedGroup& mine = observed_group();
     for (const GroupedTiming& of : mine.timings) {
         // What NCCL launches later, or not at all, has no time.
         if (result == ncclSuccess) {
@@ -111,7 +115,7 @@ void Observer::group_ended(uint64_t group, uint64_t began_ns, ncclResult_t resul
 }
 
 void Observer::group_dropped() noexcept {
-    thread_group().clear();
+    observed_group().clear();
 }
 
 Observation::Observation(Runtime& runtime, const CollectiveCall& call) noexcept
@@ -158,9 +162,11 @@ void Observation::begin(const CollectiveCall& made) {
     item_.occurrence = tensor.calls++;
     item_.stream = call.stream;
     item_.in_place = call.send == call.recv;
+    const std::string_view range = innermost_range();
+    range.copy(item_.range.data(), item_.range.size() - 1);
     if (in_group()) {
         item_.group = static_cast<uint32_t>(group_number());
-        ++thread_group().calls;
+        ++observed_group().calls;
     }
     if (new_tensor && plan != nullptr && state->observed->rehearsal != nullptr) {
         observer_.show_decision(*state, *plan, tensor.key);
@@ -210,7 +216,7 @@ void Observation::begin(const CollectiveCall& made) {
         timing_->stats = stats;
         if (in_group()) {
             // The first of a stream tells for all of the group.
-            auto& grouped = thread_group().timings;
+            auto& grouped = observed_group().timings;
             if (std::none_of(grouped.begin(), grouped.end(),
                              [&](const GroupedTiming& of) { return of.stream == stream_; })) {
                 grouped.push_back({state, timing_, stream_});
@@ -245,8 +251,7 @@ uint32_t Observation::hear(const CollectiveCall& call, CommState* state) {
 bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place) {
     Runtime& runtime = observer_.runtime_;
     if (plan != nullptr && plan->compressed && observer_.api_ != nullptr) {
-        const Result<std::optional<Detour>> detour =
-            would_detour(runtime, call, state_, plan, place);
+        const Result<std::optional<Detour>> detour = detour_of(runtime, call, state_, plan, place);
         item_.place = place->place;
         if (!detour.ok()) {
             return false;
@@ -277,7 +282,7 @@ void Observation::rehearse(const CollectiveCall& call, Plan* plan) {
         rehearsed.item.scalar = *scalar_of(*state_, call.nccl_op);
     }
     if (in_group()) {
-        thread_group().rehearsals.push_back(rehearsed);
+        observed_group().rehearsals.push_back(rehearsed);
     } else {
         state_->observed->rehearsal->run(rehearsed);
     }
@@ -304,7 +309,7 @@ ncclResult_t Observation::end(ncclResult_t result) noexcept {
         CallTimes::end(*observer_.api_, timing_, stream_);
     }
     if (in_group() && result != ncclSuccess && result != ncclInProgress) {
-        thread_group().failed = true;
+        observed_group().failed = true;
     }
     observer_.trace_.push(item_);
     if (observer_.trace_.pressing()) {

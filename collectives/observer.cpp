@@ -7,13 +7,14 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/algorithms.h"
+#include "collectives/call_ranges.h"
 #include "collectives/contents.h"
-#include "collectives/dispatch.h"
 #include "collectives/keys.h"
 #include "collectives/launcher.h"
 #include "collectives/local_shape.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
+#include "collectives/open_ranges.h"
 #include "collectives/rounds.h"
 
 namespace slimwire {
@@ -90,6 +91,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
         }
         const Result<DeviceApi>& device = runtime_.device();
         api_ = device.ok() ? &device.value() : nullptr;
+        (void)find_open_ranges();
         runtime_.reporter().set_beside([this] { trace_.flush(); });
         auto state = std::make_unique<CommState>();
         state->comm = comm;
@@ -193,6 +195,11 @@ void Observer::ask(CommState* state) {
             // The job waits for such results itself; never long for what only a prediction wants.
             constexpr uint64_t kPatienceUs = 1'000'000;
             state->contents = std::make_shared<CallContents>(kPatienceUs);
+        }
+        std::vector<std::string> patterns = runtime_.config.policy.range_patterns();
+        if (!patterns.empty()) {
+            warn_without_ranges();
+            state->ranges = std::make_shared<CallRanges>(std::move(patterns));
         }
         if (state->shape.go && api_ != nullptr) {
             make_room_for_samples(&errors_, device);

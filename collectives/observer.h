@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "collectives/call_times.h"
-#include "collectives/dispatch.h"
+#include "collectives/detours.h"
 #include "collectives/rehearsal.h"
 #include "collectives/runtime.h"
 #include "collectives/samples.h"

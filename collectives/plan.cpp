@@ -22,6 +22,7 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
     hash ^= facts.carried * 0x9fb21c651e98df25ull;
     hash ^= facts.nth * 0xd6e8feb86659fd93ull;
     hash ^= facts.role * 0xa0761d6478bd642full;
+    hash ^= facts.ranges * 0xe7037ed1a0b428dbull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -107,8 +108,9 @@ uint64_t native_wire_bytes(const CallFacts& facts, int ranks, int rank) noexcept
 namespace {
 
 bool draws(const CodecSpec& codec, DType dtype) {
-    return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) ||
-           codec.traits(dtype).linear;
+    const CodecTraits traits = codec.traits(dtype);
+    return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) || traits.linear ||
+           traits.low_rank;
 }
 
 // What a call decides by its own configuration.
@@ -140,8 +142,10 @@ std::string try_algorithm(Algorithm algorithm,
         return reason;
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
-    Layout layout =
-        layout_of(algorithm, facts, shape, action, config.settings.slice_bytes, decision.segments);
+    const bool low_rank = algorithm == Algorithm::kLowRank;
+    Layout layout = low_rank ? factored_layout(*action.codec, decision.matrices, facts.count)
+                             : layout_of(algorithm, facts, shape, action,
+                                         config.settings.slice_bytes, decision.segments);
     ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
     if (estimates) {
         plan->shared_estimate = sizes.shared_begin;
@@ -169,17 +173,19 @@ std::string try_algorithm(Algorithm algorithm,
         action.error_feedback != ErrorFeedback::kNone && !estimates && sizes.residual_elems > 0 &&
         (action.error_feedback != ErrorFeedback::kEf14 || type != ResidualType::kFloat32);
     const uint64_t elems = stored_elems(type, sizes.residual_elems, sizes.residual_runs);
+    const uint64_t state_bytes = (sizes.state_elems * sizeof(float) + 255) / 256 * 256;
     const uint64_t residual_bytes =
-        action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
-            ? 0
-            : stored_residual_bytes(type, elems);
+        state_bytes + (action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
+                           ? 0
+                           : stored_residual_bytes(type, elems));
     const uint64_t window_offset = (sizes.scratch_bytes + 255) / 256 * 256;
+    const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
     const uint64_t window_end =
-        std::max((window_offset + sizes.largest_run * sizeof(float) + 15) / 16 * 16, kMomentBytes);
+        std::max((window_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
     const uint64_t scratch_bytes =
-        estimates ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
-        : apart   ? window_offset + sizes.largest_run * sizeof(float)
-                  : sizes.scratch_bytes;
+        estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
+        : apart               ? window_offset + window_bytes
+                              : sizes.scratch_bytes;
     const uint64_t needed = shape.committed_bytes + scratch_bytes + residual_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
@@ -188,9 +194,8 @@ std::string try_algorithm(Algorithm algorithm,
     plan->compressed = true;
     plan->algorithm = algorithm;
     // Both ends of a message have this, also where only one keeps a residual.
-    plan->tensor =
-        action.error_feedback == ErrorFeedback::kNone ? TensorBy::kAddress : action.tensor;
-    plan->feeds_back = action.error_feedback != ErrorFeedback::kNone;
+    plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || low_rank;
+    plan->tensor = plan->feeds_back ? action.tensor : TensorBy::kAddress;
     // Lossless waits on the host; the steps of a graph are not seen.
     plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
@@ -202,6 +207,8 @@ std::string try_algorithm(Algorithm algorithm,
     plan->marks_offset = window_end;
     plan->residual_type = type;
     plan->residual_elems = elems;
+    plan->state_bytes = state_bytes;
+    plan->shared_elems = low_rank ? sizes.state_elems : estimates ? elems : 0;
     if (algorithm == Algorithm::kLossless && facts.op == Op::kAllReduce) {
         Plan half;
         half.facts = lossless_facts(facts, shape.ranks);
@@ -238,6 +245,9 @@ Plan make_plan(const CallFacts& facts,
     if (asked == nullptr && facts.nth == 0) {
         plan.ordinals = ordinals_asked(facts, shape, config.policy);
         plan.asks_role = facts.role == 0 && role_asked(facts, shape, config.policy);
+    }
+    if (asked == nullptr && facts.ranges == 0) {
+        plan.asks_ranges = ranges_asked(facts, shape, config.policy);
     }
     const Decision decision = asked != nullptr ? of_choice(*asked, facts, shape)
                                                : decide(facts, shape, config.policy, carried);

@@ -42,7 +42,8 @@ struct Plan {
     bool draws = false;      // its codecs draw random numbers
     bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
-    bool feeds_back = false;  // its rule asks for error feedback, whichever end keeps a residual
+    // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
+    bool feeds_back = false;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     TensorBy tensor = TensorBy::kAddress;
     uint64_t start_call = 0;  // calls of this plan that stay native first
@@ -54,10 +55,14 @@ struct Plan {
     bool residuals_apart = false;
     uint64_t window_offset = 0;
     ResidualType residual_type = ResidualType::kFloat32;
-    // With kEf21: where in the residuals, which are fp32, the copies begin of what other ranks
-    // made, and where in the scratch a word for each rank's chunk.
-    uint64_t shared_estimate = 0;
+    // Floats at the begin of what a tensor keeps that must fit those of the other ranks, and where
+    // in the scratch a word for each rank's chunk.
+    uint64_t shared_elems = 0;
     uint64_t marks_offset = 0;
+    // With kEf21: where in the residuals, which are fp32, the copies begin of what other ranks
+    // made.
+    uint64_t shared_estimate = 0;
+    uint64_t state_bytes = 0;     // with kLowRank: of its state, in front of the residuals
     uint64_t residual_elems = 0;  // of the store
     // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
     // plan belongs to a communicator.
@@ -68,7 +73,11 @@ struct Plan {
     std::vector<uint32_t> ordinals;
     // Of calls of a communicator whose role is not known: rules ask for it (role_asked()).
     bool asks_role = false;
-    [[nodiscard]] bool asks_place() const noexcept { return asks_role || !ordinals.empty(); }
+    // Of calls whose ranges are not known: rules ask for them (ranges_asked()).
+    bool asks_ranges = false;
+    [[nodiscard]] bool asks_place() const noexcept {
+        return asks_role || asks_ranges || !ordinals.empty();
+    }
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
 
@@ -80,6 +89,8 @@ struct Plan {
     uint32_t overflows = 0;  // calls so far whose encoding did not fit on some rank
     uint64_t calls = 0;      // made so far on this communicator, if there is a start call
 
+    // Whether what a tensor keeps must fit that of the other ranks.
+    [[nodiscard]] bool shares_state() const noexcept { return shared_elems > 0; }
     // Of the elements that its codecs encode and decode: EF21's differences are fp32.
     [[nodiscard]] DType encoded_dtype() const noexcept {
         return error_feedback == ErrorFeedback::kEf21 ? DType::kFloat32 : facts.dtype;

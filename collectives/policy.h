@@ -28,8 +28,9 @@ enum class Algorithm : uint8_t {
     kSummable,
     kSparse,
     kLossless,
+    kLowRank,
 };
-inline constexpr int kAlgorithmCount = 9;
+inline constexpr int kAlgorithmCount = 10;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 // Whether the algorithm can carry the operation at all, whatever codec and communicator.
@@ -108,12 +109,16 @@ struct Match {
     // Which calls of their kind in the step, from 0: ascending, apart from each other; empty: any,
     // also where that is not known.
     std::vector<ParameterMatch::Indices> ordinals;
+    // Patterns of names of NVTX ranges that are open around the call, ascending; empty: any. Which
+    // bits of range_bits_of() they are says range_bits (number_ranges()).
+    std::vector<std::string> ranges;
+    uint32_t range_bits = 0;
 
     [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
 };
 
-// Whether a call is of the match, but for what it carries, and for its ordinal where facts.nth is
-// 0. `comm`: name of its communicator.
+// Whether a call is of the match, but for what it carries, for its ordinal where facts.nth is 0,
+// and for its ranges where they are not known. `comm`: name of its communicator.
 [[nodiscard]] bool matches_call(const Match& match,
                                 const CallFacts& facts,
                                 uint64_t bytes,
@@ -127,10 +132,19 @@ struct Action {
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
-    TensorBy tensor = TensorBy::kAddress;  // kStep with kEf21, whose state ranks share
+    TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
     uint64_t start_step = 0;               // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;                // smaller calls stay native
 
+    // Whether a codec of low rank says what travels.
+    [[nodiscard]] bool low_rank() const noexcept {
+        return codec.has_value() && codec->traits(DType::kFloat32).low_rank;
+    }
+    // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
+    // alike.
+    [[nodiscard]] bool shares_state() const noexcept {
+        return error_feedback == ErrorFeedback::kEf21 || low_rank();
+    }
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
     [[nodiscard]] ResidualType residual_type() const noexcept {
         return residual.value_or(error_feedback == ErrorFeedback::kEma ? ResidualType::kInt8
@@ -153,8 +167,8 @@ struct Policy {
     std::string source;
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
-    // rules that ask for parameters pass it over, as those that ask for ordinals do where facts.nth
-    // is 0. Pure; no allocation.
+    // rules that ask for parameters pass it over, as those do that ask for ordinals where facts.nth
+    // is 0, or for ranges where they are not known. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallFacts& facts,
                                     uint64_t bytes,
                                     int ranks,
@@ -168,20 +182,28 @@ struct Policy {
     [[nodiscard]] std::string canonical() const;
     // Whether some rule that is not off has a codec.
     [[nodiscard]] bool has_codec() const noexcept;
-    // Whether some such rule asks for places in the step, or any that is not off for ordinals.
+    // Whether some such rule asks for places in the step, or any that is not off for ordinals or
+    // ranges.
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule that is not off asks for places in the step, or for what the traffic of
     // steps tells.
     [[nodiscard]] bool wants_places() const noexcept { return wants_steps() || wants_roles(); }
-    // Whether some rule that is not off asks for the parameters that calls carry.
+    // Whether some rule that is not off asks for the parameters that calls carry, or for their
+    // shapes.
     [[nodiscard]] bool wants_parameters() const noexcept;
     // Whether some rule that is not off asks what communicators are for.
     [[nodiscard]] bool wants_roles() const noexcept;
     // Whether some rule that is not off asks for the communicator's name.
     [[nodiscard]] bool wants_names() const noexcept;
+    // The patterns of ranges of all rules that are not off: ascending, each once.
+    [[nodiscard]] std::vector<std::string> range_patterns() const;
     // The first rule with this name, or null.
     [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };
+
+// Gives the rules that are not off their Match::range_bits: bit i is range_patterns()[i]. An error
+// where these are more than kMostRangePatterns.
+Status number_ranges(Policy* policy);
 
 // One line for each rule that can never decide a call, because its match is empty or earlier rules
 // take all its calls, and for each whose codec or algorithm leaves named operations native.

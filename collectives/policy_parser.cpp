@@ -37,8 +37,8 @@ const Names& default_keys() {
     return keys;
 }
 const Names& match_keys() {
-    static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks", "scope",
-                               "comm", "role",  "param", "index", "name",  "ordinal"};
+    static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks",   "scope", "comm",
+                               "role", "param", "index", "name",  "ordinal", "range"};
     return keys;
 }
 
@@ -74,6 +74,7 @@ class Parser : PolicyReader {
         if (!findings_.empty()) {
             return findings();
         }
+        SLIMWIRE_TRY(number_ranges(&policy_));
         policy_.warnings = policy_warnings(policy_);
         return std::move(policy_);
     }
@@ -176,6 +177,10 @@ class Parser : PolicyReader {
         }
         read_set(table, "role", parse_role, role_names(), &match->roles);
         read_indices(table, "ordinal", "places among a step's calls of one kind", &match->ordinals);
+        if (const toml::node* node = table.get("range")) {
+            read_patterns(*node, "range", "names of NVTX ranges that are open around the call",
+                          "*backward*", &match->ranges);
+        }
         read_parameters(table, &match->parameters);
         if (const toml::node* node = table.get("bytes")) {
             const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";
@@ -249,7 +254,7 @@ class Parser : PolicyReader {
                 action->error_feedback = *value;
             }
         }
-        if (action->error_feedback == ErrorFeedback::kEf21) {
+        if (action->shares_state()) {
             action->tensor = TensorBy::kStep;
         }
         if (const auto value = read_one(table, "tensor", parse_tensor_by, tensor_by_names())) {
@@ -275,6 +280,22 @@ class Parser : PolicyReader {
         }
     }
 
+    // Of a codec of low rank.
+    void check_low_rank(const toml::table& table, const toml::node* ef, const Action& action) {
+        if (action.error_feedback == ErrorFeedback::kEf21) {
+            report((ef != nullptr ? *ef : static_cast<const toml::node&>(table)).source(),
+                   "ef21 with powersgd, whose factors follow a gradient by themselves; accepted: "
+                   "none, ef14, ema");
+        }
+        if (const toml::node* algorithm = table.get("algorithm");
+            algorithm != nullptr && action.algorithm != Algorithm::kAuto &&
+            action.algorithm != Algorithm::kLowRank) {
+            report(algorithm->source(), "algorithm " + quoted(algorithm_name(action.algorithm)) +
+                                            " with codec " + quoted(action.codec->to_string()) +
+                                            "; accepted: auto, low_rank");
+        }
+    }
+
     // What cannot work together, as far as the rule says it in so many words.
     void check_combination(const toml::table& table, Rule* rule) {
         Action& action = rule->action;
@@ -283,15 +304,27 @@ class Parser : PolicyReader {
         const bool native = !action.codec || action.algorithm == Algorithm::kNative;
         if (const toml::node* tensor = table.get("tensor");
             tensor != nullptr && action.tensor != TensorBy::kAddress &&
-            (native || action.error_feedback == ErrorFeedback::kNone)) {
+            (native || (action.error_feedback == ErrorFeedback::kNone && !action.low_rank()))) {
             report(tensor->source(), "tensor = " + quoted(tensor_by_name(action.tensor)) +
                                          " without error feedback; accepted: error_feedback "
                                          "other than \"none\", or no 'tensor'");
         }
-        if (action.error_feedback == ErrorFeedback::kEf21 && action.tensor != TensorBy::kStep) {
+        if (action.shares_state() && action.tensor != TensorBy::kStep) {
             report(table.get("tensor")->source(),
-                   "tensor = \"address\" with ef21, whose estimates are equal on all ranks while "
-                   "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
+                   std::string("tensor = \"address\" with ") +
+                       (action.low_rank() ? "powersgd, whose factors" : "ef21, whose estimates") +
+                       " are equal on all ranks while "
+                       "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
+        }
+        if (action.low_rank() && !native) {
+            check_low_rank(table, ef, action);
+        }
+        if (const toml::node* intra = table.get("intra_codec");
+            intra != nullptr && action.intra_codec &&
+            action.intra_codec->traits(DType::kFloat32).low_rank) {
+            report(intra->source(), "intra_codec " + quoted(action.intra_codec->to_string()) +
+                                        ", which goes by the algorithm low_rank alone; accepted: "
+                                        "any other codec");
         }
         if (action.error_feedback == ErrorFeedback::kEf21 &&
             action.residual_type() != ResidualType::kFloat32) {

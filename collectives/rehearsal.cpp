@@ -38,7 +38,7 @@ uint64_t parts_given(const Plan& plan, int ranks) noexcept {
 bool gives(const Plan& plan, int rank) noexcept {
     const bool direct =
         plan.algorithm == Algorithm::kDirect || plan.algorithm == Algorithm::kLossless;
-    return plan.encoded_dtype() == plan.facts.dtype &&
+    return plan.encoded_dtype() == plan.facts.dtype && plan.algorithm != Algorithm::kLowRank &&
            (!direct || direct_encodes(plan.facts, rank));
 }
 

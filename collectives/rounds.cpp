@@ -7,6 +7,7 @@
 
 #include "codecs/advance.h"
 #include "collectives/algorithms.h"
+#include "collectives/call_ranges.h"
 #include "collectives/estimates_of_all.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
@@ -36,6 +37,7 @@ struct Running {
     char* scratch = nullptr;
     ExchangeRoom room;
     std::optional<EstimatesOfAll> of_all;
+    std::optional<RangeComparison> of_ranges;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     bool timed = false;
@@ -125,13 +127,13 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     }
     void* residual = nullptr;
     Arrival arrival = Arrival::kKept;
-    const bool estimates = plan.error_feedback == ErrorFeedback::kEf21;
+    const bool shares = plan.shares_state();
     // Those of a message two ranks know, and none of the others.
-    const bool of_all = estimates && !is_point_to_point(plan.facts.op);
+    const bool of_all = shares && !is_point_to_point(plan.facts.op);
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
         const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
         const uint64_t path = plan.tensor == TensorBy::kStep ? run->item.place.path : 0;
-        const uint64_t lasting = estimates && !of_all ? 0 : state.lasting_key;
+        const uint64_t lasting = shares && !of_all ? 0 : state.lasting_key;
         SLIMWIRE_TRY_ASSIGN(residual,
                             runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
                                                   {lasting, plan.residual_shape, of_all}, run->work,
@@ -140,11 +142,13 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
-        } else if (residual == nullptr && estimates) {
+        } else if (residual == nullptr && shares) {
             return {Code::kInvalidUsage,
-                    "no room for the estimates of ef21, which the other ranks may have: " +
-                        std::to_string(plan.residual_bytes) + " bytes beyond the " +
-                        std::to_string(runtime.memory.held(state.device)) + " held of " +
+                    std::string("no room for the ") +
+                        (plan.state_bytes > 0 ? "state of powersgd" : "estimates of ef21") +
+                        ", which the other ranks may have: " + std::to_string(plan.residual_bytes) +
+                        " bytes beyond the " + std::to_string(runtime.memory.held(state.device)) +
+                        " held of " +
                         "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
         } else if (residual == nullptr) {
             without_residual(runtime, &state, plan, call);
@@ -160,9 +164,12 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     context.random.rank = static_cast<uint32_t>(state.rank);
     if (plan.draws) {
         const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
-        // What a summable codec draws all ranks must draw, whether they loaded a state or not.
-        const uint32_t before =
-            plan.algorithm == Algorithm::kSummable ? 0 : state.drawn_before[counter];
+        // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
+        // or not.
+        const bool alike =
+            plan.algorithm == Algorithm::kSummable || plan.algorithm == Algorithm::kLowRank;
+        const uint32_t before = alike ? 0 : state.drawn_before[counter];
+        context.drawn_before = alike ? state.drawn_before[counter] : 0;
         if (run->capture.active && state.device_steps == nullptr) {
             SLIMWIRE_TRY(move_steps_to_device(api, &state));
         }
@@ -173,12 +180,14 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             context.random.step = before + state.steps[counter]++;
         }
     }
-    run->exchange = make_exchange(context, &run->room);
+    run->exchange = run->item.ranges == nullptr
+                        ? make_exchange(context, &run->room)
+                        : &run->of_ranges.emplace(context, run->item.ranges);
     if (run->exchange == nullptr) {
         return {Code::kInternalError, "a plan without an algorithm"};
     }
     if (of_all) {
-        ++state.estimated_calls;
+        ++state.sharing_calls;
     }
     if (of_all && arrival != Arrival::kKept) {
         std::optional<uint64_t> moment;

@@ -5,6 +5,13 @@
 // tells how many elements each parameter has, the second is found from the counts of the
 // all-reduces. Shapes are not told.
 //
+// Of an engine with ZeRO it never says anything. Stages 1 and 2 (stage_1_and_2.py, average_tensor)
+// fill buckets as gradients become ready and cut each where a rank's part of the optimizer's state
+// ends: that depends on the optimizer's parameter groups, on round robin and on padding, of which
+// no call tells, so even the sizes of what is reduced are no sums of parameters. Stage 3 broadcasts
+// none. A pipeline's engine tells the shapes of activations (pipe/engine.py, _send_tensor_meta),
+// but rules for parameters have no part in messages.
+//
 // It says nothing rather than guess: where the counts would also be those of parts taken from the
 // last parameter down (one or two parts always are), which is how gradients become ready and ZeRO's
 // stages 1 and 2 fill their buckets, with an order inside that nothing tells; where parameters are

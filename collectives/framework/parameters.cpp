@@ -163,6 +163,17 @@ uint64_t ParameterShape::count() const noexcept {
         [](uint64_t product, int64_t size) { return product * static_cast<uint64_t>(size); });
 }
 
+int64_t ParameterShape::rows() const noexcept {
+    size_t outermost = 0;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+        const bool farther = strides.size() == sizes.size() && strides[d] > strides[outermost];
+        if (sizes[d] > 1 && (sizes[outermost] <= 1 || farther)) {
+            outermost = d;
+        }
+    }
+    return sizes.empty() ? 0 : sizes[outermost];
+}
+
 MemoryOrder memory_order(std::span<const int64_t> sizes,
                          std::span<const int64_t> strides) noexcept {
     const size_t dimensions = sizes.size();

@@ -21,6 +21,9 @@ struct ParameterShape {
 
     [[nodiscard]] size_t dimensions() const noexcept { return sizes.size(); }
     [[nodiscard]] uint64_t count() const noexcept;  // elements
+    // Extent of the dimension that lies outermost in memory, of those of more than one element if
+    // there are any; 0 without dimensions. Without strides: of the first such.
+    [[nodiscard]] int64_t rows() const noexcept;
     bool operator==(const ParameterShape&) const = default;
 };
 

@@ -11,12 +11,12 @@
 #include <span>
 #include <string>
 
-#include "collectives/dispatch.h"
 #include "collectives/observer.h"
 #include "collectives/registered.h"
 #include "collectives/runtime.h"
 #include "collectives/saved_state.h"
 #include "collectives/tensor_names.h"
+#include "collectives/thread_group.h"
 #include "collectives/training.h"
 
 using namespace slimwire;

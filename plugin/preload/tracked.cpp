@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collectives/nccl_types.h"
+#include "collectives/thread_group.h"
 #include "plugin/preload/funnel.h"
 
 using namespace slimwire;

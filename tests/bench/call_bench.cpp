@@ -14,6 +14,7 @@
 #include "codecs/base/emulator_abi.h"
 #include "collectives/dispatch.h"
 #include "collectives/runtime.h"
+#include "collectives/thread_group.h"
 #include "tests/bench/allocations.h"
 
 namespace slimwire {

@@ -315,6 +315,9 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
         "rule of the policy file");
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
               "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
+              "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=powersgd:row=64, whose factors follow a "
+              "gradient by themselves; accepted: none, ef14, ema");
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int5"}}).rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
               0u);
 }

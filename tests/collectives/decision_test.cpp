@@ -403,5 +403,125 @@ TEST(SegmentedPlan, DifferentCodecsShareAMessage) {
     EXPECT_EQ(reducing.layout.fed_pieces(), 1u);
 }
 
+// --- Messages that travel as factors
+
+// "3x4 at 5" of each matrix.
+std::string text_of(const std::vector<MatrixShape>& matrices) {
+    std::string text;
+    for (const MatrixShape& matrix : matrices) {
+        text += (text.empty() ? "" : ", ") + std::to_string(matrix.rows) + "x" +
+                std::to_string(matrix.cols) + " at " + std::to_string(matrix.element);
+    }
+    return text;
+}
+
+// A matrix, a vector, a kernel of four dimensions, a matrix too small for two factors, one whose
+// shape is not known.
+Carried shaped() {
+    Carried carried = carried_of({3000, -70, 5400, 24, 4000});
+    carried.ranges[0].rows = 30;
+    carried.ranges[1].rows = 70;
+    carried.ranges[2].rows = 60;
+    carried.ranges[2].dimensions = 4;
+    carried.ranges[3].rows = 6;
+    carried.ranges[4].dimensions = 0;
+    return carried;
+}
+
+TEST(Decision, MatricesAreParametersOrRows) {
+    const auto of = [](const std::string& codec, const std::string& others = "") {
+        return decided(others + rule("factors", "op = \"allreduce\"", "codec = \"" + codec + "\""),
+                       shaped());
+    };
+    const Decision known = of("powersgd:rank=2");
+    EXPECT_EQ(text_of(known.matrices), "30x100 at 0, 60x90 at 3070");
+    EXPECT_TRUE(known.segments.empty());
+    EXPECT_EQ(known.reason, "rule 'factors', 2 matrices of 67.2 %");
+    EXPECT_EQ(text_of(of("powersgd:rank=2,row=64").matrices),
+              "30x100 at 0, 60x90 at 3070, 62x64 at 8494")
+        << "a row is for what has no shape";
+    const Decision shared = of("powersgd:rank=2", rule("some", "index = 2", "codec = \"int4\""));
+    EXPECT_EQ(text_of(shared.matrices), "30x100 at 0") << shared.reason;
+    EXPECT_TRUE(shared.action.low_rank()) << shared.reason;
+}
+
+TEST(Decision, OfFactorsOneRankAloneOrNative) {
+    const std::string of_all = "op = \"allreduce\"";
+    // The larger part decides; another codec, or another rank, shares no message with it.
+    const Decision other = decided(rule("a", "index = 0", "codec = \"powersgd:rank=3\"") +
+                                       rule("b", of_all, "codec = \"powersgd:rank=2\""),
+                                   shaped());
+    EXPECT_EQ(text_of(other.matrices), "60x90 at 3070");
+    EXPECT_TRUE(has(other, "powersgd:rank=3 of rule 'a' shares no message")) << other.reason;
+    const Decision unfed =
+        decided(rule("a", "index = 0", "codec = \"powersgd:rank=2\"") +
+                    rule("b", of_all, "codec = \"powersgd:rank=2\"\nef = \"ef14\""),
+                shaped());
+    EXPECT_EQ(text_of(unfed.matrices), "60x90 at 3070") << "its residuals are of all elements";
+    const Decision raw = decided(rule("a", "index = 0", "codec = \"powersgd:rank=3\"") +
+                                     rule("b", of_all, "codec = \"int4\""),
+                                 shaped());
+    EXPECT_EQ(text_of(raw.segments), "raw 0+3000, int4! 3000+9494");
+    EXPECT_TRUE(raw.matrices.empty());
+    const Decision small = decided(rule("a", of_all, "codec = \"powersgd:rank=32\""), shaped());
+    EXPECT_FALSE(small.action.codec.has_value());
+    EXPECT_EQ(small.reason, "no matrix of it is twice as large as its factors of powersgd:rank=32");
+    CallFacts facts = call_of(shaped());
+    facts.carried = 0;
+    const auto unknown = [&](const std::string& codec) {
+        return decide(facts, shape_of(4), policy_of(rule("a", of_all, "codec = \"" + codec + "\"")),
+                      nullptr);
+    };
+    EXPECT_EQ(unknown("powersgd").reason,
+              "the shapes of its matrices are not known, and powersgd has no row");
+    EXPECT_EQ(text_of(unknown("powersgd:row=100").matrices), "124x100 at 0");
+}
+
+// Bytes by formula, what a tensor keeps, and which algorithms, operations and error feedback there
+// are.
+TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
+    const Carried carried = shaped();
+    const auto plan_of = [&](const std::string& action, Op op = Op::kAllReduce,
+                             DType dtype = DType::kFloat32) {
+        Config config;
+        config.policy = policy_of("[[rule]]\nname = \"r\"\n" + action + "\n");
+        CallFacts facts = call_of(carried, dtype);
+        facts.op = op;
+        return make_plan(facts, shape_of(4), config, &carried);
+    };
+    constexpr uint64_t kLeft = 2 * (30 + 60), kRight = 2 * (100 + 90), kRaw = 70 + 24 + 4000;
+    const Plan plan = plan_of("codec = \"powersgd:rank=2\"\nef = \"ef14\"");
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.algorithm, Algorithm::kLowRank);
+    EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 1), 2 * 3 * 4 * (kLeft + kRight + kRaw) / 4);
+    EXPECT_EQ(plan.state_bytes, (kRight * 4 + 255) / 256 * 256);
+    EXPECT_EQ(plan.residual_bytes, plan.state_bytes + 4 * plan.facts.count);
+    EXPECT_EQ(plan.shared_elems, kRight);
+    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_TRUE(plan.feeds_back);
+    EXPECT_FALSE(plan.capturable);
+    const auto& ranges = plan.layout.factored->raw.ranges;
+    ASSERT_EQ(ranges.size(), 2u);
+    EXPECT_EQ(ranges[0].offset_elems, 3000u);
+    EXPECT_EQ(ranges[1].offset_elems, 8470u);
+    EXPECT_EQ(ranges[1].begin, 70);
+
+    const Plan half = plan_of("codec = \"powersgd:rank=2\"", Op::kAllReduce, DType::kBfloat16);
+    ASSERT_TRUE(half.compressed) << half.reason;
+    EXPECT_EQ(wire_bytes_of(half, shape_of(4), 1), 2 * 3 * (4 * (kLeft + kRight) + 2 * kRaw) / 4);
+    EXPECT_EQ(half.residual_bytes, half.state_bytes);
+    EXPECT_EQ(half.tensor, TensorBy::kStep);
+    EXPECT_TRUE(half.feeds_back) << "its state is one of training";
+
+    const Plan rounded = plan_of("codec = \"powersgd:rank=2\"\nef = \"ema\"");
+    EXPECT_TRUE(rounded.residuals_apart);
+    EXPECT_LT(rounded.residual_bytes, rounded.state_bytes + 14000);
+
+    EXPECT_EQ(plan_of("codec = \"powersgd:rank=2\"", Op::kReduceScatter).reason,
+              "low_rank has no form of reducescatter");
+    EXPECT_EQ(plan_of("codec = \"int4\"\nalgorithm = \"low_rank\"").reason,
+              "int4 has no factors of low rank");
+}
+
 }  // namespace
 }  // namespace slimwire

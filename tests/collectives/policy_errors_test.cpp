@@ -38,7 +38,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
-         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, ordinal"},
+         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, ordinal, range"},
         {"match = { op = \"alreduce\" }",
          "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
          "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
@@ -78,6 +78,10 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { ordinal = [0, \"5-3\"] }",
          "p.toml:4:25: rule 'grads': bad value '5-3' of 'ordinal'; accepted: places among a step's "
          "calls of one kind, from 0, and ranges like \"10-20\""},
+        {"match = { range = 3 }",
+         "p.toml:4:19: rule 'grads': 'range' is an integer; accepted: names of NVTX ranges that "
+         "are "
+         "open around the call, with '*' for any characters and '?' for one, like \"*backward*\""},
         {"match = { ordinal = true }",
          "p.toml:4:21: rule 'grads': 'ordinal' is a boolean; accepted: places among a step's calls "
          "of one kind, from 0, and ranges like \"10-20\""},
@@ -128,7 +132,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:9: rule 'grads': 'codec' is an integer; accepted: 'native' or a codec"},
         {"codec = \"int8\"\nalgorithm = \"ring\"",
          "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
-         "two_shot, direct, hierarchical, gather, summable, sparse, lossless"},
+         "two_shot, direct, hierarchical, gather, summable, sparse, lossless, low_rank"},
         {"codec = \"int8\"\nerror_feedback = true",
          "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14, ema, "
          "ef21"},
@@ -138,6 +142,20 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nef = \"ef21\"\ntensor = \"address\"",
          "p.toml:6:10: rule 'grads': tensor = \"address\" with ef21, whose estimates are equal on "
          "all ranks while addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
+        {"codec = \"powersgd\"\ntensor = \"address\"",
+         "p.toml:5:10: rule 'grads': tensor = \"address\" with powersgd, whose factors are equal "
+         "on "
+         "all ranks while addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
+        {"codec = \"powersgd\"\nef = \"ef21\"",
+         "p.toml:5:6: rule 'grads': ef21 with powersgd, whose factors follow a gradient by "
+         "themselves; accepted: none, ef14, ema"},
+        {"codec = \"powersgd\"\nalgorithm = \"gather\"",
+         "p.toml:5:13: rule 'grads': algorithm 'gather' with codec 'powersgd'; accepted: auto, "
+         "low_rank"},
+        {"codec = \"int8\"\nintra_codec = \"powersgd\"",
+         "p.toml:5:15: rule 'grads': intra_codec 'powersgd', which goes by the algorithm "
+         "low_rank "
+         "alone; accepted: any other codec"},
         {"codec = \"int8\"\nef = \"ef21\"\nresidual = \"bf16\"",
          "p.toml:6:12: rule 'grads': 'residual' with ef21, whose estimates must not be rounded; "
          "accepted: residual = \"fp32\", or no 'residual'"},

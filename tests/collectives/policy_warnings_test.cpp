@@ -69,6 +69,19 @@ TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
         of("match = { op = [\"allreduce\", \"allgather\"] }\n", "codec = \"int4\"\n").empty());
 }
 
+TEST(PolicyWarnings, factors_without_a_form_of_what_is_named) {
+    const auto of = [](const std::string& match) {
+        const auto warnings =
+            warnings_of("[[rule]]\nname = \"a\"\n" + match + "codec = \"powersgd\"\n");
+        EXPECT_LE(warnings.size(), 1u);
+        return warnings.empty() ? "" : warnings[0];
+    };
+    EXPECT_EQ(of("match = { op = [\"allreduce\", \"reducescatter\"] }\n"),
+              "p.toml:2: rule 'a' leaves reducescatter native: low_rank has no form of it");
+    EXPECT_EQ(of("match = { op = \"allreduce\" }\n"), "");
+    EXPECT_EQ(of(""), "");
+}
+
 TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
     const auto of = [](const std::string& match, const std::string& action) {
         const auto warnings =
@@ -151,6 +164,18 @@ TEST(PolicyWarnings, a_rule_for_ordinals_takes_some_calls) {
     EXPECT_TRUE(is_reached("ordinal = \"0-3\"", "ordinal = [3, 4]"));
     EXPECT_FALSE(is_reached("ordinal = \"0-3\"", "ordinal = [1, 3]"));
     EXPECT_FALSE(is_reached("", "ordinal = 1"));
+}
+
+TEST(PolicyWarnings, a_rule_for_ranges_takes_some_calls_and_no_message) {
+    const auto warnings = [](const std::string& first, const std::string& later) {
+        return warnings_of(rule("first", first) + rule("later", later));
+    };
+    EXPECT_TRUE(warnings("range = \"*\"", "").empty()) << "a call may be in no range";
+    EXPECT_TRUE(warnings("range = \"a\"", "range = \"b\"").empty());
+    EXPECT_FALSE(warnings("range = \"a\"", "range = \"a\"").empty());
+    EXPECT_FALSE(warnings("", "range = \"a\"").empty());
+    EXPECT_TRUE(warnings("op = \"send\"", "range = \"a\"").empty());
+    EXPECT_FALSE(warnings("", "op = \"send\", range = \"a\"").empty());
 }
 
 // A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.

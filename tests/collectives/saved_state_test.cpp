@@ -96,7 +96,7 @@ class Process {
     }
     // Estimates of a call of all ranks, as its `calls`-th call gets them.
     char* shared(uint32_t ordinal, uint64_t calls) {
-        comm_->estimated_calls = calls;
+        comm_->sharing_calls = calls;
         shared_ = true;
         char* const got = residual(ordinal);
         shared_ = false;

@@ -66,6 +66,43 @@ TEST(WireBytes, ReportedEqualsWhatTheTransportCounted) {
     }
 }
 
+// Factors and what is raw, by low_rank_exchange.h; in a tensor's first call the ranks tell each
+// other what state they loaded, too (estimates_of_all.h).
+TEST(WireBytes, OfFactorsAreTheFormula) {
+    for (const uint64_t ranks : {2, 4}) {
+        SCOPED_TRACE(ranks);
+        uint64_t elements = 0, halves = 0;
+        for (const uint64_t count : {100000, 65536, 1048576}) {
+            const uint64_t rows = count / 256, raw = count % 256;
+            elements += 2 * 4 * (rows + 256) + raw + 2 * 128;
+            halves += raw;
+        }
+        const uint64_t expected = 2 * (ranks - 1) * (4 * elements + 2 * halves) / ranks;
+        const TemporaryFolder reports;
+        Job job =
+            slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "allreduce", "100000", "65536", "1048576"},
+                         static_cast<int>(ranks), reports.path());
+        job.environment["SLIMWIRE_CODEC"] = "powersgd:row=256";
+        job.environment["SLIMWIRE_EF"] = "ef14";
+        const auto ended = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ended), "");
+        const auto records = read_reports(reports.path());
+        for (uint64_t rank = 0; rank < ranks; ++rank) {
+            uint64_t counted = 0;
+            EXPECT_EQ(std::sscanf(ended[rank].out.c_str(), "sent %" SCNu64, &counted), 1);
+            const auto own = [&](const auto& key) {
+                return key.at("rank") == rank && key.at("algorithm") == "low_rank";
+            };
+            const uint64_t calls = sum_keys(records, "calls", own);
+            EXPECT_EQ(calls, 6u);
+            EXPECT_EQ(counted, expected);
+            EXPECT_EQ(sum_keys(records, "wire_bytes", own) +
+                          calls * 2 * (ranks - 1) * 2 * 64 * sizeof(float) / ranks,
+                      expected);
+        }
+    }
+}
+
 // Bytes of a slot of `count` elements of int8:block=64, by codecs/FORMAT.md.
 uint64_t int8_slot(uint64_t count) {
     return ((count + 63) / 64 * 66 + 15) / 16 * 16;

@@ -206,13 +206,40 @@ TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
 }
 
+using FedFactors = Resume;
+
+TEST_P(FedFactors, GoOnWhereAllRanksHaveThoseOfOneMoment) {
+    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
+    const std::vector<Ended> first = run(0, kSteps, "-", state_);
+    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, state_, "-")), whole);
+}
+
+TEST_P(FedFactors, KeepWhatIsOwedWhereTheStateBeginsAnew) {
+    const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
+    (void)out(run(0, kSteps, "-", state_));
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    const std::vector<Ended> ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    EXPECT_NE(ranks[0].out + ranks[1].out, fresh) << "one rank still owes";
+}
+
 constexpr Setting kEstimates[] = {
     {"int4", "codec = \"int4\"\nerror_feedback = \"ef21\"\n"},
     {"drawn", "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ef21\"\n"},
     {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef21\"\n"},
     {"gather", "codec = \"int4\"\nerror_feedback = \"ef21\"\nalgorithm = \"gather\"\n"},
+    {"factors", "codec = \"powersgd:rank=2,row=50\"\n"},
+};
+// The state of factors with what each rank owes beside it, which is its own.
+constexpr Setting kFed[] = {
+    {"fp32", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ef14\"\n"},
+    {"int8", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ema\"\n"},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
+
+INSTANTIATE_TEST_SUITE_P(Jobs, FedFactors, testing::ValuesIn(kFed), [](const auto& setting) {
     return std::string(setting.param.name);
 });
 

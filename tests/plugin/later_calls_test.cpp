@@ -233,6 +233,8 @@ TEST(ConfiguredCalls, WhatIsWrongIsSaid) {
         ncclConfigExt_t two = option(2, "ef15");
         one = option(1, "int4", &two);
         refused(bad, "'ef15' in config->ext; accepted: none, ef14, ema, ef21");
+        one = option(1, "powersgd:row=64", &two);
+        refused(bad, "its factors are equal on all ranks only where all agree");
         two = option(2, "ef21");
         one = option(1, "int4", &two);
         refused(bad, "its estimates are equal on all ranks only where all agree");

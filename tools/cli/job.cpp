@@ -35,9 +35,9 @@ const char* checked_getenv(const char* name) {
     return g_checked_environment->get(name);
 }
 
-Status check_config(const Environment& environment) {
+Result<Config> configuration_of(const Environment& environment) {
     g_checked_environment = &environment;
-    return load_config(checked_getenv).status();
+    return load_config(checked_getenv);
 }
 
 // The folder a report pattern leads to must exist and be writable, as far as it holds no '%'.
@@ -182,6 +182,9 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
            },
            "the same as --hook dropin")
         ->excludes(hook);
+    app.add_flag("--nvtx", options->nvtx,
+                 "hear of the program's NVTX ranges (NVTX_INJECTION64_PATH), for traces; policies "
+                 "with 'range' do so anyway");
     app.add_flag("--native", options->native, "run without slimwire, all else alike");
 }
 
@@ -247,7 +250,10 @@ Result<Environment> make_job_environment(const JobOptions& options,
             base.set(name, value);
         }
     }
-    SLIMWIRE_TRY(check_config(base));
+    SLIMWIRE_TRY_ASSIGN(const Config config, configuration_of(base));
+    if (options.nvtx || !config.policy.range_patterns().empty()) {
+        SLIMWIRE_TRY(hear_nvtx(installation, &base));
+    }
 
     SLIMWIRE_TRY(
         put_hook(options.hook,

@@ -138,6 +138,11 @@ std::string rule_text(const Rule& rule) {
             result += fmt::format(" in {}: {:.4g} bytes an element, {:.1f} GB a rank for 7e9",
                                   residual_type_name(action.residual_type()), bytes, 7 * bytes);
         }
+        if (action.low_rank()) {
+            result += fmt::format(
+                "; factors of {0} floats a row and a column of each matrix, kept: {0} a column",
+                action.codec->params.kept);
+        }
         if (action.tensor != TensorBy::kAddress) {
             result += fmt::format(", tensors by {}", tensor_by_name(action.tensor));
         }

@@ -146,5 +146,20 @@ TEST(ParameterShapes, OfLargeModelsQuickly) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
+// The matrix that the elements are as they lie in memory.
+TEST(ParameterShapes, RowsAreTheOutermostInMemory) {
+    const auto rows = [](std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+        return ParameterShape{std::move(sizes), std::move(strides)}.rows();
+    };
+    EXPECT_EQ(rows({30, 50}, {50, 1}), 30);
+    EXPECT_EQ(rows({30, 50}, {1, 30}), 50);
+    EXPECT_EQ(rows({8, 3, 5, 5}, {75, 1, 15, 3}), 8) << "channels last";
+    EXPECT_EQ(rows({1, 40, 9}, {360, 9, 1}), 40);
+    EXPECT_EQ(rows({1, 1}, {1, 1}), 1);
+    EXPECT_EQ(rows({30, 50}, {}), 30) << "registered";
+    EXPECT_EQ(rows({1, 50, 7}, {}), 50);
+    EXPECT_EQ(rows({}, {}), 0);
+}
+
 }  // namespace
 }  // namespace slimwire

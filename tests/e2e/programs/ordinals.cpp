@@ -7,11 +7,11 @@
 // marked: the program tells where steps begin; found: it does not; graph: as marked, and the last
 // step is captured and replayed. After a third of the steps come two of an evaluation; after two
 // thirds a call of the first kind comes once more.
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tests/support/exact_input.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -25,26 +25,11 @@ struct Job {
     cudaStream_t stream = nullptr;
     float* buffer = nullptr;
     float* sent = nullptr;
-    std::vector<float> given, exact;
+    slimwire::test::ExactInput input;
 };
 
-void fill(Job* job) {
-    for (size_t i = 0; i < kCount; ++i) {
-        double sum = 0;
-        for (int rank = 0; rank < job->ranks; ++rank) {
-            // Multiples of 2^-10: sums of them are exact.
-            const double value = std::floor(1024 * std::sin(0.37 * double(i) + rank)) / 1024;
-            sum += value;
-            if (rank == job->rank) {
-                job->given.push_back(static_cast<float>(value));
-            }
-        }
-        job->exact.push_back(static_cast<float>(sum));
-    }
-}
-
 void put(const Job& job) {
-    CHECK_CUDA(cudaMemcpyAsync(job.buffer, job.given.data(), kCount * sizeof(float),
+    CHECK_CUDA(cudaMemcpyAsync(job.buffer, job.input.given.data(), kCount * sizeof(float),
                                cudaMemcpyHostToDevice, job.stream));
 }
 
@@ -58,7 +43,7 @@ char result(const Job& job) {
     CHECK_CUDA(cudaMemcpyAsync(got.data(), job.buffer, kCount * sizeof(float),
                                cudaMemcpyDeviceToHost, job.stream));
     CHECK_CUDA(cudaStreamSynchronize(job.stream));
-    return got == job.exact ? '-' : 'c';
+    return got == job.input.sum ? '-' : 'c';
 }
 
 char one_sum(const Job& job) {
@@ -123,7 +108,7 @@ int main(int, char** argv) {
     CHECK_CUDA(cudaStreamCreate(&job.stream));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.buffer), kCount * sizeof(float)));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.sent), kCount * sizeof(float)));
-    fill(&job);
+    job.input = slimwire::test::exact_input(kCount, job.rank, job.ranks);
     std::string before;
     for (int number = 1; number <= steps; ++number) {
         std::string now = step(job, number);

@@ -4,11 +4,11 @@
 //   skipping marked|found|grouped|lengths STEPS
 // marked: the program tells where steps begin; grouped: the same, each call in a group of its own;
 // lengths: the maximum is no flag but a length; found: the program tells nothing.
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tests/support/exact_input.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -37,19 +37,7 @@ int main(int, char** argv) {
     CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
     float* buffer = nullptr;
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), kCounts[0] * sizeof(float)));
-    std::vector<float> given, exact;
-    for (size_t i = 0; i < kCounts[0]; ++i) {
-        double sum = 0;
-        for (int r = 0; r < ranks; ++r) {
-            // Multiples of 2^-10: sums of them are exact.
-            const double value = std::floor(1024 * std::sin(0.37 * double(i) + r)) / 1024;
-            sum += value;
-            if (r == rank) {
-                given.push_back(static_cast<float>(value));
-            }
-        }
-        exact.push_back(static_cast<float>(sum));
-    }
+    const auto [given, exact] = slimwire::test::exact_input(kCounts[0], rank, ranks);
     std::string before;
     for (int step = 1; step <= steps; ++step) {
         if (way != "found") {

@@ -72,6 +72,8 @@ int main(int argc, char** argv) {
     const auto count_bytes = reinterpret_cast<slimwire::EmulatorCountersFunction>(
         dlsym(RTLD_DEFAULT, slimwire::kEmulatorCountersSymbol));
     EXPECT_THAT(count_bytes != nullptr, "not on the emulator");
+    const auto mark_step =
+        reinterpret_cast<int (*)(uint64_t)>(dlsym(RTLD_DEFAULT, "slimwire_mark_step"));
     constexpr size_t kBytes = size_t{4} << 20;
     const size_t bytes = kBytes * static_cast<size_t>(ranks);
     char *send = nullptr, *receive = nullptr;
@@ -84,6 +86,10 @@ int main(int argc, char** argv) {
             op = argv[i++];
         }
         slimwire::EmulatorCounters before{}, after{};
+        // Where slimwire is there, each operation is a step, so that the places of calls are known.
+        if (mark_step != nullptr) {
+            EXPECT_THAT(mark_step(static_cast<uint64_t>(i)) == 0, "no step");
+        }
         slimwire::test::barrier("before " + std::to_string(i), rank, ranks);
         count_bytes(&before);
         for (int root = 0; i < argc && std::atoi(argv[i]) != 0; ++i, root = (root + 1) % ranks) {

@@ -1,6 +1,7 @@
 """DDP under rules that ask for parameters: each gradient against the exact sum.
 
-usage: parameter_rules.py MODEL [named]    of models.py; named: tells slimwire what its parameters are called
+usage: parameter_rules.py MODEL [named] [marked]
+of models.py; named: tells slimwire what its parameters are called; marked: each step is
 
 Every rank computes its own gradients a second time on a copy of the model, without DDP, and adds up those of all ranks as
 DDP does: each divided by the number of ranks, in the order of ranks, in float32. Prints a line of JSON for each step:
@@ -77,12 +78,14 @@ def main():
     model = models.MODELS[sys.argv[1]]()
     twin = copy.deepcopy(model)
     names = [name for name, p in model.named_parameters() if p.requires_grad]
-    if sys.argv[2:] == ["named"]:
+    if "named" in sys.argv[2:]:
         tell_names(model)
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.1)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(100 + dist.get_rank())
-    for _ in range(STEPS):
+    for step in range(STEPS):
+        if "marked" in sys.argv[2:]:
+            ctypes.CDLL(None).slimwire_mark_step(ctypes.c_uint64(step))
         inputs, targets = models.batch_of(model, generator)
         twin.load_state_dict(model.state_dict())
         twin.zero_grad()

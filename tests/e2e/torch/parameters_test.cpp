@@ -98,6 +98,31 @@ codec = "int8"
     }
 }
 
+// Matrices are the parameters as DDP tells their shapes: vectors are summed as natively, the rest
+// arrives as factors.
+TEST_F(TorchParameters, MatricesTravelAsFactors) {
+    for (const std::string model : {"transformer", "convolutions"}) {
+        SCOPED_TRACE(model);
+        const Gradients found = train({model, "marked"}, R"(version = 1
+[[rule]]
+name = "factors"
+match = { op = "allreduce", dtype = "f32", bytes = "1KiB.." }
+codec = "powersgd:rank=4"
+ef = "ef14"
+)");
+        ASSERT_EQ(found.steps.size(), 6U);
+        const auto& last = found.steps.back();
+        SCOPED_TRACE(last.dump());
+        EXPECT_LT(last.at("error").value("1d", 0.0), 1e-6);
+        const std::string weights = model == "transformer" ? "2d" : "4d";
+        EXPECT_GT(last.at("error").at(weights), 0.01);
+        EXPECT_LT(last.at("error").at(weights), 1.5);
+        EXPECT_GT(sum_keys(found.records, "calls",
+                           [](const auto& key) { return key.at("algorithm") == "low_rank"; }),
+                  3U * 4);
+    }
+}
+
 // A model of which DDP's calls do not tell where its parameters are (one has no dimension): rules
 // that ask for them leave its buckets native.
 TEST_F(TorchParameters, WhatIsNotKnownStaysNative) {

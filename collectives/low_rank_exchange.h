@@ -1,0 +1,64 @@
+// All-reduce by factors of low rank (PowerSGD: Vogels, Karimireddy, Jaggi 2019): what crosses the
+// wire are P (rows x rank) and then Q (columns x rank) of every matrix of the message, in fp32,
+// summed by the real all-reduce; elements of no matrix are summed beside P as they are. The result
+// is the sum of P Q^T, equal on all ranks because the sums of the factors are.
+//
+//   phase 0   raw elements packed, Q from the state, P = M Q     all-reduce of P, and of raw ones
+//   phase 1   P orthonormal, Q = M^T P                           all-reduce of Q
+//   phase 2   result and residual from P and Q, Q becomes the state, raw elements unpacked
+//
+// A tensor keeps: the state, equal on all ranks, then residuals of all elements (of no use those of
+// raw ones) where the call has error feedback. In fp32 with ef14 they are what the operations read
+// and write; else they are taken into the scratch for the call.
+//
+// Bytes a rank gives to the transport: as for the native operation on P, Q and the raw elements.
+#pragma once
+
+#include "collectives/exchange.h"
+
+namespace slimwire {
+
+struct LowRankMap {
+    LowRankMap(const Layout& layout, DType dtype);
+    ScratchMap scratch;
+    uint64_t left, right, work, raw;
+};
+
+[[nodiscard]] ExchangeSizes low_rank_sizes(const Layout& layout,
+                                           const CallFacts& facts,
+                                           const PlanShape& shape);
+[[nodiscard]] uint64_t low_rank_wire_bytes(const Layout& layout,
+                                           const CallFacts& facts,
+                                           int ranks,
+                                           int rank) noexcept;
+
+class LowRank final : public Exchange {
+  public:
+    explicit LowRank(const ExchangeContext& context);
+
+    [[nodiscard]] int phases() const noexcept override { return 3; }
+    [[nodiscard]] bool exchanges(int phase) const noexcept override { return phase < 2; }
+    Status kernels(int phase) override;
+    Status exchange(int phase) override;
+    Status finish(int) override { return {}; }
+
+  private:
+    [[nodiscard]] const FactoredMessage& message() const noexcept {
+        return *context_.plan.layout.factored;
+    }
+    [[nodiscard]] float* at(uint64_t offset) const noexcept {
+        return reinterpret_cast<float*>(context_.scratch + offset);
+    }
+    [[nodiscard]] bool fed() const noexcept;
+    [[nodiscard]] StoredResiduals stored() const noexcept;
+    [[nodiscard]] LowRankArgs args() const noexcept;
+    Status run(std::initializer_list<LowRankStep> steps);
+    Status take_residuals();
+    Status put_residuals();
+    Status sum(void* elements, int64_t count, DType dtype, bool average, const char* what);
+
+    ExchangeContext context_;
+    LowRankMap map_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,506 @@
+// PowerSGD call after call on one to four ranks, against a slow oracle in fp64 that knows nothing
+// of how factors are drawn or stored: what a call delivers is the sum of what the ranks gave and
+// owe, projected on the columns that the rows of the call before lead to. One process, emulated
+// devices, a policy of the test's own.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "codecs/float16.h"
+#include "plugin/capi/slimwire.h"
+
+namespace {
+
+constexpr int kMostRanks = 4;
+constexpr size_t kRows = 60, kCols = 40, kRaw = 17;
+constexpr size_t kCount = kRows * kCols + kRaw;
+constexpr int kFactors = 3;
+
+using Values = std::vector<float>;
+using Matrix = std::vector<double>;  // row after row
+
+// Makes the columns of `of` (rows x columns) orthonormal, twice over for accuracy.
+Matrix orthonormal(Matrix of, size_t rows, size_t columns) {
+    for (int again = 0; again < 2; ++again) {
+        for (size_t k = 0; k < columns; ++k) {
+            for (size_t t = 0; t <= k; ++t) {
+                double product = 0;
+                for (size_t i = 0; i < rows; ++i) {
+                    product += of[i * columns + k] * of[i * columns + t];
+                }
+                for (size_t i = 0; i < rows; ++i) {
+                    double& value = of[i * columns + k];
+                    value =
+                        t == k ? value / std::sqrt(product) : value - product * of[i * columns + t];
+                }
+            }
+        }
+    }
+    return of;
+}
+
+// a (rows x inner) times b (inner x columns); of `a` transposed where told.
+Matrix times(const Matrix& a,
+             const Matrix& b,
+             size_t rows,
+             size_t inner,
+             size_t columns,
+             bool transposed = false) {
+    Matrix product(rows * columns);
+    for (size_t i = 0; i < rows; ++i) {
+        for (size_t k = 0; k < inner; ++k) {
+            const double value = transposed ? a[k * rows + i] : a[i * inner + k];
+            for (size_t j = 0; j < columns; ++j) {
+                product[i * columns + j] += value * b[k * columns + j];
+            }
+        }
+    }
+    return product;
+}
+
+Matrix drawn(size_t count, unsigned seed) {
+    Matrix values(count);
+    for (size_t i = 0; i < count; ++i) {
+        values[i] = std::sin(1.7 * static_cast<double>(i + 1) * (seed + 1) +
+                             0.3 * static_cast<double>(i * i % 97));
+    }
+    return values;
+}
+
+double norm(const Matrix& of) {
+    double sum = 0;
+    for (const double value : of) {
+        sum += value * value;
+    }
+    return std::sqrt(sum);
+}
+
+Matrix difference(const Matrix& a, const Matrix& b) {
+    Matrix rest(a);
+    for (size_t i = 0; i < rest.size(); ++i) {
+        rest[i] -= b[i];
+    }
+    return rest;
+}
+
+// What a rank gives in a step: few strong directions that turn slowly, and noise.
+Values input(int rank, int step) {
+    Values values(kCount);
+    const Matrix noise = drawn(kCount, static_cast<unsigned>(10 * rank + step));
+    for (size_t i = 0; i < kCount; ++i) {
+        const double row = static_cast<double>(i / kCols), column = static_cast<double>(i % kCols);
+        double value = 0.3 * noise[i];
+        for (int k = 0; k < kFactors + 1; ++k) {
+            value += 4.0 / (1 + k) * std::sin((k + 1) * 0.21 * row + 0.1 * rank + 0.05 * step) *
+                     std::cos((k + 2) * 0.33 * column + 0.02 * step * k);
+        }
+        values[i] = static_cast<float>(value);
+    }
+    return values;
+}
+
+Matrix matrix_of(const Values& values, double factor = 1) {
+    Matrix matrix(kRows * kCols);
+    for (size_t i = 0; i < matrix.size(); ++i) {
+        matrix[i] = factor * values[i];
+    }
+    return matrix;
+}
+
+class LowRank : public testing::TestWithParam<int> {
+  protected:
+    static void SetUpTestSuite() {
+        const std::string path = testing::TempDir() + "low_rank_" + std::to_string(getpid());
+        std::FILE* file = std::fopen(path.c_str(), "w");
+        ASSERT_NE(file, nullptr);
+        std::fputs(
+            "version = 1\n"
+            "[[rule]]\nname = \"plain\"\nmatch = { dtype = [\"f16\", \"bf16\"] }\n"
+            "codec = \"powersgd:rank=3,row=40\"\n"
+            "[[rule]]\nname = \"rounded\"\nmatch = { bytes = \"9000..9600\" }\n"
+            "codec = \"powersgd:rank=2,row=32,seed=5\"\nef = \"ef14\"\nresidual = \"bf16\"\n"
+            "[[rule]]\nname = \"fed\"\ncodec = \"powersgd:rank=3,row=40\"\nef = \"ef14\"\n",
+            file);
+        std::fclose(file);
+        ::setenv("SLIMWIRE_POLICY", path.c_str(), 1);
+    }
+    static void TearDownTestSuite() { std::remove(std::getenv("SLIMWIRE_POLICY")); }
+
+    void SetUp() override {
+        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess)
+            << ncclGetLastError(nullptr);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            for (void** buffer : {&send_[rank], &recv_[rank]}) {
+                ASSERT_EQ(cudaMalloc(buffer, 2 * kCount * sizeof(float)), cudaSuccess);
+            }
+        }
+        mark();
+    }
+    void TearDown() override {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+            (void)cudaFree(send_[rank]);
+            (void)cudaFree(recv_[rank]);
+        }
+    }
+
+    static int ranks() { return GetParam(); }
+    static void mark() {
+        static uint64_t step = 0;
+        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+    }
+    // Enqueues the all-reduce of `bytes` of each rank at `offset` of its buffers.
+    void queue(const std::vector<const void*>& given,
+               size_t offset,
+               size_t bytes,
+               size_t count,
+               ncclDataType_t type,
+               ncclRedOp_t op,
+               bool in_place) {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            char* const send = static_cast<char*>(send_[rank]) + offset;
+            char* const recv = in_place ? send : static_cast<char*>(recv_[rank]) + offset;
+            ASSERT_EQ(
+                cudaMemcpy(send, given[static_cast<size_t>(rank)], bytes, cudaMemcpyHostToDevice),
+                cudaSuccess);
+            ASSERT_EQ(ncclAllReduce(send, recv, count, type, op, comms_[rank], nullptr),
+                      ncclSuccess);
+        }
+    }
+    // Of the first rank; all must have the same bits.
+    std::vector<char> result(size_t offset, size_t bytes, bool in_place) {
+        std::vector<char> first(bytes), other(bytes);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            const void* buffer = in_place ? send_[rank] : recv_[rank];
+            EXPECT_EQ(cudaMemcpy(rank == 0 ? first.data() : other.data(),
+                                 static_cast<const char*>(buffer) + offset, bytes,
+                                 cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_TRUE(rank == 0 || std::memcmp(first.data(), other.data(), bytes) == 0)
+                << "ranks differ";
+        }
+        return first;
+    }
+    static Values floats(const std::vector<char>& bytes) {
+        Values values(bytes.size() / sizeof(float));
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    }
+    Values reduce(const std::vector<Values>& given, ncclRedOp_t op, bool in_place) {
+        std::vector<const void*> pointers;
+        for (const Values& of : given) {
+            pointers.push_back(of.data());
+        }
+        const size_t bytes = given[0].size() * sizeof(float);
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        queue(pointers, 0, bytes, given[0].size(), ncclFloat32, op, in_place);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        return floats(result(0, bytes, in_place));
+    }
+    static std::vector<Values> inputs(int step) {
+        std::vector<Values> given;
+        for (int rank = 0; rank < ranks(); ++rank) {
+            given.push_back(input(rank, step));
+        }
+        return given;
+    }
+    // The sum of all ranks' matrices, times `factor`.
+    static Matrix sum_of(const std::vector<Values>& given, double factor) {
+        Matrix sum(kRows * kCols);
+        for (const Values& of : given) {
+            for (size_t i = 0; i < sum.size(); ++i) {
+                sum[i] += factor * of[i];
+            }
+        }
+        return sum;
+    }
+
+    // `scale`: of what each rank gives; `share`: of the sum that is delivered.
+    void expect_oracle(ncclRedOp_t op, double scale, double share, bool in_place) {
+        Matrix owed(kRows * kCols), before;
+        double given_norm = 0, first_error = 0, last_error = 0;
+        for (int step = 0; step < 10; ++step) {
+            SCOPED_TRACE("step " + std::to_string(step));
+            std::vector<Values> given = inputs(step);
+            const bool broken = step == 5;
+            if (broken) {
+                given[static_cast<size_t>(ranks() - 1)][7] = step % 2 == 1 ? NAN : INFINITY;
+            }
+            const Values got = reduce(given, op, in_place);
+            mark();
+            for (size_t i = kRows * kCols; i < kCount; ++i) {
+                double raw = 0;
+                for (const Values& of : given) {
+                    raw += scale * share * of[i];
+                }
+                ASSERT_NEAR(got[i], raw, 1e-5 * (1 + std::abs(raw))) << "a raw element";
+            }
+            if (broken) {
+                for (size_t i = 0; i < kRows * kCols; ++i) {
+                    ASSERT_TRUE(std::isnan(got[i])) << i;
+                }
+                // Elements that are none of the broken one's rank and place keep what they owe, and
+                // what was given in this call is gone.
+                continue;
+            }
+            Matrix whole = sum_of(given, scale);
+            given_norm = norm(whole);
+            for (size_t i = 0; i < whole.size(); ++i) {
+                whole[i] += owed[i];
+            }
+            const Matrix delivered = matrix_of(got, 1 / share);
+            if (!before.empty()) {
+                const Matrix rows = orthonormal(
+                    times(before, drawn(kRows * kFactors, 3), kCols, kRows, kFactors, true), kCols,
+                    kFactors);
+                const Matrix columns =
+                    orthonormal(times(whole, rows, kRows, kCols, kFactors), kRows, kFactors);
+                const Matrix expected =
+                    times(columns, times(columns, whole, kFactors, kRows, kCols, true), kRows,
+                          kFactors, kCols);
+                EXPECT_LT(norm(difference(delivered, expected)), 2e-4 * norm(whole));
+            }
+            owed = difference(whole, delivered);
+            before = delivered;
+            // A projection leaves what is at right angles to it.
+            double product = 0;
+            for (size_t i = 0; i < owed.size(); ++i) {
+                product += owed[i] * delivered[i];
+            }
+            EXPECT_LT(std::abs(product), 1e-4 * norm(whole) * norm(whole));
+            (step == 0 ? first_error : last_error) = norm(owed) / norm(whole);
+        }
+        EXPECT_LT(norm(owed), 3 * given_norm) << "what is owed does not grow";
+        EXPECT_GT(first_error, 0.0);
+        EXPECT_GT(last_error, 0.01) << "there is more than so many factors";
+    }
+
+    ncclComm_t comms_[kMostRanks] = {};
+    void* send_[kMostRanks] = {};
+    void* recv_[kMostRanks] = {};
+};
+
+TEST_P(LowRank, OfASumAsTheOracleSays) {
+    expect_oracle(ncclSum, 1, 1, false);
+}
+
+TEST_P(LowRank, OfAnAverageInPlaceAsTheOracleSays) {
+    expect_oracle(ncclAvg, 1, 1.0 / ranks(), true);
+}
+
+TEST_P(LowRank, OfAPremultipliedSumAsTheOracleSays) {
+    float half = 0.5f;
+    ncclRedOp_t ops[kMostRanks];
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(ncclRedOpCreatePreMulSum(&ops[rank], &half, ncclFloat32, ncclScalarHostImmediate,
+                                           comms_[rank]),
+                  ncclSuccess);
+        ASSERT_EQ(ops[rank], ops[0]);
+    }
+    expect_oracle(ops[0], 0.5, 1, false);
+}
+
+// A gradient that stays: what is delivered over many calls is what was given, and no call delivers
+// it alone. Each of two tensors of one group has its own state.
+TEST_P(LowRank, WhatIsOwedComesInTheEnd) {
+    const std::vector<Values> given[2] = {inputs(0), inputs(7)};
+    Matrix delivered[2] = {Matrix(kRows * kCols), Matrix(kRows * kCols)};
+    constexpr int kCalls = 60;
+    constexpr size_t kBytes = kCount * sizeof(float);
+    double once = 0;
+    for (int call = 0; call < kCalls; ++call) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int tensor = 0; tensor < 2; ++tensor) {
+            std::vector<const void*> pointers;
+            for (const Values& of : given[tensor]) {
+                pointers.push_back(of.data());
+            }
+            queue(pointers, static_cast<size_t>(tensor) * kBytes, kBytes, kCount, ncclFloat32,
+                  ncclSum, false);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        for (int tensor = 0; tensor < 2; ++tensor) {
+            const Matrix got =
+                matrix_of(floats(result(static_cast<size_t>(tensor) * kBytes, kBytes, false)));
+            const Matrix sum = sum_of(given[tensor], 1);
+            for (size_t i = 0; i < got.size(); ++i) {
+                delivered[tensor][i] += got[i] / kCalls;
+            }
+            if (call == 0 && tensor == 0) {
+                once = norm(difference(got, sum)) / norm(sum);
+            }
+        }
+        mark();
+    }
+    EXPECT_GT(once, 0.1);
+    for (int tensor = 0; tensor < 2; ++tensor) {
+        const Matrix sum = sum_of(given[tensor], 1);
+        EXPECT_LT(norm(difference(delivered[tensor], sum)), 0.08 * norm(sum)) << tensor;
+    }
+}
+
+// Residuals of 16 bits, taken into the scratch for each call: nothing is lost on average.
+TEST_P(LowRank, ResidualsOfSixteenBits) {
+    constexpr size_t kElems = 48 * 48;  // 72 rows of 32
+    std::vector<Values> given;
+    for (int rank = 0; rank < ranks(); ++rank) {
+        Values values = input(rank, 3);
+        values.resize(kElems);
+        given.push_back(values);
+    }
+    Matrix delivered(kElems), sum(kElems);
+    constexpr int kCalls = 80;
+    for (int call = 0; call < kCalls; ++call) {
+        const Values got = reduce(given, ncclSum, false);
+        for (size_t i = 0; i < kElems; ++i) {
+            delivered[i] += got[i] / static_cast<double>(kCalls);
+        }
+        mark();
+    }
+    for (const Values& of : given) {
+        for (size_t i = 0; i < kElems; ++i) {
+            sum[i] += of[i];
+        }
+    }
+    EXPECT_LT(norm(difference(delivered, sum)), 0.15 * norm(sum));
+}
+
+// The steps of a graph are not seen, so captured calls are native; the state is as it was, and
+// plain calls between replays go on with it.
+TEST_P(LowRank, CapturedCallsAreNative) {
+    cudaStream_t streams[kMostRanks];
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t graphs[kMostRanks];
+    const std::vector<Values> given = inputs(2);
+    const Values first = reduce(given, ncclSum, false);
+    EXPECT_GT(norm(difference(matrix_of(first), sum_of(given, 1))), 0.1);
+    mark();
+    const Values second = reduce(given, ncclSum, false);
+    mark();
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaStreamCreate(&streams[rank]), cudaSuccess);
+        ASSERT_EQ(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal),
+                  cudaSuccess);
+    }
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
+                                comms_[rank], streams[rank]),
+                  ncclSuccess);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaStreamEndCapture(streams[rank], &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphInstantiate(&graphs[rank], graph, 0), cudaSuccess);
+        ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+    mark();
+    for (int replay = 0; replay < 2; ++replay) {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaGraphLaunch(graphs[rank], streams[rank]), cudaSuccess);
+        }
+        const Matrix exact = matrix_of(floats(result(0, kCount * sizeof(float), false)));
+        EXPECT_LT(norm(difference(exact, sum_of(given, 1))), 1e-4);
+    }
+    // What both calls lost comes with the third.
+    const Matrix third = matrix_of(reduce(given, ncclSum, false));
+    mark();
+    Matrix owed = sum_of(given, 3);
+    owed = difference(difference(owed, matrix_of(first)), matrix_of(second));
+    double product = 0;
+    const Matrix rest = difference(owed, third);
+    for (size_t i = 0; i < rest.size(); ++i) {
+        product += rest[i] * third[i];
+    }
+    EXPECT_LT(std::abs(product), 1e-4 * norm(owed) * norm(owed)) << "it is no projection of that";
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaGraphExecDestroy(graphs[rank]), cudaSuccess);
+        ASSERT_EQ(cudaStreamDestroy(streams[rank]), cudaSuccess);
+    }
+}
+
+// Outside of training calls are native and the state rests.
+TEST_P(LowRank, EvaluationIsNative) {
+    const std::vector<Values> given = inputs(4);
+    ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_EVALUATION), SLIMWIRE_OK);
+    const Matrix exact = matrix_of(reduce(given, ncclSum, false));
+    ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
+    EXPECT_LT(norm(difference(exact, sum_of(given, 1))), 1e-4);
+    mark();
+    const Matrix factored = matrix_of(reduce(given, ncclSum, false));
+    EXPECT_GT(norm(difference(factored, sum_of(given, 1))), 0.1);
+    mark();
+}
+
+// Without error feedback: a sum of so few factors arrives whole, in its type.
+TEST_P(LowRank, SumsOfFewFactorsArriveInTheirType) {
+    for (const ncclDataType_t type : {ncclFloat16, ncclBfloat16}) {
+        const auto to = [&](float value) {
+            return type == ncclFloat16 ? slimwire::float_to_float16(value)
+                                       : slimwire::float_to_bfloat16(value);
+        };
+        const auto from = [&](uint16_t bits) {
+            return type == ncclFloat16 ? slimwire::float16_to_float(bits)
+                                       : slimwire::bfloat16_to_float(bits);
+        };
+        std::vector<std::vector<uint16_t>> given(static_cast<size_t>(ranks()));
+        std::vector<const void*> pointers;
+        Matrix sum(kCount);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            for (size_t i = 0; i < kCount; ++i) {
+                // Powers of two, so that products are exact.
+                const float value = std::ldexp(i / kCols % 3 == 1 ? -1.0f : 1.0f,
+                                               static_cast<int>(i % kCols % 4) + rank % 2);
+                given[static_cast<size_t>(rank)].push_back(to(value));
+                sum[i] += value;
+            }
+            pointers.push_back(given[static_cast<size_t>(rank)].data());
+        }
+        for (int call = 0; call < 3; ++call) {
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            queue(pointers, 0, kCount * 2, kCount, type, ncclSum, call == 1);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            const std::vector<char> bytes = result(0, kCount * 2, call == 1);
+            for (size_t i = 0; i < kCount; ++i) {
+                uint16_t bits = 0;
+                std::memcpy(&bits, bytes.data() + 2 * i, 2);
+                ASSERT_NEAR(from(bits), sum[i], std::abs(sum[i]) / 128) << i;
+            }
+            mark();
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks,
+                         LowRank,
+                         testing::Values(2, 3, 4),
+                         testing::PrintToStringParamName());
+
+// Nothing crosses a wire, so nothing is approximated.
+class OfOneRank : public LowRank {};
+TEST_P(OfOneRank, IsExact) {
+    const std::vector<Values> given = inputs(0);
+    for (int call = 0; call < 2; ++call) {
+        EXPECT_EQ(reduce(given, ncclSum, false), given[0]);
+        mark();
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, OfOneRank, testing::Values(1));
+
+}  // namespace
