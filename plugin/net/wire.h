@@ -104,6 +104,9 @@ class WireConnecting {
     virtual ~WireConnecting() = default;
 };
 
+// No message is longer: a request of ncclNet's carries an int for each size it reports.
+inline constexpr size_t kMostMessageBytes = size_t{1} << 30;
+
 // What a network device is like; the strings live as long as the wire.
 struct WireDevice {
     const char* name = "";
@@ -119,7 +122,7 @@ struct WireDevice {
     int max_connections = 65536;
     int64_t rail_id = -1;  // ncclNet v12; -1 unknown
     int64_t plane_id = -1;
-    size_t max_message_bytes = size_t{1} << 40;
+    size_t max_message_bytes = kMostMessageBytes;
 };
 
 // One communicator's use of the network (before table v11: the process's).

@@ -117,8 +117,9 @@ std::vector<std::vector<uint8_t>> seeds() {
 }  // namespace
 }  // namespace slimwire::net
 
-// A size that no memory is there for is null, as without the sanitizer.
-extern "C" const char* __asan_default_options() {
+// A size that no memory is there for is null, as without the sanitizer, whose library looks for
+// this among the symbols that a program exports.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
     return "allocator_may_return_null=1";
 }
 

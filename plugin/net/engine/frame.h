@@ -43,7 +43,6 @@ inline constexpr uint8_t kFrameVersion = 1;
 inline constexpr size_t kInlineBytes = kControlBytes - sizeof(Frame);
 inline constexpr size_t kLeastPieceBytes = 4096;
 inline constexpr size_t kMostPieceBytes = 4 << 20;
-inline constexpr size_t kMostMessageBytes = size_t{1} << 40;
 
 // Data messages of a message; `piece_bytes` as in its frame.
 [[nodiscard]] constexpr uint64_t pieces_of(uint64_t bytes, uint64_t piece_bytes) noexcept {

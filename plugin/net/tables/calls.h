@@ -20,9 +20,6 @@ namespace slimwire::net::tables {
 
 inline constexpr char kPluginName[] = "slimwire";
 
-// A request carries an int for each size it reports, so no message may be longer.
-inline constexpr size_t kMostBytes = size_t{1} << 30;
-
 // Opens the process's engine and one use of it. `*context` is null after a failure.
 ncclResult_t init(void** context,
                   uint64_t comm_id,

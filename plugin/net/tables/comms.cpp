@@ -149,10 +149,10 @@ ncclResult_t isend(void* send_comm,
         SLIMWIRE_TRY(ask(comm != nullptr && comm->send != nullptr && request != nullptr,
                          "no send comm or place for the request"));
         *request = nullptr;
-        if (bytes > kMostBytes) {
+        if (bytes > kMostMessageBytes) {
             return {Code::kInvalidArgument, "a message of " + std::to_string(bytes) +
                                                 " bytes; accepted: up to " +
-                                                std::to_string(kMostBytes)};
+                                                std::to_string(kMostMessageBytes)};
         }
         Slot* const slot = comm->free_slot();
         if (slot == nullptr) {
@@ -240,7 +240,7 @@ ncclResult_t test(void* request, int* done, int* bytes) noexcept {
             return {};
         }
         for (int i = 0; i < slot->count && bytes != nullptr; ++i) {
-            bytes[i] = static_cast<int>(sizes[i]);  // at most kMostBytes: the sender checked
+            bytes[i] = static_cast<int>(sizes[i]);  // at most kMostMessageBytes: the sender checked
         }
         slot->request = nullptr;
         *done = 1;

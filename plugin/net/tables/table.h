@@ -34,7 +34,7 @@ ncclResult_t get_properties(int device, Properties* properties) noexcept {
         properties->virtual_devices.count = 1;
         properties->virtual_devices.devices[0] = device;
         properties->max_p2p_bytes = properties->max_coll_bytes =
-            std::min(wire->max_message_bytes, kMostBytes);
+            std::min(wire->max_message_bytes, kMostMessageBytes);
     }
     if constexpr (requires { properties->max_multi_request_size; }) {  // from 11 on
         properties->max_multi_request_size = 1;
