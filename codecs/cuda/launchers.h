@@ -44,6 +44,13 @@ struct CoarseCuda {
     static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
 };
 
+struct BoundedCuda {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
+};
+
 struct PaletteCuda {
     static cudaError_t load();
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);

@@ -13,6 +13,7 @@
 #include "codecs/base/isa.h"
 #include "codecs/block_float_shape.h"
 #include "codecs/block_int_shape.h"
+#include "codecs/bounded_format.h"
 #include "codecs/coarse_shape.h"
 #include "codecs/palette_format.h"
 #include "codecs/sparse_plan.h"
@@ -161,6 +162,12 @@ struct SparseTable {
     void (*reduce)(const ReduceChunk&, const SparsePlan&);
     void (*sum)(const ReduceChunk&, const SparsePlan&);  // to elements
 };
+struct BoundedTable {
+    void (*encode)(const EncodeChunk&, const BoundedPlan&);
+    void (*decode)(const DecodeChunk&, const BoundedPlan&);
+    void (*reduce)(const ReduceChunk&, const BoundedPlan&);
+    void (*sum)(const ReduceChunk&, const BoundedPlan&);  // to elements
+};
 struct PaletteTable {
     PaletteKernels palette;
 };
@@ -192,6 +199,7 @@ SLIMWIRE_HOST_FAMILY(CastTable, host_cast)
 SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette)
 SLIMWIRE_HOST_FAMILY(BlockFloatTable, host_block_float)
 SLIMWIRE_HOST_FAMILY(CoarseTable, host_coarse)
+SLIMWIRE_HOST_FAMILY(BoundedTable, host_bounded)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank)

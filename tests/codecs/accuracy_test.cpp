@@ -47,6 +47,9 @@ constexpr Row kRows[] = {
     {"qsgd", 0.0363, 0.0363, 0.0364},
     {"qsgd:levels=7", 0.660, 0.642, 0.659},
     {"qsgd:levels=7,scale=max", 0.165, 0.100, 0.184},
+    // A uniform error within half a step, 2^-9 and 2^-13: step / sqrt(12) over the data's own size.
+    {"bounded:error=0.001", 0.0282, 0.0488, 0.0269},
+    {"bounded:error=0.0001", 0.00176, 0.00305, 0.00168},
 };
 
 double relative_error(const CodecSpec& spec, DType dtype, const Guarded& input, int64_t count) {

@@ -64,6 +64,8 @@ constexpr Row kRows[] = {
     {"qsgd:levels=7,block=512", 0x7E4DAC149CF2AB48},
     {"qsgd:levels=31,scale=max", 0xAE5AFF48260B6A7C},
     {"qsgd:levels=1,block=16,rounding=nearest", 0xF7AD810D5017096B},
+    {"bounded", 0x69FD608E792263AA},
+    {"bounded:error=0.00001,capacity=1", 0x5C03D3E75A616F04},
     {"topk", 0x5C4431117EDAABD1},
     {"topk:fraction=0.1,values=int8", 0x8D4ED323F18ED4E0},
     {"threshold", 0xDEC8E426CE434ED3},

@@ -11,6 +11,7 @@
 #include "tests/codecs/fixture.h"
 
 #include "codecs/bf16.cu"
+#include "codecs/bounded.cu"
 #include "codecs/fp16.cu"
 #include "codecs/fp8e4m3.cu"
 #include "codecs/fp8e5m2.cu"
@@ -52,6 +53,7 @@ const std::map<std::string, CudaOps> kKernels = {
     {"ternary", ops_of<CoarseWidths<CoarseRule::kLevels>>()},
     {"natural", ops_of<CoarseWidths<CoarseRule::kPowers>>()},
     {"qsgd", ops_of<CoarseWidths<CoarseRule::kLevels>>()},
+    {"bounded", ops_of<BoundedCuda>()},
     {"int8", ops_of<BlockIntCuda<8>>()},
     {"int6", ops_of<BlockIntCuda<6>>()},
     {"int4", ops_of<BlockIntCuda<4>>()},
@@ -104,6 +106,15 @@ class KernelsOnHost : public ::testing::Test {
         return input;
     }
 
+    // Of any content.
+    Guarded workspace_of(const CodecSpec& spec, DType dtype, int64_t count, int64_t chunk) {
+        Guarded workspace(spec.workspace_bytes(dtype, count, chunk));
+        for (int64_t i = 0; i < workspace.size(); ++i) {
+            workspace.data()[i] = static_cast<uint8_t>(random_());
+        }
+        return workspace;
+    }
+
     uint32_t seed_ = test_seed();
     uint32_t steps_ = 41;
     RandomKey key_ = {.seed = seed_, .tensor = 9, .rank = 2, .step = 1, .step_ptr = &steps_};
@@ -140,12 +151,14 @@ TEST_F(KernelsOnHost, EncodeAndDecodeEqualTheHostBodies) {
                                 .dtype = dtype,
                                 .random = key_};
                 spec.codec->host.encode(args);
+                Guarded workspace = workspace_of(spec, dtype, count, chunk);
+                args.workspace = workspace.data();
                 args.output = encoded.data();
                 args.residual = hostile ? residual.data() : nullptr;
                 ASSERT_EQ(cuda.encode(args, nullptr), cudaSuccess);
                 ASSERT_EQ(encoded.copy(encoded.size()), expected.copy(expected.size()))
                     << "count " << count << " hostile " << hostile;
-                ASSERT_TRUE(encoded.margins_intact());
+                ASSERT_TRUE(encoded.margins_intact() && workspace.margins_intact());
                 ASSERT_EQ(std::memcmp(residual.data(), expected_residual.data(),
                                       residual.size() * sizeof(float)),
                           0);
@@ -212,6 +225,8 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
                         .dtype = dtype,
                         .random = key_};
                     spec.codec->host.decode_reduce_encode(args);
+                    Guarded workspace = workspace_of(spec, dtype, count, count);
+                    args.workspace = workspace.data();
                     args.output = output.data();
                     args.residual = feedback ? residual.data() : nullptr;
                     ASSERT_EQ(cuda.decode_reduce_encode(args, nullptr), cudaSuccess);

@@ -131,6 +131,7 @@ constexpr Family kFamilies[] = {
     {"ternary", encode_coarse, decode_coarse},
     {"natural", encode_coarse, decode_coarse},
     {"qsgd", encode_coarse, decode_coarse},
+    {"bounded", encode_bounded, decode_bounded},
     {"topk", encode_sparse, decode_sparse},
     {"threshold", encode_sparse, decode_sparse},
     {"blocktopk", encode_sparse, decode_sparse},

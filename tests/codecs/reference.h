@@ -78,6 +78,11 @@ std::vector<uint8_t> encode_mx(const CodecSpec&, const std::vector<float>&, cons
 std::vector<float> decode_mx(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_coarse(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_coarse(const CodecSpec&, const uint8_t*, int64_t, DType);
+std::vector<uint8_t> encode_bounded(const CodecSpec&,
+                                    const std::vector<float>&,
+                                    const Draw&,
+                                    DType);
+std::vector<float> decode_bounded(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_block_int(const CodecSpec&,
                                       const std::vector<float>&,
                                       const Draw&,

@@ -57,6 +57,8 @@ const char* const kVariants[] = {
     "scale=max,levels=7",
     "levels=20,rounding=nearest",
     "bits=4,block=16",
+    "error=0.3,capacity=0.03",
+    "error=0.0001,capacity=2",
     "rounding=nearest",
 };
 

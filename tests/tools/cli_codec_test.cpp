@@ -162,7 +162,7 @@ TEST(BenchCodec, ThePromisedVariantsAreMeasured) {
     }
     size_t codecs = 0;
     (void)codec_table(&codecs);
-    EXPECT_EQ(names.size(), codecs + 3);
+    EXPECT_EQ(names.size(), codecs + 4);
     for (const char* name :
          {"int4", "int4:rounding=stochastic", "int4:rotate=64", "threshold:threshold=2.576"}) {
         EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;

@@ -69,6 +69,8 @@ constexpr const char* kVariants[] = {
     ":scale=l2",
     ":scale=clip",
     ":scale=max,levels=1",
+    ":error=0.3,capacity=0.03",
+    ":error=0.000001,capacity=2",
     ":block=2048,rounding=nearest",
 };
 constexpr size_t kFewVariants = 10;
