@@ -315,7 +315,7 @@ TEST_F(Thc, EveryTypeBlockAndSizeGivesTheBitsOfTheFormat) {
                     rank.residual[static_cast<size_t>(i)] = 0.01f * static_cast<float>(i % 13);
                 }
             }
-            if (which % 6 == 4) {  // on one rank
+            if (which % 5 == 3) {  // on one rank
                 const auto bytes = static_cast<int64_t>(dtype_bytes(dtype));
                 std::memset(ranks[0].input.data() + (count - 1) * bytes, 0xFF,
                             static_cast<size_t>(bytes));
@@ -403,6 +403,26 @@ TEST_F(Thc, TheSumIsUnbiased) {
     EXPECT_LT(std::abs(along), 4.5 * std::sqrt(square));
     EXPECT_LT(std::sqrt(errors / norm), 0.25);
     EXPECT_GT(std::sqrt(errors / norm), 0.05);  // levels were rounded at all
+}
+
+TEST_F(Thc, LevelsAreUnbiased) {
+    const ThcDraw draw = thc_draw({.seed = test_seed(), .tensor = 3, .rank = 1, .step = 9}, 0);
+    constexpr int kDraws = 1 << 20;
+    for (const float y : {-0.97f, -0.4f, 0.01f, 0.35f, 0.999f}) {
+        const double place = (static_cast<double>(y) + 1.0) * 7.5;
+        double sum = 0;
+        for (uint64_t i = 0; i < kDraws; i += 4) {
+            uint32_t x[4];
+            thc_rounding(draw, i / 4, x);
+            for (const uint32_t word : x) {
+                sum += thc_level(y, 7.5f, 15, word);
+            }
+        }
+        const double part = place - std::floor(place);
+        EXPECT_LT(std::abs(sum / kDraws - place),
+                  5.0 * std::sqrt(part * (1.0 - part) / kDraws) + 1e-5)
+            << y;
+    }
 }
 
 TEST_F(Thc, ResidualsHoldWhatWasNotSent) {
