@@ -4,11 +4,9 @@
 #include <bit>
 #include <utility>
 
-#include "codecs/base/device_scope.h"
 #include "collectives/log.h"
 #include "collectives/open_ranges.h"
 #include "collectives/step_detector.h"
-#include "collectives/underway.h"
 
 namespace slimwire {
 namespace {
@@ -59,19 +57,15 @@ uint32_t RangeTable::next(const CallFacts& facts,
 
 std::vector<uint32_t> RangeTable::give() {
     slots_ = std::bit_ceil(std::max(entries_.size(), kLeastSlots));
-    std::vector<uint32_t> words(2 * slots_, 0);
+    std::vector<uint32_t> words(slots_, kNoCall);
     for (auto& [key, entry] : entries_) {
         words[entry.number] = entry.now;
         entry.now = kNoCall;
     }
-    // The greatest of both is a word and its complement where all ranks have the same.
-    for (size_t slot = 0; slot < slots_; ++slot) {
-        words[slots_ + slot] = ~words[slot];
-    }
     compare_due_ = fresh_ = false;
     since_given_ = 0;
     given_ = true;
-    return words;
+    return with_complements(std::move(words));
 }
 
 size_t RangeTable::adopt(const std::vector<uint32_t>& greatest) {
@@ -81,7 +75,7 @@ size_t RangeTable::adopt(const std::vector<uint32_t>& greatest) {
             continue;  // came later
         }
         const uint32_t word = greatest[entry.number];
-        if (word != ~greatest[slots_ + entry.number]) {
+        if (!same_on_all(greatest, entry.number)) {
             entry.agreed = kRangesDiffer;
             ++different;
         } else if (word != kNoCall) {
@@ -98,6 +92,11 @@ void RangeTable::taken_back() noexcept {
     since_new_ = 0;
 }
 
+CallRanges::CallRanges(std::vector<std::string> patterns)
+    : patterns_(std::move(patterns)),
+      comparison_({"NVTX ranges", "the ranks compare in which NVTX ranges their calls are",
+                   "no rule with range"}) {}
+
 Result<uint32_t> CallRanges::next(const RealNccl& nccl,
                                   const DeviceApi& api,
                                   const CommState& state,
@@ -105,6 +104,9 @@ Result<uint32_t> CallRanges::next(const RealNccl& nccl,
                                   const StepPlace& place,
                                   uint64_t step,
                                   bool captured) {
+    if (comparison_.lost()) {
+        table_.taken_back();
+    }
     const std::optional<uint32_t> local = open_range_bits(patterns_);
     if (text_.empty() && local.value_or(0) != 0) {
         text_ = place_text(call.facts) + " in " + open_ranges_text();
@@ -118,28 +120,8 @@ Result<uint32_t> CallRanges::next(const RealNccl& nccl,
 }
 
 Status CallRanges::read(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
-    const std::lock_guard lock(mutex_);
-    if (!launched_) {
-        return {
-            Code::kInvalidUsage,
-            "this call is in one ncclGroup with calls of the training step before, in which the "
-            "ranks compare their NVTX ranges; end the group between the steps, or use no rule "
-            "with range"};
-    }
-    const DeviceScope device(api, state.device);
-    for (Patience patience;; patience.pause()) {
-        const cudaError_t ready = api.event_query(ready_);
-        if (ready != cudaErrorNotReady) {
-            SLIMWIRE_TRY(cuda_status(api, ready, "comparison of NVTX ranges"));
-            break;
-        }
-        (void)api.get_last_error();  // not being ready is no error of the program
-        bool launching = false;
-        SLIMWIRE_TRY(still_alive(nccl, state, &launching));
-    }
-    queued_ = launched_ = false;
-    const uint32_t* const back = words_ + room_;
-    const size_t different = table_.adopt({back, back + 2 * table_.slots()});
+    SLIMWIRE_TRY_ASSIGN(const std::vector<uint32_t> greatest, comparison_.read(nccl, api, state));
+    const size_t different = table_.adopt(greatest);
     if (different > 0 && !std::exchange(told_, true)) {
         log_line(LogLevel::kWarn,
                  where(state) + ": ranks are in different NVTX ranges at " +
@@ -151,39 +133,6 @@ Status CallRanges::read(const RealNccl& nccl, const DeviceApi& api, const CommSt
     return {};
 }
 
-Status CallRanges::make_room(const DeviceApi& api, size_t words) {
-    if (ready_ == nullptr) {
-        SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&ready_, cudaEventDisableTiming),
-                                 "event of a comparison of NVTX ranges"));
-    }
-    if (words > room_) {
-        void* memory = nullptr;
-        SLIMWIRE_TRY(cuda_status(api, api.host_alloc(&memory, 2 * words * sizeof(uint32_t), 0),
-                                 "memory of a comparison of NVTX ranges"));
-        // The last comparison was read.
-        if (words_ != nullptr) {
-            tolerate(api, api.free_host(words_));
-        }
-        words_ = static_cast<uint32_t*>(memory);
-        room_ = words;
-    }
-    return {};
-}
-
-// Each size has counters of its own: its bytes are of the report.
-void CallRanges::show_key(CommState* state) {
-    KeyStats& key = state->stats->add_key();
-    key.facts = plan_.facts;
-    key.codec = key.algorithm = algorithm_name(Algorithm::kNative);
-    key.reason = "the ranks compare in which NVTX ranges their calls are";
-    key.input_bytes_per_call = plan_.facts.count * sizeof(uint32_t);
-    key.native_bytes_per_call = key.wire_bytes_per_call =
-        native_wire_bytes(plan_.facts, state->shape.ranks, state->rank);
-    key.wire_is_estimate = true;
-    state->stats->publish(key);
-    plan_.stats = &key;
-}
-
 Result<std::optional<Queued>> CallRanges::comparison(const DeviceApi& api,
                                                      CommState* state,
                                                      const CollectiveCall& call,
@@ -191,57 +140,8 @@ Result<std::optional<Queued>> CallRanges::comparison(const DeviceApi& api,
     if (!table_.compare_due() || captured) {
         return std::optional<Queued>();
     }
-    const std::lock_guard lock(mutex_);
-    if (ended_) {
-        return Status(Code::kInvalidUsage, "the communicator was aborted meanwhile");
-    }
-    const std::vector<uint32_t> words = table_.give();
-    const DeviceScope device(api, state->device);
-    SLIMWIRE_TRY(make_room(api, words.size()));
-    std::copy(words.begin(), words.end(), words_);
-    if (plan_.facts.count != words.size()) {
-        plan_.facts = {Op::kAllReduce, DType::kUint32, RedOp::kMax, 0, words.size()};
-        plan_.algorithm = Algorithm::kNative;
-        plan_.scratch_bytes = words.size() * sizeof(uint32_t);
-        show_key(state);
-    }
-    queued_ = true;
-    launched_ = false;
-    Queued item;
-    item.call.facts = plan_.facts;
-    item.call.comm = call.comm;
-    item.call.stream = call.stream;
-    item.state = state;
-    item.plan = &plan_;
-    item.ranges = this;
-    return std::optional<Queued>(item);
-}
-
-void CallRanges::dropped() noexcept {
-    if (queued_ && !launched_) {
-        queued_ = false;
-        table_.taken_back();
-    }
-}
-
-void CallRanges::end(const DeviceApi& api, int device, bool wait) noexcept {
-    std::unique_lock lock(mutex_, std::defer_lock);
-    if (wait) {
-        lock.lock();
-    } else if (!lock.try_lock()) {
-        return;  // a thread of the program is in a call
-    }
-    ended_ = true;
-    const DeviceScope scope(api, device);
-    if (launched_ && !wait) {
-        return;
-    }
-    if (ready_ != nullptr && (!launched_ || tolerate(api, api.event_synchronize(ready_)))) {
-        tolerate(api, api.event_destroy(std::exchange(ready_, nullptr)));
-        if (words_ != nullptr) {
-            tolerate(api, api.free_host(std::exchange(words_, nullptr)));
-        }
-    }
+    SLIMWIRE_TRY_ASSIGN(Queued item, comparison_.give(api, state, call, table_.give()));
+    return std::optional<Queued>(std::move(item));
 }
 
 void warn_without_ranges() {
@@ -251,35 +151,6 @@ void warn_without_ranges() {
                              "ranges: NVTX_INJECTION64_PATH must name ") +
                      kOpenRangesLibrary + " (slimwire run sets it)");
     }
-}
-
-Status RangeComparison::kernels(int /*phase*/) {
-    return cuda_status(
-        context_.api,
-        context_.api.memcpy_async(context_.scratch, ranges_->words_, context_.plan.scratch_bytes,
-                                  cudaMemcpyHostToDevice, context_.work),
-        "comparison of NVTX ranges");
-}
-
-Status RangeComparison::exchange(int /*phase*/) {
-    return nccl_status(
-        context_.nccl,
-        context_.nccl.AllReduce(context_.scratch, context_.scratch, context_.plan.facts.count,
-                                ncclUint32, ncclMax, context_.state.exchange_comm, context_.work),
-        "ncclAllReduce of NVTX ranges");
-}
-
-Status RangeComparison::finish(int /*phase*/) {
-    const DeviceApi& api = context_.api;
-    SLIMWIRE_TRY(cuda_status(
-        api,
-        api.memcpy_async(ranges_->words_ + ranges_->room_, context_.scratch,
-                         context_.plan.scratch_bytes, cudaMemcpyDeviceToHost, context_.work),
-        "comparison of NVTX ranges"));
-    SLIMWIRE_TRY(
-        cuda_status(api, api.event_record(ranges_->ready_, context_.work), "comparison of ranges"));
-    ranges_->launched_ = true;
-    return {};
 }
 
 }  // namespace slimwire

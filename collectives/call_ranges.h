@@ -10,22 +10,17 @@
 // kRenewSteps steps: so long a place is taken for what it was. Collectives only, whose places are
 // sure (places.h).
 //
-// Part of a CommState, and like it used by one thread at a time; end() may meet another that is
-// still in a call (an abort).
+// Part of a CommState, and like it used by one thread at a time.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "collectives/exchange.h"
-#include "collectives/rounds.h"
+#include "collectives/comparison.h"
 
 namespace slimwire {
 
@@ -49,10 +44,9 @@ class RangeTable {
     [[nodiscard]] bool read_due() const noexcept { return read_due_; }
     [[nodiscard]] bool compare_due() const noexcept { return compare_due_; }
 
-    // What this rank gives: twice as many words as slots(), of which the ranks' maximum is to be
-    // given to adopt(). What comes from now on is the next comparison's.
-    std::vector<uint32_t> give();
-    [[nodiscard]] size_t slots() const noexcept { return slots_; }
+    // What this rank gives, of which the ranks' maximum is to be given to adopt(). What comes from
+    // now on is the next comparison's.
+    [[nodiscard]] std::vector<uint32_t> give();
     // How many places are not the same on all ranks.
     size_t adopt(const std::vector<uint32_t>& greatest);
     // What give() returned did not reach the others, on any rank.
@@ -77,7 +71,7 @@ class RangeTable {
 
 class CallRanges {
   public:
-    explicit CallRanges(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
+    explicit CallRanges(std::vector<std::string> patterns);
 
     [[nodiscard]] const std::vector<std::string>& patterns() const noexcept { return patterns_; }
 
@@ -97,49 +91,24 @@ class CallRanges {
                                              CommState* state,
                                              const CollectiveCall& call,
                                              bool captured);
-    // The group that the comparison was queued in never was.
-    void dropped() noexcept;
-
-    // Frees what it has. `wait`: for what is on its way; else (abort) what may still be written
-    // stays, which is a few bytes a place.
-    void end(const DeviceApi& api, int device, bool wait) noexcept;
+    // That queues what comparison() gives.
+    [[nodiscard]] Comparison* compared_by() noexcept { return &comparison_; }
+    // As Comparison::end().
+    void end(const DeviceApi& api, int device, bool wait) noexcept {
+        comparison_.end(api, device, wait);
+    }
 
   private:
-    friend class RangeComparison;
     Status read(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
-    Status make_room(const DeviceApi& api, size_t words);
-    void show_key(CommState* state);
 
     const std::vector<std::string> patterns_;
     RangeTable table_;
+    Comparison comparison_;
     bool told_ = false;  // that ranks differ
     std::string text_;   // of the ranges at the first place that came, for that line
-    Plan plan_;          // of a comparison
-    std::mutex mutex_;   // of what follows, against end()
-    bool ended_ = false;
-    uint32_t* words_ = nullptr;  // pinned: what is given, and behind it what came back
-    size_t room_ = 0;            // words of each
-    cudaEvent_t ready_ = nullptr;
-    bool queued_ = false, launched_ = false;
 };
 
 // Looks for what hears of NVTX ranges, and says once a process where there is none.
 void warn_without_ranges();
-
-// The all-reduce of a comparison, run as a call of its own (rounds.h).
-class RangeComparison final : public Exchange {
-  public:
-    RangeComparison(const ExchangeContext& context, CallRanges* ranges) noexcept
-        : context_(context), ranges_(ranges) {}
-    [[nodiscard]] int phases() const noexcept override { return 1; }
-    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
-    Status kernels(int phase) override;
-    Status exchange(int phase) override;
-    Status finish(int phase) override;
-
-  private:
-    ExchangeContext context_;
-    CallRanges* ranges_;
-};
 
 }  // namespace slimwire

@@ -17,6 +17,13 @@ constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
 
 }  // namespace
 
+Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY(
+        cuda_status(api, api.stream_is_capturing(stream, &status), "capture of the stream"));
+    return status != cudaStreamCaptureStatusNone;
+}
+
 Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
     StreamCapture capture;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

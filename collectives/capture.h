@@ -23,6 +23,8 @@ struct StreamCapture {
     cudaGraph_t graph = nullptr;
 };
 Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
+// Whether there is one, valid or not.
+Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
 
 // Device memory owned by graphs. One a process. The driver says on a thread of its own that a graph
 // is gone, where no CUDA call is allowed. What it leaves is kept for the next captured call of that

@@ -40,6 +40,7 @@ struct PreMulScalar {
 struct ObservedComm;  // observer.h
 class CallContents;   // contents.h
 class CallRanges;     // call_ranges.h
+class Comparison;     // comparison.h
 
 // One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
 struct PlaceKey {

@@ -6,7 +6,11 @@
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/capture.h"
 #include "collectives/comm_state.h"
+#include "collectives/hash.h"
+#include "collectives/log.h"
+#include "collectives/members.h"
 #include "collectives/registered.h"
 #include "collectives/underway.h"
 
@@ -50,28 +54,11 @@ std::vector<int64_t> integers(const std::vector<char>& bytes, DType dtype, uint6
     return values;
 }
 
-}  // namespace
-
-const Carried* CallContents::find(uint32_t number) const noexcept {
-    return number == 0 || number > known_.size() ? nullptr : &known_[number - 1];
-}
-
-uint32_t CallContents::number_of(const BucketPlace& place) {
-    const auto key = std::tuple(place.model_number, place.division, place.number);
-    if (const auto found = numbers_.find(key); found != numbers_.end()) {
-        return found->second;
-    }
-    if (known_.size() == kMaxKnown) {
-        return 0;
-    }
+Carried carried_in(const Bucket& bucket,
+                   std::span<const ParameterShape> shapes,
+                   std::span<const std::string> names) {
     Carried carried;
-    // What is not told of shapes a program may have registered.
-    const bool shaped = place.model_number != DeepSpeedListener::kModelNumber;
-    const std::vector<ParameterShape> shapes =
-        shaped ? place.model->parameters
-               : ParameterRegistry::instance().shapes_of(*engine_.counts());
-    const std::vector<std::string> names = ParameterRegistry::instance().names_of(shapes);
-    for (const Bucket::Range& range : place.bucket->ranges) {
+    for (const Bucket::Range& range : bucket.ranges) {
         if (range.count > 0) {
             carried.ranges.push_back(
                 {range.offset, range.count, range.parameter,
@@ -82,10 +69,120 @@ uint32_t CallContents::number_of(const BucketPlace& place) {
                      : shapes[range.parameter].rows()});
         }
     }
-    known_.push_back(std::move(carried));
+    return carried;
+}
+
+// Not 0.
+uint32_t hash_of(const Carried& carried) {
+    uint64_t hash = 0;
+    for (const CarriedRange& range : carried.ranges) {
+        hash = mix_key(hash, stable_hash(range.name));
+        hash = mix_key(hash, range.dimensions);
+        hash = mix_key(hash, static_cast<uint64_t>(range.rows));
+    }
+    return std::max<uint32_t>(static_cast<uint32_t>(hash ^ (hash >> 32)), 1);
+}
+
+}  // namespace
+
+CallContents::CallContents(bool named, uint64_t limit_us) noexcept
+    : named_(named),
+      limit_us_(limit_us),
+      comparison_({"registered parameters",
+                   "the ranks compare which parameters the program registered",
+                   "no rule with name"}) {}
+
+const Carried* CallContents::find(uint32_t number) const noexcept {
+    return number == 0 || number > known_.size() ? nullptr : &known_[number - 1];
+}
+
+uint32_t CallContents::number_of(const BucketPlace& place) {
+    const auto key = std::tuple(place.model_number, place.division, place.number);
+    if (const auto found = numbers_.find(key); found != numbers_.end()) {
+        return found->second;
+    }
+    // What is not told of shapes a program may have registered.
+    const bool shaped = place.model_number != DeepSpeedListener::kModelNumber;
+    Told told;
+    told.asked = named_ || !shaped;
+    if (known_.size() + (told.asked ? 2 : 1) > kMaxKnown) {
+        return 0;
+    }
+    using Shapes = std::vector<ParameterShape>;
+    known_.push_back(carried_in(*place.bucket, shaped ? place.model->parameters : Shapes(), {}));
     const auto number = static_cast<uint32_t>(known_.size());
     numbers_.emplace(key, number);
+    if (told.asked) {
+        const ParameterRegistry& registry = ParameterRegistry::instance();
+        const Shapes shapes =
+            shaped ? place.model->parameters : registry.shapes_of(*engine_.counts());
+        known_.push_back(carried_in(*place.bucket, shapes, registry.names_of(shapes)));
+        told.hash = known_[number] == known_[number - 1] ? 0 : hash_of(known_[number]);
+        told_.emplace(number, told);
+    }
     return number;
+}
+
+// The number of what counts of the call's content: with what the program told, or without.
+Result<uint32_t> CallContents::with_names(const RealNccl& nccl,
+                                          const DeviceApi& api,
+                                          const CommState& state,
+                                          const CollectiveCall& call,
+                                          uint32_t number) {
+    const auto found = told_.find(number);
+    if (found == told_.end()) {
+        return number;
+    }
+    // Where calls are only observed nothing is exchanged, and what this rank knows stands for what
+    // all do.
+    if (state.observed != nullptr) {
+        return found->second.hash != 0 ? number + 1 : number;
+    }
+    if (comparison_.lost()) {
+        names_.taken_back();
+    }
+    names_.next(number, found->second.hash);
+    if (names_.read_due()) {
+        SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
+        if (!captured) {
+            SLIMWIRE_TRY_ASSIGN(const std::vector<uint32_t> greatest,
+                                comparison_.read(nccl, api, state));
+            const size_t different = names_.adopt(greatest);
+            if (different > 0 && !std::exchange(warned_, true)) {
+                log_line(LogLevel::kWarn,
+                         where(state) + ": the program did not register the same parameters on " +
+                             "all ranks; what it registered is not used for " +
+                             std::to_string(different) + " buckets" +
+                             (named_ ? ", which are native where a rule with name might take them"
+                                     : ""));
+            }
+        }
+    }
+    switch (names_.told(number)) {
+        case AgreedNames::Told::kAlike:
+            return number + 1;
+        case AgreedNames::Told::kNothing:
+            return number;
+        // A rule by name might take it, nobody can say.
+        case AgreedNames::Told::kUnknown:
+        case AgreedNames::Told::kDifferently:
+            break;
+    }
+    return named_ ? 0u : number;
+}
+
+Result<std::optional<Queued>> CallContents::comparison(const DeviceApi& api,
+                                                       CommState* state,
+                                                       const CollectiveCall& call) {
+    if (!names_.compare_due() || state->exchange_comm == nullptr) {
+        return std::optional<Queued>();
+    }
+    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
+    if (captured) {
+        return std::optional<Queued>();
+    }
+    SLIMWIRE_TRY_ASSIGN(Queued item, comparison_.give(api, state, call, names_.give()));
+    return std::optional<Queued>(std::move(item));
 }
 
 Result<CallContents::Buffer> CallContents::take_buffer(const DeviceApi& api, size_t bytes) {
@@ -136,10 +233,7 @@ Status CallContents::want(const DeviceApi& api,
     read.source = call.recv;
     read.stream = call.stream;
     const DeviceScope device(api, state.device);
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    SLIMWIRE_TRY(
-        cuda_status(api, api.stream_is_capturing(call.stream, &capture), "capture of the stream"));
-    read.captured = capture != cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY_ASSIGN(read.captured, capturing(api, call.stream));
     SLIMWIRE_TRY_ASSIGN(read.buffer, take_buffer(api, count * dtype_bytes(call.facts.dtype)));
     reads_.push_back(read);
     ++launches_;
@@ -168,7 +262,12 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     const BucketPlace of_engine = engine_.next(call.facts.count);
     BucketPlace place = listener_.next(call.facts.count);
     place = place.model != nullptr ? place : of_engine;
-    return place.model != nullptr ? number_of(place) : 0u;
+    if (place.model == nullptr) {
+        return 0u;
+    }
+    const Result<uint32_t> number = with_names(nccl, api, state, call, number_of(place));
+    broken_ = number.status();
+    return number;
 }
 
 Status CallContents::launched(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
@@ -297,9 +396,12 @@ void CallContents::group_ends(bool ran) {
     }
     known_.resize(mark->known);
     std::erase_if(numbers_, [&](const auto& entry) { return entry.second > known_.size(); });
+    told_.erase(told_.upper_bound(static_cast<uint32_t>(known_.size())), told_.end());
+    names_.forget_above(static_cast<uint32_t>(known_.size()));
 }
 
 void CallContents::end(const DeviceApi& api, int device, bool wait, ParkedMemory* parked) {
+    comparison_.end(api, device, wait);
     std::unique_lock lock(mutex_, std::defer_lock);
     if (wait) {
         lock.lock();

@@ -125,7 +125,8 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
             SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
             if (runtime.config.policy.wants_parameters()) {
-                state.contents = std::make_shared<CallContents>();
+                state.contents =
+                    std::make_shared<CallContents>(runtime.config.policy.wants_parameter_names());
             }
         } else {
             state.shape.native_reason = creation.agreement.text;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/call_ranges.h"
+#include "collectives/capture.h"
 #include "collectives/keys.h"
 #include "collectives/open_ranges.h"
 #include "collectives/rounds.h"
@@ -12,13 +13,6 @@
 
 namespace slimwire {
 namespace {
-
-Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    SLIMWIRE_TRY(
-        cuda_status(api, api.stream_is_capturing(stream, &status), "capture of the stream"));
-    return status != cudaStreamCaptureStatusNone;
-}
 
 // The buffers that a call reads or writes on this rank.
 std::pair<bool, bool> used_buffers(const CallFacts& facts, int rank) noexcept {

@@ -5,6 +5,7 @@
 
 #include "collectives/bench_fill.h"
 #include "collectives/call_ranges.h"
+#include "collectives/comparison.h"
 #include "collectives/contents.h"
 #include "collectives/detours.h"
 #include "collectives/keys.h"
@@ -56,6 +57,24 @@ ncclResult_t end_alone(Runtime& runtime, CommState* state, ncclResult_t result) 
     return status.ok() ? result : runtime.fail(status);
 }
 
+// What the ranks are to compare at this call: before the call itself.
+Status compare(Runtime& runtime,
+               const Result<std::optional<Queued>>& item,
+               Comparison* comparison,
+               CommState* state) {
+    SLIMWIRE_TRY(item.status());
+    if (!item.value().has_value()) {
+        return {};
+    }
+    if (in_group()) {
+        thread_group().queued.push_back(*item.value());
+        thread_group().comparing.emplace_back(state, comparison);
+        return {};
+    }
+    const ReentryGuard guard;
+    return run_alone(runtime, *item.value());
+}
+
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state);
@@ -80,6 +99,12 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return runtime.fail(
             {carried.status().code(), where(*state) + ": " + carried.status().message()});
     }
+    const Status compared =
+        compare(runtime, state->contents->comparison(runtime.api(), state, call),
+                state->contents->compared_by(), state);
+    if (!compared.ok()) {
+        return runtime.fail({compared.code(), where(*state) + ": " + compared.message()});
+    }
     CollectiveCall known = call;
     known.facts.carried = carried.value();
     const std::optional<ncclResult_t> taken = dispatch_known(runtime, known, state);
@@ -88,25 +113,6 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
 
 std::optional<ncclResult_t> dispatch_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place);
-
-// Where the ranks are to compare their NVTX ranges at this call: before the call itself.
-Status compare_ranges(Runtime& runtime,
-                      CommState* state,
-                      const CollectiveCall& call,
-                      bool captured) {
-    SLIMWIRE_TRY_ASSIGN(const std::optional<Queued> item,
-                        state->ranges->comparison(runtime.api(), state, call, captured));
-    if (!item.has_value()) {
-        return {};
-    }
-    if (in_group()) {
-        thread_group().queued.push_back(*item);
-        thread_group().comparing.push_back(state);
-        return {};
-    }
-    const ReentryGuard guard;
-    return run_alone(runtime, *item);
-}
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
@@ -121,8 +127,10 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
         return runtime.fail({found.code(), where(*state) + ": " + found.message()});
     }
     if (place.asked_ranges) {
-        if (Status compared = compare_ranges(runtime, state, placed, place.captured);
-            !compared.ok()) {
+        const Status compared = compare(
+            runtime, state->ranges->comparison(runtime.api(), state, placed, place.captured),
+            state->ranges->compared_by(), state);
+        if (!compared.ok()) {
             return runtime.fail({compared.code(), where(*state) + ": " + compared.message()});
         }
     }

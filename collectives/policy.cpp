@@ -364,6 +364,12 @@ bool Policy::wants_parameters() const noexcept {
     });
 }
 
+bool Policy::wants_parameter_names() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return !rule.off && !rule.match.parameters.names.empty();
+    });
+}
+
 bool Policy::wants_roles() const noexcept {
     return std::any_of(rules.begin(), rules.end(),
                        [](const Rule& rule) { return !rule.off && rule.match.roles != 0; });

@@ -191,6 +191,8 @@ struct Policy {
     // Whether some rule that is not off asks for the parameters that calls carry, or for their
     // shapes.
     [[nodiscard]] bool wants_parameters() const noexcept;
+    // Whether one asks for parameters by name.
+    [[nodiscard]] bool wants_parameter_names() const noexcept;
     // Whether some rule that is not off asks what communicators are for.
     [[nodiscard]] bool wants_roles() const noexcept;
     // Whether some rule that is not off asks for the communicator's name.

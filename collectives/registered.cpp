@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "collectives/hash.h"
 #include "collectives/tensor_names.h"
 
 namespace slimwire {
@@ -91,14 +90,6 @@ std::vector<ParameterShape> ParameterRegistry::shapes_of(std::span<const uint64_
         shapes = std::move(of_this);
     }
     return shapes;
-}
-
-uint64_t hash_of_names(std::span<const std::string> names) noexcept {
-    uint64_t hash = 0;
-    for (const std::string& name : names) {
-        hash = (hash * 0x9E3779B97F4A7C15ull) ^ stable_hash(name);
-    }
-    return names.empty() ? 0 : std::max<uint64_t>(hash, 1);
 }
 
 }  // namespace slimwire

@@ -2,8 +2,8 @@
 // the parameters of models that are found in the traffic (framework/), which come without names.
 // One registry a process; thread-safe.
 //
-// Programs tell the same on all ranks, but nobody checks that here: who lets names decide must
-// compare hash_of_names() between ranks first.
+// Programs tell the same on all ranks, but nobody checks that here: who lets names or shapes decide
+// must have ranks compare them first (agreed_names.h).
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,5 @@ class ParameterRegistry {
     mutable std::mutex mutex_;
     std::map<uint32_t, Model> models_;
 };
-
-// Equal on ranks with equal names; 0 for none.
-[[nodiscard]] uint64_t hash_of_names(std::span<const std::string> names) noexcept;
 
 }  // namespace slimwire

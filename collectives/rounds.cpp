@@ -7,7 +7,7 @@
 
 #include "codecs/advance.h"
 #include "collectives/algorithms.h"
-#include "collectives/call_ranges.h"
+#include "collectives/comparison.h"
 #include "collectives/estimates_of_all.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
@@ -37,7 +37,7 @@ struct Running {
     char* scratch = nullptr;
     ExchangeRoom room;
     std::optional<EstimatesOfAll> of_all;
-    std::optional<RangeComparison> of_ranges;
+    std::optional<ComparisonExchange> comparison;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     bool timed = false;
@@ -180,9 +180,9 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             context.random.step = before + state.steps[counter]++;
         }
     }
-    run->exchange = run->item.ranges == nullptr
+    run->exchange = run->item.comparison == nullptr
                         ? make_exchange(context, &run->room)
-                        : &run->of_ranges.emplace(context, run->item.ranges);
+                        : &run->comparison.emplace(context, run->item.comparison);
     if (run->exchange == nullptr) {
         return {Code::kInternalError, "a plan without an algorithm"};
     }

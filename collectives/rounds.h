@@ -23,7 +23,7 @@ struct Queued {
     StepPlace place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
-    CallRanges* ranges = nullptr;  // the call is a comparison of these, and nothing else
+    Comparison* comparison = nullptr;  // the call is this one's, and nothing else
 };
 
 // Runs one call that no group holds.

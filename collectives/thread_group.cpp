@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "collectives/call_ranges.h"
+#include "collectives/comparison.h"
 #include "collectives/contents.h"
 #include "collectives/keys.h"
 #include "collectives/lifecycle.h"
@@ -38,8 +38,8 @@ void ThreadGroup::uncount() noexcept {
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
     }
-    for (CommState* state : comparing) {
-        state->ranges->dropped();
+    for (const auto& [state, comparison] : comparing) {
+        comparison->dropped();
     }
     end_counting(false);
 }
@@ -69,7 +69,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& granted) { return granted.first == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
-        std::erase(thread_group().comparing, &state);
+        std::erase_if(thread_group().comparing,
+                      [&](const auto& comparing) { return comparing.first == &state; });
     }
 }
 

@@ -80,15 +80,5 @@ TEST_F(Registered, WhatCannotBeIsRefusedAndChangesNothing) {
     EXPECT_EQ(names_of(kModel), (Names{"w", "b", "s"}));
 }
 
-TEST_F(Registered, TheHashTellsNamesAndTheirOrderApart) {
-    const Names names{"w", "b"}, swapped{"b", "w"}, longer{"w", "b", "b"}, joined{"wb"};
-    EXPECT_EQ(hash_of_names(Names{}), 0u);
-    EXPECT_EQ(hash_of_names(names), hash_of_names(Names{"w", "b"}));
-    EXPECT_NE(hash_of_names(names), hash_of_names(swapped));
-    EXPECT_NE(hash_of_names(names), hash_of_names(longer));
-    EXPECT_NE(hash_of_names(names), hash_of_names(joined));
-    EXPECT_NE(hash_of_names(names), 0u);
-}
-
 }  // namespace
 }  // namespace slimwire

@@ -12,13 +12,13 @@ namespace {
 constexpr char kByIndex[] = "index = [1, 4]";
 constexpr char kByShape[] = "param = \"1d\"";
 
-std::string outputs(const std::string& way, const std::string& asked) {
+std::string outputs(const std::string& way, const std::string& asked, const char* steps = "5") {
     const TemporaryFolder folder;
     std::ofstream(folder.file("policy.toml"))
         << "version = 1\n[[rule]]\nname = \"vectors\"\nmatch = { op = \"allreduce\", " << asked
         << " }\ncodec = \"native\"\n[[rule]]\nname = \"weights\"\nmatch = { op = \"allreduce\" }\n"
            "codec = \"int4\"\n";
-    Job job = slimwire_job({SLIMWIRE_TEST_ENGINE, way, "5"}, 3, folder.path());
+    Job job = slimwire_job({SLIMWIRE_TEST_ENGINE, way, steps}, 3, folder.path());
     job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     const auto ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");
@@ -40,10 +40,26 @@ TEST(Engine, IndicesAreKnown) {
     EXPECT_EQ(outputs("plain", kByIndex), kKnown);
 }
 
+// Two steps after that, in which the ranks compare what they were told.
+constexpr char kKnownFromTheProgram[] =
+    "step 1: native native native\nstep 2: native native native\nstep 3: native native native\n"
+    "step 4: native native native\nstep 5: parts coded parts\nstep 6: parts coded parts\n";
+
 TEST(Engine, ShapesAreKnownWhereTheProgramToldThem) {
     EXPECT_EQ(outputs("plain", kByShape), kUnknown);
-    EXPECT_EQ(outputs("registered", kByShape), kKnown);
-    EXPECT_EQ(outputs("registered", "name = [\"p1\", \"p4\"]"), kKnown);
+    EXPECT_EQ(outputs("registered", kByShape, "6"), kKnownFromTheProgram);
+    EXPECT_EQ(outputs("registered", "name = [\"p1\", \"p4\"]", "6"), kKnownFromTheProgram);
+}
+
+// Plans that one rank alone makes from it would wait for the others for ever.
+TEST(Engine, WhatOneRankAloneWasToldIsNotUsed) {
+    constexpr char kByName[] = "name = [\"p1\", \"p4\"]";
+    EXPECT_EQ(outputs("registered_on_one", kByShape), kUnknown);
+    EXPECT_EQ(outputs("registered_on_one", kByName), kUnknown);
+    EXPECT_EQ(outputs("plain", kByName),
+              "step 1: native native native\nstep 2: native native native\nstep 3: native native "
+              "native\nstep 4: native native native\nstep 5: coded coded coded\n")
+        << "no rank was told any name";
 }
 
 TEST(Engine, OnePartSaysNothingOfItsOrder) {

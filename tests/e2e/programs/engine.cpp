@@ -2,9 +2,9 @@
 // step the gradients are flattened in the order of registration and reduced in parts. Prints of
 // each part whether it is the exact sum ("native"), exact in the vectors alone ("parts"), or
 // nowhere exact ("coded").
-//   engine plain|registered|whole STEPS
-// registered: the program told the shapes by slimwire_register_parameter; whole: all gradients are
-// one part.
+//   engine plain|registered|registered_on_one|whole STEPS
+// registered: the program told the shapes by slimwire_register_parameter, or did on rank 1 alone;
+// whole: all gradients are one part.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -48,7 +48,7 @@ int main(int, char** argv) {
     const int steps = std::atoi(argv[2]);
     const int rank = slimwire::test::launcher_rank(), ranks = slimwire::test::launcher_ranks();
     CHECK_CUDA(cudaSetDevice(0));
-    if (way == "registered") {
+    if (way == "registered" || (way == "registered_on_one" && rank == 1)) {
         for (uint32_t i = 0; i < kModel.size(); ++i) {
             char name[8];
             std::snprintf(name, sizeof name, "p%u", i);
