@@ -46,7 +46,7 @@ bool accepts(const CodecParams&, DType dtype) {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
 }
 CodecTraits traits(const CodecParams&, DType) {
-    return {.poison_elems = kBoundedBlock};
+    return {.by_step = true, .poison_elems = kBoundedBlock};
 }
 int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
     return bounded_plan(params, dtype, count).bytes;

@@ -51,6 +51,9 @@ struct CodecTraits {
     // Encodes no run of elements: an exchange of its own carries matrices as their factors. Has no
     // encoding, so encoded_bytes() is 0 and all operations are null.
     bool low_rank = false;
+    // What is encoded depends on the step: which blocks come first, say. So does all that draws, as
+    // params.rounding says it.
+    bool by_step = false;
     // Elements that become non-finite together, in chunks aligned to it; 0: some element of the
     // chunk, anywhere.
     int64_t poison_elems = 1;

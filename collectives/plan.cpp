@@ -110,7 +110,7 @@ namespace {
 bool draws(const CodecSpec& codec, DType dtype) {
     const CodecTraits traits = codec.traits(dtype);
     return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) || traits.linear ||
-           traits.low_rank;
+           traits.low_rank || traits.by_step;
 }
 
 // What a call decides by its own configuration.

@@ -1,0 +1,90 @@
+// What `bounded` promises of a job's all-reduces: no element off by more than the bounds of those
+// who encoded it, where there is room, and nothing lost where there is not.
+#include "tests/plugin/two_devices.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace {
+
+constexpr size_t kCount = 20011;
+constexpr size_t kFed = 16000;
+constexpr double kError = 0.01;
+
+// Of very different magnitudes: from far below the bound to a thousand times it.
+float value(int rank, size_t i) {
+    const double x = static_cast<double>(i);
+    return static_cast<float>(10 * std::sin(0.37 * x + rank) *
+                              std::exp(-4 - 4 * std::cos(0.001 * x)));
+}
+
+class ErrorBound : public slimwire::test::TwoDevices {
+  protected:
+    ErrorBound() : TwoDevices(kCount) {}
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n"
+            "[[rule]]\nname = \"narrow\"\nmatch = { bytes = \"..64000\" }\n"
+            "codec = \"bounded:error=0.01,capacity=0.1\"\nef = \"ef14\"\nmin_bytes = 0\n"
+            "[[rule]]\nname = \"roomy\"\ncodec = \"bounded:error=0.01,capacity=0.9\"\n"
+            "min_bytes = 0\n");
+    }
+    // The exact sum, of what fill_all() gave.
+    Values fill_all(size_t count) {
+        Values exact(count);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            Values given(count);
+            for (size_t i = 0; i < count; ++i) {
+                given[i] = value(rank, i);
+                exact[i] += given[i];
+            }
+            fill(rank, given);
+        }
+        return exact;
+    }
+    Values reduce(size_t count) {
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            queue_sum(rank, count);
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        const Values got = result(0, count);
+        EXPECT_EQ(result(1, count), got) << "ranks differ";
+        return got;
+    }
+};
+
+TEST_F(ErrorBound, HoldsForEveryElementOfASum) {
+    const Values exact = fill_all(kCount);
+    const Values got = reduce(kCount);
+    double worst = 0, largest = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+        worst = std::max(worst, std::abs(static_cast<double>(got[i]) - exact[i]));
+        largest = std::max(largest, std::abs(static_cast<double>(exact[i])));
+    }
+    // Each rank's part once, and the sum once more.
+    EXPECT_LE(worst, (kRanks + 1) * kError + 1e-6);
+    EXPECT_GT(worst, kError / 10) << "nothing was quantised";
+    EXPECT_GT(largest, 1000 * kError) << "the values are no test";
+}
+
+TEST_F(ErrorBound, WhatFindsNoRoomComesWithLaterCalls) {
+    const Values exact = fill_all(kFed);
+    constexpr int kCalls = 40;
+    std::vector<double> sum(kFed);
+    double of_one_call = 0, of_all = 0, norm = 0;
+    for (int call = 1; call <= kCalls; ++call) {
+        const Values got = reduce(kFed);
+        for (size_t i = 0; i < kFed; ++i) {
+            sum[i] += got[i];
+            const double off = sum[i] / call - exact[i];
+            of_one_call += call == 1 ? off * off : 0;
+            of_all += call == kCalls ? off * off : 0;
+            norm += call == 1 ? static_cast<double>(exact[i]) * exact[i] : 0;
+        }
+    }
+    EXPECT_GT(std::sqrt(of_one_call / norm), 0.2) << "all found room";
+    EXPECT_LT(std::sqrt(of_all / norm), 0.1) << "of one call: " << std::sqrt(of_one_call / norm);
+}
+
+}  // namespace
