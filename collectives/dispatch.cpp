@@ -27,9 +27,14 @@ Status read_results(const Runtime& runtime, CommState* state) {
     return status.ok() ? status : Status{status.code(), where(*state) + ": " + status.message()};
 }
 
+// Of calls that all ranks make.
+bool is_heard(const CallFacts& facts) noexcept {
+    return facts.count > 0 && !is_point_to_point(facts.op);
+}
+
 // What a call carries, on a communicator that asks for it.
 Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, CommState* state) {
-    if (call.facts.count == 0 || is_point_to_point(call.facts.op)) {
+    if (!is_heard(call.facts)) {
         return 0u;
     }
     SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
@@ -99,11 +104,13 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         return runtime.fail(
             {carried.status().code(), where(*state) + ": " + carried.status().message()});
     }
-    const Status compared =
-        compare(runtime, state->contents->comparison(runtime.api(), state, call),
-                state->contents->compared_by(), state);
-    if (!compared.ok()) {
-        return runtime.fail({compared.code(), where(*state) + ": " + compared.message()});
+    if (is_heard(call.facts)) {
+        const Status compared =
+            compare(runtime, state->contents->comparison(runtime.api(), state, call),
+                    state->contents->compared_by(), state);
+        if (!compared.ok()) {
+            return runtime.fail({compared.code(), where(*state) + ": " + compared.message()});
+        }
     }
     CollectiveCall known = call;
     known.facts.carried = carried.value();
