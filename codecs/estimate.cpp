@@ -3,42 +3,13 @@
 #include <algorithm>
 #include <bit>
 
-#include "codecs/float16.h"
 #include "codecs/host/chunks.h"
+#include "codecs/host/single_elements.h"
 #include "codecs/launch.h"
 #include "codecs/numeric.h"
 
 namespace slimwire {
 namespace {
-
-struct Float32 {
-    using Bits = float;
-    static float get(float bits) noexcept { return bits; }
-    static float put(float value) noexcept {
-        return value != value ? std::bit_cast<float>(kNanFloat32) : value;
-    }
-};
-struct Float16 {
-    using Bits = uint16_t;
-    static float get(uint16_t bits) noexcept { return float16_to_float(bits); }
-    static uint16_t put(float value) noexcept { return float_to_float16(value); }
-};
-struct Bfloat16 {
-    using Bits = uint16_t;
-    static float get(uint16_t bits) noexcept { return bfloat16_to_float(bits); }
-    static uint16_t put(float value) noexcept { return float_to_bfloat16(value); }
-};
-
-template <class Run>
-void visit(DType dtype, const Run& run) {
-    if (dtype == DType::kFloat32) {
-        run(Float32{});
-    } else if (dtype == DType::kFloat16) {
-        run(Float16{});
-    } else {
-        run(Bfloat16{});
-    }
-}
 
 bool is_finite(float value) noexcept {
     return (std::bit_cast<uint32_t>(value) & kMagnitudeMask) < kInfinityBits;
@@ -54,11 +25,11 @@ void difference_on_host(const DifferenceArgs& args) {
     const float factor = scale_factor(args.scale, args.scale_ptr, args.dtype);
     const auto* estimate = device_view_as<const float>(args.estimate);
     auto* output = device_view_as<float>(args.output);
-    visit(args.dtype, [&](auto element) {
+    visit_single(args.dtype, [&](auto element) {
         using Element = decltype(element);
         const auto* input = device_view_as<const typename Element::Bits>(args.input);
         for (int64_t i = 0; i < args.count; ++i) {
-            output[i] = Float32::put(factor * Element::get(input[i]) - estimate[i]);
+            output[i] = SingleFloat32::put(factor * Element::get(input[i]) - estimate[i]);
         }
     });
 }
@@ -82,7 +53,7 @@ void settle_on_host(const SettleArgs& args) {
     auto* own = device_view_as<float>(args.own);
     const auto* marks = device_view_as<const uint32_t>(args.marks);
     if (args.output != nullptr) {
-        visit(args.dtype, [&](auto element) {
+        visit_single(args.dtype, [&](auto element) {
             using Element = decltype(element);
             auto* output = device_view_as<typename Element::Bits>(args.output);
             for (int64_t i = 0; i < args.count; ++i) {

@@ -3,43 +3,14 @@
 #include <algorithm>
 #include <bit>
 
-#include "codecs/float16.h"
 #include "codecs/host/chunks.h"
+#include "codecs/host/single_elements.h"
 #include "codecs/launch.h"
 #include "codecs/numeric.h"
 #include "codecs/thc_math.h"
 
 namespace slimwire {
 namespace {
-
-struct Float32 {
-    using Bits = float;
-    static float get(float bits) noexcept { return bits; }
-    static float put(float value) noexcept {
-        return value != value ? std::bit_cast<float>(kNanFloat32) : value;
-    }
-};
-struct Float16 {
-    using Bits = uint16_t;
-    static float get(uint16_t bits) noexcept { return float16_to_float(bits); }
-    static uint16_t put(float value) noexcept { return float_to_float16(value); }
-};
-struct Bfloat16 {
-    using Bits = uint16_t;
-    static float get(uint16_t bits) noexcept { return bfloat16_to_float(bits); }
-    static uint16_t put(float value) noexcept { return float_to_bfloat16(value); }
-};
-
-template <class Run>
-void visit(DType dtype, const Run& run) {
-    if (dtype == DType::kFloat32) {
-        run(Float32{});
-    } else if (dtype == DType::kFloat16) {
-        run(Float16{});
-    } else {
-        run(Bfloat16{});
-    }
-}
 
 uint32_t magnitude_of(float x) noexcept {
     return std::bit_cast<uint32_t>(x) & kMagnitudeMask;
@@ -144,7 +115,7 @@ void measure_thc_on_host(const ThcArgs& args) {
     auto* const scales = device_view_as<uint32_t>(args.scales);
     const auto* const residual = device_view_as<const float>(args.residual);
     Groups groups(args);
-    visit(args.dtype, [&](auto element) {
+    visit_single(args.dtype, [&](auto element) {
         using Element = decltype(element);
         const auto* const input = device_view_as<const typename Element::Bits>(args.input);
         alignas(64) float p[kThcGroup], y[kThcGroup];
@@ -172,7 +143,7 @@ void quantise_thc_on_host(const ThcArgs& args) {
     const int32_t bits = thc_field_bits(args.levels, args.ranks);
     const auto levels = static_cast<uint32_t>(args.levels);
     Groups groups(args);
-    visit(args.dtype, [&](auto element) {
+    visit_single(args.dtype, [&](auto element) {
         using Element = decltype(element);
         const auto* const input = device_view_as<const typename Element::Bits>(args.input);
         alignas(64) float p[kThcGroup], y[kThcGroup];
@@ -231,7 +202,7 @@ void restore_thc_on_host(const ThcArgs& args) {
     const int32_t bits = thc_field_bits(args.levels, args.ranks);
     const uint64_t mask = (uint64_t{1} << bits) - 1;
     Groups groups(args);
-    visit(args.dtype, [&](auto element) {
+    visit_single(args.dtype, [&](auto element) {
         using Element = decltype(element);
         auto* const output = device_view_as<typename Element::Bits>(args.output);
         alignas(64) float y[kThcGroup];
