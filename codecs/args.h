@@ -25,6 +25,7 @@ struct CodecParams {
     uint32_t seed = 0;       // of what all ranks draw alike: rotation signs, chosen elements
     uint32_t kept = 0;       // elements kept of each block or row; rank of a factored matrix
     uint32_t row = 0;        // elements of a row; 0 of a matrix: as the parameter has it
+    uint32_t refresh = 0;    // encodings from one exact threshold to the next; 0: it stays
     float fraction = 0;      // part of the elements that a message has room for
     float threshold = 0;     // magnitude from which an element is sent
     float slot = 0;          // fixed slot as a part of the raw bytes; 0: variable size
@@ -93,9 +94,10 @@ struct EncodeArgs {
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
-    // Codec threshold: null, or one fp32 that stands in for the parameter, read when the operation
-    // runs.
+    // Codec threshold: null, or fp32 that stand in for the parameter, read when the operation runs:
+    // of chunk c threshold_ptr[c * threshold_stride].
     const float* threshold_ptr = nullptr;
+    int64_t threshold_stride = 0;
 };
 
 // The inverse, with the same chunking: output = (accumulate ? output : 0) + decode, rounded once to

@@ -69,6 +69,9 @@ bool set_kept(std::string_view value, CodecParams* params) {
 bool set_row(std::string_view value, CodecParams* params) {
     return read_number(value, 2, kMaxSparseGroup, &params->row);
 }
+bool set_refresh(std::string_view value, CodecParams* params) {
+    return read_number(value, 0, 1'000'000'000, &params->refresh);
+}
 bool set_threshold(std::string_view value, CodecParams* params) {
     return read_decimal(value, 0.0f, kMostThreshold, &params->threshold);
 }
@@ -118,6 +121,9 @@ constinit const SpecKey spec_key_fraction = {
 constinit const SpecKey spec_key_kept = {
     "kept", "a whole number from 1 to the elements of a block or row", set_kept,
     [](const CodecParams& params) { return std::to_string(params.kept); }};
+constinit const SpecKey spec_key_refresh = {
+    "refresh", "a whole number from 0 to 1000000000", set_refresh,
+    [](const CodecParams& params) { return std::to_string(params.refresh); }};
 constinit const SpecKey spec_key_row = {
     "row", "a whole number from 2 to 16384", set_row,
     [](const CodecParams& params) { return std::to_string(params.row); }};
@@ -196,12 +202,14 @@ void sparse_encode(SparseKind kind, const EncodeArgs& args) {
     }
     const auto kernel = host_table<SparseTable>().encode;
     Plans plans(kind, args.params, args.dtype, std::min(args.count, args.chunk_elems));
-    if (args.threshold_ptr != nullptr) {
-        float threshold = 0;
-        std::memcpy(&threshold, device_view(args.threshold_ptr), sizeof(threshold));
-        plans.set_threshold(threshold);
-    }
-    for_each_chunk(args, [&](const EncodeChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
+    const auto* threshold = device_view_as<const float>(args.threshold_ptr);
+    for_each_chunk(args, [&](const EncodeChunk& chunk) {
+        if (threshold != nullptr) {
+            plans.set_threshold(*threshold);
+            threshold += args.threshold_stride;
+        }
+        kernel(chunk, plans.of(chunk.count));
+    });
 }
 
 void sparse_decode(SparseKind kind, const DecodeArgs& args) {

@@ -15,6 +15,7 @@ namespace slimwire {
 // Keys of the family's specifications.
 extern const SpecKey spec_key_fraction;
 extern const SpecKey spec_key_kept;
+extern const SpecKey spec_key_refresh;
 extern const SpecKey spec_key_row;
 extern const SpecKey spec_key_threshold;
 extern const SpecKey spec_key_values;
@@ -56,6 +57,7 @@ struct Sparse {
     static CodecTraits traits(const CodecParams& params, DType) {
         return {.linear = kKind == SparseKind::kRuns &&
                           params.values == static_cast<uint8_t>(ValueFormat::kNative),
+                .aims = kKind == SparseKind::kThreshold && params.refresh > 0,
                 .poison_elems = 0};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {

@@ -5,6 +5,8 @@
 //   topk          guess from a sample; count and list what reaches it; refine in     2 reads
 //                 the lists, digit by digit; tiles as above
 //
+// Also looked for are the exact thresholds of aim.h, by the rounds of topk without tiles.
+//
 // Rooms: sparse_chosen_space.cuh (what thread blocks share), _marks (reading), _cut (rounds of
 // topk), _send and _positions (tiles), _decode.
 #pragma once
@@ -43,23 +45,24 @@ __device__ __forceinline__ void take_ticket(const ChosenArgs& args,
 template <class Element>
 __device__ __forceinline__ void take_threshold(const ChosenArgs& args,
                                                const ChosenChunk<Element>& chunk,
+                                               int64_t number,
                                                ChosenShared& shared) {
     if (threadIdx.x == 0) {
         shared.low = chunk.plan.threshold;
         if (args.encode.threshold_ptr != nullptr) {
-            const float t = *args.encode.threshold_ptr;
+            const float t = args.encode.threshold_ptr[number * args.encode.threshold_stride];
             shared.low = t > 0 ? __float_as_uint(t) : 0;
         }
         shared.wanted = 0xFFFFFFFFu;  // no ties are turned away
-        shared.least16 = raw_limit<Element>(chunk.source, args.as_is, shared.low);
+        shared.least16 = raw_limit(chunk.source, args.as_is, shared.low);
     }
     __syncthreads();
 }
 
 // By all threads of the block.
-template <class Element>
+template <class Source>
 __device__ __forceinline__ void enter_chunk(const ChosenArgs& args,
-                                            ChosenChunk<Element>& chunk,
+                                            SourcedChunk<Source>& chunk,
                                             int64_t number,
                                             float factor) {
     __syncthreads();
@@ -85,15 +88,29 @@ __device__ __forceinline__ void deal_chunks(int64_t chunks, Body body) {
 
 // What only the last thread block may do: the words that all tiles have a say in, and a workspace
 // in which a replayed graph finds nothing.
-template <class Element, bool kTop>
+template <ChosenTask kTask, class Source>
 __device__ __forceinline__ void close_chunks(const ChosenArgs& args,
-                                             ChosenChunk<Element>& chunk,
+                                             SourcedChunk<Source>& chunk,
                                              float factor) {
+    constexpr bool kTop = kTask == ChosenTask::kTopK;
     for (int64_t number = 0; number < args.work.chunks; ++number) {
         enter_chunk(args, chunk, number, factor);
         ChosenState& state = chunk.state();
-        forget(chunk.states(), ChosenSpace::tiles(chunk.plan), threadIdx.x, kThreads);
-        if (threadIdx.x == 0) {
+        if constexpr (kTask != ChosenTask::kAim) {
+            forget(chunk.states(), ChosenSpace::tiles(chunk.plan), threadIdx.x, kThreads);
+        }
+        if (kTask == ChosenTask::kAim && threadIdx.x == 0) {
+            AimChunk& aimed = aim_chunks(args.aim)[number];
+            const int64_t target = args.work.plan(number).capacity;
+            const bool exact = aim_exact(*args.aim, args.encode.params.refresh);
+            const AimSample sample = aim_sample(args.work.plan(number).count, target);
+            aimed.target = static_cast<uint32_t>(target);
+            if (exact || !aim_stays(sample, aimed.reach)) {
+                aimed.threshold = aim_found(aimed.threshold, __ldcg(&state.low));
+                args.aim->moved += exact ? 0 : 1;
+            }
+            state.round = 0;
+        } else if (threadIdx.x == 0) {
             const bool lost = !kTop && __ldcg(&state.lost) == args.nonce + 1;
             chunk.header()[3] =
                 static_cast<uint32_t>(chunk.plan.form) | (lost ? kFlagNonFinite : 0);
@@ -109,15 +126,37 @@ __device__ __forceinline__ void close_chunks(const ChosenArgs& args,
     }
 }
 
-template <class Element, bool kTop>
-__global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(ChosenArgs args) {
+// Whether some chunk needs another threshold (aim.h).
+__device__ __forceinline__ bool any_moves(const ChosenArgs& args) {
+    if (aim_exact(*args.aim, args.encode.params.refresh)) {
+        return true;
+    }
+    for (int64_t number = 0; number < args.work.chunks; ++number) {
+        const SparsePlan& plan = args.work.plan(number);
+        if (!aim_stays(aim_sample(plan.count, plan.capacity), aim_chunks(args.aim)[number].reach)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+template <class Element, ChosenTask kTask>
+__global__ void __launch_bounds__(kThreads,
+                                  kTask == ChosenTask::kAim ? kResidentBlocks - 1 : kChosenBlocks)
+    chosen_kernel(ChosenArgs args) {
+    constexpr bool kTop = kTask != ChosenTask::kThreshold;  // the cut is to be found
+    if (kTask == ChosenTask::kAim && !any_moves(args)) {
+        return;
+    }
+    using Source =
+        std::conditional_t<kTask == ChosenTask::kAim, SampledSource<Element>, WholeSource<Element>>;
     __shared__ ChosenShared shared;
-    __shared__ ChosenChunk<Element> chunk;
+    __shared__ SourcedChunk<Source> chunk;
     auto* const counters = static_cast<unsigned long long*>(args.encode.workspace);
     Tickets tickets(counters, args.nonce);
     const float factor = encode_factor<Element>(args.encode);
-    const CutSearch<Element> search(args, chunk, shared);
-    const TileSender<Element, kTop> sender(args, chunk, shared);
+    const CutSearch<Source> search(args, chunk, shared);
+    const auto sender = [&](const auto& of) { return TileSender<Element, kTop>(args, of, shared); };
     int64_t entered = -1;  // chunk
     bool known = false;    // its cut
     const auto enter = [&](int64_t number) {
@@ -132,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(
             if constexpr (kTop) {
                 search.wait(kSend);
             } else {
-                take_threshold(args, chunk, shared);
+                take_threshold(args, chunk, entered, shared);
             }
             known = true;
         }
@@ -156,12 +195,14 @@ __global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(
             break;
         }
         enter(number);
-        if (round == kSend) {
-            know_cut();
-            if (item < ChosenSpace::tiles(chunk.plan)) {
-                sender.send(item, tickets);
+        if constexpr (kTask != ChosenTask::kAim) {
+            if (round == kSend) {
+                know_cut();
+                if (item < ChosenSpace::tiles(chunk.plan)) {
+                    sender(chunk).send(item, tickets);
+                }
+                continue;
             }
-            continue;
         }
         if constexpr (kTop) {
             if (round == kPrepare) {
@@ -175,7 +216,9 @@ __global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(
                 }
             }
             if (round == kFilter) {
-                search.filter(item);
+                if (item < ChosenSpace::parts(chunk.plan)) {
+                    search.filter(item);
+                }
             } else {
                 search.refine(item);
             }
@@ -183,11 +226,13 @@ __global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(
             pending_round = round;
         }
     }
-    deal_chunks(args.work.chunks, [&](int64_t number, int64_t worker, int64_t workers) {
-        enter(number);
-        know_cut();
-        sender.finish(worker, workers);
-    });
+    if constexpr (kTask != ChosenTask::kAim) {
+        deal_chunks(args.work.chunks, [&](int64_t number, int64_t worker, int64_t workers) {
+            enter(number);
+            know_cut();
+            sender(chunk).finish(worker, workers);
+        });
+    }
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -196,24 +241,25 @@ __global__ void __launch_bounds__(kThreads, kChosenBlocks) chosen_encode_kernel(
     __syncthreads();
     if (shared.last) {
         __threadfence();
-        close_chunks<Element, kTop>(args, chunk, factor);
+        close_chunks<kTask>(args, chunk, factor);
     }
 }
 
-// One launch. `nonce`: of next_nonce(), or that of a launch that has ended.
-template <SparseKind kKind>
-cudaError_t launch_chosen(const EncodeArgs& args, uint64_t nonce, cudaStream_t stream) {
-    constexpr bool kTop = kKind == SparseKind::kTopK;
+// What a launch of the task is told; `nonce`: of next_nonce(), or that of a launch that has ended.
+inline ChosenArgs chosen_args(ChosenTask task,
+                              const EncodeArgs& args,
+                              const SparseWork& work,
+                              uint64_t nonce) {
     ChosenArgs chosen = {};
     chosen.encode = args;
-    chosen.work = SparseWork::of(kKind, args, args.chunk_elems);
+    chosen.work = work;
     const SparsePlan& plan = chosen.work.full;
     chosen.space = ChosenSpace::of(plan);
     chosen.last_space = ChosenSpace::of(chosen.work.last);
     chosen.nonce = nonce;
     chosen.as_is = dtype_bytes(args.dtype) == 2 && args.residual == nullptr && args.scale == 1.0f &&
                    args.scale_ptr == nullptr;
-    if (kTop) {
+    if (task != ChosenTask::kThreshold) {
         const int64_t parts = ChosenSpace::parts(plan);
         const int64_t sharers = parts < kMostSharers ? parts : kMostSharers;
         chosen.tickets[kPrepare] = 1;
@@ -225,7 +271,12 @@ cudaError_t launch_chosen(const EncodeArgs& args, uint64_t nonce, cudaStream_t s
         chosen.most_pending =
             static_cast<unsigned>(elems < kMostCounted ? kMostCounted / elems : 1);
     }
-    chosen.tickets[kSend] = ChosenSpace::tiles(plan);
+    chosen.tickets[kSend] = task == ChosenTask::kAim ? 0 : ChosenSpace::tiles(plan);
+    return chosen;
+}
+
+template <ChosenTask kTask>
+cudaError_t launch_task(ChosenArgs& chosen, cudaStream_t stream) {
     int64_t tickets = 0;
     for (int round = 0; round < kChosenRounds; ++round) {
         chosen.first_tile = tickets;
@@ -236,18 +287,29 @@ cudaError_t launch_chosen(const EncodeArgs& args, uint64_t nonce, cudaStream_t s
     if (error != cudaSuccess) {
         return error;
     }
-    const int64_t most =
-        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kChosenBlocks;
-    const int64_t useful = chosen.work.chunks * chosen.tickets[kSend];
+    const int32_t max_blocks = chosen.encode.max_blocks;
+    const int64_t most = max_blocks > 0 ? max_blocks : int64_t{processors} * kChosenBlocks;
+    const int64_t useful =
+        chosen.work.chunks * chosen.tickets[kTask == ChosenTask::kAim ? kFilter : kSend];
     const int64_t blocks = useful < most ? useful : most;
     // A block takes one ticket more than there are, and one ahead.
     if (tickets + 2 * blocks > static_cast<int64_t>(kNonceCount)) {
         return cudaErrorInvalidValue;
     }
-    return visit(args.dtype, [&](auto element) {
-        return start_kernel(chosen_encode_kernel<decltype(element), kTop>,
-                            static_cast<unsigned>(blocks), kThreads, 0, stream, chosen);
+    return visit(chosen.encode.dtype, [&](auto element) {
+        return start_kernel(chosen_kernel<decltype(element), kTask>, static_cast<unsigned>(blocks),
+                            kThreads, 0, stream, chosen);
     });
+}
+
+// One launch.
+template <SparseKind kKind>
+cudaError_t launch_chosen(const EncodeArgs& args, uint64_t nonce, cudaStream_t stream) {
+    constexpr ChosenTask kTask =
+        kKind == SparseKind::kTopK ? ChosenTask::kTopK : ChosenTask::kThreshold;
+    ChosenArgs chosen =
+        chosen_args(kTask, args, SparseWork::of(kKind, args, args.chunk_elems), nonce);
+    return launch_task<kTask>(chosen, stream);
 }
 
 }  // namespace

@@ -11,11 +11,11 @@
 namespace slimwire {
 namespace {
 
-template <class Element>
+template <class Source>
 class CutSearch {
   public:
     __device__ CutSearch(const ChosenArgs& args,
-                         const ChosenChunk<Element>& chunk,
+                         const SourcedChunk<Source>& chunk,
                          ChosenShared& shared)
         : args_(args), chunk_(chunk), plan_(chunk.plan), shared_(shared) {}
 
@@ -173,8 +173,8 @@ class CutSearch {
             shared_.wanted = __ldcg(&state.wanted);
             shared_.guess = __ldcg(&state.guess);
             shared_.shift = __ldcg(&state.shift);
-            shared_.least16 = raw_limit<Element>(chunk_.source, args_.as_is,
-                                                 round == kFilter ? shared_.guess : shared_.low);
+            shared_.least16 = raw_limit(chunk_.source, args_.as_is,
+                                        round == kFilter ? shared_.guess : shared_.low);
         }
         __syncthreads();
     }
@@ -308,7 +308,7 @@ class CutSearch {
     }
 
     const ChosenArgs& args_;
-    const ChosenChunk<Element>& chunk_;
+    const SourcedChunk<Source>& chunk_;
     const SparsePlan& plan_;
     ChosenShared& shared_;
 };

@@ -55,15 +55,16 @@ __device__ __forceinline__ void prefetch(const void* at) {
 // rounds (a multiple of four), by every lane: bit k of mask is set where element k of the eight is
 // there and its magnitude is not below `least`; get() is the eight. `least16`: least_of(least), or
 // kCompareWide.
-template <class Element, class Body>
-__device__ __forceinline__ void read_marked(const UserSource<Element> source,
+template <class Source, class Body>
+__device__ __forceinline__ void read_marked(const Source source,
                                             uint32_t least,
                                             uint32_t least16,
                                             int64_t first,
                                             int step,
                                             int rounds,
                                             Body body) {
-    if constexpr (Element::kBytes == 2) {
+    using Element = typename Source::ElementType;
+    if constexpr (Element::kBytes == 2 && Source::kContiguous) {
         const bool whole = first + int64_t{step} * (rounds - 1) + kPerThread <= source.count;
         if (least16 != kCompareWide && __all_sync(kAllLanes, whole)) {
             constexpr int kAtOnce = 4;
@@ -99,11 +100,10 @@ __device__ __forceinline__ void read_marked(const UserSource<Element> source,
 }
 
 // least_of() where the chunk may be compared in 16 bits.
-template <class Element>
-__device__ __forceinline__ uint32_t raw_limit(const UserSource<Element>& source,
-                                              bool as_is,
-                                              uint32_t least) {
-    if constexpr (Element::kBytes == 2) {
+template <class Source>
+__device__ __forceinline__ uint32_t raw_limit(const Source& source, bool as_is, uint32_t least) {
+    using Element = typename Source::ElementType;
+    if constexpr (Element::kBytes == 2 && Source::kContiguous) {
         if (as_is && least <= kInfinityBits && is_aligned16(source.input)) {
             return least_of<Element>(least);
         }

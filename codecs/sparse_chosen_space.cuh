@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "codecs/aim_args.h"
 #include "codecs/cuda/look_back.cuh"
 #include "codecs/sparse.cuh"
 
@@ -80,9 +81,13 @@ struct ChosenSpace {
     }
 };
 
+// What one launch does: encodes, or looks for the exact thresholds of aim.h.
+enum class ChosenTask : uint8_t { kThreshold, kTopK, kAim };
+
 // What the kernel is told.
 struct ChosenArgs {
     EncodeArgs encode;
+    AimRun* aim;  // null but for kAim
     SparseWork work;
     ChosenSpace space;  // of a chunk
     ChosenSpace last_space;
@@ -123,12 +128,39 @@ struct ChosenShared {
     int64_t ahead_bytes;
 };
 
-// One chunk, as a thread block sees it: in shared memory, which spares registers.
+// The elements that a launch looks at: all of a chunk, or groups of them.
 template <class Element>
-struct ChosenChunk {
+struct WholeSource : UserSource<Element> {
+    using ElementType = Element;
+    static constexpr bool kContiguous = true;
+};
+template <class Element>
+struct SampledSource {
+    using ElementType = Element;
+    static constexpr bool kContiguous = false;
+
+    const uint8_t* input;
+    const float* residual;
+    int64_t count;   // of the sample
+    int64_t stride;  // AimSample::stride
+    float factor;
+
+    __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
+        const int64_t at = i / kAimGroup * stride + i % kAimGroup;
+        const int64_t end = at + (count - i);  // may be before `at`
+        load_eight<Element>(input, at, end, p);
+        scale_and_add(factor, residual, at, end, p);
+    }
+};
+
+// One chunk, as a thread block sees it: in shared memory, which spares registers.
+template <class Source>
+struct SourcedChunk {
+    using Element = typename Source::ElementType;
+
     SparsePlan plan;
     ChosenSpace space;
-    UserSource<Element> source;
+    Source source;
     uint8_t* output;
     float* residual;
     uint8_t* workspace;
@@ -140,8 +172,19 @@ struct ChosenChunk {
         plan = args.work.plan(chunk);
         space = chunk + 1 == args.work.chunks ? args.last_space : args.space;
         residual = encode.residual != nullptr ? encode.residual + at : nullptr;
-        source = {static_cast<const uint8_t*>(encode.input) + at * Element::kBytes, residual,
-                  plan.count, factor};
+        const auto* const input = static_cast<const uint8_t*>(encode.input) + at * Element::kBytes;
+        if constexpr (Source::kContiguous) {
+            source = {{input, residual, plan.count, factor}};
+        } else {
+            AimSample sample = {plan.count, kAimGroup, plan.capacity};
+            if (!aim_exact(*args.aim, encode.params.refresh)) {
+                sample = aim_sample(plan.count, plan.capacity);
+            }
+            source = {input, residual, sample.elems, sample.stride, factor};
+            plan.count = sample.elems;
+            plan.capacity = sample.wanted;
+            space = ChosenSpace::of(plan);
+        }
         output = static_cast<uint8_t*>(encode.output) + chunk * encode.slot_bytes;
         workspace = static_cast<uint8_t*>(encode.workspace) + 8 * kLookBackCounters +
                     chunk * args.space.bytes;
@@ -158,6 +201,8 @@ struct ChosenChunk {
         return sent < plan.capacity ? sent : plan.capacity;
     }
 };
+template <class Element>
+using ChosenChunk = SourcedChunk<WholeSource<Element>>;
 
 }  // namespace
 }  // namespace slimwire

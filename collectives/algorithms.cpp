@@ -240,7 +240,7 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 bool keeps_residual(const Plan& plan, int rank) noexcept {
     // Both ends of a message have an estimate of it.
     return plan.shares_state() ||
-           (plan.error_feedback != ErrorFeedback::kNone &&
+           ((plan.error_feedback != ErrorFeedback::kNone || plan.aims) &&
             (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank)));
 }
 

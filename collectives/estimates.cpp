@@ -31,7 +31,7 @@ Status SlicedExchange::encode_difference(const Piece& piece,
                 context_.work));
     EncodeArgs args = encode_args(piece, random, output, run);
     args.input = window;
-    return enqueue(context_.api, piece.codec, args, context_.work);
+    return enqueue_encoding(piece.codec, args, {0, 0, false});
 }
 
 Status SlicedExchange::deliver_estimate(

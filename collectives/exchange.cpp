@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codecs/aim.h"
 #include "codecs/move_ranges.h"
 #include "codecs/sum_rows.h"
 #include "collectives/plan.h"
@@ -211,6 +212,10 @@ RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane
     return key;
 }
 
+bool SlicedExchange::feeds() const noexcept {
+    return context_.residual != nullptr && context_.plan.error_feedback != ErrorFeedback::kNone;
+}
+
 bool SlicedExchange::residuals_apart() const noexcept {
     return context_.plan.residuals_apart;
 }
@@ -260,6 +265,29 @@ EncodeArgs SlicedExchange::encode_args(const Piece& piece,
     return args;
 }
 
+Status SlicedExchange::enqueue_encoding(const CodecSpec& codec, EncodeArgs args, const Owed& owed) {
+    if (!codec.traits(args.dtype).aims) {
+        return enqueue(context_.api, codec, args, context_.work);
+    }
+    const Plan& plan = context_.plan;
+    const auto bytes = static_cast<size_t>(plan.layout.aim_bytes);
+    char* state = nullptr;
+    if (plan.aims && context_.residual != nullptr && owed.feeds) {
+        state = static_cast<char*>(context_.residual) + plan.aims_offset +
+                static_cast<size_t>(owed.index) * bytes;
+    } else {
+        state = static_cast<char*>(workspace_) + plan.layout.spare_aim_offset;
+        SLIMWIRE_TRY(cuda_status(context_.api,
+                                 context_.api.memset_async(state, 0, bytes, context_.work),
+                                 "thresholds of no tensor"));
+    }
+    const AimArgs aim{args, reinterpret_cast<AimRun*>(state)};
+    SLIMWIRE_TRY(enqueue(context_.api, AimStep::kAim, aim, context_.work));
+    aim_encoding(aim.state, &args);
+    SLIMWIRE_TRY(enqueue(context_.api, codec, args, context_.work));
+    return enqueue(context_.api, AimStep::kSettle, aim, context_.work);
+}
+
 Status SlicedExchange::encode_run(const Piece& piece,
                                   const RandomKey& random,
                                   const void* input,
@@ -273,7 +301,7 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
     SLIMWIRE_TRY(with_residual(owed, run.count, [&](float* residual) {
         args.residual = residual;
-        return enqueue(context_.api, piece.codec, args, context_.work);
+        return enqueue_encoding(piece.codec, args, owed);
     }));
     return context_.listener == nullptr ? Status() : context_.listener->encoded(piece.codec, args);
 }
@@ -321,6 +349,7 @@ Status SlicedExchange::sum_slots(const Piece& piece,
 
 Status SlicedExchange::reduce_decoded(const Piece& piece,
                                       const DecodeReduceEncodeArgs& args,
+                                      const Owed& owed,
                                       void* sum) {
     SLIMWIRE_TRY(sum_slots(piece, static_cast<const char*>(args.input), args.input_stride,
                            args.inputs, args.count, sum));
@@ -338,7 +367,7 @@ Status SlicedExchange::reduce_decoded(const Piece& piece,
     // Else it would draw what the worker's own encoding drew.
     again.random.tensor ^= 0x5BD1E995u;
     again.workspace = args.workspace;
-    return enqueue(context_.api, piece.codec, again, context_.work);
+    return enqueue_encoding(piece.codec, again, owed);
 }
 
 Status SlicedExchange::pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride) {

@@ -157,7 +157,7 @@ class SlicedExchange : public Exchange {
     // by what it leaves; null where the call has none.
     template <class Operation>
     Status with_residual(const Owed& owed, int64_t count, const Operation& operation) {
-        if (context_.residual == nullptr || !owed.feeds) {
+        if (!feeds() || !owed.feeds) {
             return operation(static_cast<float*>(nullptr));
         }
         if (!residuals_apart()) {
@@ -167,6 +167,8 @@ class SlicedExchange : public Exchange {
         SLIMWIRE_TRY(operation(residual));
         return put_residual(owed, count);
     }
+    // Enqueues the encoding of the run, by thresholds of its own where the codec has such.
+    Status enqueue_encoding(const CodecSpec& codec, EncodeArgs args, const Owed& owed);
     // Of a run of the piece without its input, unscaled.
     [[nodiscard]] EncodeArgs encode_args(const Piece& piece,
                                          const RandomKey& random,
@@ -212,7 +214,10 @@ class SlicedExchange : public Exchange {
                      void* output);
     // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in its type,
     // in `sum` of args.count elements.
-    Status reduce_decoded(const Piece& piece, const DecodeReduceEncodeArgs& args, void* sum);
+    Status reduce_decoded(const Piece& piece,
+                          const DecodeReduceEncodeArgs& args,
+                          const Owed& owed,
+                          void* sum);
     // The raw part of a slice, if it has one, on the codec stream: its elements, multiplied by the
     // call's scalar, into chunks of `chunk_elems` at `chunks`, `stride` bytes apart; and the
     // inverse, into the call's result.
@@ -237,6 +242,7 @@ class SlicedExchange : public Exchange {
 
   private:
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
+    [[nodiscard]] bool feeds() const noexcept;  // the call has residuals
     [[nodiscard]] bool residuals_apart() const noexcept;
     [[nodiscard]] StoredResiduals stored(const Owed& owed) const noexcept;
     Result<float*> take_residual(const Owed& owed, int64_t count);

@@ -187,11 +187,11 @@ Status Hierarchical::encode_node_sum(int slice) {
                 args.dtype = facts().dtype;
                 args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
                 args.workspace = workspace_;
-                SLIMWIRE_TRY(
-                    with_residual(residual_of(slice, i, owned), count, [&](float* residual) {
-                        args.residual = residual;
-                        return enqueue(context_.api, piece.codec, args, context_.work);
-                    }));
+                const Owed owed = residual_of(slice, i, owned);
+                SLIMWIRE_TRY(with_residual(owed, count, [&](float* residual) {
+                    args.residual = residual;
+                    return enqueue_encoding(piece.codec, args, owed);
+                }));
             }
             offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
         }
@@ -244,7 +244,7 @@ Status Hierarchical::reduce_nodes(int slice) {
                     args.residual = residual;
                     return piece.codec.reduces()
                                ? enqueue(context_.api, piece.codec, args, context_.work)
-                               : reduce_decoded(piece, args, context_.scratch + map_.sum);
+                               : reduce_decoded(piece, args, owed, context_.scratch + map_.sum);
                 }));
             }
         }

@@ -263,9 +263,10 @@ Status HierarchicalScatter::between(int, int slice) {
             args.random = random_of(slice, piece, static_cast<uint32_t>(2 * block + 1));
             args.workspace = workspace_;
             const int index = (layout().intra ? ranks() : 0) + owned * nodes().nodes() + node;
-            SLIMWIRE_TRY(with_residual(owed_by(index, piece), piece.count, [&](float* residual) {
+            const Owed owed = owed_by(index, piece);
+            SLIMWIRE_TRY(with_residual(owed, piece.count, [&](float* residual) {
                 args.residual = residual;
-                return enqueue(context_.api, piece.codec, args, context_.work);
+                return enqueue_encoding(piece.codec, args, owed);
             }));
             offset += row_bytes_of(layout(), facts().dtype, piece.chunk_elems);
         }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "codecs/aim.h"
+
 namespace slimwire {
 namespace {
 
@@ -165,6 +167,27 @@ Layout make_layout(const std::vector<Segment>& segments,
     }
     number_pieces(&layout);
     return layout;
+}
+
+void reserve_aims(int64_t chunks, Layout* layout) {
+    for (const Slice& slice : layout->slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (!piece.codec.traits(piece.dtype).aims) {
+                continue;
+            }
+            layout->aim_bytes = aim_state_bytes(chunks);
+            // A run is a piece, as chunks or as one chunk of as many elements, or a chunk of it.
+            for (const int64_t count : {piece.count, piece.chunk_elems, chunks * piece.count}) {
+                layout->workspace_bytes = std::max(
+                    layout->workspace_bytes,
+                    aim_workspace_bytes(piece.codec.params, piece.dtype, count, piece.chunk_elems));
+            }
+        }
+    }
+    if (layout->aim_bytes > 0) {
+        layout->spare_aim_offset = round_up(layout->workspace_bytes, kSlotAlignment);
+        layout->workspace_bytes = layout->spare_aim_offset + layout->aim_bytes;
+    }
 }
 
 Layout factored_layout(const CodecSpec& codec,

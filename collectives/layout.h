@@ -82,6 +82,10 @@ struct Layout {
     int64_t max_slot_bytes = 0;
     int64_t total_slot_bytes = 0;  // sum over slices
     int64_t workspace_bytes = 0;   // that the kernels of the neediest operation ask for
+    // Where a codec aims (codecs/aim.h): the state of a run, and where in the workspace lies one
+    // for an encoding whose tensor keeps none; 0 elsewhere.
+    int64_t aim_bytes = 0;
+    int64_t spare_aim_offset = 0;
     // Of the level inside nodes, where the algorithm has one; elements travel there as they are
     // when empty.
     std::optional<CodecSpec> intra;
@@ -92,6 +96,9 @@ struct Layout {
     [[nodiscard]] int64_t largest_piece() const noexcept;     // elements
     [[nodiscard]] int64_t largest_raw_part() const noexcept;  // elements
 };
+
+// Makes room in the workspace for aims of runs of at most `chunks` chunks, where a codec has them.
+void reserve_aims(int64_t chunks, Layout* layout);
 
 // `matrices`: ascending, apart from each other.
 Layout factored_layout(const CodecSpec& codec,

@@ -146,6 +146,7 @@ std::string try_algorithm(Algorithm algorithm,
     Layout layout = low_rank ? factored_layout(*action.codec, decision.matrices, facts.count)
                              : layout_of(algorithm, facts, shape, action,
                                          config.settings.slice_bytes, decision.segments);
+    reserve_aims(shape.ranks, &layout);
     ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
     if (estimates) {
         plan->shared_estimate = sizes.shared_begin;
@@ -178,6 +179,11 @@ std::string try_algorithm(Algorithm algorithm,
         state_bytes + (action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
                            ? 0
                            : stored_residual_bytes(type, elems));
+    const uint64_t aims_offset = (residual_bytes + 15) / 16 * 16;
+    const uint64_t kept_bytes =
+        estimates || layout.aim_bytes == 0
+            ? residual_bytes
+            : aims_offset + sizes.residual_runs * static_cast<uint64_t>(layout.aim_bytes);
     const uint64_t window_offset = (sizes.scratch_bytes + 255) / 256 * 256;
     const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
     const uint64_t window_end =
@@ -186,7 +192,7 @@ std::string try_algorithm(Algorithm algorithm,
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart               ? window_offset + window_bytes
                               : sizes.scratch_bytes;
-    const uint64_t needed = shape.committed_bytes + scratch_bytes + residual_bytes;
+    const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -201,7 +207,9 @@ std::string try_algorithm(Algorithm algorithm,
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
     plan->scratch_bytes = scratch_bytes;
-    plan->residual_bytes = residual_bytes;
+    plan->residual_bytes = kept_bytes;
+    plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
+    plan->aims = kept_bytes > residual_bytes;
     plan->residuals_apart = apart;
     plan->window_offset = window_offset;
     plan->marks_offset = window_end;

@@ -161,7 +161,7 @@ Status TwoShot::between(int, int slice) {
                 args.residual = residual;
                 return piece.codec.reduces()
                            ? enqueue(context_.api, piece.codec, args, context_.work)
-                           : reduce_decoded(piece, args, context_.scratch + map_.sum);
+                           : reduce_decoded(piece, args, server, context_.scratch + map_.sum);
             }));
         }
         server.pass(piece, piece.chunk_elems);

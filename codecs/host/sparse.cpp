@@ -63,6 +63,26 @@ void encode(const EncodeChunk& chunk, const SparsePlan& plan) {
     });
 }
 
+uint32_t cut(const EncodeChunk& chunk, const SparsePlan& plan) {
+    uint32_t least = 0;
+    visit(chunk.dtype, [&](auto element) {
+        using Element = decltype(element);
+        least = chunk.residual != nullptr ? cut_of<Element, true>(chunk, plan)
+                                          : cut_of<Element, false>(chunk, plan);
+    });
+    return least;
+}
+
+int64_t reach(const EncodeChunk& chunk, uint32_t least) {
+    int64_t sum = 0;
+    visit(chunk.dtype, [&](auto element) {
+        using Element = decltype(element);
+        sum = chunk.residual != nullptr ? reach_of<Element, true>(chunk, least)
+                                        : reach_of<Element, false>(chunk, least);
+    });
+    return sum;
+}
+
 template <class Element, bool kAccumulate>
 void decode_as(const DecodeChunk& chunk, const SparsePlan& plan) {
     switch (plan.kind) {
@@ -106,6 +126,6 @@ void reduce(const ReduceChunk& chunk, const SparsePlan& plan) {
 
 }  // namespace
 
-const SparseTable SLIMWIRE_HOST_TABLE(host_sparse) = {encode, decode, reduce, sum};
+const SparseTable SLIMWIRE_HOST_TABLE(host_sparse) = {encode, decode, reduce, sum, cut, reach};
 
 }  // namespace slimwire

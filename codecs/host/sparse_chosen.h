@@ -2,25 +2,29 @@
 // otherwise. Layout and rules: codecs/FORMAT.md, "Sparse". Included by host/sparse.cpp inside its
 // anonymous namespace.
 
+// The cut that keeps plan.capacity elements. `integers`: 16-bit elements are taken as they are.
+template <class Element, bool kResidual>
+SLIMWIRE_LANES Cut find_cut(const EncodeChunk& chunk,
+                            const Source<Element, kResidual>& source,
+                            const SparsePlan& plan,
+                            bool integers) {
+#if defined(SLIMWIRE_ISA_AVX512)
+    if constexpr (Element::kBytes == 2) {
+        if (integers && plan.count >= kSparseSpan) {
+            return select_raw<Element>(chunk.input, plan.count, plan.capacity);
+        }
+    }
+#endif
+    (void)chunk;
+    return select_cut(source, plan.count, plan.capacity, integers);
+}
+
 template <class Element, bool kResidual>
 void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
     const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
     const bool integers = Element::kBytes == 2 && !kResidual && chunk.factor == 1.0f;
-    Cut cut = {plan.threshold, -1};
-    if (plan.kind == SparseKind::kTopK) {
-        bool selected = false;
-#if defined(SLIMWIRE_ISA_AVX512)
-        if constexpr (Element::kBytes == 2) {
-            selected = integers && plan.count >= kSparseSpan;
-            if (selected) {
-                cut = select_raw<Element>(chunk.input, plan.count, plan.capacity);
-            }
-        }
-#endif
-        if (!selected) {
-            cut = select_cut(source, plan.count, plan.capacity, integers);
-        }
-    }
+    const Cut cut = plan.kind == SparseKind::kTopK ? find_cut(chunk, source, plan, integers)
+                                                   : Cut{plan.threshold, -1};
     __builtin_memset(chunk.output, 0, static_cast<size_t>(plan.values));
     ChosenWriter writer(plan, cut, chunk.output, chunk.residual);
     int64_t begin = 0;
@@ -50,4 +54,24 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
         }
     }
     writer.finish();
+}
+
+template <class Element, bool kResidual>
+uint32_t cut_of(const EncodeChunk& chunk, const SparsePlan& plan) {
+    const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
+    const bool integers = Element::kBytes == 2 && !kResidual && chunk.factor == 1.0f;
+    return find_cut(chunk, source, plan, integers).least;
+}
+
+template <class Element, bool kResidual>
+int64_t reach_of(const EncodeChunk& chunk, uint32_t least) {
+    const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
+    int64_t reach = 0;
+    for (int64_t i = 0; i < chunk.count; i += kLanes) {
+        const int64_t left = chunk.count - i;
+        const uint32_t there = left < kLanes ? (1u << left) - 1 : 0xFFFF;
+        reach +=
+            bits_set(mask_at_least(magnitude_of(load_p(source, i, chunk.count)), least) & there);
+    }
+    return reach;
 }

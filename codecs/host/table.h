@@ -161,6 +161,10 @@ struct SparseTable {
     void (*decode)(const DecodeChunk&, const SparsePlan&);
     void (*reduce)(const ReduceChunk&, const SparsePlan&);
     void (*sum)(const ReduceChunk&, const SparsePlan&);  // to elements
+    // Magnitude bits of the smallest of the plan.capacity largest elements.
+    uint32_t (*cut)(const EncodeChunk&, const SparsePlan&);
+    // Elements not below the magnitude.
+    int64_t (*reach)(const EncodeChunk&, uint32_t least);
 };
 struct BoundedTable {
     void (*encode)(const EncodeChunk&, const BoundedPlan&);

@@ -451,6 +451,8 @@ TEST(ErrorFeedback, WhatASparsifierKeepsBackComesLater) {
                            Case{"topk:fraction=0.25", "sparse", "bf16", 16},
                            Case{"topk:fraction=0.25", "gather", "f32", 8},
                            Case{"threshold:threshold=2,fraction=0.4", "sparse", "f32", 12},
+                           Case{"threshold:fraction=0.3,refresh=5", "sparse", "f32", 16},
+                           Case{"threshold:fraction=0.3,refresh=5", "gather", "bf16", 8},
                            Case{"blocktopk:block=64,kept=16", "two_shot", "bf16", 16}}) {
         SCOPED_TRACE(std::string(of.codec) + " " + of.algorithm + " " + of.type);
         const std::string action = "codec = \"" + std::string(of.codec) + "\"\n";

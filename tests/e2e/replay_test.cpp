@@ -56,6 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp8", "fp8e4m3", true, 40},
                     Case{"topk", "topk:fraction=0.05", true, 40},
                     Case{"threshold", "threshold:threshold=4,fraction=0.2", true, 40},
+                    Case{"thresholds_that_follow", "threshold:fraction=0.1,refresh=3", true, 40},
                     Case{"blocktopk", "blocktopk", true, 40},
                     Case{"rowtopk", "rowtopk", true, 40},
                     Case{"randomk", "randomk:fraction=0.1", true, 40}),

@@ -1,0 +1,122 @@
+// Thresholds that follow the data, below a job: as many elements are sent as the policy wants,
+// whatever the gradients' scale, and what is not comes with later calls.
+#include "tests/plugin/two_devices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace {
+
+constexpr size_t kCount = 65536;
+// Of each rank's half: what has room, and what is wanted.
+constexpr double kRoom = 0.02 * kCount / 2, kWanted = 0.8 * kRoom;
+
+class Aim : public slimwire::test::TwoDevices {
+  protected:
+    Aim() : TwoDevices(kCount) {}
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n"
+            "[[rule]]\nname = \"scattered\"\nmatch = { op = \"reducescatter\" }\n"
+            "codec = \"threshold:fraction=0.02,refresh=50\"\nmin_bytes = 0\n"
+            "[[rule]]\nname = \"fed\"\nmatch = { bytes = \"262144..262144\" }\n"
+            "codec = \"threshold:fraction=0.02,refresh=50\"\nef = \"ef14\"\nmin_bytes = 0\n"
+            "[[rule]]\nname = \"averaged\"\n"
+            "codec = \"threshold:fraction=0.02,refresh=50\"\nef = \"ema\"\nmin_bytes = 0\n");
+    }
+    Values gaussian(size_t count, double scale) {
+        Values values(count);
+        for (float& value : values) {
+            value = static_cast<float>(scale * normal_(random_));
+        }
+        return values;
+    }
+    Values reduce(size_t count) {
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            queue_sum(rank, count);
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        const Values got = result(0, count);
+        EXPECT_EQ(result(1, count), got) << "ranks differ";
+        return got;
+    }
+    static double sent_in(const Values& values, size_t begin, size_t end) {
+        return static_cast<double>(std::count_if(values.begin() + static_cast<ptrdiff_t>(begin),
+                                                 values.begin() + static_cast<ptrdiff_t>(end),
+                                                 [](float value) { return value != 0; }));
+    }
+
+    std::mt19937 random_{11};
+    std::normal_distribution<double> normal_;
+};
+
+// What is delivered went through both thresholds, so the owner's decides how many elements it is.
+TEST_F(Aim, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
+    for (const size_t count : {kCount, kCount - 64}) {  // EF14 and EMA
+        double scale = 1e-7;
+        for (int step = 0; step < 30; ++step) {
+            scale *= step == 10 ? 0.1 : step == 20 ? 1e6 : 1.0;
+            for (int rank = 0; rank < kRanks; ++rank) {
+                fill(rank, gaussian(count, scale));
+            }
+            const Values got = reduce(count);
+            for (const size_t half : {size_t{0}, count / 2}) {
+                const double sent = sent_in(got, half, half + count / 2);
+                EXPECT_GE(sent, 0.75 * kWanted) << "step " << step;
+                EXPECT_LE(sent, kRoom) << "step " << step;
+            }
+        }
+    }
+}
+
+TEST_F(Aim, WhatIsNotSentComesWithLaterCalls) {
+    Values exact(kCount);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        const Values given = gaussian(kCount, 3.0);
+        fill(rank, given);
+        std::transform(given.begin(), given.end(), exact.begin(), exact.begin(), std::plus<>());
+    }
+    constexpr int kCalls = 150;
+    std::vector<double> sum(kCount);
+    double of_one = 0, of_all = 0, norm = 0;
+    for (int call = 1; call <= kCalls; ++call) {
+        const Values got = reduce(kCount);
+        for (size_t i = 0; i < kCount; ++i) {
+            sum[i] += got[i];
+            const double off = sum[i] / call - exact[i];
+            of_one += call == 1 ? off * off : 0;
+            of_all += call == kCalls ? off * off : 0;
+            norm += call == 1 ? static_cast<double>(exact[i]) * exact[i] : 0;
+        }
+    }
+    EXPECT_GT(std::sqrt(of_one / norm), 0.8);
+    EXPECT_LT(std::sqrt(of_all / norm), 0.45);
+}
+
+// Without error feedback, too, a tensor keeps its thresholds; each rank's part has its own.
+TEST_F(Aim, HoldsForAReduceScatterWithoutErrorFeedback) {
+    constexpr size_t kBlock = kCount / 2;
+    for (int step = 0; step < 12; ++step) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            fill(rank, gaussian(kCount, step < 6 ? 1.0 : 0.01));
+        }
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kBlock, ncclFloat32, ncclSum,
+                                        comms_[rank], nullptr),
+                      ncclSuccess);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            // Of two ranks' choices few are the same.
+            const double sent = sent_in(result(rank, kBlock), 0, kBlock);
+            EXPECT_GE(sent, 2 * 0.75 * kWanted) << "step " << step;
+            EXPECT_LE(sent, 2 * kRoom) << "step " << step;
+        }
+    }
+}
+
+}  // namespace
