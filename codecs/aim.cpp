@@ -87,6 +87,8 @@ void settle_aim_on_host(const AimArgs& args) {
     const auto* header = device_view_as<const uint8_t>(args.encode.output);
     for (int64_t done = 0; done < args.encode.count; done += args.encode.chunk_elems) {
         chunk->survivors = reinterpret_cast<const uint32_t*>(header)[1];
+        run.survivors += chunk->survivors;
+        run.wanted += chunk->target;
         header += args.encode.slot_bytes;
         ++chunk;
     }

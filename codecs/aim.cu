@@ -87,6 +87,8 @@ __global__ void __launch_bounds__(kThreads) settle_kernel(
         AimChunk& chunk = aim_chunks(run)[number];
         chunk.survivors = reinterpret_cast<const uint32_t*>(output + number * slot_bytes)[1];
         chunk.reach = 0;
+        atomicAdd(&run->survivors, static_cast<unsigned long long>(chunk.survivors));
+        atomicAdd(&run->wanted, static_cast<unsigned long long>(chunk.target));
     }
     if (threadIdx.x == 0) {
         const bool exact = aim_exact(*run, refresh);

@@ -17,6 +17,9 @@ struct AimRun {
     uint32_t since;      // the last with exact thresholds
     uint32_t exact;      // so far with exact ones
     uint32_t moved;      // thresholds so far that a sample moved
+    // Of all encodings and chunks so far.
+    unsigned long long survivors;
+    unsigned long long wanted;
 };
 // Of each of its chunks, behind it.
 struct AimChunk {

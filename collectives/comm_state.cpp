@@ -127,6 +127,7 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
     if (!idle) {
         left.end = std::exchange(state->chain, nullptr);
     }
+    state->aim_reading.release(api, !idle);
     destroy_objects(api, state);
     return idle ? std::nullopt : std::optional(std::move(left));
 }

@@ -19,6 +19,7 @@
 #include "codecs/base/device.h"
 #include "codecs/base/device_scope.h"
 #include "collectives/agreement.h"
+#include "collectives/aim_reading.h"
 #include "collectives/budget.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
@@ -96,6 +97,7 @@ struct CommState {
     cudaEvent_t chain = nullptr;         // end of the last compressed call
     cudaEvent_t fork = nullptr;
     cudaEvent_t timing[2] = {};
+    AimReading aim_reading;
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.
     std::atomic<bool> ended{false};

@@ -106,6 +106,13 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (!k.name.empty()) {
         json["name"] = k.name;
     }
+    if (k.aims.encodings > 0) {
+        json["aims"] = {{"encodings", k.aims.encodings},
+                        {"exact", k.aims.exact},
+                        {"moved", k.aims.moved},
+                        {"survivors", k.aims.survivors},
+                        {"wanted", k.aims.wanted}};
+    }
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;
         json["shadow_algorithm"] = k.shadow_algorithm;

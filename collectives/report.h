@@ -24,6 +24,7 @@ struct KeyRecord {
     // Of native calls that mode on would compress; empty for others.
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
+    AimTotals aims;
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };

@@ -40,6 +40,7 @@ struct Running {
     std::optional<ComparisonExchange> comparison;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
+    void* residual = nullptr;
     bool timed = false;
 };
 
@@ -62,6 +63,7 @@ enum class Company : uint8_t { kAlone, kGrouped, kBesideNative };
 // Without the events' help nothing is timed.
 void start_timing(const DeviceApi& api, CommState& state, KeyStats* stats, Running* run) {
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
+    state.aim_reading.look(api);
     if (state.timing_key != nullptr) {
         // An event that is not ready is no error of the program.
         if (tolerate(api, api.event_query(state.timing[1]))) {
@@ -157,7 +159,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     ExchangeContext context{api, runtime.nccl, state, plan, call};
     context.work = run->work;
     context.scratch = run->scratch;
-    context.residual = residual;
+    context.residual = run->residual = residual;
     context.scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     context.alone = company == Company::kAlone;
     context.random = plan.random;
@@ -207,6 +209,12 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
             state.timing_key = run->item.plan->stats;
         }
         state.timing_started = false;
+        if (const Plan& aimed = *run->item.plan; aimed.aims && run->residual != nullptr) {
+            state.aim_reading.begin(api, aimed.stats,
+                                    static_cast<const char*>(run->residual) + aimed.aims_offset,
+                                    aimed.residual_bytes - aimed.aims_offset,
+                                    static_cast<size_t>(aimed.layout.aim_bytes), run->work);
+        }
     }
     if (run->item.plan->draws && state.device_steps != nullptr) {
         const int counter = is_point_to_point(run->item.plan->facts.op) ? 1 : 0;

@@ -18,6 +18,7 @@ void add(const KeyRecord& from, KeyRecord* to) {
     to->time_ns += from.time_ns;
     to->wire_is_estimate |= from.wire_is_estimate;
     to->shadow_wire_bytes += from.shadow_wire_bytes;
+    to->aims.add(from.aims);
 }
 
 auto fold_identity(const KeyRecord& key) {
@@ -104,7 +105,8 @@ CommRecord CommStats::snapshot() const {
              key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded,
              name != nullptr ? name : "", key->shadow_codec, key->shadow_algorithm,
              calls * key->shadow_wire_bytes_per_call +
-                 key->folded_shadow_bytes.load(std::memory_order_relaxed)});
+                 key->folded_shadow_bytes.load(std::memory_order_relaxed),
+             key->aims()});
     }
     return record;
 }
@@ -127,6 +129,7 @@ uint64_t CommStats::mark() const {
                     unplaced_calls.load(std::memory_order_relaxed);
     for (const KeyStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
+                key->aim_encodings.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
     }
     return std::max<uint64_t>(mark, 1);

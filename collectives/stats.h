@@ -21,6 +21,21 @@ namespace slimwire {
 
 struct CommRecord;  // collectives/report.h
 
+// What the thresholds of a tensor came to (codecs/aim.h), over all encodings so far.
+struct AimTotals {
+    uint64_t encodings = 0, exact = 0;  // of runs
+    uint64_t moved = 0;                 // thresholds, by a sample
+    uint64_t survivors = 0, wanted = 0;
+
+    void add(const AimTotals& other) noexcept {
+        encodings += other.encodings;
+        exact += other.exact;
+        moved += other.moved;
+        survivors += other.survivors;
+        wanted += other.wanted;
+    }
+};
+
 // All calls of one plan. Addresses are stable until the CommStats dies.
 struct KeyStats {
     // Set before the key is published, then constant.
@@ -47,6 +62,23 @@ struct KeyStats {
     // one; null before that.
     static constexpr char kSeveralNames[1] = {};
     std::atomic<const char*> one_name{nullptr};
+    // Of its tensor that was looked at last; all zero where it has none.
+    std::atomic<uint64_t> aim_encodings{0}, aim_exact{0}, aim_moved{0};
+    std::atomic<uint64_t> aim_survivors{0}, aim_wanted{0};
+    void set_aims(const AimTotals& totals) noexcept {
+        aim_exact.store(totals.exact, std::memory_order_relaxed);
+        aim_moved.store(totals.moved, std::memory_order_relaxed);
+        aim_survivors.store(totals.survivors, std::memory_order_relaxed);
+        aim_wanted.store(totals.wanted, std::memory_order_relaxed);
+        aim_encodings.store(totals.encodings, std::memory_order_relaxed);
+    }
+    [[nodiscard]] AimTotals aims() const noexcept {
+        return {aim_encodings.load(std::memory_order_relaxed),
+                aim_exact.load(std::memory_order_relaxed),
+                aim_moved.load(std::memory_order_relaxed),
+                aim_survivors.load(std::memory_order_relaxed),
+                aim_wanted.load(std::memory_order_relaxed)};
+    }
 
     // One call was enqueued. Wait-free.
     void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }

@@ -182,6 +182,10 @@ TEST_F(Aim, SurvivorsStayNearTheTargetAcrossDriftAndJumps) {
         EXPECT_LE(outside, all / 100) << "feeds " << feeds;
         EXPECT_EQ(stream.run()->exact, 1u);
         EXPECT_GT(stream.run()->moved, 2u);
+        EXPECT_EQ(stream.run()->wanted, static_cast<uint64_t>(all) * stream.chunk(0).target);
+        EXPECT_NEAR(static_cast<double>(stream.run()->survivors),
+                    static_cast<double>(stream.run()->wanted),
+                    0.1 * static_cast<double>(stream.run()->wanted));
     }
 }
 

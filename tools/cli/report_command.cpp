@@ -31,6 +31,13 @@ void add_sums(const MergedKey& key, Json* json) {
     (*json)["ratio"] = wire_ratio(key);
     (*json)["timed_calls"] = key.timed_calls;
     (*json)["time_us"] = key.time_us;
+    if (key.aims.encodings > 0) {
+        (*json)["aims"] = {{"encodings", key.aims.encodings},
+                           {"exact", key.aims.exact},
+                           {"moved", key.aims.moved},
+                           {"survivors", key.aims.survivors},
+                           {"wanted", key.aims.wanted}};
+    }
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
         (*json)["shadow_wire_bytes"] = key.shadow_wire_bytes;
@@ -180,6 +187,22 @@ void print_peers(const MergedReport& report) {
     fmt::print("\n");
 }
 
+// How thresholds that follow the data did.
+void print_aims(const MergedComm& comm) {
+    for (const MergedKey& key : comm.keys) {
+        if (key.aims.encodings > 0) {
+            fmt::print(
+                "  {} of {} {} by {}: {:.2f} times as many elements survived as were wanted; "
+                "{:.2f}% "
+                "of the thresholds exact, {:.2f} moved an encoding\n",
+                key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
+                key.codec, share(key.aims.survivors, key.aims.wanted),
+                100 * share(key.aims.exact, key.aims.encodings),
+                share(key.aims.moved, key.aims.encodings));
+        }
+    }
+}
+
 // Columns: what was called, how mode on would do it, how much that is.
 constexpr char kShadowRow[] = "{:<14} {:<6} {:>11} {:<20} {:<12} {:>9} {:>10} {:>10} {:>6}  {}\n";
 
@@ -245,6 +268,7 @@ void print_table(const MergedReport& report) {
                 print_key(key);
             }
         }
+        print_aims(comm);
         print_shadow(comm);
         for (const std::string& difference : comm.differences) {
             fmt::print("  ! {}\n", difference);

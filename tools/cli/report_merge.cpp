@@ -204,6 +204,12 @@ void Merger::add_key(const Json& record) {
             target->shadow_wire_bytes += record.value("shadow_wire_bytes", uint64_t{0});
             target->shadow_native_bytes += record.value("native_wire_bytes", uint64_t{0});
         }
+        if (const auto aims = record.find("aims"); aims != record.end()) {
+            target->aims.add({aims->value("encodings", uint64_t{0}),
+                              aims->value("exact", uint64_t{0}), aims->value("moved", uint64_t{0}),
+                              aims->value("survivors", uint64_t{0}),
+                              aims->value("wanted", uint64_t{0})});
+        }
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }

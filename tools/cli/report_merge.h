@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
+#include "collectives/stats.h"
 
 namespace slimwire::cli {
 
@@ -23,6 +24,7 @@ struct MergedKey {
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0, timed_calls = 0;
     double time_us = 0;
     uint64_t shadow_calls = 0, shadow_wire_bytes = 0, shadow_native_bytes = 0;
+    AimTotals aims;  // of thresholds that follow the data
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none

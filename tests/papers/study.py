@@ -1,0 +1,126 @@
+"""Runs of a reproduction, kept by what they were, and what follows from them (PROTOCOL.md).
+
+A study is a file of JSON lines: record "paper_run" (method, policy, job, result: what trainer.py printed, bytes and calls from
+slimwire's reports) and what `summarise` makes of them, record "paper_table".
+"""
+import glob
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+# Student's 97.5 % quantile by degrees of freedom, from 1.
+STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+           2.110, 2.101, 2.093, 2.086]
+
+NATIVE = 'version = 1\n[[rule]]\nname = "all"\ncodec = "native"\n'
+
+
+def rule(codec, feedback="none", more=""):
+    """A policy for the gradients of 64 KiB and more, norms and biases exact."""
+    return ('version = 1\n[[rule]]\nname = "norms"\nmatch = { param = "1d" }\ncodec = "native"\n'
+            f'[[rule]]\nname = "gradients"\nmatch = {{ op = "allreduce" }}\ncodec = "{codec}"\n'
+            f'error_feedback = "{feedback}"\nmin_bytes = "64KiB"\n{more}')
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def commit():
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"],
+                          capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def interval(differences):
+    """(mean, lower end, upper end) of Student's 95 % interval."""
+    mean = statistics.fmean(differences)
+    if len(differences) < 2:
+        return mean, float("-inf"), float("inf")
+    freedom = min(len(differences) - 1, len(STUDENT))
+    half = STUDENT[freedom - 1] * statistics.stdev(differences) / len(differences) ** 0.5
+    return mean, mean - half, mean + half
+
+
+class Study:
+    def __init__(self, build, ranks, results=None):
+        self.build, self.ranks, self.results = build, ranks, results
+        self.runs = {}
+        if results and os.path.exists(results):
+            with open(results, encoding="utf-8") as file:
+                for line in map(json.loads, file):
+                    if line["record"] == "paper_run":
+                        self.runs[line["key"]] = line
+
+    def run(self, method, policy, job):
+        """The line of the run, which is made unless it is there."""
+        key = hashlib.sha256(json.dumps([policy, job, self.ranks], sort_keys=True).encode()).hexdigest()[:16]
+        if key not in self.runs:
+            line = {"v": 1, "record": "paper_run", "key": key, "method": method, "policy": policy, "job": job,
+                    "ranks": self.ranks, "machine": machine(), "commit": commit(), **self.train(method, policy, job)}
+            self.runs[key] = line
+            if self.results:
+                with open(self.results, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+        return {**self.runs[key], "method": method}
+
+    def train(self, method, policy, job):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "policy.toml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(policy)
+            command = [os.path.join(self.build, "tools/slimwire"), "run", "--emulate", str(self.ranks), "--policy", path,
+                       "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B",
+                       os.path.join(ROOT, "tests/papers/trainer.py"), json.dumps(job)]
+            environment = dict(os.environ, OMP_NUM_THREADS="1", SLIMWIRE_SUMMARY="0", TEST_FOLDER=folder,
+                               TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"))
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=7200)
+            lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"accuracy_percent"' in line]
+            if done.returncode != 0 or len(lines) != 1:
+                sys.exit(f"{method}: exit code {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+            keys = []
+            for report in glob.glob(os.path.join(folder, "report.*")):
+                with open(report, encoding="utf-8") as file:
+                    keys += [record for record in map(json.loads, file)
+                             if record["record"] == "key" and record["op"] == "allreduce"]
+        return {"result": json.loads(lines[0]),
+                "wire_bytes": sum(key["wire_bytes"] for key in keys),
+                "native_wire_bytes": sum(key["native_wire_bytes"] for key in keys),
+                "aims": {member: sum(key["aims"][member] for key in keys if "aims" in key)
+                         for member in ("encodings", "exact", "moved", "survivors", "wanted")},
+                "elements": sum(key["calls"] * key["count"] for key in keys if "aims" in key),
+                "compressed_calls": sum(key["calls"] for key in keys if key["algorithm"] != "native"),
+                "calls": sum(key["calls"] for key in keys)}
+
+    def tune(self, method, policy, job, rates):
+        """The best of the rates on the validation split."""
+        found = [(self.run(method, policy, {**job, "seed": 1000, "rate": rate, "validate": True}), rate) for rate in rates]
+        return max(found, key=lambda run: run[0]["result"]["accuracy_percent"])[1]
+
+
+def summarise(rows, control):
+    """rows: {method: [run for each seed]}, "native" among them. Lines of record "paper_table"."""
+    native = [run["result"]["accuracy_percent"] for run in rows["native"]]
+    lines = []
+    for method, runs in rows.items():
+        points = [run["result"]["accuracy_percent"] - base for run, base in zip(runs, native)]
+        mean, low, high = interval(points)
+        sent, dense = (sum(run[member] for run in runs) for member in ("wire_bytes", "native_wire_bytes"))
+        lines.append({"record": "paper_table", "method": method, "model": runs[0]["job"]["model"], "seeds": len(runs),
+                      "rate": runs[0]["job"]["rate"],
+                      "accuracy_percent": round(statistics.fmean(run["result"]["accuracy_percent"] for run in runs), 3),
+                      "points": round(mean, 3), "low": round(low, 3), "high": round(high, 3),
+                      "wire_ratio": round(dense / sent, 2) if sent else None})
+    valid = next(line["points"] for line in lines if line["method"] == control) <= -1
+    for line in lines:
+        line["valid"] = valid
+    return lines

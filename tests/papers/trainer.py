@@ -1,0 +1,101 @@
+"""One training by unmodified PyTorch DDP, one process a rank: what all reproductions run.
+
+usage: trainer.py JSON
+The JSON says: model (mlp, cnn), seed, epochs, batch (of a rank), rate, drops (epochs after which the rate falls tenfold), images (of
+the training set), validate (test on the validation split, else on the test set), most_steps (0: all).
+Rank 0 prints a line of JSON: accuracy_percent, loss of each epoch, steps, parameters and replicas_equal.
+"""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e/torch"))
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import backend
+from classifier import flat
+from data import fashion_mnist
+from rendezvous import join
+
+VALIDATION = 10000  # the last of the training images
+
+
+class Cnn(nn.Module):
+    """Two convolutions and two layers; its first weights are few, its dense ones many."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                                      nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Sequential(nn.Linear(32 * 49, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def forward(self, x):
+        return self.head(self.features(x.view(-1, 1, 28, 28)).flatten(1))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+MODELS = {"mlp": mlp, "cnn": Cnn}
+
+
+def data_of(job):
+    """((images, labels) to train on, those to test on)."""
+    images, labels = fashion_mnist()
+    held = min(VALIDATION, len(labels) // 5)
+    kept = min(job["images"], len(labels) - held)
+    test = (images[-held:], labels[-held:]) if job["validate"] else fashion_mnist("t10k")
+    return (images[:kept], labels[:kept]), test
+
+
+def main():
+    job = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    join("emulated")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(job["seed"])
+    model = MODELS[job["model"]]()
+    ddp = DistributedDataParallel(model, bucket_cap_mb=25)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=job["rate"], momentum=0.9, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, job["drops"], gamma=0.1)
+    (images, labels), test = data_of(job)
+    order = torch.Generator().manual_seed(job["seed"])
+    losses, steps = [], 0
+    for _ in range(job["epochs"]):
+        shuffled, total = torch.randperm(len(labels), generator=order)[rank::ranks], 0.0
+        count = len(labels) // (job["batch"] * ranks)
+        for step in range(count):
+            if job["most_steps"] and steps == job["most_steps"]:
+                break
+            chosen = shuffled[step * job["batch"]:(step + 1) * job["batch"]]
+            loss = nn.functional.cross_entropy(ddp(images[chosen]), labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            steps += 1
+        losses.append(round(total / max(1, count), 5))
+        schedule.step()
+    model.eval()
+    with torch.no_grad():
+        hits = sum((model(some).argmax(1) == of).sum().item()
+                   for some, of in zip(test[0].split(1000), test[1].split(1000)))
+    own = flat(model)
+    first = own.clone()
+    dist.broadcast(first, 0)
+    differ = torch.tensor([0 if torch.equal(own, first) else 1])
+    dist.all_reduce(differ)
+    if rank == 0:
+        print(json.dumps({"accuracy_percent": 100 * hits / len(test[1]), "losses": losses, "steps": steps,
+                          "parameters": len(own), "replicas_equal": differ.item() == 0}), flush=True)
+    dist.barrier()
+    backend.close()
+
+
+if __name__ == "__main__":
+    main()
