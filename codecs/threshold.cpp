@@ -11,7 +11,8 @@ struct Member {
     static constexpr const char* kGrammar =
         "threshold:threshold=0..3.4e38 (default 0.001),fraction=0.000001..1 (capacity, default "
         "0.01),"
-        "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it follows "
+        "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it "
+        "follows "
         "the data; default 0: it stays),values=native|int8|int4 (default native)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f, .threshold = 0.001f};
     static constexpr const SpecKey* kKeys[] = {&spec_key_threshold, &spec_key_fraction,

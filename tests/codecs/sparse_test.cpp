@@ -213,6 +213,7 @@ TEST(SparseSpec, ErrorsNameTheRange) {
         {"rowtopk:row=8", {"kept=16", "from 1 to 8", "row"}},
         {"rowtopk:row=16385", {"row=16385", "2 to 16384"}},
         {"threshold:threshold=-1", {"threshold=-1", "0 to 3.4e38"}},
+        {"threshold:refresh=-1", {"refresh=-1", "0 to 1000000000"}},
         {"randomk:seed=4294967296", {"seed=4294967296", "below 2^32"}},
     };
     for (const auto& [text, parts] : cases) {
@@ -224,6 +225,8 @@ TEST(SparseSpec, ErrorsNameTheRange) {
         }
     }
     EXPECT_EQ(spec_of("rowtopk:kept=2,row=8").to_string(), "rowtopk:row=8,kept=2");
+    EXPECT_EQ(spec_of("threshold:values=int8,refresh=9,fraction=0.2").to_string(),
+              "threshold:fraction=0.2,refresh=9,values=int8");
     EXPECT_EQ(spec_of("topk:fraction=0.010").to_string(), "topk");
 }
 

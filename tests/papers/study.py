@@ -29,6 +29,15 @@ def rule(codec, feedback="none", more=""):
             f'error_feedback = "{feedback}"\nmin_bytes = "64KiB"\n{more}')
 
 
+def torch_missing():
+    """Why there is no PyTorch to train with; empty where there is."""
+    done = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return f"PyTorch is not installed for {PYTHON} (Debian: python3-torch)"
+    version = done.stdout.strip()
+    return "" if version.startswith("1.13.") else f"the backend of these trainings is for PyTorch 1.13, not {version}"
+
+
 def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
