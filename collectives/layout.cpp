@@ -169,18 +169,21 @@ Layout make_layout(const std::vector<Segment>& segments,
     return layout;
 }
 
-void reserve_aims(int64_t chunks, Layout* layout) {
+void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout) {
+    const auto reserve = [&](int64_t bytes) {
+        layout->workspace_bytes = std::max(layout->workspace_bytes, bytes);
+    };
     for (const Slice& slice : layout->slices) {
         for (const Piece& piece : slice.pieces) {
-            if (!piece.codec.traits(piece.dtype).aims) {
-                continue;
-            }
-            layout->aim_bytes = aim_state_bytes(chunks);
-            // A run is a piece, as chunks or as one chunk of as many elements, or a chunk of it.
-            for (const int64_t count : {piece.count, piece.chunk_elems, chunks * piece.count}) {
-                layout->workspace_bytes = std::max(
-                    layout->workspace_bytes,
-                    aim_workspace_bytes(piece.codec.params, piece.dtype, count, piece.chunk_elems));
+            const CodecSpec& codec = piece.codec;
+            const int64_t count =
+                piece.chunk_elems < piece.count ? piece.count : blocks * piece.count;
+            reserve(codec.workspace_bytes(piece.dtype, count, piece.chunk_elems));
+            if (codec.traits(piece.dtype).aims) {
+                layout->aim_bytes = aim_state_bytes(chunks);
+                reserve(aim_workspace_bytes(codec.params, piece.dtype, count, piece.chunk_elems));
+                reserve(aim_workspace_bytes(codec.params, piece.dtype, piece.chunk_elems,
+                                            piece.chunk_elems));
             }
         }
     }

@@ -97,8 +97,9 @@ struct Layout {
     [[nodiscard]] int64_t largest_raw_part() const noexcept;  // elements
 };
 
-// Makes room in the workspace for aims of runs of at most `chunks` chunks, where a codec has them.
-void reserve_aims(int64_t chunks, Layout* layout);
+// Completes the workspace: of messages of `blocks` blocks, of which one operation may take all as
+// its chunks, and for aims of runs of at most `chunks` chunks, where a codec has them.
+void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout);
 
 // `matrices`: ascending, apart from each other.
 Layout factored_layout(const CodecSpec& codec,

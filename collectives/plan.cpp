@@ -146,7 +146,11 @@ std::string try_algorithm(Algorithm algorithm,
     Layout layout = low_rank ? factored_layout(*action.codec, decision.matrices, facts.count)
                              : layout_of(algorithm, facts, shape, action,
                                          config.settings.slice_bytes, decision.segments);
-    reserve_aims(shape.ranks, &layout);
+    if (facts.count > 0) {
+        const uint64_t block_bytes = facts.count * dtype_bytes(facts.dtype);
+        reserve_workspace(static_cast<int64_t>(message_bytes(facts, shape.ranks) / block_bytes),
+                          shape.ranks, &layout);
+    }
     ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
     if (estimates) {
         plan->shared_estimate = sizes.shared_begin;

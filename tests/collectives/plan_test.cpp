@@ -53,6 +53,27 @@ TEST(Plan, CompressesWhatARuleNames) {
     EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
 }
 
+// One operation takes all blocks where they lie back to back. Without CUDA kernels there is no
+// workspace.
+TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
+    constexpr int kRanks = 8;
+    for (const char* codec : {"topk", "threshold:refresh=9", "blocktopk"}) {
+        const Config config = config_of((std::string("version = 1\n[[rule]]\nname = \"all\"\n"
+                                                     "codec = \"") +
+                                         codec + "\"\n")
+                                            .c_str());
+        CallFacts facts = sum_of(102'400);
+        facts.op = Op::kReduceScatter;
+        const Plan plan = make_plan(facts, shape_of(kRanks), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        ASSERT_EQ(plan.layout.slices.size(), 1u);
+        const Piece& piece = plan.layout.slices[0].pieces.at(0);
+        ASSERT_EQ(piece.chunk_elems, 102'400);
+        EXPECT_GE(plan.layout.workspace_bytes,
+                  piece.codec.workspace_bytes(piece.dtype, kRanks * piece.count, piece.count));
+    }
+}
+
 // Under capture it is native: what a graph replays is not seen, so its place would not be known.
 TEST(Plan, TensorsByStepAreForEagerCallsWithErrorFeedback) {
     constexpr char kRule[] =

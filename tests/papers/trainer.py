@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import backend
-from classifier import flat
+from classifier import flat, replicas_equal
 from data import fashion_mnist
 from rendezvous import join
 
@@ -86,13 +86,10 @@ def main():
         hits = sum((model(some).argmax(1) == of).sum().item()
                    for some, of in zip(test[0].split(1000), test[1].split(1000)))
     own = flat(model)
-    first = own.clone()
-    dist.broadcast(first, 0)
-    differ = torch.tensor([0 if torch.equal(own, first) else 1])
-    dist.all_reduce(differ)
+    equal = replicas_equal(own)
     if rank == 0:
         print(json.dumps({"accuracy_percent": 100 * hits / len(test[1]), "losses": losses, "steps": steps,
-                          "parameters": len(own), "replicas_equal": differ.item() == 0}), flush=True)
+                          "parameters": len(own), "replicas_equal": equal}), flush=True)
     dist.barrier()
     backend.close()
 

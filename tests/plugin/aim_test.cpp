@@ -32,16 +32,6 @@ class Aim : public slimwire::test::TwoDevices {
         }
         return values;
     }
-    Values reduce(size_t count) {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, count);
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        const Values got = result(0, count);
-        EXPECT_EQ(result(1, count), got) << "ranks differ";
-        return got;
-    }
     static double sent_in(const Values& values, size_t begin, size_t end) {
         return static_cast<double>(std::count_if(values.begin() + static_cast<ptrdiff_t>(begin),
                                                  values.begin() + static_cast<ptrdiff_t>(end),

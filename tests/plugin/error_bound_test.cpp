@@ -42,16 +42,6 @@ class ErrorBound : public slimwire::test::TwoDevices {
         }
         return exact;
     }
-    Values reduce(size_t count) {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, count);
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        const Values got = result(0, count);
-        EXPECT_EQ(result(1, count), got) << "ranks differ";
-        return got;
-    }
 };
 
 TEST_F(ErrorBound, HoldsForEveryElementOfASum) {

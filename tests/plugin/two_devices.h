@@ -76,17 +76,23 @@ class TwoDevices : public testing::Test {
             cudaSuccess);
         return values;
     }
+    // The sum of what all ranks were filled with; the ranks' results must be equal.
+    Values reduce(size_t count) {
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            queue_sum(rank, count);
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        const Values got = result(0, count);
+        EXPECT_EQ(result(1, count), got) << "ranks differ";
+        return got;
+    }
     // The sum of the same values of all ranks.
     Values sum(const Values& values) {
         for (int rank = 0; rank < kRanks; ++rank) {
             fill(rank, values);
         }
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, values.size());
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        return result(0, values.size());
+        return reduce(values.size());
     }
     // Twice a value is exact natively.
     static bool is_native(const Values& values, const Values& summed) {

@@ -2,6 +2,7 @@
 import hashlib
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from data import fashion_mnist
@@ -44,6 +45,15 @@ class Batches:
 
 def flat(model):
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def replicas_equal(vector):
+    """Whether all ranks have these bits."""
+    first = vector.clone()
+    dist.broadcast(first, 0)
+    differ = torch.tensor([0 if torch.equal(vector, first) else 1])
+    dist.all_reduce(differ)
+    return differ.item() == 0
 
 
 def digest(vector):
