@@ -9,10 +9,7 @@
 #include <cstring>
 
 #include "tests/codecs/fixture.h"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include "tests/codecs/float_control.h"
 
 namespace slimwire::testing {
 namespace {
@@ -156,7 +153,7 @@ TEST(Cast, SixteenBitBuffersAreLeftToOthers) {
     }
 }
 
-#if defined(__x86_64__)
+#ifdef SLIMWIRE_HAVE_FLOAT_CONTROL
 TEST(FloatEnvironment, FlushingAndRoundingOfTheCallerChangeNothing) {
     std::mt19937 random(test_seed());
     constexpr int64_t kCount = 1000;
@@ -168,9 +165,9 @@ TEST(FloatEnvironment, FlushingAndRoundingOfTheCallerChangeNothing) {
             std::vector<float> residual(kCount, 1e-40f);
             std::vector<float> other = residual;
             const Encoded expected = encode(spec, DType::kFloat32, input, kCount, &residual);
-            const unsigned saved = _mm_getcsr();
-            const unsigned hostile = 0x8040 | 0x6000;  // flush, denormals are zero, towards zero,
-            _mm_setcsr(hostile);                       // and no exception masked
+            const uint64_t saved = float_control();
+            set_float_control(kFlushing | kTowardsZero | kTraps);
+            const uint64_t hostile = float_control();  // a processor need not have all of it
             spec.codec->host.encode({.input = input.data(),
                                      .output = const_cast<uint8_t*>(expected.bytes.data()),
                                      .residual = nullptr,
@@ -181,10 +178,10 @@ TEST(FloatEnvironment, FlushingAndRoundingOfTheCallerChangeNothing) {
                                      .slot_bytes = 16,
                                      .params = spec.params,
                                      .dtype = DType::kFloat32});
-            const unsigned after = _mm_getcsr();
-            _mm_setcsr(saved | 0x8040 | 0x6000);
+            const uint64_t after = float_control();
+            set_float_control(saved | kFlushing | kTowardsZero);
             const Encoded encoded = encode(spec, DType::kFloat32, input, kCount, &other);
-            _mm_setcsr(saved);
+            set_float_control(saved);
             EXPECT_EQ(after, hostile) << "the caller's settings must come back";
             EXPECT_EQ(encoded.bytes.copy(encoded.size), expected.bytes.copy(expected.size));
             EXPECT_EQ(residual, other) << spec.to_string() << " " << isa_name(isa);

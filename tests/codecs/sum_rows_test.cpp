@@ -3,10 +3,6 @@
 // tests/support/cuda_on_host.h against the host bodies, and what reaches a device.
 #include "tests/support/cuda_on_host.h"
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -18,6 +14,7 @@
 #include "codecs/copy_lines.h"
 #include "codecs/sum_rows.h"
 #include "tests/codecs/fixture.h"
+#include "tests/codecs/float_control.h"
 
 #include "codecs/advance.cu"
 #include "codecs/copy_lines.cu"
@@ -189,30 +186,7 @@ TEST_F(SumRows, TheOutputMayBeARow) {
     }
 }
 
-// On the processors for which there is a FloatEnvironment.
-#if defined(__x86_64__) || defined(__aarch64__)
-#if defined(__x86_64__)
-constexpr uint64_t kFlushing = 0x8040;  // results, and denormals taken for zero
-constexpr uint64_t kSticky = 0x3F;
-uint64_t float_control() {
-    return _mm_getcsr();
-}
-void set_float_control(uint64_t bits) {
-    _mm_setcsr(static_cast<unsigned>(bits));
-}
-#else
-constexpr uint64_t kFlushing = 1u << 24;
-constexpr uint64_t kSticky = 0;  // they are in a register of their own
-uint64_t float_control() {
-    uint64_t bits;
-    asm volatile("mrs %0, fpcr" : "=r"(bits));
-    return bits;
-}
-void set_float_control(uint64_t bits) {
-    asm volatile("msr fpcr, %0" : : "r"(bits));
-}
-#endif
-
+#ifdef SLIMWIRE_HAVE_FLOAT_CONTROL
 TEST_F(SumRows, FlushingOfTheCallerChangesNothing) {
     const float tiny[2] = {1e-40f, 2e-40f};
     float sum = 0;
