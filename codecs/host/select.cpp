@@ -12,7 +12,7 @@
 namespace slimwire {
 namespace {
 
-constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
+constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512", "neon"};
 
 constinit std::atomic<int> g_active{-1};
 
@@ -57,7 +57,9 @@ const char* isa_name(Isa isa) noexcept {
 
 bool isa_supported(Isa isa) noexcept {
 #ifdef SLIMWIRE_HAVE_X86_TABLES
-    return isa == Isa::kScalar || offered(isa);
+    return isa == Isa::kScalar || (isa != Isa::kNeon && offered(isa));
+#elif defined(SLIMWIRE_HAVE_NEON_TABLES)
+    return isa == Isa::kScalar || isa == Isa::kNeon;
 #else
     return isa == Isa::kScalar;
 #endif
@@ -66,7 +68,7 @@ bool isa_supported(Isa isa) noexcept {
 Isa active_isa() noexcept {
     int active = g_active.load(std::memory_order_relaxed);
     if (active < 0) {
-        int best = static_cast<int>(Isa::kAvx512);
+        int best = kIsaCount - 1;
         while (best > 0 && !isa_supported(static_cast<Isa>(best))) {
             --best;
         }
@@ -92,7 +94,7 @@ Status force_isa(std::string_view name) {
         }
     }
     return {Code::kInvalidArgument, "unknown instruction set \"" + std::string(name) +
-                                        "\"; accepted: scalar, avx2, avx512"};
+                                        "\"; accepted: scalar, avx2, avx512, neon"};
 }
 
 }  // namespace slimwire
