@@ -25,6 +25,12 @@
 
 namespace slimwire {
 
+struct CodecSpec;
+
+// Whether a specification asks for these operations (thc_codec.cpp). Such a codec encodes no run of
+// elements: encoded_bytes() is 0 and all of its operations are null.
+[[nodiscard]] bool shares_scale(const CodecSpec& spec) noexcept;
+
 // Elements of the two all-reduces: uint32 scales, and uint64 words.
 [[nodiscard]] int64_t thc_groups(int64_t count) noexcept;
 [[nodiscard]] int64_t thc_words(int64_t count, int block, int levels, int ranks) noexcept;

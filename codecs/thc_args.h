@@ -11,6 +11,8 @@
 
 namespace slimwire {
 
+inline constexpr int kMostThcRanks = 1 << 16;
+
 // p = scale * (scale_ptr ? *scale_ptr : 1) * input + (residual ? residual : 0), in fp32, each
 // operation rounded. What an operation reads and writes is said in thc.h.
 struct ThcArgs {

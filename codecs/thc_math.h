@@ -9,8 +9,7 @@
 
 namespace slimwire {
 
-inline constexpr int kThcGroup = 1024;  // elements that share a scale
-inline constexpr int kMostThcRanks = 1 << 16;
+inline constexpr int kThcGroup = 1024;                   // elements that share a scale
 inline constexpr uint32_t kMinThcScaleBits = 27u << 23;  // 2^-100; below, a group counts as zeros
 
 // Bits of the largest sum of all ranks' levels, and how many such fields a word holds: they add up

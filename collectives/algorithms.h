@@ -13,6 +13,7 @@
 #include "collectives/hierarchical_scatter.h"
 #include "collectives/lossless.h"
 #include "collectives/low_rank_exchange.h"
+#include "collectives/shared_scale.h"
 #include "collectives/summable.h"
 #include "collectives/two_shot.h"
 
@@ -68,7 +69,8 @@ using ExchangeRoom = std::variant<std::monostate,
                                   EstimatedGather,
                                   Summable,
                                   Lossless,
-                                  LowRank>;
+                                  LowRank,
+                                  SharedScale>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);
 

@@ -193,6 +193,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "lossless";
         case Algorithm::kLowRank:
             return "low_rank";
+        case Algorithm::kSharedScale:
+            return "shared_scale";
     }
     return "unknown";
 }

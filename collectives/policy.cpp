@@ -206,9 +206,11 @@ uint32_t ops_without(const Rule& rule, const Carried& carried) {
 
 // What the rule's algorithm and its error feedback leave native; empty for nothing.
 std::string why_without_form(const Rule& rule) {
-    const Algorithm algorithm = rule.action.low_rank() && rule.action.algorithm == Algorithm::kAuto
-                                    ? Algorithm::kLowRank
-                                    : rule.action.algorithm;
+    const Action& action = rule.action;
+    const Algorithm algorithm = action.algorithm != Algorithm::kAuto ? action.algorithm
+                                : action.low_rank()                  ? Algorithm::kLowRank
+                                : action.by_shared_scale()           ? Algorithm::kSharedScale
+                                                                     : Algorithm::kAuto;
     const auto by_algorithm = [&](Op op) {
         return algorithm == Algorithm::kAuto || has_form(algorithm, op);
     };
@@ -268,6 +270,7 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
             return reduces(op);
         case Algorithm::kGather:
         case Algorithm::kLowRank:
+        case Algorithm::kSharedScale:
             return op == Op::kAllReduce;
         case Algorithm::kAuto:
         case Algorithm::kNative:
@@ -291,6 +294,7 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
         case Algorithm::kSummable:
         case Algorithm::kLossless:
         case Algorithm::kLowRank:
+        case Algorithm::kSharedScale:
         case Algorithm::kNative:
             break;
     }

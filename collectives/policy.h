@@ -12,6 +12,7 @@
 
 #include "codecs/codec.h"
 #include "codecs/residual_type.h"
+#include "codecs/thc.h"
 #include "collectives/call.h"
 #include "collectives/parameter_match.h"
 #include "collectives/role.h"
@@ -29,8 +30,9 @@ enum class Algorithm : uint8_t {
     kSparse,
     kLossless,
     kLowRank,
+    kSharedScale,
 };
-inline constexpr int kAlgorithmCount = 10;
+inline constexpr int kAlgorithmCount = 11;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 // Whether the algorithm can carry the operation at all, whatever codec and communicator.
@@ -139,6 +141,10 @@ struct Action {
     // Whether a codec of low rank says what travels.
     [[nodiscard]] bool low_rank() const noexcept {
         return codec.has_value() && codec->traits(DType::kFloat32).low_rank;
+    }
+    // Whether a codec says what travels whose levels ranks sum on one scale.
+    [[nodiscard]] bool by_shared_scale() const noexcept {
+        return codec.has_value() && shares_scale(*codec);
     }
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
     // alike.

@@ -280,19 +280,22 @@ class Parser : PolicyReader {
         }
     }
 
-    // Of a codec of low rank.
-    void check_low_rank(const toml::table& table, const toml::node* ef, const Action& action) {
+    // Of a codec that one algorithm alone carries, without ef21.
+    void check_own_algorithm(const toml::table& table,
+                             const toml::node* ef,
+                             const Action& action,
+                             Algorithm own,
+                             const std::string& why_no_estimates) {
         if (action.error_feedback == ErrorFeedback::kEf21) {
             report((ef != nullptr ? *ef : static_cast<const toml::node&>(table)).source(),
-                   "ef21 with powersgd, whose factors follow a gradient by themselves; accepted: "
-                   "none, ef14, ema");
+                   why_no_estimates + "; accepted: none, ef14, ema");
         }
         if (const toml::node* algorithm = table.get("algorithm");
             algorithm != nullptr && action.algorithm != Algorithm::kAuto &&
-            action.algorithm != Algorithm::kLowRank) {
+            action.algorithm != own) {
             report(algorithm->source(), "algorithm " + quoted(algorithm_name(action.algorithm)) +
                                             " with codec " + quoted(action.codec->to_string()) +
-                                            "; accepted: auto, low_rank");
+                                            "; accepted: auto, " + algorithm_name(own));
         }
     }
 
@@ -317,14 +320,21 @@ class Parser : PolicyReader {
                        "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
         }
         if (action.low_rank() && !native) {
-            check_low_rank(table, ef, action);
+            check_own_algorithm(table, ef, action, Algorithm::kLowRank,
+                                "ef21 with powersgd, whose factors follow a gradient by "
+                                "themselves");
+        }
+        if (action.by_shared_scale() && !native) {
+            check_own_algorithm(table, ef, action, Algorithm::kSharedScale,
+                                "ef21 with thc, whose ranks keep no estimate of each other");
         }
         if (const toml::node* intra = table.get("intra_codec");
-            intra != nullptr && action.intra_codec &&
-            action.intra_codec->traits(DType::kFloat32).low_rank) {
+            intra != nullptr && action.intra_codec && !encodes_runs(*action.intra_codec).ok()) {
+            const Algorithm own =
+                shares_scale(*action.intra_codec) ? Algorithm::kSharedScale : Algorithm::kLowRank;
             report(intra->source(), "intra_codec " + quoted(action.intra_codec->to_string()) +
-                                        ", which goes by the algorithm low_rank alone; accepted: "
-                                        "any other codec");
+                                        ", which goes by the algorithm " + algorithm_name(own) +
+                                        " alone; accepted: any other codec");
         }
         if (action.error_feedback == ErrorFeedback::kEf21 &&
             action.residual_type() != ResidualType::kFloat32) {

@@ -168,8 +168,9 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
         // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
         // or not.
-        const bool alike =
-            plan.algorithm == Algorithm::kSummable || plan.algorithm == Algorithm::kLowRank;
+        const bool alike = plan.algorithm == Algorithm::kSummable ||
+                           plan.algorithm == Algorithm::kLowRank ||
+                           plan.algorithm == Algorithm::kSharedScale;
         const uint32_t before = alike ? 0 : state.drawn_before[counter];
         context.drawn_before = alike ? state.drawn_before[counter] : 0;
         if (run->capture.active && state.device_steps == nullptr) {

@@ -523,5 +523,65 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
               "int4 has no factors of low rank");
 }
 
+// What travels, what a tensor keeps, and what stays native and why.
+TEST(PlansOfLevels, AreOfWholeMessagesThatTheyMakeSmaller) {
+    const auto plan_of = [&](const std::string& action, int ranks = 4,
+                             DType dtype = DType::kFloat32, Op op = Op::kAllReduce,
+                             RedOp redop = RedOp::kSum, const Carried* carried = nullptr) {
+        Config config;
+        config.policy = policy_of("[[rule]]\nname = \"r\"\n" + action + "\n");
+        CallFacts facts = call_of(shaped(), dtype);
+        facts.carried = carried == nullptr ? 0 : facts.carried;
+        facts.op = op;
+        facts.redop = redop;
+        return make_plan(facts, shape_of(ranks), config, carried);
+    };
+    const uint64_t groups = (call_of(shaped()).count + 1023) / 1024;
+    const Plan plan = plan_of("codec = \"thc\"\nef = \"ef14\"");
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.algorithm, Algorithm::kSharedScale);
+    EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 1),
+              2 * 3 * 4 * groups / 4 + 2 * 3 * 8 * groups * 103 / 4);
+    EXPECT_EQ(plan.residual_bytes, 4 * plan.facts.count);
+    EXPECT_EQ(plan.tensor, TensorBy::kAddress);
+    EXPECT_TRUE(plan.draws);
+    EXPECT_TRUE(plan.feeds_back);
+    EXPECT_TRUE(plan.capturable);
+    EXPECT_FALSE(plan.residuals_apart);
+    EXPECT_FALSE(plan.shares_state());
+    const Plan bare = plan_of("codec = \"thc\"");
+    EXPECT_EQ(bare.residual_bytes, 0u);
+    EXPECT_FALSE(bare.feeds_back);
+    const Plan averaged = plan_of("codec = \"thc\"\nef = \"ema\"");
+    EXPECT_TRUE(averaged.residuals_apart);
+    EXPECT_GE(averaged.scratch_bytes, plan.scratch_bytes + 4 * plan.facts.count);
+    for (const RedOp redop : {RedOp::kAvg, RedOp::kPreMulSum}) {
+        EXPECT_TRUE(
+            plan_of("codec = \"thc\"", 4, DType::kBfloat16, Op::kAllReduce, redop).compressed);
+    }
+
+    EXPECT_EQ(plan_of("codec = \"thc\"", 4, DType::kFloat32, Op::kAllReduce, RedOp::kMax).reason,
+              "max is not a sum");
+    EXPECT_EQ(plan_of("codec = \"thc\"", 4, DType::kFloat32, Op::kReduceScatter).reason,
+              "shared_scale has no form of reducescatter");
+    EXPECT_EQ(plan_of("codec = \"thc\"", 4, DType::kFloat64).reason, "thc does not take f64");
+    // 16 bits for a field of a 16-bit element: nothing is won.
+    const Plan wide = plan_of("codec = \"thc:levels=255\"", 256, DType::kFloat16);
+    EXPECT_FALSE(wide.compressed);
+    EXPECT_NE(wide.reason.find("shared_scale would send "), std::string::npos) << wide.reason;
+    EXPECT_TRUE(plan_of("codec = \"thc:levels=255\"", 256).compressed);
+
+    // Levels lie in words of whole groups, so no part of a message has another rule.
+    const Carried carried = shaped();
+    const Plan parts = plan_of(
+        "match = { index = 2 }\ncodec = \"int4\"\n[[rule]]\nname = \"all\"\n"
+        "match = { op = \"allreduce\" }\ncodec = \"thc\"",
+        4, DType::kFloat32, Op::kAllReduce, RedOp::kSum, &carried);
+    EXPECT_NE(parts.algorithm, Algorithm::kSharedScale) << parts.reason;
+    EXPECT_TRUE(plan_of("match = { index = \"0-9\" }\ncodec = \"thc\"", 4, DType::kFloat32,
+                        Op::kAllReduce, RedOp::kSum, &carried)
+                    .compressed);
+}
+
 }  // namespace
 }  // namespace slimwire

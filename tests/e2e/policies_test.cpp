@@ -37,6 +37,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"dct-data-parallel", {Promise::kPaysBack, 800}},
     {"ddp-norms-exact", {Promise::kNear, 16, false, 0.001}},  // asks for parameters
     {"ddp-powersgd", {Promise::kNothing, 16, false}},         // asks for matrices
+    {"ddp-thc", {Promise::kPaysBack}},
     {"dgc-sampled-threshold", {Promise::kNothing, 64}},
     {"ef21", {Promise::kPaysBack, 256}},
     {"error-bounded", {Promise::kPaysBack}},

@@ -206,6 +206,22 @@ TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
 }
 
+// Signs and levels are of what all ranks draw alike, so a rank that goes on with its residuals must
+// not draw by what it drew before.
+using DrawnAlike = Resume;
+
+TEST_P(DrawnAlike, GoOnWithWhatIsOwedAndDrawAsTheOthersDo) {
+    const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
+    (void)out(run(0, kSteps, "-", state_));
+    std::vector<Ended> ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_NE(out(ranks), fresh) << "it matters";
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_NE(ranks[0].out + ranks[1].out, fresh) << "one rank still owes";
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+}
+
 using FedFactors = Resume;
 
 TEST_P(FedFactors, GoOnWhereAllRanksHaveThoseOfOneMoment) {
@@ -235,6 +251,13 @@ constexpr Setting kFed[] = {
     {"fp32", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ef14\"\n"},
     {"int8", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ema\"\n"},
 };
+constexpr Setting kLevels[] = {
+    {"fp32", "codec = \"thc:levels=7,clip=0.5\"\nerror_feedback = \"ef14\"\n"},
+    {"int8", "codec = \"thc:levels=7\"\nerror_feedback = \"ema\"\n"},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kLevels), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
 INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {
     return std::string(setting.param.name);
 });
