@@ -2,24 +2,16 @@
 // of how factors are drawn or stored: what a call delivers is the sum of what the ranks gave and
 // owe, projected on the columns that the rows of the call before lead to. One process, emulated
 // devices, a policy of the test's own.
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-#include <nccl.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "codecs/float16.h"
 #include "plugin/capi/slimwire.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
-constexpr int kMostRanks = 4;
 constexpr size_t kRows = 60, kCols = 40, kRaw = 17;
 constexpr size_t kCount = kRows * kCols + kRaw;
 constexpr int kFactors = 3;
@@ -115,99 +107,25 @@ Matrix matrix_of(const Values& values, double factor = 1) {
     return matrix;
 }
 
-class LowRank : public testing::TestWithParam<int> {
+class LowRank : public slimwire::test::SeveralDevices<4> {
   protected:
+    LowRank() : SeveralDevices(2 * kCount * sizeof(float)) {}
     static void SetUpTestSuite() {
-        const std::string path = testing::TempDir() + "low_rank_" + std::to_string(getpid());
-        std::FILE* file = std::fopen(path.c_str(), "w");
-        ASSERT_NE(file, nullptr);
-        std::fputs(
+        write_policy(
             "version = 1\n"
             "[[rule]]\nname = \"plain\"\nmatch = { dtype = [\"f16\", \"bf16\"] }\n"
             "codec = \"powersgd:rank=3,row=40\"\n"
             "[[rule]]\nname = \"rounded\"\nmatch = { bytes = \"9000..9600\" }\n"
             "codec = \"powersgd:rank=2,row=32,seed=5\"\nef = \"ef14\"\nresidual = \"bf16\"\n"
-            "[[rule]]\nname = \"fed\"\ncodec = \"powersgd:rank=3,row=40\"\nef = \"ef14\"\n",
-            file);
-        std::fclose(file);
-        ::setenv("SLIMWIRE_POLICY", path.c_str(), 1);
+            "[[rule]]\nname = \"fed\"\ncodec = \"powersgd:rank=3,row=40\"\nef = \"ef14\"\n");
     }
-    static void TearDownTestSuite() { std::remove(std::getenv("SLIMWIRE_POLICY")); }
-
     void SetUp() override {
-        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess)
-            << ncclGetLastError(nullptr);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            for (void** buffer : {&send_[rank], &recv_[rank]}) {
-                ASSERT_EQ(cudaMalloc(buffer, 2 * kCount * sizeof(float)), cudaSuccess);
-            }
-        }
+        SeveralDevices::SetUp();
         mark();
     }
-    void TearDown() override {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-            (void)cudaFree(send_[rank]);
-            (void)cudaFree(recv_[rank]);
-        }
-    }
-
-    static int ranks() { return GetParam(); }
     static void mark() {
         static uint64_t step = 0;
         ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
-    }
-    // Enqueues the all-reduce of `bytes` of each rank at `offset` of its buffers.
-    void queue(const std::vector<const void*>& given,
-               size_t offset,
-               size_t bytes,
-               size_t count,
-               ncclDataType_t type,
-               ncclRedOp_t op,
-               bool in_place) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            char* const send = static_cast<char*>(send_[rank]) + offset;
-            char* const recv = in_place ? send : static_cast<char*>(recv_[rank]) + offset;
-            ASSERT_EQ(
-                cudaMemcpy(send, given[static_cast<size_t>(rank)], bytes, cudaMemcpyHostToDevice),
-                cudaSuccess);
-            ASSERT_EQ(ncclAllReduce(send, recv, count, type, op, comms_[rank], nullptr),
-                      ncclSuccess);
-        }
-    }
-    // Of the first rank; all must have the same bits.
-    std::vector<char> result(size_t offset, size_t bytes, bool in_place) {
-        std::vector<char> first(bytes), other(bytes);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            const void* buffer = in_place ? send_[rank] : recv_[rank];
-            EXPECT_EQ(cudaMemcpy(rank == 0 ? first.data() : other.data(),
-                                 static_cast<const char*>(buffer) + offset, bytes,
-                                 cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_TRUE(rank == 0 || std::memcmp(first.data(), other.data(), bytes) == 0)
-                << "ranks differ";
-        }
-        return first;
-    }
-    static Values floats(const std::vector<char>& bytes) {
-        Values values(bytes.size() / sizeof(float));
-        std::memcpy(values.data(), bytes.data(), bytes.size());
-        return values;
-    }
-    Values reduce(const std::vector<Values>& given, ncclRedOp_t op, bool in_place) {
-        std::vector<const void*> pointers;
-        for (const Values& of : given) {
-            pointers.push_back(of.data());
-        }
-        const size_t bytes = given[0].size() * sizeof(float);
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        queue(pointers, 0, bytes, given[0].size(), ncclFloat32, op, in_place);
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        return floats(result(0, bytes, in_place));
     }
     static std::vector<Values> inputs(int step) {
         std::vector<Values> given;
@@ -286,10 +204,6 @@ class LowRank : public testing::TestWithParam<int> {
         EXPECT_GT(first_error, 0.0);
         EXPECT_GT(last_error, 0.01) << "there is more than so many factors";
     }
-
-    ncclComm_t comms_[kMostRanks] = {};
-    void* send_[kMostRanks] = {};
-    void* recv_[kMostRanks] = {};
 };
 
 TEST_P(LowRank, OfASumAsTheOracleSays) {
@@ -301,15 +215,7 @@ TEST_P(LowRank, OfAnAverageInPlaceAsTheOracleSays) {
 }
 
 TEST_P(LowRank, OfAPremultipliedSumAsTheOracleSays) {
-    float half = 0.5f;
-    ncclRedOp_t ops[kMostRanks];
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(ncclRedOpCreatePreMulSum(&ops[rank], &half, ncclFloat32, ncclScalarHostImmediate,
-                                           comms_[rank]),
-                  ncclSuccess);
-        ASSERT_EQ(ops[rank], ops[0]);
-    }
-    expect_oracle(ops[0], 0.5, 1, false);
+    expect_oracle(half_sum(), 0.5, 1, false);
 }
 
 // A gradient that stays: what is delivered over many calls is what was given, and no call delivers
@@ -323,17 +229,12 @@ TEST_P(LowRank, WhatIsOwedComesInTheEnd) {
     for (int call = 0; call < kCalls; ++call) {
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int tensor = 0; tensor < 2; ++tensor) {
-            std::vector<const void*> pointers;
-            for (const Values& of : given[tensor]) {
-                pointers.push_back(of.data());
-            }
-            queue(pointers, static_cast<size_t>(tensor) * kBytes, kBytes, kCount, ncclFloat32,
-                  ncclSum, false);
+            queue_floats(given[tensor], static_cast<size_t>(tensor) * kBytes, ncclSum, false);
         }
         ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
         for (int tensor = 0; tensor < 2; ++tensor) {
             const Matrix got =
-                matrix_of(floats(result(static_cast<size_t>(tensor) * kBytes, kBytes, false)));
+                matrix_of(result<float>(static_cast<size_t>(tensor) * kBytes, kCount, false));
             const Matrix sum = sum_of(given[tensor], 1);
             for (size_t i = 0; i < got.size(); ++i) {
                 delivered[tensor][i] += got[i] / kCalls;
@@ -380,41 +281,16 @@ TEST_P(LowRank, ResidualsOfSixteenBits) {
 // The steps of a graph are not seen, so captured calls are native; the state is as it was, and
 // plain calls between replays go on with it.
 TEST_P(LowRank, CapturedCallsAreNative) {
-    cudaStream_t streams[kMostRanks];
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t graphs[kMostRanks];
     const std::vector<Values> given = inputs(2);
     const Values first = reduce(given, ncclSum, false);
     EXPECT_GT(norm(difference(matrix_of(first), sum_of(given, 1))), 0.1);
     mark();
     const Values second = reduce(given, ncclSum, false);
     mark();
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaStreamCreate(&streams[rank]), cudaSuccess);
-        ASSERT_EQ(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal),
-                  cudaSuccess);
-    }
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
-                                comms_[rank], streams[rank]),
-                  ncclSuccess);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaStreamEndCapture(streams[rank], &graph), cudaSuccess);
-        ASSERT_EQ(cudaGraphInstantiate(&graphs[rank], graph, 0), cudaSuccess);
-        ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    }
+    capture_sum(kCount);
     mark();
-    for (int replay = 0; replay < 2; ++replay) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaGraphLaunch(graphs[rank], streams[rank]), cudaSuccess);
-        }
-        const Matrix exact = matrix_of(floats(result(0, kCount * sizeof(float), false)));
+    for (int round = 0; round < 2; ++round) {
+        const Matrix exact = matrix_of(replay(kCount));
         EXPECT_LT(norm(difference(exact, sum_of(given, 1))), 1e-4);
     }
     // What both calls lost comes with the third.
@@ -428,11 +304,7 @@ TEST_P(LowRank, CapturedCallsAreNative) {
         product += rest[i] * third[i];
     }
     EXPECT_LT(std::abs(product), 1e-4 * norm(owed) * norm(owed)) << "it is no projection of that";
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaGraphExecDestroy(graphs[rank]), cudaSuccess);
-        ASSERT_EQ(cudaStreamDestroy(streams[rank]), cudaSuccess);
-    }
+    drop_graphs();
 }
 
 // Outside of training calls are native and the state rests.
@@ -476,11 +348,9 @@ TEST_P(LowRank, SumsOfFewFactorsArriveInTheirType) {
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
             queue(pointers, 0, kCount * 2, kCount, type, ncclSum, call == 1);
             ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-            const std::vector<char> bytes = result(0, kCount * 2, call == 1);
+            const std::vector<uint16_t> bits = result<uint16_t>(0, kCount, call == 1);
             for (size_t i = 0; i < kCount; ++i) {
-                uint16_t bits = 0;
-                std::memcpy(&bits, bytes.data() + 2 * i, 2);
-                ASSERT_NEAR(from(bits), sum[i], std::abs(sum[i]) / 128) << i;
+                ASSERT_NEAR(from(bits[i]), sum[i], std::abs(sum[i]) / 128) << i;
             }
             mark();
         }

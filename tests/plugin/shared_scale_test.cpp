@@ -1,25 +1,17 @@
 // THC call after call on two to eight ranks: errors as large as its levels make them, no bias, the
 // same bits on all ranks, and what a call owes delivered by later ones. One process, emulated
 // devices, a policy of the test's own.
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-#include <nccl.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "codecs/float16.h"
+#include "tests/plugin/several_devices.h"
 #include "tests/support/seed.h"
 
 namespace {
 
-constexpr int kMostRanks = 8;
 constexpr size_t kGroup = 1024;
 constexpr size_t kPlain = 5000, kFed = 6000, kRounded = 7000;  // elements; rules go by bytes
 constexpr size_t kRoom = 4 * kRounded * sizeof(float);
@@ -52,13 +44,11 @@ Sums difference(const Values& values, const Sums& sums) {
     return rest;
 }
 
-class SharedScale : public testing::TestWithParam<int> {
+class SharedScale : public slimwire::test::SeveralDevices<8> {
   protected:
+    SharedScale() : SeveralDevices(kRoom) {}
     static void SetUpTestSuite() {
-        const std::string path = testing::TempDir() + "shared_scale_" + std::to_string(getpid());
-        std::FILE* file = std::fopen(path.c_str(), "w");
-        ASSERT_NE(file, nullptr);
-        std::fputs(
+        write_policy(
             "version = 1\n"
             "[[rule]]\nname = \"half\"\nmatch = { dtype = [\"f16\", \"bf16\"] }\n"
             "codec = \"thc:levels=127,block=64\"\n"
@@ -66,32 +56,8 @@ class SharedScale : public testing::TestWithParam<int> {
             "[[rule]]\nname = \"fed\"\nmatch = { bytes = \"24000..24003\" }\n"
             "codec = \"thc:levels=7,block=256,clip=0.5,seed=3\"\nef = \"ef14\"\n"
             "[[rule]]\nname = \"rounded\"\ncodec = \"thc:clip=0.7\"\nef = \"ef14\"\n"
-            "residual = \"bf16\"\n",
-            file);
-        std::fclose(file);
-        ::setenv("SLIMWIRE_POLICY", path.c_str(), 1);
+            "residual = \"bf16\"\n");
     }
-    static void TearDownTestSuite() { std::remove(std::getenv("SLIMWIRE_POLICY")); }
-
-    void SetUp() override {
-        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess)
-            << ncclGetLastError(nullptr);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            for (void** buffer : {&send_[rank], &recv_[rank]}) {
-                ASSERT_EQ(cudaMalloc(buffer, kRoom), cudaSuccess);
-            }
-        }
-    }
-    void TearDown() override {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-            (void)cudaFree(send_[rank]);
-            (void)cudaFree(recv_[rank]);
-        }
-    }
-
-    static int ranks() { return GetParam(); }
 
     std::vector<Values> drawn(size_t count) {
         std::normal_distribution<float> values(0.0f, 1.0f);
@@ -109,62 +75,6 @@ class SharedScale : public testing::TestWithParam<int> {
             add(&sum, of, factor);
         }
         return sum;
-    }
-
-    void queue(const std::vector<const void*>& given,
-               size_t offset,
-               size_t bytes,
-               size_t count,
-               ncclDataType_t type,
-               ncclRedOp_t op,
-               bool in_place) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            char* const send = static_cast<char*>(send_[rank]) + offset;
-            char* const recv = in_place ? send : static_cast<char*>(recv_[rank]) + offset;
-            ASSERT_EQ(
-                cudaMemcpy(send, given[static_cast<size_t>(rank)], bytes, cudaMemcpyHostToDevice),
-                cudaSuccess);
-            ASSERT_EQ(ncclAllReduce(send, recv, count, type, op, comms_[rank], nullptr),
-                      ncclSuccess);
-        }
-    }
-    // Of the first rank; all must have the same bits.
-    template <class Element>
-    std::vector<Element> result(size_t offset, size_t count, bool in_place) {
-        std::vector<Element> first(count), other(count);
-        const size_t bytes = count * sizeof(Element);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            const void* buffer = in_place ? send_[rank] : recv_[rank];
-            EXPECT_EQ(cudaMemcpy(rank == 0 ? first.data() : other.data(),
-                                 static_cast<const char*>(buffer) + offset, bytes,
-                                 cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_TRUE(rank == 0 || std::memcmp(first.data(), other.data(), bytes) == 0)
-                << "ranks differ";
-        }
-        return first;
-    }
-    void queue_floats(const std::vector<Values>& given,
-                      size_t offset,
-                      ncclRedOp_t op,
-                      bool in_place) {
-        std::vector<const void*> pointers;
-        for (const Values& of : given) {
-            pointers.push_back(of.data());
-        }
-        queue(pointers, offset, given[0].size() * sizeof(float), given[0].size(), ncclFloat32, op,
-              in_place);
-    }
-    Values reduce(const std::vector<Values>& given,
-                  ncclRedOp_t op = ncclSum,
-                  bool in_place = false) {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        queue_floats(given, 0, op, in_place);
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        return result<float>(0, given[0].size(), in_place);
     }
 
     // Error of the sum that levels of the default make of such draws: rounding is off by a step
@@ -201,9 +111,6 @@ class SharedScale : public testing::TestWithParam<int> {
     }
 
     std::mt19937 random_{slimwire::test_seed()};
-    ncclComm_t comms_[kMostRanks] = {};
-    void* send_[kMostRanks] = {};
-    void* recv_[kMostRanks] = {};
 };
 
 TEST_P(SharedScale, SumsErrByTheirLevelsWithoutBias) {
@@ -215,15 +122,7 @@ TEST_P(SharedScale, AveragesInPlaceErrByTheirLevelsWithoutBias) {
 }
 
 TEST_P(SharedScale, PremultipliedSumsErrByTheirLevelsWithoutBias) {
-    float half = 0.5f;
-    ncclRedOp_t ops[kMostRanks];
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(ncclRedOpCreatePreMulSum(&ops[rank], &half, ncclFloat32, ncclScalarHostImmediate,
-                                           comms_[rank]),
-                  ncclSuccess);
-        ASSERT_EQ(ops[rank], ops[0]);
-    }
-    expect_errors_of_levels(ops[0], 0.5, 1, false);
+    expect_errors_of_levels(half_sum(), 0.5, 1, false);
 }
 
 // What was given and what was delivered are the same sum: after calls with gradients come some with
@@ -339,34 +238,9 @@ TEST_P(SharedScale, GraphsDrawAnewWithEachReplay) {
     const std::vector<Values> given = drawn(kPlain);
     const Sums exact = sum_of(given);
     Values last = reduce(given);
-    cudaStream_t streams[kMostRanks];
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t graphs[kMostRanks];
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaStreamCreate(&streams[rank]), cudaSuccess);
-        ASSERT_EQ(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal),
-                  cudaSuccess);
-    }
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kPlain, ncclFloat32, ncclSum,
-                                comms_[rank], streams[rank]),
-                  ncclSuccess);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaStreamEndCapture(streams[rank], &graph), cudaSuccess);
-        ASSERT_EQ(cudaGraphInstantiate(&graphs[rank], graph, 0), cudaSuccess);
-        ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    }
+    capture_sum(kPlain);
     for (int round = 0; round < 3; ++round) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaGraphLaunch(graphs[rank], streams[rank]), cudaSuccess);
-        }
-        const Values replayed = result<float>(0, kPlain, false);
+        const Values replayed = replay(kPlain);
         const Values called = reduce(given);
         for (const Values* got : {&replayed, &called}) {
             const double error = norm(difference(*got, exact));
@@ -376,11 +250,7 @@ TEST_P(SharedScale, GraphsDrawAnewWithEachReplay) {
             last = *got;
         }
     }
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaGraphExecDestroy(graphs[rank]), cudaSuccess);
-        ASSERT_EQ(cudaStreamDestroy(streams[rank]), cudaSuccess);
-    }
+    drop_graphs();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks,
