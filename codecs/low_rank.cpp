@@ -95,6 +95,14 @@ LowRankLayout low_rank_layout(std::span<const MatrixShape> shapes, int rank) {
     return layout;
 }
 
+LowRankLayout transposed_layout(std::span<const MatrixShape> shapes, int rank) {
+    std::vector<MatrixShape> transposed(shapes.begin(), shapes.end());
+    for (MatrixShape& shape : transposed) {
+        std::swap(shape.rows, shape.cols);
+    }
+    return low_rank_layout(transposed, rank);
+}
+
 void begin_low_rank_on_host(const LowRankArgs& args) {
     auto* const state = device_view_as<const float>(args.state);
     auto* const right = device_view_as<float>(args.right);

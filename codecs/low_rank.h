@@ -9,6 +9,15 @@
 //   restore        output = result * P Q^T; residual = M - mean * P Q^T
 //   keep           the state becomes Q, for the next call
 //
+// A linear autoencoder whose code is learnt from what it sees takes the same operations in another
+// order, with Q orthonormal and equal on all ranks:
+//
+//   begin, orthogonalise   Q from the state         (on the layout of the transposed matrices)
+//   multiply_right         Z = M Q                                  then: all-reduce of Z
+//   multiply_left          S = M^T Z                                then: all-reduce of S
+//   restore                output = result * Z Q^T; residual = M - mean * Z Q^T
+//   keep                   the state becomes S: a step of the power iteration on the sum's M^T M
+//
 // Errors stay with the ranks: over all of them residuals sum up to what the sum of M differs from
 // the sum that was delivered, where mean * ranks = 1 and nothing was rounded.
 //
@@ -27,6 +36,7 @@
 
 #include "codecs/base/device.h"
 #include "codecs/base/status.h"
+#include "codecs/codec.h"
 #include "codecs/low_rank_args.h"
 
 namespace slimwire {
@@ -44,6 +54,9 @@ struct MatrixShape {
     return rank < rows && rank < cols && 2 * rank * (rows + cols) < rows * cols;
 }
 
+// Whether the codec is linear_ae.
+[[nodiscard]] bool autoencodes(const CodecSpec& spec) noexcept;
+
 // Where factors and sums lie, one matrix after the other; floats. Sums of runs, which are done with
 // before the next operation, share their place.
 struct LowRankLayout {
@@ -55,6 +68,8 @@ struct LowRankLayout {
     [[nodiscard]] int64_t state_elems(int state_rank) const noexcept;
 };
 [[nodiscard]] LowRankLayout low_rank_layout(std::span<const MatrixShape> shapes, int rank);
+// Of the transposed matrices, whose left factors lie as the right ones of `shapes` do.
+[[nodiscard]] LowRankLayout transposed_layout(std::span<const MatrixShape> shapes, int rank);
 
 void begin_low_rank_on_host(const LowRankArgs& args);    // state, random -> right
 void multiply_right_on_host(const LowRankArgs& args);    // M, right -> left

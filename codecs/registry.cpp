@@ -14,6 +14,7 @@ namespace slimwire {
 SLIMWIRE_CODECS(SLIMWIRE_DECLARE_CODEC)
 #undef SLIMWIRE_DECLARE_CODEC
 extern const CodecDescriptor codec_powersgd;
+extern const CodecDescriptor codec_linear_ae;
 extern const CodecDescriptor codec_thc;
 
 namespace {
@@ -21,7 +22,7 @@ namespace {
 #define SLIMWIRE_CODEC_ADDRESS(name) &codec_##name,
 constexpr std::array kCodecs = {SLIMWIRE_CODECS(SLIMWIRE_CODEC_ADDRESS)};
 #undef SLIMWIRE_CODEC_ADDRESS
-constexpr std::array kFactorCodecs = {&codec_powersgd, &codec_thc};
+constexpr std::array kFactorCodecs = {&codec_powersgd, &codec_linear_ae, &codec_thc};
 
 // Calls use(descriptor) for each that a specification may name, until it returns true.
 template <class Use>

@@ -317,7 +317,9 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
         case Algorithm::kLossless:
             return &room->emplace<Lossless>(context);
         case Algorithm::kLowRank:
-            return &room->emplace<LowRank>(context);
+            return autoencodes(context.plan.layout.factored->codec)
+                       ? &room->emplace<Autoencoder>(context)
+                       : static_cast<Exchange*>(&room->emplace<LowRank>(context));
         case Algorithm::kSharedScale:
             return &room->emplace<SharedScale>(context);
         case Algorithm::kAuto:

@@ -70,6 +70,7 @@ using ExchangeRoom = std::variant<std::monostate,
                                   Summable,
                                   Lossless,
                                   LowRank,
+                                  Autoencoder,
                                   SharedScale>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);

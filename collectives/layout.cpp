@@ -199,6 +199,9 @@ Layout factored_layout(const CodecSpec& codec,
     FactoredMessage message;
     message.codec = codec;
     message.factors = low_rank_layout(matrices, static_cast<int>(codec.params.kept));
+    if (autoencodes(codec)) {
+        message.transposed = transposed_layout(matrices, static_cast<int>(codec.params.kept));
+    }
     const auto end = static_cast<int64_t>(count);
     int64_t at = 0;
     const auto skip_to = [&](int64_t element) {

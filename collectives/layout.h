@@ -73,7 +73,8 @@ struct Slice {
 struct FactoredMessage {
     CodecSpec codec;
     LowRankLayout factors;
-    RawPart raw;  // the elements of no matrix, one after another in one chunk
+    LowRankLayout transposed;  // of an autoencoder, whose right factors are made orthonormal
+    RawPart raw;               // the elements of no matrix, one after another in one chunk
 };
 
 struct Layout {

@@ -11,6 +11,7 @@ LowRankMap::LowRankMap(const Layout& layout, DType dtype) : scratch(layout) {
     };
     left = floats(factors.left_elems);
     right = floats(factors.right_elems);
+    next = layout.factored->transposed.matrices.empty() ? right : floats(factors.right_elems);
     work = floats(factors.work_elems);
     raw = scratch.add_bytes(static_cast<uint64_t>(layout.factored->raw.chunk_elems) *
                             dtype_bytes(dtype));
@@ -87,9 +88,13 @@ LowRankArgs LowRank::args() const noexcept {
 
 Status LowRank::run(std::initializer_list<LowRankStep> steps) {
     for (const LowRankStep step : steps) {
-        SLIMWIRE_TRY(enqueue(context_.api, step, message().factors, args(), context_.work));
+        SLIMWIRE_TRY(run(step, message().factors, args()));
     }
     return {};
+}
+
+Status LowRank::run(LowRankStep step, const LowRankLayout& layout, const LowRankArgs& args) {
+    return enqueue(context_.api, step, layout, args, context_.work);
 }
 
 Status LowRank::take_residuals() {
@@ -130,14 +135,44 @@ Status LowRank::kernels(int phase) {
             SLIMWIRE_TRY(move_raw_part(context_, raw, const_cast<void*>(context_.call.send), packed,
                                        raw.chunk_elems, raw_bytes, true));
             SLIMWIRE_TRY(take_residuals());
+            return products(0);
+        case 1:
+            return products(1);
+        default:
+            SLIMWIRE_TRY(products(2));
+            SLIMWIRE_TRY(put_residuals());
+            return move_raw_part(context_, raw, context_.call.recv, packed, raw.chunk_elems,
+                                 raw_bytes, false);
+    }
+}
+
+Status LowRank::products(int phase) {
+    switch (phase) {
+        case 0:
             return run({LowRankStep::kBegin, LowRankStep::kMultiplyRight});
         case 1:
             return run({LowRankStep::kOrthogonalise, LowRankStep::kMultiplyLeft});
         default:
-            SLIMWIRE_TRY(run({LowRankStep::kRestore, LowRankStep::kKeep}));
-            SLIMWIRE_TRY(put_residuals());
-            return move_raw_part(context_, raw, context_.call.recv, packed, raw.chunk_elems,
-                                 raw_bytes, false);
+            return run({LowRankStep::kRestore, LowRankStep::kKeep});
+    }
+}
+
+Status Autoencoder::products(int phase) {
+    LowRankArgs of_next = args();
+    of_next.right = at(map_.next);
+    switch (phase) {
+        case 0: {
+            LowRankArgs of_transposed = args();
+            of_transposed.left = at(map_.right);
+            SLIMWIRE_TRY(run({LowRankStep::kBegin}));
+            SLIMWIRE_TRY(run(LowRankStep::kOrthogonalise, message().transposed, of_transposed));
+            return run({LowRankStep::kMultiplyRight});
+        }
+        case 1:
+            return run(LowRankStep::kMultiplyLeft, message().factors, of_next);
+        default:
+            SLIMWIRE_TRY(run({LowRankStep::kRestore}));
+            return run(LowRankStep::kKeep, message().factors, of_next);
     }
 }
 
@@ -155,7 +190,7 @@ Status LowRank::sum(void* elements, int64_t count, DType dtype, bool average, co
 Status LowRank::exchange(int phase) {
     const LowRankLayout& factors = message().factors;
     if (phase > 0) {
-        return sum(at(map_.right), factors.right_elems, DType::kFloat32, false,
+        return sum(second(), factors.right_elems, DType::kFloat32, false,
                    "ncclAllReduce of right factors");
     }
     SLIMWIRE_TRY(sum(at(map_.left), factors.left_elems, DType::kFloat32, false,

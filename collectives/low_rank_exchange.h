@@ -11,7 +11,15 @@
 // raw ones) where the call has error feedback. In fp32 with ef14 they are what the operations read
 // and write; else they are taken into the scratch for the call.
 //
-// Bytes a rank gives to the transport: as for the native operation on P, Q and the raw elements.
+// A linear autoencoder (codec linear_ae) has the same phases with other products: its code Z = M Q,
+// and S = M^T Z, which leads Q to the directions in which the sum varies most.
+//
+//   phase 0   raw elements packed, Q from the state, orthonormal, Z = M Q   all-reduce of Z, raw
+//   phase 1   S = M^T Z of the sum's Z                                      all-reduce of S
+//   phase 2   result and residual from Z and Q, S becomes the state, raw elements unpacked
+//
+// Bytes a rank gives to the transport: as for the native operation on both factors and the raw
+// elements.
 #pragma once
 
 #include "collectives/exchange.h"
@@ -21,7 +29,7 @@ namespace slimwire {
 struct LowRankMap {
     LowRankMap(const Layout& layout, DType dtype);
     ScratchMap scratch;
-    uint64_t left, right, work, raw;
+    uint64_t left, right, next, work, raw;  // next: of an autoencoder, S
 };
 
 [[nodiscard]] ExchangeSizes low_rank_sizes(const Layout& layout,
@@ -32,7 +40,7 @@ struct LowRankMap {
                                            int ranks,
                                            int rank) noexcept;
 
-class LowRank final : public Exchange {
+class LowRank : public Exchange {
   public:
     explicit LowRank(const ExchangeContext& context);
 
@@ -43,6 +51,12 @@ class LowRank final : public Exchange {
     Status finish(int) override { return {}; }
 
   private:
+    // The operations of a phase on the factors; of the last one, that on the result, too.
+    virtual Status products(int phase);
+    // What the second phase sums.
+    [[nodiscard]] virtual float* second() const noexcept { return at(map_.right); }
+
+  protected:
     [[nodiscard]] const FactoredMessage& message() const noexcept {
         return *context_.plan.layout.factored;
     }
@@ -53,12 +67,22 @@ class LowRank final : public Exchange {
     [[nodiscard]] StoredResiduals stored() const noexcept;
     [[nodiscard]] LowRankArgs args() const noexcept;
     Status run(std::initializer_list<LowRankStep> steps);
+    Status run(LowRankStep step, const LowRankLayout& layout, const LowRankArgs& args);
     Status take_residuals();
     Status put_residuals();
     Status sum(void* elements, int64_t count, DType dtype, bool average, const char* what);
 
     ExchangeContext context_;
     LowRankMap map_;
+};
+
+class Autoencoder final : public LowRank {
+  public:
+    using LowRank::LowRank;
+
+  private:
+    Status products(int phase) override;
+    [[nodiscard]] float* second() const noexcept override { return at(map_.next); }
 };
 
 }  // namespace slimwire

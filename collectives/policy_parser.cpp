@@ -313,16 +313,18 @@ class Parser : PolicyReader {
                                          "other than \"none\", or no 'tensor'");
         }
         if (action.shares_state() && action.tensor != TensorBy::kStep) {
-            report(table.get("tensor")->source(),
-                   std::string("tensor = \"address\" with ") +
-                       (action.low_rank() ? "powersgd, whose factors" : "ef21, whose estimates") +
-                       " are equal on all ranks while "
-                       "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
+            report(
+                table.get("tensor")->source(),
+                std::string("tensor = \"address\" with ") +
+                    (action.low_rank() ? std::string(action.codec->codec->name) + ", whose factors"
+                                       : "ef21, whose estimates") +
+                    " are equal on all ranks while "
+                    "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
         }
         if (action.low_rank() && !native) {
             check_own_algorithm(table, ef, action, Algorithm::kLowRank,
-                                "ef21 with powersgd, whose factors follow a gradient by "
-                                "themselves");
+                                "ef21 with " + std::string(action.codec->codec->name) +
+                                    ", whose factors follow a gradient by themselves");
         }
         if (action.by_shared_scale() && !native) {
             check_own_algorithm(table, ef, action, Algorithm::kSharedScale,

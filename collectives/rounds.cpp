@@ -145,13 +145,13 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
         } else if (residual == nullptr && shares) {
-            return {Code::kInvalidUsage,
-                    std::string("no room for the ") +
-                        (plan.state_bytes > 0 ? "state of powersgd" : "estimates of ef21") +
-                        ", which the other ranks may have: " + std::to_string(plan.residual_bytes) +
-                        " bytes beyond the " + std::to_string(runtime.memory.held(state.device)) +
-                        " held of " +
-                        "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
+            return {
+                Code::kInvalidUsage,
+                std::string("no room for the ") +
+                    (plan.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21") +
+                    ", which the other ranks may have: " + std::to_string(plan.residual_bytes) +
+                    " bytes beyond the " + std::to_string(runtime.memory.held(state.device)) +
+                    " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
         } else if (residual == nullptr) {
             without_residual(runtime, &state, plan, call);
         }

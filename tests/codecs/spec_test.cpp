@@ -30,6 +30,8 @@ TEST(Spec, PrintsCanonically) {
         {"bounded:capacity=2,error=0.25", "bounded:error=0.25,capacity=2"},
         {"powersgd:row=0,rank=4", "powersgd"},
         {"powersgd:seed=9,row=1024,rank=32", "powersgd:rank=32,row=1024,seed=9"},
+        {"linear_ae:row=0,width=4", "linear_ae"},
+        {"linear_ae:seed=9,row=1024,width=32", "linear_ae:width=32,row=1024,seed=9"},
         {"thc:clip=1.0,block=1024,levels=15", "thc"},
         {"thc:seed=4,clip=0.50,levels=255,block=32", "thc:levels=255,block=32,clip=0.5,seed=4"},
     };
@@ -85,6 +87,8 @@ TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
         {"bounded:block=32", {"unknown parameter \"block\""}},
         {"powersgd:rank=33", {"codec powersgd", "rank=33", "a whole number from 1 to 32"}},
         {"powersgd:rank=0", {"rank=0", "from 1 to 32"}},
+        {"linear_ae:width=33", {"codec linear_ae", "width=33", "a whole number from 1 to 32"}},
+        {"linear_ae:rank=4", {"unknown parameter \"rank\"", "width = a whole number"}},
         {"powersgd:row=1", {"row=1", "from 2 to 2147483647"}},
         {"powersgd:row=2147483648", {"row=2147483648"}},
         {"powersgd:block=64", {"unknown parameter \"block\"", "rank = a whole number"}},

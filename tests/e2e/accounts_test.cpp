@@ -69,8 +69,10 @@ TEST(WireBytes, ReportedEqualsWhatTheTransportCounted) {
 // Factors and what is raw, by low_rank_exchange.h; in a tensor's first call the ranks tell each
 // other what state they loaded, too (estimates_of_all.h).
 TEST(WireBytes, OfFactorsAreTheFormula) {
-    for (const uint64_t ranks : {2, 4}) {
-        SCOPED_TRACE(ranks);
+    for (const auto& [ranks, codec] : {std::pair<uint64_t, const char*>{2, "powersgd:row=256"},
+                                       {4, "powersgd:row=256"},
+                                       {2, "linear_ae:row=256"}}) {
+        SCOPED_TRACE(std::string(codec) + " on " + std::to_string(ranks));
         uint64_t elements = 0, halves = 0;
         for (const uint64_t count : {100000, 65536, 1048576}) {
             const uint64_t rows = count / 256, raw = count % 256;
@@ -82,7 +84,7 @@ TEST(WireBytes, OfFactorsAreTheFormula) {
         Job job =
             slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "allreduce", "100000", "65536", "1048576"},
                          static_cast<int>(ranks), reports.path());
-        job.environment["SLIMWIRE_CODEC"] = "powersgd:row=256";
+        job.environment["SLIMWIRE_CODEC"] = codec;
         job.environment["SLIMWIRE_EF"] = "ef14";
         const auto ended = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ended), "");

@@ -45,6 +45,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"int4-ef14", {Promise::kPaysBack}},
     {"int8", {Promise::kNear, 64, true, 0.03}},
     {"keep-embeddings-exact", {Promise::kNear, 64, true, 0.03}},
+    {"linear-autoencoder", {Promise::kNothing, 16, false}},  // asks for places in the step
     {"loco", {Promise::kPaysBack}},
     {"natural", {Promise::kUnbiased}},
     {"off", {Promise::kNear, 16, false, 0.001}},

@@ -250,6 +250,7 @@ constexpr Setting kEstimates[] = {
 constexpr Setting kFed[] = {
     {"fp32", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ef14\"\n"},
     {"int8", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ema\"\n"},
+    {"codes", "codec = \"linear_ae:width=2,row=50\"\nerror_feedback = \"ef14\"\n"},
 };
 constexpr Setting kLevels[] = {
     {"fp32", "codec = \"thc:levels=7,clip=0.5\"\nerror_feedback = \"ef14\"\n"},
