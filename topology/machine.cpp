@@ -1,0 +1,175 @@
+#include "topology/machine.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "topology/link_speed.h"
+
+namespace slimwire {
+namespace {
+
+// What a NIC or GPU is called by; NICs by their first port.
+std::string short_name(const Device& device) {
+    switch (device.kind) {
+        case DeviceKind::kCpu:
+            return device.number < 0 ? "CPU ?" : "CPU " + std::to_string(device.number);
+        case DeviceKind::kSwitch:
+            return "switch " + device.bus_id;
+        case DeviceKind::kGpu:
+            return "GPU " + std::to_string(device.number);
+        case DeviceKind::kNic:
+            return "NIC " + (!device.ports.empty() && !device.ports.front().name.empty()
+                                 ? device.ports.front().name
+                                 : std::to_string(device.number));
+        case DeviceKind::kNvSwitch:
+            return "NVSwitch";
+        case DeviceKind::kOther:
+            return "device " + device.bus_id;
+    }
+    return "device";
+}
+
+// GPUs of one host keep their CUDA ordinals where these are told and differ, else they are counted.
+void number_gpus(Machine* machine) {
+    for (int host = 0; host < static_cast<int>(machine->hosts.size()); ++host) {
+        std::vector<Device*> gpus;
+        std::set<int> numbers;
+        for (Device& device : machine->devices) {
+            if (device.kind == DeviceKind::kGpu && device.host == host) {
+                gpus.push_back(&device);
+                numbers.insert(device.number);
+            }
+        }
+        if (numbers.size() == gpus.size() && numbers.count(-1) == 0) {
+            continue;
+        }
+        if (numbers != std::set<int>{-1} && !gpus.empty()) {
+            machine->notes.push_back(
+                "CUDA ordinals of GPUs are missing or equal; GPUs are counted "
+                "as they stand: " +
+                std::to_string(gpus.size()));
+        }
+        int next = 0;
+        for (Device* gpu : gpus) {
+            gpu->number = next++;
+        }
+    }
+}
+
+}  // namespace
+
+const char* device_kind_name(DeviceKind kind) noexcept {
+    switch (kind) {
+        case DeviceKind::kCpu:
+            return "cpu";
+        case DeviceKind::kSwitch:
+            return "switch";
+        case DeviceKind::kGpu:
+            return "gpu";
+        case DeviceKind::kNic:
+            return "nic";
+        case DeviceKind::kNvSwitch:
+            return "nvswitch";
+        case DeviceKind::kOther:
+            return "other";
+    }
+    return "other";
+}
+
+const char* link_kind_name(LinkKind kind) noexcept {
+    switch (kind) {
+        case LinkKind::kNvLink:
+            return "NVLink";
+        case LinkKind::kXgmi:
+            return "xGMI";
+        case LinkKind::kC2c:
+            return "C2C";
+        case LinkKind::kPciPeer:
+            return "PCIe peer";
+    }
+    return "link";
+}
+
+double Device::net_gbit_s() const noexcept {
+    double sum = 0;
+    for (const NetPort& port : ports) {
+        sum += port.gbit_s;
+    }
+    return sum;
+}
+
+std::vector<int> Machine::of_kind(DeviceKind kind) const {
+    std::vector<int> found;
+    for (size_t i = 0; i < devices.size(); ++i) {
+        if (devices[i].kind == kind) {
+            found.push_back(static_cast<int>(i));
+        }
+    }
+    return found;
+}
+
+std::vector<int> Machine::gpus() const {
+    std::vector<int> found = of_kind(DeviceKind::kGpu);
+    std::stable_sort(found.begin(), found.end(), [this](int left, int right) {
+        const Device& a = devices[static_cast<size_t>(left)];
+        const Device& b = devices[static_cast<size_t>(right)];
+        return std::pair(a.host, a.number) < std::pair(b.host, b.number);
+    });
+    return found;
+}
+
+std::vector<int> Machine::nics() const {
+    std::vector<int> found = of_kind(DeviceKind::kNic);
+    std::stable_sort(found.begin(), found.end(), [this](int left, int right) {
+        const Device& a = devices[static_cast<size_t>(left)];
+        const Device& b = devices[static_cast<size_t>(right)];
+        return std::pair(a.host, a.number) < std::pair(b.host, b.number);
+    });
+    return found;
+}
+
+int Machine::cpu_of(int device) const {
+    int at = device;
+    while (at >= 0 && devices[static_cast<size_t>(at)].kind != DeviceKind::kCpu) {
+        at = devices[static_cast<size_t>(at)].parent;
+    }
+    return at;
+}
+
+std::string Machine::label(int device) const {
+    const Device& found = devices[static_cast<size_t>(device)];
+    const std::string name = short_name(found);
+    return hosts.size() > 1 && found.kind != DeviceKind::kNvSwitch
+               ? name + " of host " + std::to_string(found.host)
+               : name;
+}
+
+void finish_machine(Machine* machine) {
+    number_gpus(machine);
+    std::vector<int> nics_of_host(machine->hosts.size(), 0);
+    int unknown_speeds = 0;
+    int unknown_devices = 0;
+    for (Device& device : machine->devices) {
+        if (device.kind == DeviceKind::kNic) {
+            device.number = nics_of_host[static_cast<size_t>(device.host)]++;
+        }
+        unknown_devices += device.kind == DeviceKind::kOther;
+        if (device.parent >= 0 && device.up_gb_s <= 0) {
+            const bool on_pcie = !device.bus_id.empty();
+            unknown_speeds += on_pcie && (device.pcie_gt_s <= 0 || device.pcie_width <= 0);
+            device.up_gb_s = pcie_gb_s(device.pcie_gt_s, device.pcie_width);
+        }
+    }
+    if (unknown_speeds > 0) {
+        machine->notes.push_back("no PCIe speed or width, taken as 8 GT/s and 16 lanes: devices: " +
+                                 std::to_string(unknown_speeds));
+    }
+    if (unknown_devices > 0) {
+        machine->notes.push_back(
+            "neither class nor content, taken neither as GPU nor as NIC: devices: " +
+            std::to_string(unknown_devices));
+    }
+}
+
+}  // namespace slimwire

@@ -1,0 +1,359 @@
+// NCCL's topology XML. Dialects: RCCL's version 2 (<xgmi>, gcn=...), files written by hand for
+// cloud machines (no <gpu> and <nic>, classes only), dumps of multi-node NVLink domains
+// (host_hash), cards that show as several GPUs (several <gpu> in one <pci>).
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "topology/attribute_text.h"
+#include "topology/link_speed.h"
+#include "topology/machine_xml.h"
+
+namespace slimwire {
+namespace {
+
+constexpr double kLargestMbitS = 1e7;  // above it, a file counts in kbit/s (seen of Slingshot)
+
+class NcclReader {
+  public:
+    Result<Machine> read(const XmlElement& system) {
+        const std::string_view version = system.get("version");
+        machine_.source = "NCCL topology" + (version.empty() ? std::string() : ", version ") +
+                          std::string(version);
+        if (version != "1" && version != "2") {
+            note("version '" + std::string(version) + "' of <system>; read like versions 1 and 2");
+        }
+        for (const XmlElement& child : system.children) {
+            if (child.name == "cpu") {
+                read_cpu(child);
+            } else if (child.name == "pci" || child.name == "nic" || child.name == "gpu") {
+                note("a <" + child.name + "> outside of every <cpu>; put under a processor ?");
+                read_below(child, unknown_cpu());
+            } else {
+                unknown(child, system);
+            }
+        }
+        connect();
+        if (machine_.hosts.empty()) {
+            machine_.hosts.emplace_back();
+        }
+        finish_machine(&machine_);
+        return std::move(machine_);
+    }
+
+  private:
+    struct Wanted {  // a link of a GPU, resolved when all devices are known
+        int from;
+        const XmlElement* element;
+        std::string target;
+        LinkKind kind;
+    };
+
+    void note(std::string text) {
+        if (noted_.insert(text).second) {
+            machine_.notes.push_back(std::move(text));
+        }
+    }
+    void unknown(const XmlElement& element, const XmlElement& parent) {
+        if (noted_.insert("<" + element.name + ">").second) {
+            note(position_text(element.at) + "<" + element.name + "> in <" + parent.name +
+                 "> is not known and passed over");
+        }
+    }
+    [[nodiscard]] Device& device(int index) { return machine_.devices[static_cast<size_t>(index)]; }
+    int add(Device added) {
+        if (added.parent >= 0) {
+            added.host = device(added.parent).host;
+        }
+        machine_.devices.push_back(std::move(added));
+        return static_cast<int>(machine_.devices.size()) - 1;
+    }
+    int host_of(std::string_view name) {
+        const auto found = std::find(machine_.hosts.begin(), machine_.hosts.end(), name);
+        if (found == machine_.hosts.end()) {
+            machine_.hosts.emplace_back(name);
+            return static_cast<int>(machine_.hosts.size()) - 1;
+        }
+        return static_cast<int>(found - machine_.hosts.begin());
+    }
+    int unknown_cpu() {
+        if (unknown_cpu_ < 0) {
+            Device cpu;
+            cpu.kind = DeviceKind::kCpu;
+            cpu.host = host_of("");
+            unknown_cpu_ = add(std::move(cpu));
+        }
+        return unknown_cpu_;
+    }
+
+    void read_cpu(const XmlElement& element) {
+        Device cpu;
+        cpu.kind = DeviceKind::kCpu;
+        cpu.host = host_of(element.get("host_hash"));
+        cpu.number = parse_number(element.get("numaid"), -1);
+        cpu.arch = element.get("arch");
+        cpu.vendor = element.get("vendor");
+        cpu.family = parse_number(element.get("familyid"), 0);
+        cpu.model = parse_number(element.get("modelid"), 0);
+        const int index = add(std::move(cpu));
+        for (const XmlElement& child : element.children) {
+            if (child.name == "pci" || child.name == "nic" || child.name == "gpu") {
+                read_below(child, index);
+            } else {
+                unknown(child, element);
+            }
+        }
+    }
+
+    void read_below(const XmlElement& element, int parent) {
+        if (element.name == "pci") {
+            read_pci(element, parent);
+            return;
+        }
+        // Not on PCI: NCCL puts socket interfaces without a device under a processor.
+        Device found;
+        found.kind = element.name == "gpu" ? DeviceKind::kGpu : DeviceKind::kNic;
+        found.parent = parent;
+        found.up_gb_s = kLocalGbS;
+        if (element.name == "gpu") {
+            read_gpu(element, std::move(found));
+        } else {
+            read_nic(element, &found);
+            // The same interface may stand under each processor.
+            for (const NetPort& port : found.ports) {
+                if (!loose_ports_.insert({device(parent).host, port.name}).second) {
+                    note("interface " + port.name + " stands under several processors; the first " +
+                         "is taken");
+                    return;
+                }
+            }
+            add(std::move(found));
+        }
+    }
+
+    void read_pci(const XmlElement& element, int parent) {
+        Device found;
+        found.parent = parent;
+        found.bus_id = lower(element.get("busid"));
+        found.vendor = element.get("vendor");
+        found.pcie_gt_s = parse_pcie_speed(element.get("link_speed"));
+        found.pcie_width = parse_number(element.get("link_width"), 0, 1024);
+        const auto has = [&element](const char* name) {
+            return std::any_of(element.children.begin(), element.children.end(),
+                               [name](const XmlElement& child) { return child.name == name; });
+        };
+        if (found.bus_id.empty()) {
+            note(position_text(element.at) + "a <pci> without busid");
+        }
+        const uint64_t pci_class = parse_hex(element.get("class")).value_or(0);
+        const uint64_t group = pci_class >> 16;
+        // What stands in it tells more than its class: files are written by hand, too.
+        if (has("gpu")) {
+            found.kind = DeviceKind::kGpu;
+        } else if (has("nic")) {
+            found.kind = DeviceKind::kNic;
+        } else if (has("pci")) {
+            found.kind = DeviceKind::kSwitch;
+        } else if (group == 0x03 || group == 0x12) {
+            found.kind = DeviceKind::kGpu;
+        } else if (group == 0x02) {
+            found.kind = DeviceKind::kNic;
+        } else if (pci_class >> 8 == 0x0604) {
+            found.kind = DeviceKind::kSwitch;
+        } else {
+            found.kind = DeviceKind::kOther;
+        }
+        const bool device_inside = has("gpu") || has("nic");
+        int index = -1;
+        if (!device_inside || has("pci")) {
+            // A switch, or a device that files give no content.
+            if (device_inside) {
+                found.kind = DeviceKind::kSwitch;
+            }
+            index = add(found);
+        }
+        for (const XmlElement& child : element.children) {
+            if (child.name == "pci") {
+                read_pci(child, index);
+            } else if (child.name == "gpu") {
+                Device gpu = found;
+                gpu.kind = DeviceKind::kGpu;
+                read_gpu(child, std::move(gpu));
+            } else if (child.name == "nic") {
+                Device nic = found;
+                nic.kind = DeviceKind::kNic;
+                read_nic(child, &nic);
+                add(std::move(nic));
+            } else if (child.name == "pcilink") {
+                if (index >= 0) {
+                    wanted_.push_back(
+                        {index, &child, lower(child.get("target")), LinkKind::kPciPeer});
+                }
+            } else {
+                unknown(child, element);
+            }
+        }
+    }
+
+    void read_gpu(const XmlElement& element, Device gpu) {
+        gpu.number = parse_number(element.get("dev"), -1);
+        gpu.rank = parse_number(element.get("rank"), -1);
+        gpu.compute_capability = parse_number(element.get("sm"), 0, 10000);
+        std::string_view gcn = element.get("gcn");
+        if (gcn.substr(0, 3) == "gfx") {
+            gcn.remove_prefix(3);
+        }
+        gpu.gcn = gcn == "90a" ? 910 : parse_number(gcn, 0, 100000);
+        const int index = add(std::move(gpu));
+        for (const XmlElement& child : element.children) {
+            if (child.name == "nvlink" || child.name == "xgmi" || child.name == "c2c") {
+                wanted_.push_back({index, &child, lower(child.get("target")),
+                                   child.name == "nvlink" ? LinkKind::kNvLink
+                                   : child.name == "xgmi" ? LinkKind::kXgmi
+                                                          : LinkKind::kC2c});
+            } else {
+                unknown(child, element);
+            }
+        }
+    }
+
+    void read_nic(const XmlElement& element, Device* nic) {
+        for (const XmlElement& child : element.children) {
+            if (child.name != "net") {
+                unknown(child, element);
+                continue;
+            }
+            NetPort port;
+            port.name = child.get("name");
+            double mbit_s = parse_real(child.get("speed"), 0);
+            if (mbit_s > kLargestMbitS) {
+                note("speed " + std::string(child.get("speed")) + " of " + port.name +
+                     " cannot be Mbit/s; taken as kbit/s");
+                mbit_s /= 1000;
+            }
+            port.gbit_s = mbit_s / 1000;
+            port.port = parse_number(child.get("port"), 1);
+            port.gpu_direct = child.get("gdr") == "1";
+            const auto guid = parse_hex(child.get("guid"));
+            port.rdma = port.gpu_direct || (guid && *guid != 0);
+            nic->ports.push_back(std::move(port));
+        }
+    }
+
+    [[nodiscard]] int find(const std::string& bus_id, int host, DeviceKind kind) const {
+        for (size_t i = 0; i < machine_.devices.size(); ++i) {
+            const Device& candidate = machine_.devices[i];
+            if (candidate.kind == kind && candidate.host == host && candidate.bus_id == bus_id) {
+                return static_cast<int>(i);
+            }
+        }
+        return -1;
+    }
+
+    void connect() {
+        for (const Wanted& wanted : wanted_) {
+            connect(wanted);
+        }
+    }
+
+    void connect(const Wanted& wanted) {
+        const XmlElement& element = *wanted.element;
+        const std::string where = position_text(element.at) + "<" + element.name + "> ";
+        const Device from = device(wanted.from);
+        const int count = parse_number(element.get("count"), 1, 1024);
+        if (count == 0) {
+            note(where + "with count 0, passed over");
+            return;
+        }
+        DirectLink link{wanted.from, -1, wanted.kind, count, 0};
+        const uint64_t target_class = parse_hex(element.get("tclass")).value_or(0);
+        switch (wanted.kind) {
+            case LinkKind::kC2c:
+                link.b = machine_.cpu_of(wanted.from);
+                link.gb_s = parse_real(element.get("bw"), 0) / 1000 * count;
+                if (link.gb_s <= 0) {
+                    note(where + "without bandwidth, passed over");
+                    return;
+                }
+                break;
+            case LinkKind::kPciPeer:
+                link.b = find(wanted.target, from.host, DeviceKind::kSwitch);
+                link.gb_s = kLocalGbS;
+                break;
+            case LinkKind::kNvLink:
+            case LinkKind::kXgmi:
+                link.gb_s =
+                    count * (wanted.kind == LinkKind::kXgmi ? xgmi_gb_s(from.gcn)
+                                                            : nvlink_gb_s(from.compute_capability));
+                if (target_class >> 8 == 0x0680) {
+                    link.b = nv_switch();
+                } else if (target_class >> 8 == 0x0604 || target_class >> 16 == 0x0b) {
+                    link.b = machine_.cpu_of(wanted.from);
+                } else {
+                    link.b = find(wanted.target, from.host, DeviceKind::kGpu);
+                }
+                break;
+        }
+        if (link.b == link.a || (wanted.kind != LinkKind::kC2c && wanted.target == from.bus_id)) {
+            note(where + "of " + from.bus_id + " to itself, passed over");
+            return;
+        }
+        if (link.b < 0) {
+            note(where + "to '" + wanted.target + "', which is not in the file, passed over");
+            return;
+        }
+        merge(link);
+    }
+
+    // Both ends tell of a link between GPUs; several lines of one GPU to NVSwitches add up.
+    void merge(const DirectLink& link) {
+        const bool to_switch = device(link.b).kind == DeviceKind::kNvSwitch;
+        for (DirectLink& known : machine_.links) {
+            if (known.kind == link.kind && known.a == link.a && known.b == link.b) {
+                if (to_switch) {
+                    known.count += link.count;
+                    known.gb_s += link.gb_s;
+                } else {
+                    note("a link of " + device(link.a).bus_id +
+                         " stands twice; the wider is taken");
+                    known = known.gb_s >= link.gb_s ? known : link;
+                }
+                return;
+            }
+            if (known.kind == link.kind && known.a == link.b && known.b == link.a) {
+                if (known.count != link.count) {
+                    note(device(link.a).bus_id + " and " + device(link.b).bus_id +
+                         " disagree on their links; the wider is taken");
+                }
+                known = known.gb_s >= link.gb_s ? known : link;
+                return;
+            }
+        }
+        machine_.links.push_back(link);
+    }
+
+    int nv_switch() {
+        const std::vector<int> known = machine_.of_kind(DeviceKind::kNvSwitch);
+        if (!known.empty()) {
+            return known.front();
+        }
+        Device added;
+        added.kind = DeviceKind::kNvSwitch;
+        return add(std::move(added));
+    }
+
+    Machine machine_;
+    std::vector<Wanted> wanted_;
+    std::set<std::string> noted_;
+    std::set<std::pair<int, std::string>> loose_ports_;
+    int unknown_cpu_ = -1;
+};
+
+}  // namespace
+
+Result<Machine> read_nccl_xml(const XmlElement& system) {
+    return NcclReader().read(system);
+}
+
+}  // namespace slimwire
