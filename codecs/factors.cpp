@@ -8,11 +8,12 @@ namespace slimwire {
 namespace {
 
 constexpr CodecParams kDefaults = {.kept = 4};
-static_assert(kMostRank == 32, "the texts below say so");
+static_assert(kMostRank == 32 && kMostWidth == 1024, "the texts below say so");
 
+template <uint32_t kMost>
 bool set_kept(std::string_view value, CodecParams* params) {
     uint32_t kept = 0;
-    if (!read_number(value, 1, kMostRank, &kept)) {
+    if (!read_number(value, 1, kMost, &kept)) {
         return false;
     }
     params->kept = kept;
@@ -32,9 +33,10 @@ bool set_columns(std::string_view value, CodecParams* params) {
     return true;
 }
 
-constexpr char kAcceptsKept[] = "a whole number from 1 to 32";
-constexpr SpecKey kRank = {"rank", kAcceptsKept, set_kept, print_kept};
-constexpr SpecKey kWidth = {"width", kAcceptsKept, set_kept, print_kept};
+constexpr SpecKey kRank = {"rank", "a whole number from 1 to 32", set_kept<kMostRank>, print_kept};
+constexpr SpecKey kWidth = {"width",
+                            "a whole number from 1 to 1024, beyond 32 only with an encoder",
+                            set_kept<kMostWidth>, print_kept};
 constexpr SpecKey kRow = {"row", "0 (as parameters have it) or a whole number from 2 to 2147483647",
                           set_columns,
                           [](const CodecParams& params) { return std::to_string(params.row); }};
@@ -50,7 +52,8 @@ struct Powersgd {
 struct LinearAe {
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =
-        "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),"
+        "linear_ae:width=1..32 (default 4; to 1024 with an encoder),row=0|2..2147483647 (default "
+        "0),"
         "seed=0..4294967295 (default 0)";
     static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed};
 };

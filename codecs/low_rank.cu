@@ -167,16 +167,17 @@ cudaError_t multiply_left_on_cuda(const LowRankArgs& args, cudaStream_t stream) 
 }
 
 cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    const auto tiles = [](const LowRankMatrix& matrix) {
+        return tiles_of(matrix.cols, kThreads) * tiles_of(matrix.rows, kRestoredTogether);
+    };
     return visit(args.dtype, [&](auto element) {
         using Element = decltype(element);
+        if (args.rank > kMostRank) {
+            return launch_tiles(restore_wide_kernel<Element>, args, tiles, stream);
+        }
         return visit_rank(args.rank, [&](auto rank) {
-            return launch_tiles(
-                restore_kernel<Element, decltype(rank)::value>, args,
-                [](const LowRankMatrix& matrix) {
-                    return tiles_of(matrix.cols, kThreads) *
-                           tiles_of(matrix.rows, kRestoredTogether);
-                },
-                stream);
+            return launch_tiles(restore_kernel<Element, decltype(rank)::value>, args, tiles,
+                                stream);
         });
     });
 }

@@ -42,7 +42,8 @@ struct LowRankArgs {
     float mean;    // of the sum of all ranks: 1 / ranks
     float result;  // times the sum of all ranks is the output: 1, or 1 / ranks
     DType dtype;
-    int32_t rank;        // 1 to kMostRank; at most rows and cols of each
+    // 1 to kMostRank, at most rows and cols of each; to kMostWidth for multiply_right and restore.
+    int32_t rank;
     int32_t state_rank;  // >= rank
     int32_t matrices;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once

@@ -71,6 +71,7 @@ using ExchangeRoom = std::variant<std::monostate,
                                   Lossless,
                                   LowRank,
                                   Autoencoder,
+                                  GivenAutoencoder,
                                   SharedScale>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);

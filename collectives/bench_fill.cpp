@@ -17,6 +17,7 @@
 #include "codecs/float16.h"
 #include "codecs/threefry.h"
 #include "collectives/log.h"
+#include "collectives/npy.h"
 
 namespace slimwire {
 namespace {
@@ -100,48 +101,8 @@ void append_number(std::vector<uint8_t>* to, DType dtype, double value) {
     }
 }
 
-template <class T>
-T load(const std::string& bytes, size_t at) {
-    T value;
-    std::memcpy(&value, bytes.data() + at, sizeof(T));
-    return value;
-}
-
 Status bad_file(const std::string& path, const std::string& what) {
     return {Code::kInvalidArgument, "SLIMWIRE_BENCH_FILL: " + path + ": " + what};
-}
-
-// numpy.lib.format: magic, two bytes of version, a length of 2 or 4 bytes, a dictionary as text.
-Result<std::vector<uint8_t>> from_npy(const std::string& path,
-                                      const std::string& bytes,
-                                      DType dtype) {
-    const size_t length_bytes = bytes.size() > 6 && bytes[6] == 1 ? 2 : 4;
-    if (bytes.size() < 8 + length_bytes) {
-        return bad_file(path, "cut off in its head");
-    }
-    const size_t begin =
-        8 + length_bytes +
-        (length_bytes == 2 ? load<uint16_t>(bytes, 8) : size_t{load<uint32_t>(bytes, 8)});
-    if (begin > bytes.size()) {
-        return bad_file(path, "cut off in its head");
-    }
-    const std::string head = bytes.substr(0, begin);
-    const size_t width = head.find("'<f8'") != std::string::npos   ? 8
-                         : head.find("'<f4'") != std::string::npos ? 4
-                         : head.find("'<f2'") != std::string::npos ? 2
-                                                                   : 0;
-    if (width == 0) {
-        return bad_file(path, "not of float16, float32 or float64, little-endian");
-    }
-    std::vector<uint8_t> out;
-    for (size_t at = begin; at + width <= bytes.size(); at += width) {
-        append_number(&out, dtype,
-                      width == 8 ? load<double>(bytes, at)
-                      : width == 4
-                          ? static_cast<double>(load<float>(bytes, at))
-                          : static_cast<double>(float16_to_float(load<uint16_t>(bytes, at))));
-    }
-    return out;
 }
 
 Result<std::vector<uint8_t>> from_file(const std::string& path, DType dtype) {
@@ -151,8 +112,15 @@ Result<std::vector<uint8_t>> from_file(const std::string& path, DType dtype) {
         return bad_file(path, "cannot be read; accepted: gaussian, gradient, or a file");
     }
     std::vector<uint8_t> out(bytes.begin(), bytes.end());
-    if (bytes.starts_with("\x93NUMPY")) {
-        SLIMWIRE_TRY_ASSIGN(out, from_npy(path, bytes, dtype));
+    if (bytes.starts_with(kNpyMagic)) {
+        const Result<NpyArray> array = parse_npy(bytes);
+        if (!array.ok()) {
+            return bad_file(path, array.status().message());
+        }
+        out.clear();
+        for (const double value : array.value().values) {
+            append_number(&out, dtype, value);
+        }
     }
     out.resize(out.size() / dtype_bytes(dtype) * dtype_bytes(dtype));
     return out.empty() ? Result<std::vector<uint8_t>>(bad_file(path, "has no element"))

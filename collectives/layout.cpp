@@ -194,12 +194,19 @@ void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout) {
 }
 
 Layout factored_layout(const CodecSpec& codec,
+                       std::shared_ptr<const CodeWeights> weights,
                        const std::vector<MatrixShape>& matrices,
                        uint64_t count) {
     FactoredMessage message;
     message.codec = codec;
     message.factors = low_rank_layout(matrices, static_cast<int>(codec.params.kept));
-    if (autoencodes(codec)) {
+    if (weights != nullptr) {
+        for (LowRankMatrix& matrix : message.factors.matrices) {
+            matrix.right = 0;
+        }
+        message.factors.right_elems = 0;
+        message.weights = std::move(weights);
+    } else if (autoencodes(codec)) {
         message.transposed = transposed_layout(matrices, static_cast<int>(codec.params.kept));
     }
     const auto end = static_cast<int64_t>(count);

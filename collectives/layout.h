@@ -10,6 +10,7 @@
 
 #include "codecs/codec.h"
 #include "codecs/low_rank.h"
+#include "collectives/code_weights.h"
 
 namespace slimwire {
 
@@ -73,6 +74,8 @@ struct Slice {
 struct FactoredMessage {
     CodecSpec codec;
     LowRankLayout factors;
+    // Of an autoencoder that is given, which all matrices have in common; else null.
+    std::shared_ptr<const CodeWeights> weights;
     LowRankLayout transposed;  // of an autoencoder, whose right factors are made orthonormal
     RawPart raw;               // the elements of no matrix, one after another in one chunk
 };
@@ -102,8 +105,9 @@ struct Layout {
 // its chunks, and for aims of runs of at most `chunks` chunks, where a codec has them.
 void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout);
 
-// `matrices`: ascending, apart from each other.
+// `matrices`: ascending, apart from each other. `weights`: of an autoencoder that is given.
 Layout factored_layout(const CodecSpec& codec,
+                       std::shared_ptr<const CodeWeights> weights,
                        const std::vector<MatrixShape>& matrices,
                        uint64_t count);
 

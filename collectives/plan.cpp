@@ -143,9 +143,10 @@ std::string try_algorithm(Algorithm algorithm,
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
     const bool low_rank = algorithm == Algorithm::kLowRank;
-    Layout layout = low_rank ? factored_layout(*action.codec, decision.matrices, facts.count)
-                             : layout_of(algorithm, facts, shape, action,
-                                         config.settings.slice_bytes, decision.segments);
+    Layout layout =
+        low_rank ? factored_layout(*action.codec, action.weights, decision.matrices, facts.count)
+                 : layout_of(algorithm, facts, shape, action, config.settings.slice_bytes,
+                             decision.segments);
     if (facts.count > 0) {
         const uint64_t block_bytes = facts.count * dtype_bytes(facts.dtype);
         reserve_workspace(static_cast<int64_t>(message_bytes(facts, shape.ranks) / block_bytes),
@@ -204,7 +205,7 @@ std::string try_algorithm(Algorithm algorithm,
     plan->compressed = true;
     plan->algorithm = algorithm;
     // Both ends of a message have this, also where only one keeps a residual.
-    plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || low_rank;
+    plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
     plan->tensor = plan->feeds_back ? action.tensor : TensorBy::kAddress;
     // Lossless waits on the host; the steps of a graph are not seen.
     plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep;

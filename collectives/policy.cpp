@@ -357,7 +357,7 @@ bool Policy::wants_steps() const noexcept {
         const Action& action = rule.action;
         return (!rule.off && (!rule.match.ordinals.empty() || !rule.match.ranges.empty())) ||
                (compresses(rule) && action.tensor == TensorBy::kStep &&
-                (action.error_feedback != ErrorFeedback::kNone || action.low_rank()));
+                (action.error_feedback != ErrorFeedback::kNone || action.shares_state()));
     });
 }
 
@@ -453,6 +453,7 @@ std::string Policy::canonical() const {
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
         // Only where it is set, so that policies without it keep their text.
         out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";
+        out += a.weights != nullptr ? " weights=" + std::to_string(a.weights->hash) : "";
         out += std::string(" algorithm=") + algorithm_name(a.algorithm);
         out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
         if (a.error_feedback != ErrorFeedback::kNone && a.tensor != TensorBy::kAddress) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "codecs/residual_type.h"
 #include "codecs/thc.h"
 #include "collectives/call.h"
+#include "collectives/code_weights.h"
 #include "collectives/parameter_match.h"
 #include "collectives/role.h"
 
@@ -129,8 +131,9 @@ struct Match {
                                 std::string_view comm = {}) noexcept;
 
 struct Action {
-    std::optional<CodecSpec> codec;        // empty: native
-    std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
+    std::optional<CodecSpec> codec;              // empty: native
+    std::optional<CodecSpec> intra_codec;        // inside nodes, with kHierarchical; empty: raw
+    std::shared_ptr<const CodeWeights> weights;  // given to linear_ae; null: learnt
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
@@ -149,7 +152,7 @@ struct Action {
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
     // alike.
     [[nodiscard]] bool shares_state() const noexcept {
-        return error_feedback == ErrorFeedback::kEf21 || low_rank();
+        return error_feedback == ErrorFeedback::kEf21 || (low_rank() && weights == nullptr);
     }
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
     [[nodiscard]] ResidualType residual_type() const noexcept {

@@ -73,6 +73,11 @@ class ResidualStore {
                       cudaStream_t stream,
                       bool captured,
                       Arrival* arrival);
+    // A copy of `bytes` bytes of host memory on the device, one for each communicator and address:
+    // made and filled at first use, waited for, and freed with the communicator. Null where the
+    // budget has no room for it.
+    Result<void*> constant(
+        const DeviceApi& api, int device, uint64_t comm_key, const void* values, uint64_t bytes);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     // Hands over instead what is still in use.
@@ -116,6 +121,7 @@ class ResidualStore {
         int device = 0;
         LastingPlace lasting = {};
         bool renewed = false;
+        bool constant = false;
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;
     MemoryBudget* budget_;

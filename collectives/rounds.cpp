@@ -117,6 +117,14 @@ void without_residual(const Runtime& runtime,
     }
 }
 
+Status no_room(Runtime& runtime, const CommState& state, const char* what, uint64_t bytes) {
+    return {Code::kInvalidUsage,
+            std::string("no room for the ") + what +
+                ", which the other ranks may have: " + std::to_string(bytes) +
+                " bytes beyond the " + std::to_string(runtime.memory.held(state.device)) +
+                " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
+}
+
 Status begin(Runtime& runtime, Running* run, Company company) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
@@ -145,15 +153,21 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
         } else if (residual == nullptr && shares) {
-            return {
-                Code::kInvalidUsage,
-                std::string("no room for the ") +
-                    (plan.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21") +
-                    ", which the other ranks may have: " + std::to_string(plan.residual_bytes) +
-                    " bytes beyond the " + std::to_string(runtime.memory.held(state.device)) +
-                    " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
+            return no_room(
+                runtime, state,
+                plan.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21",
+                plan.residual_bytes);
         } else if (residual == nullptr) {
             without_residual(runtime, &state, plan, call);
+        }
+    }
+    if (plan.layout.factored != nullptr && plan.layout.factored->weights != nullptr) {
+        const CodeWeights& weights = *plan.layout.factored->weights;
+        SLIMWIRE_TRY_ASSIGN(residual,
+                            runtime.residuals.constant(api, state.device, state.state_key,
+                                                       weights.encoder(), weights.bytes()));
+        if (residual == nullptr) {
+            return no_room(runtime, state, "encoder and decoder", weights.bytes());
         }
     }
     ExchangeContext context{api, runtime.nccl, state, plan, call};
