@@ -63,7 +63,7 @@ def interval(differences):
 class Study:
     def __init__(self, build, ranks, results=None):
         self.build, self.ranks, self.results = build, ranks, results
-        self.runs = {}
+        self.runs, self.used = {}, {}
         if results and os.path.exists(results):
             with open(results, encoding="utf-8") as file:
                 for line in map(json.loads, file):
@@ -80,6 +80,7 @@ class Study:
             if self.results:
                 with open(self.results, "a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
+        self.used[key] = True
         return {**self.runs[key], "method": method}
 
     def train(self, method, policy, job):
@@ -111,25 +112,61 @@ class Study:
                 "calls": sum(key["calls"] for key in keys)}
 
     def tune(self, method, policy, job, rates):
-        """The best of the rates on the validation split."""
-        found = [(self.run(method, policy, {**job, "seed": 1000, "rate": rate, "validate": True}), rate) for rate in rates]
-        return max(found, key=lambda run: run[0]["result"]["accuracy_percent"])[1]
+        """The best rate of the job on the validation split. `rates`: ascending, each about twice the
+        one before; while the best is the first or the last, one more beyond it is tried, up to 2 ** -10 and 2."""
+        found = {}
+        while True:
+            for rate in rates:
+                if rate not in found:
+                    run = self.run(method, policy, {**job, "seed": 1000, "rate": rate, "validate": True})
+                    found[rate] = run["result"]["accuracy_percent"]
+            best = max(rates, key=found.get)
+            if best == rates[0] and best / 2 >= 2 ** -10:
+                rates = [float(f"{best / 2:.2g}"), *rates]
+            elif best == rates[-1] and best * 2 <= 2:
+                rates = [*rates, float(f"{best * 2:.2g}")]
+            else:
+                return best
+
+    def write(self, models, lines):
+        """Leaves in the file what this study has used, runs of other models, and the tables."""
+        with open(self.results, encoding="utf-8") as file:
+            others = [line for line in map(json.loads, file)
+                      if (line["job"] if line["record"] == "paper_run" else line)["model"] not in models]
+        kept = others + [self.runs[key] for key in self.used if self.runs[key] not in others] + lines
+        with open(self.results + ".new", "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in kept)
+        os.replace(self.results + ".new", self.results)
 
 
 def summarise(rows, control):
     """rows: {method: [run for each seed]}, "native" among them. Lines of record "paper_table"."""
     native = [run["result"]["accuracy_percent"] for run in rows["native"]]
+    # What NCCL would send in the whole training, as long as any method's: a method that stops earlier has sent little.
+    whole = [max(runs[seed]["native_wire_bytes"] for runs in rows.values()) for seed in range(len(native))]
     lines = []
     for method, runs in rows.items():
         points = [run["result"]["accuracy_percent"] - base for run, base in zip(runs, native)]
         mean, low, high = interval(points)
-        sent, dense = (sum(run[member] for run in runs) for member in ("wire_bytes", "native_wire_bytes"))
+        sent = sum(run["wire_bytes"] for run in runs)
         lines.append({"record": "paper_table", "method": method, "model": runs[0]["job"]["model"], "seeds": len(runs),
                       "rate": runs[0]["job"]["rate"],
                       "accuracy_percent": round(statistics.fmean(run["result"]["accuracy_percent"] for run in runs), 3),
                       "points": round(mean, 3), "low": round(low, 3), "high": round(high, 3),
-                      "wire_ratio": round(dense / sent, 2) if sent else None})
+                      "steps": runs[0]["result"]["steps"], "wire_ratio": round(sum(whole) / sent, 2) if sent else 1})
     valid = next(line["points"] for line in lines if line["method"] == control) <= -1
     for line in lines:
         line["valid"] = valid
     return lines
+
+
+def markdown(lines):
+    """The table that a README shows."""
+    of = lines[0]
+    rows = [f"{of['model']}, {of['seeds']} seeds; {'valid' if of['valid'] else 'NOT valid: the control loses less than a point'}", "",
+            "| method | rate | steps | accuracy % | points against native, 95 % | bytes: native / method |", "|---|---|---|---|---|---|"]
+    for line in lines:
+        points = "" if line["method"] == "native" else f"{line['points']:+.2f} [{line['low']:+.2f}, {line['high']:+.2f}]"
+        rows.append(f"| {line['method']} | {line['rate']:g} | {line['steps']} | {line['accuracy_percent']:.2f} | {points} | "
+                    f"{line['wire_ratio']:g} |")
+    return "\n".join(rows)

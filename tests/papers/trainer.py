@@ -2,7 +2,8 @@
 
 usage: trainer.py JSON
 The JSON says: model (mlp, cnn), seed, epochs, batch (of a rank), rate, drops (epochs after which the rate falls tenfold), images (of
-the training set), validate (test on the validation split, else on the test set), most_steps (0: all).
+the training set), validate (test on the validation split, else on the test set), most_steps (0: all), drop_steps (steps after which
+the rate falls tenfold; may be left out).
 Rank 0 prints a line of JSON: accuracy_percent, loss of each epoch, steps, parameters and replicas_equal.
 """
 import json
@@ -79,6 +80,9 @@ def main():
             optimizer.step()
             total += loss.item()
             steps += 1
+            if steps in job.get("drop_steps", []):
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.1
         losses.append(round(total / max(1, count), 5))
         schedule.step()
     model.eval()
