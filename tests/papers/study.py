@@ -50,6 +50,12 @@ def commit():
     return done.stdout.strip()
 
 
+def score(run):
+    """What the task is judged by, in percent: more is better. (word, value)."""
+    result = run["result"]
+    return ("accuracy", result["accuracy_percent"]) if "accuracy_percent" in result else ("area", result["area_percent"])
+
+
 def interval(differences):
     """(mean, lower end, upper end) of Student's 95 % interval."""
     mean = statistics.fmean(differences)
@@ -94,7 +100,7 @@ class Study:
             environment = dict(os.environ, OMP_NUM_THREADS="1", SLIMWIRE_SUMMARY="0", TEST_FOLDER=folder,
                                TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"))
             done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=7200)
-            lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"accuracy_percent"' in line]
+            lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"replicas_equal"' in line]
             if done.returncode != 0 or len(lines) != 1:
                 sys.exit(f"{method}: exit code {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
             keys = []
@@ -119,7 +125,7 @@ class Study:
             for rate in rates:
                 if rate not in found:
                     run = self.run(method, policy, {**job, "seed": 1000, "rate": rate, "validate": True})
-                    found[rate] = run["result"]["accuracy_percent"]
+                    found[rate] = score(run)[1]
             best = max(rates, key=found.get)
             if best == rates[0] and best / 2 >= 2 ** -10:
                 rates = [float(f"{best / 2:.2g}"), *rates]
@@ -141,19 +147,25 @@ class Study:
 
 def summarise(rows, control):
     """rows: {method: [run for each seed]}, "native" among them. Lines of record "paper_table"."""
-    native = [run["result"]["accuracy_percent"] for run in rows["native"]]
+    native = [score(run)[1] for run in rows["native"]]
     # What NCCL would send in the whole training, as long as any method's: a method that stops earlier has sent little.
     whole = [max(runs[seed]["native_wire_bytes"] for runs in rows.values()) for seed in range(len(native))]
     lines = []
     for method, runs in rows.items():
-        points = [run["result"]["accuracy_percent"] - base for run, base in zip(runs, native)]
+        points = [score(run)[1] - base for run, base in zip(runs, native)]
         mean, low, high = interval(points)
         sent = sum(run["wire_bytes"] for run in runs)
         lines.append({"record": "paper_table", "method": method, "model": runs[0]["job"]["model"], "seeds": len(runs),
                       "rate": runs[0]["job"]["rate"],
-                      "accuracy_percent": round(statistics.fmean(run["result"]["accuracy_percent"] for run in runs), 3),
+                      "score": score(runs[0])[0], "score_percent": round(statistics.fmean(score(run)[1] for run in runs), 3),
                       "points": round(mean, 3), "low": round(low, 3), "high": round(high, 3),
                       "steps": runs[0]["result"]["steps"], "wire_ratio": round(sum(whole) / sent, 2) if sent else 1})
+    for line, runs in zip(lines, rows.values()):
+        if "log_loss" in runs[0]["result"]:
+            losses = [run["result"]["log_loss"] - base["result"]["log_loss"] for run, base in zip(runs, rows["native"])]
+            line["log_loss"], line["log_loss_more"] = (statistics.fmean(run["result"]["log_loss"] for run in runs),
+                                                       [round(value, 5) for value in interval(losses)])
+            line["bayes"] = {member: runs[0]["result"]["bayes_" + member] for member in ("area_percent", "log_loss")}
     valid = next(line["points"] for line in lines if line["method"] == control) <= -1
     for line in lines:
         line["valid"] = valid
@@ -164,9 +176,14 @@ def markdown(lines):
     """The table that a README shows."""
     of = lines[0]
     rows = [f"{of['model']}, {of['seeds']} seeds; {'valid' if of['valid'] else 'NOT valid: the control loses less than a point'}", "",
-            "| method | rate | steps | accuracy % | points against native, 95 % | bytes: native / method |", "|---|---|---|---|---|---|"]
+            f"| method | rate | steps | {of['score']} % | points against native, 95 % | bytes: native / method |" +
+            (f" log loss (truth: {of['bayes']['log_loss']:.4f}) | more than native, 95 % |" if "bayes" in of else ""),
+            "|---" * (8 if "bayes" in of else 6) + "|"]
     for line in lines:
         points = "" if line["method"] == "native" else f"{line['points']:+.2f} [{line['low']:+.2f}, {line['high']:+.2f}]"
-        rows.append(f"| {line['method']} | {line['rate']:g} | {line['steps']} | {line['accuracy_percent']:.2f} | {points} | "
+        rows.append(f"| {line['method']} | {line['rate']:g} | {line['steps']} | {line['score_percent']:.2f} | {points} | "
                     f"{line['wire_ratio']:g} |")
+        if "bayes" in line:
+            mean, low, high = line["log_loss_more"]
+            rows[-1] += f" {line['log_loss']:.4f} | " + ("" if line["method"] == "native" else f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]") + " |"
     return "\n".join(rows)

@@ -1,10 +1,11 @@
 """One training by unmodified PyTorch DDP, one process a rank: what all reproductions run.
 
 usage: trainer.py JSON
-The JSON says: model (mlp, cnn), seed, epochs, batch (of a rank), rate, drops (epochs after which the rate falls tenfold), images (of
-the training set), validate (test on the validation split, else on the test set), most_steps (0: all), drop_steps (steps after which
-the rate falls tenfold; may be left out).
-Rank 0 prints a line of JSON: accuracy_percent, loss of each epoch, steps, parameters and replicas_equal.
+The JSON says: model (mlp and cnn of Fashion-MNIST, recommender of clicks.py), seed, epochs, batch (of a rank), rate, drops (epochs
+after which the rate falls tenfold), images (samples of the training set), validate (test on the validation split, else on the test
+set), most_steps (0: all), drop_steps (steps after which the rate falls tenfold; may be left out).
+Rank 0 prints a line of JSON: accuracy_percent (of the recommender area_percent, under the curve, and log_loss, and what the truth
+itself would reach), loss of each epoch, steps, parameters and replicas_equal.
 """
 import json
 import os
@@ -18,6 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import backend
+import clicks
 from classifier import flat, replicas_equal
 from data import fashion_mnist
 from rendezvous import join
@@ -42,16 +44,45 @@ def mlp():
     return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
-MODELS = {"mlp": mlp, "cnn": Cnn}
+class Images:
+    """Fashion-MNIST in ten classes."""
+
+    def __init__(self, job):
+        images, labels = fashion_mnist()
+        held = min(VALIDATION, len(labels) // 5)
+        kept = min(job["images"], len(labels) - held)
+        self.test = (images[-held:], labels[-held:]) if job["validate"] else fashion_mnist("t10k")
+        self.images, self.labels = images[:kept], labels[:kept]
+
+    def loss(self, model, chosen):
+        return nn.functional.cross_entropy(model(self.images[chosen]), self.labels[chosen])
+
+    def tested(self, model):
+        hits = sum((model(some).argmax(1) == of).sum().item()
+                   for some, of in zip(self.test[0].split(1000), self.test[1].split(1000)))
+        return {"accuracy_percent": 100 * hits / len(self.test[1])}
 
 
-def data_of(job):
-    """((images, labels) to train on, those to test on)."""
-    images, labels = fashion_mnist()
-    held = min(VALIDATION, len(labels) // 5)
-    kept = min(job["images"], len(labels) - held)
-    test = (images[-held:], labels[-held:]) if job["validate"] else fashion_mnist("t10k")
-    return (images[:kept], labels[:kept]), test
+class Clicks:
+    """The generator's samples: those to train on, to validate and to test by have seeds of their own."""
+
+    def __init__(self, job):
+        self.numbers, self.categories, self.labels, _ = clicks.clicks(job["images"], 11)
+        self.test = clicks.clicks(100000, 13 if job["validate"] else 12)
+
+    def loss(self, model, chosen):
+        return nn.functional.binary_cross_entropy_with_logits(model(self.numbers[chosen], self.categories[chosen]),
+                                                              self.labels[chosen])
+
+    def tested(self, model):
+        numbers, categories, labels, truth = self.test
+        found = torch.sigmoid(torch.cat([model(*some) for some in zip(numbers.split(10000), categories.split(10000))]))
+        found = found.nan_to_num(0.5)  # of a training that has diverged
+        return {"area_percent": 100 * clicks.area(found, labels), "log_loss": clicks.log_loss(found, labels),
+                "bayes_area_percent": 100 * clicks.area(truth, labels), "bayes_log_loss": clicks.log_loss(truth, labels)}
+
+
+TASKS = {"mlp": (mlp, Images), "cnn": (Cnn, Images), "recommender": (clicks.Recommender, Clicks)}
 
 
 def main():
@@ -60,21 +91,22 @@ def main():
     join("emulated")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(job["seed"])
-    model = MODELS[job["model"]]()
+    make, task = TASKS[job["model"]]
+    model = make()
     ddp = DistributedDataParallel(model, bucket_cap_mb=25)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=job["rate"], momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, job["drops"], gamma=0.1)
-    (images, labels), test = data_of(job)
+    data = task(job)
     order = torch.Generator().manual_seed(job["seed"])
     losses, steps = [], 0
     for _ in range(job["epochs"]):
-        shuffled, total = torch.randperm(len(labels), generator=order)[rank::ranks], 0.0
-        count = len(labels) // (job["batch"] * ranks)
+        shuffled, total = torch.randperm(len(data.labels), generator=order)[rank::ranks], 0.0
+        count = len(data.labels) // (job["batch"] * ranks)
         for step in range(count):
             if job["most_steps"] and steps == job["most_steps"]:
                 break
             chosen = shuffled[step * job["batch"]:(step + 1) * job["batch"]]
-            loss = nn.functional.cross_entropy(ddp(images[chosen]), labels[chosen])
+            loss = data.loss(ddp, chosen)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -87,12 +119,11 @@ def main():
         schedule.step()
     model.eval()
     with torch.no_grad():
-        hits = sum((model(some).argmax(1) == of).sum().item()
-                   for some, of in zip(test[0].split(1000), test[1].split(1000)))
+        tested = data.tested(model)
     own = flat(model)
     equal = replicas_equal(own)
     if rank == 0:
-        print(json.dumps({"accuracy_percent": 100 * hits / len(test[1]), "losses": losses, "steps": steps,
+        print(json.dumps({**tested, "losses": losses, "steps": steps,
                           "parameters": len(own), "replicas_equal": equal}), flush=True)
     dist.barrier()
     backend.close()
