@@ -184,7 +184,9 @@ RankPlace rank_place(const Machine& machine, const Places& places, size_t index,
     said.host_id = host_id;
     said.gpu_id =
         name_hash(host_id, "gpu", gpu.bus_id.empty() ? machine.label(place.gpu) : gpu.bus_id);
-    if (place.nv_domain >= 0) {
+    if (!gpu.fabric.empty()) {
+        said.nv_domain_id = name_hash(0, "fabric", gpu.fabric);  // equal on all hosts of the domain
+    } else if (place.nv_domain >= 0) {
         said.nv_domain_id = name_hash(host_id, "domain", std::to_string(place.nv_domain));
     }
     if (place.pci_switch >= 0) {

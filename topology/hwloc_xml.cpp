@@ -106,7 +106,10 @@ class HwlocReader {
                 }
             }
             const int number = parse_number(object.get("os_index"), -1);
-            if (nodes_.insert(number).second) {
+            const std::string_view cpuset = object.get("cpuset");
+            const bool memory_only =
+                !cpuset.empty() && cpuset.find_first_not_of("0x,") == std::string_view::npos;
+            if (!memory_only && nodes_.insert(number).second) {
                 Device cpu;
                 cpu.kind = DeviceKind::kCpu;
                 cpu.number = number;

@@ -44,6 +44,7 @@ struct Device {
     int family = 0, model = 0;   // of a processor
     int compute_capability = 0;  // of an NVIDIA GPU: 90 for 9.0
     int gcn = 0;                 // of an AMD GPU: 942
+    std::string fabric;  // of a GPU: the multi-node NVLink domain it belongs to; empty: none
     // Of the PCIe link to the parent; 0: not known.
     double pcie_gt_s = 0;
     int pcie_width = 0;

@@ -1,0 +1,112 @@
+#include "topology/discovery.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "topology/machine_xml.h"
+#include "topology/sources.h"
+
+namespace slimwire {
+namespace {
+
+using sources::PortOfFunction;
+
+Device* find_nic(const std::string& bus_id, Machine* machine) {
+    for (Device& device : machine->devices) {
+        if (device.kind == DeviceKind::kNic && device.bus_id == bus_id) {
+            return &device;
+        }
+    }
+    return nullptr;
+}
+
+// Processors and PCI: hwloc, else sysfs.
+Machine read_tree(const DiscoverySources& from, std::vector<std::string>* log) {
+    Result<std::string> xml = sources::hwloc_xml(from.hwloc);
+    Status status = xml.status();
+    if (xml.ok()) {
+        Result<Machine> machine = read_machine_xml(xml.value());
+        if (machine.ok()) {
+            return std::move(machine).value();
+        }
+        status = Status(machine.status().code(), "its XML: " + machine.status().message());
+    }
+    log->push_back("hwloc: " + status.message() + "; devices are read from " + from.root + "/sys");
+    Machine machine;
+    machine.hosts.emplace_back();
+    Result<std::vector<Device>> processors = sources::sysfs_processors(from.root);
+    if (processors.ok()) {
+        machine.devices = std::move(processors).value();
+    } else {
+        log->push_back("processors: " + processors.status().message() + "; one is assumed");
+        machine.devices.emplace_back().kind = DeviceKind::kCpu;
+        machine.devices.front().number = 0;
+    }
+    Result<std::vector<PciFunction>> functions = sources::sysfs_functions(from.root);
+    if (functions.ok()) {
+        add_functions(std::move(functions).value(), &machine);
+    } else {
+        log->push_back("PCI: " + functions.status().message() + "; no devices are known of it");
+    }
+    return machine;
+}
+
+// What hwloc said of interfaces is replaced: it knows no speeds.
+void read_ports(const DiscoverySources& from, Machine* machine, std::vector<std::string>* log) {
+    std::vector<PortOfFunction> rdma;
+    if (Result<std::vector<PortOfFunction>> told = sources::verbs_ports(from.verbs, from.root);
+        told.ok()) {
+        rdma = std::move(told).value();
+    } else {
+        log->push_back("RDMA: " + told.status().message() + "; ports are read from " + from.root +
+                       "/sys/class/infiniband");
+        rdma = sources::sysfs_rdma_ports(from.root);
+    }
+    const auto interfaces = sources::sysfs_interfaces(from.root);
+    std::vector<Device*> replaced;
+    for (const std::vector<PortOfFunction>* ports :
+         std::initializer_list<const std::vector<PortOfFunction>*>{&rdma, &interfaces}) {
+        for (const auto& [bus_id, port] : *ports) {
+            Device* const nic = find_nic(bus_id, machine);
+            if (nic == nullptr) {
+                continue;
+            }
+            if (std::find(replaced.begin(), replaced.end(), nic) == replaced.end()) {
+                nic->ports.clear();
+                replaced.push_back(nic);
+            }
+            // An RDMA device's own interfaces are the same wire.
+            if (port.rdma || nic->ports.empty() || !nic->ports.front().rdma) {
+                nic->ports.push_back(port);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+Discovery discover_machine(const DiscoverySources& from) {
+    Discovery found;
+    found.machine = read_tree(from, &found.log);
+    Machine& machine = found.machine;
+    machine.source = "this machine";
+    for (Device& device : machine.devices) {
+        if (!device.bus_id.empty()) {
+            sources::read_sysfs_pcie(from.root, &device);
+        }
+        if (device.kind == DeviceKind::kGpu) {
+            device.number = -1;  // hwloc's reader counted them; NVML knows better
+        }
+    }
+    read_ports(from, &machine, &found.log);
+    if (const Status status = sources::read_nvml(from.nvml, &machine); !status.ok()) {
+        found.log.push_back("NVML: " + status.message() +
+                            "; NVLinks of GPUs and their models are not known");
+    }
+    machine.notes.clear();
+    finish_machine(&machine);
+    return found;
+}
+
+}  // namespace slimwire
