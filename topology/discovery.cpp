@@ -92,6 +92,10 @@ Discovery discover_machine(const DiscoverySources& from) {
     Machine& machine = found.machine;
     machine.source = "this machine";
     for (Device& device : machine.devices) {
+        if (device.up_assumed) {  // by hwloc's reader
+            device.up_gb_s = 0;
+            device.up_assumed = false;
+        }
         if (!device.bus_id.empty()) {
             sources::read_sysfs_pcie(from.root, &device);
         }

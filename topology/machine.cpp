@@ -156,8 +156,8 @@ void finish_machine(Machine* machine) {
         }
         unknown_devices += device.kind == DeviceKind::kOther;
         if (device.parent >= 0 && device.up_gb_s <= 0) {
-            const bool on_pcie = !device.bus_id.empty();
-            unknown_speeds += on_pcie && (device.pcie_gt_s <= 0 || device.pcie_width <= 0);
+            device.up_assumed = device.pcie_gt_s <= 0 || device.pcie_width <= 0;
+            unknown_speeds += device.up_assumed;
             device.up_gb_s = pcie_gb_s(device.pcie_gt_s, device.pcie_width);
         }
     }

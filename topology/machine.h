@@ -48,7 +48,8 @@ struct Device {
     // Of the PCIe link to the parent; 0: not known.
     double pcie_gt_s = 0;
     int pcie_width = 0;
-    double up_gb_s = 0;  // of the link to the parent, as assumed
+    double up_gb_s = 0;       // of the link to the parent
+    bool up_assumed = false;  // up_gb_s is finish_machine()'s default
     std::vector<NetPort> ports;
 
     [[nodiscard]] double net_gbit_s() const noexcept;  // of all ports

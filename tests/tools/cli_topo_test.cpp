@@ -1,0 +1,116 @@
+// `slimwire topo` on recorded machines: text, JSON, the page, and what cannot be read.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/cli_program.h"
+#include "topology/xml.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string fixture(const std::string& name) {
+    return std::string(TOPOLOGY_DATA) + "/" + name;
+}
+
+Ended topo(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "topo");
+    return run_slimwire(arguments);
+}
+
+TEST(Topo, TreeLinksAndWays) {
+    const Ended ended = topo({"--xml", fixture("nvswitch_8gpu_8nic.xml"), "--nodes", "2"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(
+        ended.out,
+        "machine   NCCL topology, version 1: 8 GPUs, 9 NICs, 2 processors, 1 NVLink domain, 8 "
+        "rails\n");
+    EXPECT_HAS(
+        ended.out,
+        "ranks     16 ranks on 2 nodes; 8 rails, alike on every node; slowest link in a node: "
+        "NVL 370.8 GB/s, between nodes: NET 48 GB/s\n");
+    EXPECT_HAS(ended.out, "CPU 0  GenuineIntel x86_64; 22 GB/s to other processors\n");
+    EXPECT_HAS(
+        ended.out,
+        "│  ├─ GPU 1  32 GT/s x16, 48 GB/s; 0000:28:00.0; sm 9.0; NVLink or xGMI 370.8 GB/s; "
+        "rail 1 (mlx5_1, PIX, 48 GB/s)\n");
+    EXPECT_HAS(ended.out, "NVLink x18  GPU 7 - NVSwitch  370.8 GB/s\n");
+    EXPECT_HAS(ended.out, "ways, class and GB/s\n");
+    const std::vector<std::string> lines = lines_of(ended.out);
+    EXPECT_HAS(lines[lines.size() - 8], "GPU 0");
+    EXPECT_HAS(lines[lines.size() - 8], "PXN 48");
+    EXPECT_HAS(lines[lines.size() - 8], "PHB 12");
+}
+
+TEST(Topo, JsonIsOneLineOfWhatIsKnown) {
+    const Ended ended = topo({"--xml", fixture("switches_2gpu_1nic.xml"), "--json"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    ASSERT_EQ(lines_of(ended.out).size(), 1u);
+    const Json json = Json::parse(ended.out);
+    EXPECT_EQ(json["record"], "topo");
+    EXPECT_EQ(json["gpus"].size(), 8u);
+    EXPECT_EQ(json["gpus"][2]["rail"], 1);
+    EXPECT_EQ(json["gpus"][2]["net_known"], false);
+    EXPECT_EQ(json["ways"].size(), 8u * 7 + 8 * 4);
+    EXPECT_EQ(json["ways"][0]["class"], "PIX");
+    EXPECT_EQ(json["ways"][0]["gb_s"], 12.0);
+    EXPECT_EQ(json["communicator"]["slowest_in_node"]["class"], "SYS");
+    EXPECT_EQ(json["communicator"]["slowest_between_nodes"]["class"], "DIS");
+    EXPECT_EQ(json["devices"].size(), 2u + 4 + 12);
+}
+
+// A page that is XML, too, so that a stray bracket is found; and that refers to nothing outside.
+TEST(Topo, PageStandsAlone) {
+    const ScratchFolder folder;
+    for (const char* name : {"nvswitch_8gpu_8nic.xml", "cube_mesh.xml", "grace_two_hosts.xml",
+                             "odd.xml", "no_classes.xml", "hwloc_v2.xml"}) {
+        const std::string path = folder.path() / "page.html";
+        const Ended ended = topo({"--xml", fixture(name), "--html", path});
+        ASSERT_EQ(ended.exit_code, 0) << ended.err;
+        const std::string page = read_file(path);
+        const auto parsed = parse_xml(page);
+        EXPECT_TRUE(parsed.ok()) << name << ": " << parsed.status().message();
+        EXPECT_HAS(page, "<svg ");
+        EXPECT_HAS_NOT(page, "<script");
+        EXPECT_HAS_NOT(page, "src=");
+        EXPECT_HAS_NOT(page, "href=");
+        EXPECT_HAS_NOT(page, "url(");
+    }
+    const Ended ended = topo({"--xml", fixture("cube_mesh.xml"), "--html", "-"});
+    EXPECT_HAS(ended.out, "GPU 0 - GPU 3: NVLink x2, 40 GB/s");
+    EXPECT_HAS(ended.out, "NVB 40");
+}
+
+TEST(Topo, WhatCannotBeReadIsOneLine) {
+    const ScratchFolder folder;
+    Ended ended = topo({"--xml", "/nowhere.xml"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(ended.err, "slimwire: error: /nowhere.xml cannot be read\n");
+    ended = topo({"--xml", folder.path()});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, " is a folder; accepted: a file");
+    const std::string bad = folder.write("bad.xml", "<system version=\"1\">\n  <cpu numaid=0/>");
+    ended = topo({"--xml", bad});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(ended.err, "slimwire: error: " + bad +
+                             ": line 2, column 15: the value of 'numaid' is not quoted; accepted: "
+                             "numaid=\"...\"\n");
+    ended = topo({"--xml", fixture("odd.xml"), "--html", "/nowhere/page.html"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "/nowhere/page.html cannot be written");
+    EXPECT_EQ(topo({"--json", "--html", "x"}).exit_code, 2);
+    EXPECT_EQ(topo({"--nodes", "0"}).exit_code, 2);
+}
+
+TEST(Topo, ThisMachine) {
+    const Ended ended = topo({"--json"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const Json json = Json::parse(ended.out);
+    EXPECT_EQ(json["source"], "this machine");
+    EXPECT_GE(json["devices"].size(), 1u);
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test

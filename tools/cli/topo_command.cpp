@@ -1,0 +1,91 @@
+// `slimwire topo`: this machine or a recorded one, as text, JSON or a page.
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "tools/cli/commands.h"
+#include "tools/cli/outcome.h"
+#include "tools/cli/topo.h"
+#include "topology/discovery.h"
+#include "topology/machine_xml.h"
+
+namespace slimwire::cli {
+namespace {
+
+struct TopoOptions {
+    std::string xml;
+    std::string html;
+    bool json = false;
+    int nodes = 1;
+};
+
+int print_topo(const TopoOptions& options) {
+    Discovery found;
+    if (options.xml.empty()) {
+        found = discover_machine();
+    } else {
+        if (std::filesystem::is_directory(options.xml)) {
+            return fail(kCheckFailed, fmt::format("{} is a folder; accepted: a file", options.xml));
+        }
+        std::ifstream file(options.xml, std::ios::binary);
+        if (!file) {
+            return fail(kCheckFailed, fmt::format("{} cannot be read", options.xml));
+        }
+        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        Result<Machine> machine = read_machine_xml(text);
+        if (!machine.ok()) {
+            return fail(kCheckFailed,
+                        fmt::format("{}: {}", options.xml, machine.status().message()));
+        }
+        found.machine = std::move(machine).value();
+    }
+    const Topo topo(std::move(found.machine), std::move(found.log), options.nodes);
+    if (!options.html.empty()) {
+        const std::string page = topo_html(topo);
+        if (options.html == "-") {
+            fmt::print("{}", page);
+            return kSuccess;
+        }
+        std::ofstream file(options.html, std::ios::binary);
+        file << page;
+        file.close();
+        if (!file) {
+            return fail(kCheckFailed, fmt::format("{} cannot be written", options.html));
+        }
+        note(fmt::format("wrote {}", options.html));
+        return kSuccess;
+    }
+    fmt::print("{}", options.json ? topo_json(topo).dump() + "\n" : topo_text(topo));
+    return kSuccess;
+}
+
+}  // namespace
+
+void add_topo_command(CLI::App& app, Invocation* invocation) {
+    auto options = std::make_shared<TopoOptions>();
+    CLI::App* command =
+        app.add_subcommand("topo",
+                           "the machine as a tree: processors, PCIe switches, GPUs, NICs, NVLinks, "
+                           "the way between any "
+                           "two of them, and what a communicator over its GPUs has for links");
+    command->add_option("--xml", options->xml,
+                        "a recorded machine instead of this one: what NCCL_TOPO_DUMP_FILE writes, "
+                        "or lstopo --of xml");
+    command
+        ->add_option("--nodes", options->nodes,
+                     "of a communicator over all GPUs of that many such machines (1)")
+        ->check(CLI::Range(1, 2048));
+    auto* json = command->add_flag("--json", options->json, "one JSON line");
+    command
+        ->add_option("--html", options->html, "write a page with a picture to FILE, - for stdout")
+        ->excludes(json);
+    command->footer(
+        "Bandwidths are those NCCL plans with, in GB/s (1e9 bytes) of one direction. Exit code 1 "
+        "when the file cannot be read.");
+    command->callback([=] { invocation->action = [=] { return print_topo(*options); }; });
+}
+
+}  // namespace slimwire::cli
