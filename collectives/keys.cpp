@@ -11,40 +11,6 @@
 namespace slimwire {
 namespace {
 
-std::string codec_text(const Plan& plan) {
-    std::vector<std::string> codecs;  // each once; messages may have thousands of pieces
-    const auto add = [&](const std::string& codec) {
-        if (std::find(codecs.begin(), codecs.end(), codec) == codecs.end()) {
-            codecs.push_back(codec);
-        }
-    };
-    for (const Slice& slice : plan.layout.slices) {
-        for (const Piece& piece : slice.pieces) {
-            add(piece.codec.to_string());
-        }
-    }
-    if (plan.layout.factored != nullptr) {
-        add(plan.layout.factored->codec.to_string());
-    }
-    if (plan.layout.largest_raw_part() > 0) {
-        add("raw");
-    }
-    std::string text;
-    for (const std::string& codec : codecs) {
-        text += (text.empty() ? "" : "+") + codec;
-    }
-    if (plan.layout.intra) {
-        text += ", " + plan.layout.intra->to_string() + " inside nodes";
-    }
-    if (plan.error_feedback != ErrorFeedback::kNone) {
-        text += std::string("+") + error_feedback_name(plan.error_feedback);
-        if (plan.residual_type != ResidualType::kFloat32) {
-            text += std::string(":") + residual_type_name(plan.residual_type);
-        }
-    }
-    return text;
-}
-
 // Where a residual lies in the store follows from these.
 uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
     std::string text = codec_text(plan) + ' ' + algorithm_name(plan.algorithm);

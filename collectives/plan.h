@@ -123,6 +123,9 @@ Plan make_plan(const CallFacts& facts,
                const Config& config,
                const Carried* carried = nullptr);
 
+// The codecs of a compressed plan as reports name them, "int4:block=64+raw+ef14".
+[[nodiscard]] std::string codec_text(const Plan& plan);
+
 inline constexpr int kNeediestRank = -1;
 // Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and
 // all-to-all exact), or the rank that sends most. An estimate on real NCCL, which may choose

@@ -17,6 +17,7 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     app.footer(kExitCodeHelp);
     add_run_command(app, invocation);
     add_policy_command(app, invocation);
+    add_explain_command(app, invocation);
     add_doctor_command(app, invocation);
     add_report_command(app, invocation);
     add_codec_command(app, invocation);

@@ -18,6 +18,7 @@ struct Invocation {
 
 void add_run_command(CLI::App& app, Invocation* invocation);
 void add_policy_command(CLI::App& app, Invocation* invocation);
+void add_explain_command(CLI::App& app, Invocation* invocation);
 void add_doctor_command(CLI::App& app, Invocation* invocation);
 void add_codec_command(CLI::App& app, Invocation* invocation);
 void add_report_command(CLI::App& app, Invocation* invocation);

@@ -1,0 +1,143 @@
+// `slimwire explain`: the plan that a job would make, rules that do not take the call, and
+// arguments that cannot be.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/cli_program.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+constexpr char kPolicy[] =
+    "version = 1\n"
+    "[[rule]]\nname = \"small\"\nmatch = { bytes = \"..1MiB\" }\ncodec = \"native\"\n"
+    "[[rule]]\nname = \"other\"\nmatch = { op = \"allgather\" }\ncodec = \"native\"\n"
+    "[[rule]]\nname = \"tensor\"\nmatch = { role = \"tp\" }\ncodec = \"native\"\n"
+    "[[rule]]\nname = \"big\"\nmatch = { op = \"allreduce\" }\ncodec = \"int4:block=64\"\n"
+    "error_feedback = \"ef14\"\nstart_step = 10\n";
+
+class Explain : public testing::Test {
+  protected:
+    Ended explain(std::vector<std::string> more) const {
+        std::vector<std::string> command = {"explain", "--policy", policy_};
+        command.insert(command.end(), more.begin(), more.end());
+        return run_slimwire(command);
+    }
+    nlohmann::json json(std::vector<std::string> more) const {
+        more.emplace_back("--json");
+        const Ended ended = explain(more);
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        return nlohmann::json::parse(ended.out, nullptr, false);
+    }
+    ScratchFolder folder_;
+    std::string policy_ = folder_.write("p.toml", kPolicy);
+};
+
+TEST_F(Explain, ThePlanItsBytesAndMemory) {
+    const auto found = json({"--op", "allreduce", "--bytes", "64MiB", "--ranks", "4"});
+    EXPECT_EQ(found.at("record"), "explain");
+    EXPECT_EQ(found.at("count"), 16u << 20);
+    EXPECT_EQ(found.at("rule"), "big");
+    EXPECT_EQ(found.at("algorithm"), "two_shot");
+    EXPECT_EQ(found.at("codec"), "int4+ef14");
+    EXPECT_EQ(found.at("error_feedback"), "ef14");
+    EXPECT_EQ(found.at("start_step"), 10);
+    EXPECT_EQ(found.at("captured"), true);
+    EXPECT_EQ(found.at("slices"), 4);
+    // Natively a ring's 2 (N - 1) / N; encodings of 4.25 bits the same way.
+    EXPECT_EQ(found.at("native_wire_bytes"), (64u << 20) / 4 * 2 * 3);
+    EXPECT_NEAR(found.at("wire_bytes").get<double>(), 4.25 / 32 * (64 << 20) / 4 * 2 * 3, 2000);
+    // What a rank gives, and its part of the sums, in fp32.
+    EXPECT_EQ(found.at("residual_bytes"), (64u << 20) / 4 * 5);
+    EXPECT_EQ(found.at("passed_over").size(), 3u);
+    EXPECT_EQ(found.at("passed_over")[0].at("for"), "bytes");
+    EXPECT_EQ(found.at("passed_over")[2].at("rule"), "tensor");
+    EXPECT_EQ(found.at("passed_over")[2].at("for"), "comm or role");
+}
+
+TEST_F(Explain, NodesMakeItHierarchical) {
+    const auto found = json({"--bytes", "64MiB", "--nodes", "2x4"});
+    EXPECT_EQ(found.at("ranks"), 8);
+    EXPECT_EQ(found.at("algorithm"), "hierarchical");
+    EXPECT_LT(found.at("node_wire_bytes").get<uint64_t>(),
+              found.at("native_wire_bytes").get<uint64_t>() / 6);
+    const Ended text = explain({"--bytes", "64MiB", "--nodes", "2x4"});
+    EXPECT_HAS(text.out, "allreduce of 64 MiB (16777216 f32, sum) on 8 ranks, 2 nodes");
+    EXPECT_HAS(text.out, "exchange parts between 2 nodes");
+    EXPECT_HAS(text.out, "out of a node at most");
+    EXPECT_HAS(text.out, "native for the first 10 calls");
+}
+
+TEST_F(Explain, NativeSaysWhy) {
+    const auto small = json({"--bytes", "1MiB"});
+    EXPECT_EQ(small.at("rule"), "small");
+    EXPECT_EQ(small.at("algorithm"), "native");
+    EXPECT_EQ(small.at("wire_bytes"), small.at("native_wire_bytes"));
+    EXPECT_EQ(json({"--op", "broadcast", "--bytes", "64MiB"}).at("rule"), "");
+    EXPECT_EQ(json({"--bytes", "64MiB", "--comm", "mesh_tp"}).at("rule"), "tensor");
+    const Ended maximum = explain({"--bytes", "64MiB", "--redop", "max"});
+    EXPECT_HAS(maximum.out, "native");
+    EXPECT_EQ(json({"--count", "1000", "--dtype", "bf16"}).at("bytes"), 2000);
+}
+
+TEST_F(Explain, RulesForParameters) {
+    const std::string policy =
+        folder_.write("q.toml",
+                      "version = 1\n"
+                      "[[rule]]\nname = \"norms\"\nmatch = { param = \"1d\" }\ncodec = \"native\"\n"
+                      "[[rule]]\nname = \"matrices\"\ncodec = \"powersgd:rank=4\"\n");
+    const auto with = [&](std::vector<std::string> more) {
+        std::vector<std::string> command = {"explain", "--policy", policy,    "--count",
+                                            "525312",  "--json",   "--nodes", "1x2"};
+        command.insert(command.end(), more.begin(), more.end());
+        const Ended ended = run_slimwire(command);
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        return nlohmann::json::parse(ended.out, nullptr, false);
+    };
+    const auto unknown = with({});
+    EXPECT_EQ(unknown.at("algorithm"), "native");
+    EXPECT_HAS(unknown.at("reason").get<std::string>(), "which parameters it carries");
+    const auto known = with({"--shapes", "1024x512,1024"});
+    EXPECT_EQ(known.at("algorithm"), "low_rank");
+    EXPECT_EQ(known.at("rule"), "matrices");
+    EXPECT_EQ(known.at("passed_over")[0].at("for"), "param");
+    // Of 2 ranks a ring's bytes are those of the message: factors and what is raw.
+    EXPECT_EQ(known.at("wire_bytes"), 4 * (4 * (1024 + 512) + 1024));
+    for (const auto& [shapes, why] :
+         {std::pair{"1024x512", "have 524288 elements, the message 525312"},
+          {"1024y2", "accepted: shapes of parameters"},
+          {"0x7,7", "accepted: shapes of parameters"}}) {
+        const Ended wrong =
+            run_slimwire({"explain", "--policy", policy, "--count", "525312", "--shapes", shapes});
+        EXPECT_EQ(wrong.exit_code, 2);
+        EXPECT_HAS(wrong.err, why);
+    }
+}
+
+TEST_F(Explain, ArgumentsThatCannotBe) {
+    const std::pair<std::vector<std::string>, const char*> kWrong[] = {
+        {{}, "one of --bytes and --count"},
+        {{"--bytes", "1MiB", "--count", "7"}, "one of --bytes and --count"},
+        {{"--bytes", "1MiB", "--op", "alreduce"}, "--op 'alreduce': accepted: allreduce, "},
+        {{"--bytes", "1MiB", "--dtype", "f31"}, "--dtype 'f31': accepted: "},
+        {{"--bytes", "1MiB", "--op", "send", "--redop", "sum"}, "send reduces nothing"},
+        {{"--bytes", "1MB5"}, "1MB5"},
+        {{"--bytes", "10", "--dtype", "f32"}, "needs a multiple of 4"},
+        {{"--bytes", "4", "--op", "reducescatter", "--ranks", "3"}, "needs a multiple of 12"},
+        {{"--bytes", "1MiB", "--nodes", "2y4"}, "--nodes '2y4'"},
+        {{"--bytes", "1MiB", "--nodes", "2x4", "--ranks", "3"}, "--nodes"},
+    };
+    for (const auto& [arguments, expected] : kWrong) {
+        const Ended ended = explain(arguments);
+        EXPECT_EQ(ended.exit_code, 2) << expected;
+        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+        EXPECT_HAS(ended.err, expected);
+    }
+    const Ended none = run_slimwire({"explain", "--bytes", "1MiB", "--policy", "none.toml"});
+    EXPECT_EQ(none.exit_code, 1);
+    EXPECT_HAS(none.err, "none.toml");
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test
