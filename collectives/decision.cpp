@@ -177,6 +177,9 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         if (share.fed() && feedback_text(own) != feedback_text(action)) {
             gives_way(feedback_text(own), feedback_text(action) + " of " + named(*feeder->rule));
         }
+        if (own.ramp != action.ramp && !own.ramp.empty()) {
+            gives_way("the ramp", "that of " + named(*main.rule));
+        }
         if (own.start_step != action.start_step) {
             gives_way("start_step " + std::to_string(own.start_step),
                       std::to_string(action.start_step) + " of " + named(*latest->rule));

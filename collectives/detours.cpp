@@ -129,7 +129,7 @@ Result<std::optional<Detour>> detour_of(
     } else if (state->places != nullptr && !place->asked && (by_step || !message)) {
         *place = {place_of(call.facts, state), true};
     }
-    if (plan->start_call > 0) {
+    if (plan->counted()) {
         if (in_group()) {
             thread_group().counted.emplace_back(state, plan);
         }

@@ -176,12 +176,20 @@ std::optional<ncclResult_t> dispatch_planned(
         }
         return std::nullopt;
     }
+    Plan* const run = plan->of_last_call();
+    if (!run->compressed) {
+        run->stats->count_call();
+        if (in_group()) {
+            thread_group().has_native = true;
+        }
+        return std::nullopt;
+    }
     if (!runtime.config.settings.bench_fill.empty()) {
         if (Status filled = fill_for_benchmark(runtime, call, *state); !filled.ok()) {
             return runtime.fail(filled);
         }
     }
-    Queued item{call, state, plan, place.place, {}};
+    Queued item{call, state, run, place.place, {}};
     if (scaled) {
         item.scalar = *scalar;
     }

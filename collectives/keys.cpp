@@ -219,6 +219,11 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
         committed.residual_bytes += plan->residual_bytes;
         state->stats->plans = state->plans.size();
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
+        for (const Rung& rung : plan->ramp) {
+            rung.plan->residual_shape = plan->residual_shape;
+            rung.plan->stats =
+                show_key(state, *rung.plan, rung.plan->compressed, rung.plan->reason);
+        }
         return plan;
     }
     if (!made.compressed || shares) {
@@ -234,6 +239,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     made.residuals_apart = false;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.
     made.passing = made.start_call == 0;
+    made.ramp.clear();
     Plan* plan = state->plans.insert(std::move(made));
     state->stats->plans = state->plans.size();
     plan->stats = folded_key(state, facts, plan);

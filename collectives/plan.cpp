@@ -278,6 +278,79 @@ std::string codec_text(const Plan& plan) {
     return text;
 }
 
+Plan* Plan::of_last_call() noexcept {
+    for (const Rung& rung : ramp) {
+        if (calls <= rung.until) {
+            return rung.plan.get();
+        }
+    }
+    return this;
+}
+
+namespace {
+
+bool same_chunks(const Chunks& a, const Chunks& b) {
+    return a.count == b.count && a.chunk_elems == b.chunk_elems;
+}
+
+// Whether residuals lie alike with both plans, and mean the same.
+bool keep_alike(const Plan& a, const Plan& b) {
+    if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
+        a.residual_bytes != b.residual_bytes || a.residual_type != b.residual_type ||
+        a.feeds_back != b.feeds_back || a.tensor != b.tensor || a.shared_elems != b.shared_elems ||
+        a.layout.slices.size() != b.layout.slices.size()) {
+        return false;
+    }
+    for (size_t i = 0; i < a.layout.slices.size(); ++i) {
+        const auto& [of_a, of_b] = std::tie(a.layout.slices[i].pieces, b.layout.slices[i].pieces);
+        if (!std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
+                        [](const Piece& one, const Piece& other) {
+                            return same_chunks(one, other) &&
+                                   one.offset_elems == other.offset_elems &&
+                                   one.feeds == other.feeds;
+                        })) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The plan that the call would have if the rule named the stage's codec.
+std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
+                                    const Plan& plan,
+                                    const PlanShape& shape,
+                                    const Config& config,
+                                    const Carried* carried) {
+    auto made = std::make_shared<Plan>();
+    made->facts = plan.facts;
+    made->rule = plan.rule;
+    const std::string until = " until call " + std::to_string(stage.until);
+    if (!stage.codec.has_value()) {
+        made->reason = "native by its ramp" + until;
+        return made;
+    }
+    Config staged = config;
+    for (Rule& rule : staged.policy.rules) {
+        if (rule.name == plan.rule) {
+            rule.action.codec = stage.codec;
+            rule.action.ramp.clear();
+        }
+    }
+    Plan as_asked = make_plan(plan.facts, shape, staged, carried);
+    if (as_asked.compressed && keep_alike(as_asked, plan)) {
+        as_asked.reason += ", its ramp" + until;
+        *made = std::move(as_asked);
+    } else {
+        made->reason = "native" + until + ", because " + stage.codec->to_string() +
+                       " of its ramp " +
+                       (as_asked.compressed ? "keeps residuals otherwise than its codec"
+                                            : "would not do: " + as_asked.reason);
+    }
+    return made;
+}
+
+}  // namespace
+
 Plan make_plan(const CallFacts& facts,
                const PlanShape& shape,
                const Config& config,
@@ -309,6 +382,10 @@ Plan make_plan(const CallFacts& facts,
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
             plan.reason = decision.reason;
+            for (const RampStage& stage : action.ramp) {
+                plan.ramp.push_back(
+                    {stage.until, plan_of_stage(stage, plan, shape, config, carried)});
+            }
             return plan;
         }
         plan.reason += (plan.reason.empty() ? "" : "; ") + reason;

@@ -35,6 +35,15 @@ enum class Detour : uint8_t {
 };
 inline constexpr size_t kDetourCount = 11;
 
+struct Plan;
+
+// The plan of calls before call `until` (from 0 on), native or with residuals that lie as those of
+// the plan itself.
+struct Rung {
+    uint64_t until = 0;
+    std::shared_ptr<Plan> plan;
+};
+
 struct Plan {
     CallFacts facts;
     bool compressed = false;
@@ -47,6 +56,7 @@ struct Plan {
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     TensorBy tensor = TensorBy::kAddress;
     uint64_t start_call = 0;  // calls of this plan that stay native first
+    std::vector<Rung> ramp;   // ascending
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored
@@ -90,8 +100,11 @@ struct Plan {
     // The gathering half of a lossless all-reduce; null elsewhere. Its layout is this plan's.
     std::shared_ptr<const Plan> half;
     uint32_t overflows = 0;  // calls so far whose encoding did not fit on some rank
-    uint64_t calls = 0;      // made so far on this communicator, if there is a start call
+    uint64_t calls = 0;      // made so far on this communicator, if counted()
 
+    [[nodiscard]] bool counted() const noexcept { return start_call > 0 || !ramp.empty(); }
+    // The plan of the call that was counted last.
+    [[nodiscard]] Plan* of_last_call() noexcept;
     // Whether what a tensor keeps must fit that of the other ranks.
     [[nodiscard]] bool shares_state() const noexcept { return shared_elems > 0; }
     // Of the elements that its codecs encode and decode: EF21's differences are fp32.

@@ -463,6 +463,10 @@ std::string Policy::canonical() const {
             a.residual_type() != ResidualType::kFloat32) {
             out += std::string(" residual=") + residual_type_name(a.residual_type());
         }
+        for (const RampStage& stage : a.ramp) {
+            out += " until " + std::to_string(stage.until) + " " +
+                   (stage.codec ? stage.codec->to_string() : "native");
+        }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
     }

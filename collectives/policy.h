@@ -130,6 +130,13 @@ struct Match {
                                 Scope scope,
                                 std::string_view comm = {}) noexcept;
 
+// What travels by another codec until a tensor's calls have been so many.
+struct RampStage {
+    uint64_t until = 0;
+    std::optional<CodecSpec> codec;  // empty: native
+    bool operator==(const RampStage&) const = default;
+};
+
 struct Action {
     std::optional<CodecSpec> codec;              // empty: native
     std::optional<CodecSpec> intra_codec;        // inside nodes, with kHierarchical; empty: raw
@@ -138,6 +145,7 @@ struct Action {
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
     TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
+    std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
     uint64_t start_step = 0;               // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;                // smaller calls stay native
 

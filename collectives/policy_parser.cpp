@@ -28,7 +28,7 @@ const Names& top_keys() {
 const Names& rule_keys() {
     static const Names keys = {
         "name",        "match", "codec",  "algorithm", "error_feedback", "start_step", "min_bytes",
-        "intra_codec", "ef",    "tensor", "residual",  "encoder",        "decoder"};
+        "intra_codec", "ef",    "tensor", "residual",  "encoder",        "decoder",    "ramp"};
     return keys;
 }
 const Names& default_keys() {
@@ -328,6 +328,47 @@ class Parser : PolicyReader {
         }
         if (const toml::node* node = table.get("min_bytes")) {
             read_size(*node, "min_bytes", &action->min_bytes);
+        }
+        read_ramp(table, action);
+    }
+
+    void read_ramp(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("ramp");
+        if (node == nullptr) {
+            return;
+        }
+        static const Names keys = {"until", "codec"};
+        const std::string accepted = "stages like [{ until = 500, codec = \"topk:fraction=0.1\" }]";
+        const toml::array* stages = node->as_array();
+        if (stages == nullptr || stages->empty()) {
+            return wrong_type(*node, "ramp", accepted);
+        }
+        if (!action->codec) {
+            return report(node->source(),
+                          "'ramp' without a codec that it leads to; accepted: a "
+                          "'codec', or no 'ramp'");
+        }
+        uint64_t least = action->start_step;
+        for (const toml::node& element : *stages) {
+            const toml::table* of = element.as_table();
+            if (of == nullptr || !of->contains("until") || !of->contains("codec")) {
+                return report(element.source(),
+                              "a stage of 'ramp' without 'until' and 'codec'; "
+                              "accepted: " +
+                                  accepted);
+            }
+            check_keys(*of, keys, "a stage of 'ramp'");
+            const toml::node& until = *of->get("until");
+            const int64_t value = until.is_integer() ? until.as_integer()->get() : -1;
+            if (value < 0 || static_cast<uint64_t>(value) <= least) {
+                return report(until.source(), "'until' of 'ramp' accepts a number of calls above " +
+                                                  std::to_string(least) +
+                                                  ", which start_step or the stage before has");
+            }
+            RampStage stage;
+            stage.until = least = static_cast<uint64_t>(value);
+            read_codec(*of, "codec", &stage.codec);
+            action->ramp.push_back(std::move(stage));
         }
     }
 

@@ -34,7 +34,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor, residual, encoder, decoder"},
+         "tensor, residual, encoder, decoder, ramp"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -162,6 +162,22 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"powersgd\"\nencoder = \"e.npy\"",
          "p.toml:5:11: rule 'grads': 'encoder' without a codec that encodes by it; accepted: codec "
          "= \"linear_ae\""},
+        {"codec = \"int4\"\nramp = 7",
+         "p.toml:5:8: rule 'grads': 'ramp' is an integer; accepted: stages like [{ until = 500, "
+         "codec = \"topk:fraction=0.1\" }]"},
+        {"codec = \"native\"\nramp = [{ until = 5, codec = \"int8\" }]",
+         "p.toml:5:8: rule 'grads': 'ramp' without a codec that it leads to; accepted: a 'codec', "
+         "or no 'ramp'"},
+        {"codec = \"int4\"\nramp = [{ until = 5 }]",
+         "p.toml:5:9: rule 'grads': a stage of 'ramp' without 'until' and 'codec'; accepted: "
+         "stages "
+         "like [{ until = 500, codec = \"topk:fraction=0.1\" }]"},
+        {"codec = \"int4\"\nstart_step = 5\nramp = [{ until = 5, codec = \"int8\" }]",
+         "p.toml:6:19: rule 'grads': 'until' of 'ramp' accepts a number of calls above 5, which "
+         "start_step or the stage before has"},
+        {"codec = \"int4\"\nramp = [{ until = 5, codec = \"int8\", size = 3 }]",
+         "p.toml:5:38: rule 'grads': unknown key 'size' of a stage of 'ramp'; accepted: until, "
+         "codec"},
         {"codec = \"linear_ae\"\nencoder = 7",
          "p.toml:5:11: rule 'grads': 'encoder' is an integer; accepted: the path of a .npy file"},
         {"codec = \"linear_ae\"\nencoder = \"none.npy\"",

@@ -64,6 +64,7 @@ std::string shortened(const std::filesystem::path& file) {
     text << std::ifstream(file).rdbuf();
     std::string policy =
         std::regex_replace(text.str(), std::regex("start_step = \\d+"), "start_step = 2");
+    policy = std::regex_replace(policy, std::regex("until = (\\d)000"), "until = 1$1");
     return std::regex_replace(policy, std::regex("min_bytes = \"1MiB\""), "min_bytes = \"64KiB\"");
 }
 

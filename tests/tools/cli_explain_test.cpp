@@ -115,6 +115,23 @@ TEST_F(Explain, RulesForParameters) {
     }
 }
 
+TEST_F(Explain, StagesOfARamp) {
+    const std::string policy = folder_.write(
+        "r.toml",
+        "version = 1\n[[rule]]\nname = \"slow\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
+        "ramp = [{ until = 10, codec = \"topk:fraction=1\" }, { until = 20, codec = "
+        "\"topk:fraction=0.1\" },\n        { until = 30, codec = \"int8\" }]\n");
+    const Ended ended = run_slimwire({"explain", "--policy", policy, "--bytes", "4MiB", "--json"});
+    const auto found = nlohmann::json::parse(ended.out, nullptr, false);
+    const auto& ramp = found.at("ramp");
+    ASSERT_EQ(ramp.size(), 3u);
+    EXPECT_EQ(ramp[0].at("codec"), "native");
+    EXPECT_HAS(ramp[0].at("reason").get<std::string>(), "topk:fraction=1 of its ramp would not do");
+    EXPECT_EQ(ramp[1].at("codec"), "topk:fraction=0.1+ef14");
+    EXPECT_EQ(ramp[1].at("until"), 20);
+    EXPECT_HAS(ramp[2].at("reason").get<std::string>(), "keeps residuals otherwise");
+}
+
 TEST_F(Explain, ArgumentsThatCannotBe) {
     const std::pair<std::vector<std::string>, const char*> kWrong[] = {
         {{}, "one of --bytes and --count"},

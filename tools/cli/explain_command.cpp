@@ -301,6 +301,12 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["residual_bytes"] = plan.residual_bytes;
     json["error_feedback"] = error_feedback_name(plan.error_feedback);
     json["start_step"] = plan.start_call;
+    for (const Rung& rung : plan.ramp) {
+        json["ramp"].push_back(
+            {{"until", rung.until},
+             {"codec", rung.plan->compressed ? codec_text(*rung.plan) : "native"},
+             {"reason", rung.plan->reason}});
+    }
     json["captured"] = plan.compressed && plan.capturable;
     return json;
 }
@@ -354,6 +360,10 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
     fmt::print("\n");
     if (plan.start_call > 0) {
         fmt::print("  start      native for the first {} calls of a tensor\n", plan.start_call);
+    }
+    for (const Rung& rung : plan.ramp) {
+        fmt::print("  ramp       {}: {}\n",
+                   rung.plan->compressed ? codec_text(*rung.plan) : "native", rung.plan->reason);
     }
     if (plan.tensor == TensorBy::kStep && plan.feeds_back) {
         fmt::print("  tensors    by their place in the step: native until that is known\n");
