@@ -1,0 +1,177 @@
+#include "topology/cost.h"
+
+#include <algorithm>
+
+namespace slimwire {
+namespace {
+
+constexpr double kGiga = 1e9;
+
+double wire_s(double bytes, const LinkCost& link) {
+    return bytes / (link.gb_s * kGiga);
+}
+
+CallCost on_link(double steps, double bytes, const LinkCost& link) {
+    CallCost cost;
+    cost.latency_s = steps * link.alpha_s;
+    cost.wire_bytes = bytes;
+    cost.wire_s = wire_s(bytes, link);
+    return cost;
+}
+
+}  // namespace
+
+double TimeBySize::seconds(double bytes) const {
+    if (points.empty() || bytes <= 0) {
+        return 0;
+    }
+    if (bytes <= points.front().bytes) {
+        return points.front().seconds;
+    }
+    for (size_t i = 1; i < points.size(); ++i) {
+        if (bytes <= points[i].bytes) {
+            const Point& a = points[i - 1];
+            const Point& b = points[i];
+            return a.seconds + (b.seconds - a.seconds) * (bytes - a.bytes) / (b.bytes - a.bytes);
+        }
+    }
+    // At the rate between the last two points, so that a launch is not paid again and again.
+    const Point& last = points.back();
+    if (points.size() == 1) {
+        return last.seconds * bytes / last.bytes;
+    }
+    const Point& before = points[points.size() - 2];
+    return last.seconds +
+           (last.seconds - before.seconds) / (last.bytes - before.bytes) * (bytes - last.bytes);
+}
+
+TimeBySize TimeBySize::of_rate(double gb_s, double launch_s) {
+    TimeBySize line;
+    line.points = {{0, launch_s}, {kGiga, launch_s + 1 / gb_s}};
+    return line;
+}
+
+double CallCost::sliced_s(int slices, double slice_s) const {
+    if (slices <= 1) {
+        return total_s();
+    }
+    const double n = slices;
+    const double slower = std::max(wire_s, codec_s);
+    return fixed_s + n * latency_s + n * slice_s + (wire_s + codec_s) / n + slower * (n - 1) / n;
+}
+
+double CallCost::best_sliced_s(int most, double slice_s) const {
+    double best = total_s();
+    for (int slices = 2; slices <= most; slices *= 2) {
+        best = std::min(best, sliced_s(slices, slice_s));
+    }
+    return best;
+}
+
+CallCost dense_ring_cost(double bytes, int ranks, const LinkCost& link) {
+    const double n = ranks;
+    return ranks <= 1 ? CallCost{} : on_link(2 * (n - 1), 2 * (n - 1) / n * bytes, link);
+}
+
+CallCost two_shot_cost(double bytes, int ranks, const LinkCost& link, const CodecCost& codec) {
+    if (ranks <= 1) {
+        return {};
+    }
+    const double n = ranks;
+    CallCost cost = on_link(2 * (n - 1), 2 * (n - 1) / n * bytes / codec.ratio, link);
+    cost.codec_s = codec.encode.seconds(bytes)        // for the all-to-all
+                   + codec.decode.seconds(bytes)      // the chunks of all ranks, summed
+                   + codec.encode.seconds(bytes / n)  // the sum
+                   + codec.decode.seconds(bytes);     // all sums
+    return cost;
+}
+
+CallCost one_shot_cost(double bytes, int ranks, const LinkCost& link, const CodecCost& codec) {
+    if (ranks <= 1) {
+        return {};
+    }
+    const double n = ranks;
+    CallCost cost = on_link(n - 1, (n - 1) * bytes / codec.ratio, link);
+    cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(n * bytes);
+    return cost;
+}
+
+CallCost sparse_cost(double bytes,
+                     double entries,
+                     double entry_bytes,
+                     int ranks,
+                     const LinkCost& link,
+                     const CodecCost& codec) {
+    if (ranks <= 1) {
+        return {};
+    }
+    const double n = ranks;
+    CallCost cost = on_link(n - 1, (n - 1) * entries * entry_bytes, link);
+    // Choosing reads the whole tensor; adding reads what came.
+    cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(n * entries * entry_bytes);
+    return cost;
+}
+
+CallCost low_rank_cost(double rows,
+                       double columns,
+                       double rank,
+                       double element_bytes,
+                       int ranks,
+                       const LinkCost& link,
+                       const CodecCost& codec) {
+    const CallCost first = dense_ring_cost(rows * rank * element_bytes, ranks, link);
+    const CallCost second = dense_ring_cost(columns * rank * element_bytes, ranks, link);
+    CallCost cost = first;
+    cost.latency_s += second.latency_s;
+    cost.wire_bytes += second.wire_bytes;
+    cost.wire_s += second.wire_s;
+    const double bytes = rows * columns * element_bytes;
+    cost.codec_s = ranks <= 1 ? 0 : codec.encode.seconds(bytes) + codec.decode.seconds(bytes);
+    return cost;
+}
+
+CallCost hierarchical_cost(double bytes,
+                           int nodes,
+                           int local,
+                           const LinkCost& within,
+                           const LinkCost& between,
+                           const CodecCost& codec) {
+    CallCost cost = two_shot_cost(bytes / local, nodes, between, codec);
+    const CallCost inside = dense_ring_cost(bytes, local, within);
+    cost.fixed_s = inside.total_s();
+    return cost;
+}
+
+CallCost dense_hierarchical_cost(
+    double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between) {
+    CallCost cost = dense_ring_cost(bytes / local, nodes, between);
+    cost.fixed_s = dense_ring_cost(bytes, local, within).total_s();
+    return cost;
+}
+
+CallCost send_cost(double bytes, const LinkCost& link) {
+    return on_link(1, bytes, link);
+}
+
+CallCost compressed_send_cost(double bytes, const LinkCost& link, const CodecCost& codec) {
+    CallCost cost = on_link(1, bytes / codec.ratio, link);
+    cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(bytes);
+    return cost;
+}
+
+double break_even_gb_s(const CallCost& native, const CallCost& compressed) {
+    const double saved_bytes = native.wire_bytes - compressed.wire_bytes;
+    const double spent_s = compressed.codec_s + compressed.latency_s + compressed.fixed_s -
+                           native.codec_s - native.latency_s - native.fixed_s;
+    if (saved_bytes <= 0) {
+        return spent_s < 0 ? kNoLimit : 0;
+    }
+    return spent_s <= 0 ? kNoLimit : saved_bytes / spent_s / kGiga;
+}
+
+double two_shot_break_even_gb_s(int ranks, double ratio, double encode_gb_s, double decode_gb_s) {
+    const double n = ranks;
+    return 2 * (n - 1) / n * (1 - 1 / ratio) / ((1 + 1 / n) / encode_gb_s + 2 / decode_gb_s);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,148 @@
+// What a collective takes, natively and compressed: latency and bandwidth of each class of link
+// (alpha-beta), throughput and launches of a codec, overlap of slices. The formulas are those of
+// ring, two-shot, one-shot, sparse, low-rank and hierarchical all-reduces.
+//
+// Pure functions of doubles; no libm. Sizes are of the dense tensor in bytes, times in seconds,
+// bandwidths in GB/s (1e9 bytes) that one rank sends and at the same time receives.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace slimwire {
+
+struct LinkCost {
+    double alpha_s = 0;  // of one step of a collective: launch, protocol, wire
+    double gb_s = 1;
+};
+
+// Time by size, measured: between two points straight, below the first constant, beyond the last in
+// proportion. Codecs are slower on small tensors, which fill no device.
+struct TimeBySize {
+    struct Point {
+        double bytes, seconds;
+    };
+    std::vector<Point> points;  // bytes rise
+    [[nodiscard]] double seconds(double bytes) const;
+    // A constant rate after a launch.
+    [[nodiscard]] static TimeBySize of_rate(double gb_s, double launch_s);
+};
+
+struct CodecCost {
+    double ratio = 1;   // dense bytes to wire bytes
+    TimeBySize encode;  // of dense input
+    TimeBySize decode;  // of dense output
+};
+
+// Of one call on one rank. Stages that can overlap are kept apart.
+struct CallCost {
+    double latency_s = 0;   // alphas
+    double wire_bytes = 0;  // that the rank sends on `link`
+    double wire_s = 0;      // these, at the link's bandwidth
+    double codec_s = 0;     // everything a codec computes before and after the wire
+    double fixed_s = 0;     // on another link: what hierarchical does within a node
+    [[nodiscard]] double total_s() const { return latency_s + wire_s + codec_s + fixed_s; }
+    // Cut into slices whose codec and wire overlap: the first slice fills, the slower stage paces.
+    // Each slice pays the latency again and `slice_s` for its launches.
+    [[nodiscard]] double sliced_s(int slices, double slice_s) const;
+    // The best of 1, 2, 4, ... `most` slices.
+    [[nodiscard]] double best_sliced_s(int most, double slice_s) const;
+};
+
+// All-reduces of `bytes` over `ranks` ranks.
+[[nodiscard]] CallCost dense_ring_cost(double bytes, int ranks, const LinkCost& link);
+// All-to-all of encoded chunks, decode and sum, encode, all-gather, decode.
+[[nodiscard]] CallCost two_shot_cost(double bytes,
+                                     int ranks,
+                                     const LinkCost& link,
+                                     const CodecCost& codec);
+// Everybody's encoding to everybody: pays for ranks below twice the ratio.
+[[nodiscard]] CallCost one_shot_cost(double bytes,
+                                     int ranks,
+                                     const LinkCost& link,
+                                     const CodecCost& codec);
+// `entries` of `entry_bytes` (value and index) of each rank to all; adding them costs as decoding.
+[[nodiscard]] CallCost sparse_cost(double bytes,
+                                   double entries,
+                                   double entry_bytes,
+                                   int ranks,
+                                   const LinkCost& link,
+                                   const CodecCost& codec);
+// PowerSGD: two dense all-reduces of the factors of a rows x columns matrix.
+[[nodiscard]] CallCost low_rank_cost(double rows,
+                                     double columns,
+                                     double rank,
+                                     double element_bytes,
+                                     int ranks,
+                                     const LinkCost& link,
+                                     const CodecCost& codec);
+// Reduce-scatter and all-gather within nodes of `local` ranks, two-shot between the nodes of each
+// of these ranks' parts. `between.gb_s` is one rank's share of its node's NICs.
+[[nodiscard]] CallCost hierarchical_cost(double bytes,
+                                         int nodes,
+                                         int local,
+                                         const LinkCost& within,
+                                         const LinkCost& between,
+                                         const CodecCost& codec);
+// The same without a codec, as NCCL's rings over all NICs of a node do at best.
+[[nodiscard]] CallCost dense_hierarchical_cost(
+    double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between);
+// One message.
+[[nodiscard]] CallCost send_cost(double bytes, const LinkCost& link);
+[[nodiscard]] CallCost compressed_send_cost(double bytes,
+                                            const LinkCost& link,
+                                            const CodecCost& codec);
+
+// The bandwidth below which `compressed` is the faster, nothing overlapped: times are straight
+// lines of 1 / bandwidth. 0: never; infinity (kNoLimit): always.
+inline constexpr double kNoLimit = 1e300;
+[[nodiscard]] double break_even_gb_s(const CallCost& native, const CallCost& compressed);
+// For large tensors, from rates alone: f (1 - 1/r) / ((1 + 1/N) / Ce + 2 / Cd), f = 2 (N-1) / N.
+[[nodiscard]] double two_shot_break_even_gb_s(int ranks,
+                                              double ratio,
+                                              double encode_gb_s,
+                                              double decode_gb_s);
+
+// A threshold of sizes: compress from `enter_bytes` on; where compressing is on already, stay down
+// to `leave_bytes`, so that a choice does not swing around one size.
+struct Threshold {
+    uint64_t enter_bytes = 0, leave_bytes = 0;
+    bool pays = false;  // false: at no size up to the largest that was asked
+};
+// Sizes of 256 B times powers of two up to `largest`, then halved in. `gain`: the least part of the
+// native time that must be saved to enter (0.05).
+template <class NativeSeconds, class CompressedSeconds>
+[[nodiscard]] Threshold find_threshold(uint64_t largest,
+                                       double gain,
+                                       const NativeSeconds& native_s,
+                                       const CompressedSeconds& compressed_s) {
+    const auto saves = [&](uint64_t bytes, double part) {
+        const auto size = static_cast<double>(bytes);
+        return compressed_s(size) <= (1 - part) * native_s(size);
+    };
+    // The least size from which all larger ones of the grid pay.
+    const auto least = [&](double part) -> uint64_t {
+        uint64_t paying = 0;
+        uint64_t below = 0;
+        for (uint64_t bytes = 256; bytes <= largest; bytes *= 2) {
+            if (!saves(bytes, part)) {
+                paying = 0;
+                below = bytes;
+            } else if (paying == 0) {
+                paying = bytes;
+            }
+        }
+        while (paying != 0 && below != 0 && paying - below > paying / 64 + 1) {
+            const uint64_t middle = below + (paying - below) / 2;
+            (saves(middle, part) ? paying : below) = middle;
+        }
+        return paying;
+    };
+    Threshold found;
+    found.enter_bytes = least(gain);
+    found.leave_bytes = least(0);
+    found.pays = found.enter_bytes != 0;
+    return found;
+}
+
+}  // namespace slimwire
