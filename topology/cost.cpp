@@ -11,9 +11,9 @@ double wire_s(double bytes, const LinkCost& link) {
     return bytes / (link.gb_s * kGiga);
 }
 
-CallCost on_link(double steps, double bytes, const LinkCost& link) {
+CallCost on_link(double latency_s, double bytes, const LinkCost& link) {
     CallCost cost;
-    cost.latency_s = steps * link.alpha_s;
+    cost.latency_s = latency_s;
     cost.wire_bytes = bytes;
     cost.wire_s = wire_s(bytes, link);
     return cost;
@@ -70,7 +70,16 @@ double CallCost::best_sliced_s(int most, double slice_s) const {
 
 CallCost dense_ring_cost(double bytes, int ranks, const LinkCost& link) {
     const double n = ranks;
-    return ranks <= 1 ? CallCost{} : on_link(2 * (n - 1), 2 * (n - 1) / n * bytes, link);
+    return ranks <= 1 ? CallCost{}
+                      : on_link(2 * (n - 1) * link.alpha_s, 2 * (n - 1) / n * bytes, link);
+}
+
+CallCost dense_tree_cost(double bytes, int ranks, const LinkCost& link) {
+    int levels = 0;
+    for (int reached = 1; reached < ranks; reached *= 2) {
+        ++levels;
+    }
+    return ranks <= 1 ? CallCost{} : on_link(2 * levels * link.alpha_s, 2 * bytes, link);
 }
 
 CallCost two_shot_cost(double bytes, int ranks, const LinkCost& link, const CodecCost& codec) {
@@ -78,7 +87,7 @@ CallCost two_shot_cost(double bytes, int ranks, const LinkCost& link, const Code
         return {};
     }
     const double n = ranks;
-    CallCost cost = on_link(2 * (n - 1), 2 * (n - 1) / n * bytes / codec.ratio, link);
+    CallCost cost = on_link(2 * link.to_all_s(n), 2 * (n - 1) / n * bytes / codec.ratio, link);
     cost.codec_s = codec.encode.seconds(bytes)        // for the all-to-all
                    + codec.decode.seconds(bytes)      // the chunks of all ranks, summed
                    + codec.encode.seconds(bytes / n)  // the sum
@@ -91,7 +100,7 @@ CallCost one_shot_cost(double bytes, int ranks, const LinkCost& link, const Code
         return {};
     }
     const double n = ranks;
-    CallCost cost = on_link(n - 1, (n - 1) * bytes / codec.ratio, link);
+    CallCost cost = on_link(link.to_all_s(n), (n - 1) * bytes / codec.ratio, link);
     cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(n * bytes);
     return cost;
 }
@@ -106,7 +115,7 @@ CallCost sparse_cost(double bytes,
         return {};
     }
     const double n = ranks;
-    CallCost cost = on_link(n - 1, (n - 1) * entries * entry_bytes, link);
+    CallCost cost = on_link(link.to_all_s(n), (n - 1) * entries * entry_bytes, link);
     // Choosing reads the whole tensor; adding reads what came.
     cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(n * entries * entry_bytes);
     return cost;
@@ -145,16 +154,18 @@ CallCost hierarchical_cost(double bytes,
 CallCost dense_hierarchical_cost(
     double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between) {
     CallCost cost = dense_ring_cost(bytes / local, nodes, between);
+    const CallCost tree = dense_tree_cost(bytes / local, nodes, between);
+    cost = tree.total_s() < cost.total_s() ? tree : cost;
     cost.fixed_s = dense_ring_cost(bytes, local, within).total_s();
     return cost;
 }
 
 CallCost send_cost(double bytes, const LinkCost& link) {
-    return on_link(1, bytes, link);
+    return on_link(link.alpha_s, bytes, link);
 }
 
 CallCost compressed_send_cost(double bytes, const LinkCost& link, const CodecCost& codec) {
-    CallCost cost = on_link(1, bytes / codec.ratio, link);
+    CallCost cost = on_link(link.alpha_s, bytes / codec.ratio, link);
     cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(bytes);
     return cost;
 }

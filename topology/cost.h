@@ -14,6 +14,11 @@ namespace slimwire {
 struct LinkCost {
     double alpha_s = 0;  // of one step of a collective: launch, protocol, wire
     double gb_s = 1;
+    double grouped_s = -1;  // of each further one of messages that leave together; below 0: alpha_s
+    // Of messages to all others of `ranks`.
+    [[nodiscard]] double to_all_s(double ranks) const {
+        return alpha_s + (ranks - 2) * (grouped_s < 0 ? alpha_s : grouped_s);
+    }
 };
 
 // Time by size, measured: between two points straight, below the first constant, beyond the last in
@@ -51,6 +56,8 @@ struct CallCost {
 
 // All-reduces of `bytes` over `ranks` ranks.
 [[nodiscard]] CallCost dense_ring_cost(double bytes, int ranks, const LinkCost& link);
+// Up a tree and down again: fewer steps, somewhat more bytes.
+[[nodiscard]] CallCost dense_tree_cost(double bytes, int ranks, const LinkCost& link);
 // All-to-all of encoded chunks, decode and sum, encode, all-gather, decode.
 [[nodiscard]] CallCost two_shot_cost(double bytes,
                                      int ranks,
@@ -84,7 +91,8 @@ struct CallCost {
                                          const LinkCost& within,
                                          const LinkCost& between,
                                          const CodecCost& codec);
-// The same without a codec, as NCCL's rings over all NICs of a node do at best.
+// The same without a codec, as NCCL's rings or trees (the faster) over all NICs of a node do at
+// best.
 [[nodiscard]] CallCost dense_hierarchical_cost(
     double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between);
 // One message.

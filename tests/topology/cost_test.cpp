@@ -26,6 +26,22 @@ TEST(Cost, DenseRing) {
     EXPECT_EQ(dense_ring_cost(1e9, 1, {1, 1}).total_s(), 0);
 }
 
+TEST(Cost, DenseTree) {
+    const CallCost cost = dense_tree_cost(1e6, 9, {10e-6, 25});
+    EXPECT_NEAR(cost.latency_s, 80e-6, 1e-15) << "four levels, up and down";
+    EXPECT_NEAR(cost.wire_bytes, 2e6, 1e-6);
+    // The faster of both: of many nodes and little data the tree.
+    EXPECT_NEAR(dense_hierarchical_cost(8e6, 9, 8, {0, 1e9}, {10e-6, 25}).total_s(),
+                80e-6 + 2e6 / 25e9, 1e-9);
+}
+
+TEST(Cost, GroupedMessagesHaveALatencyOfTheirOwn) {
+    const LinkCost link{10e-6, 25, 2e-6};
+    EXPECT_NEAR(two_shot_cost(1e9, 4, link, kFree).latency_s, 2 * 14e-6, 1e-15);
+    EXPECT_NEAR(one_shot_cost(1e9, 4, link, kFree).latency_s, 14e-6, 1e-15);
+    EXPECT_NEAR(dense_ring_cost(1e9, 4, link).latency_s, 60e-6, 1e-15);
+}
+
 TEST(Cost, TwoShot) {
     const CallCost cost = two_shot_cost(1e9, 4, {10e-6, 25}, codec_of(4, 400, 200));
     EXPECT_NEAR(cost.wire_bytes, 1.5e9 / 4, 1);

@@ -24,6 +24,7 @@ void add_codec_command(CLI::App& app, Invocation* invocation);
 void add_report_command(CLI::App& app, Invocation* invocation);
 void add_bench_command(CLI::App& app, Invocation* invocation);
 void add_topo_command(CLI::App& app, Invocation* invocation);
+void add_advise_command(CLI::App& app, Invocation* invocation);
 
 // Parses and runs; the body of main, with errors of every kind turned into one line and an exit
 // code.

@@ -1,0 +1,148 @@
+// `slimwire advise`: its figures against the model's formulas, the policy it writes, the page,
+// errors.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/cli_program.h"
+#include "topology/xml.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+using Json = nlohmann::json;
+
+Ended advise(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "advise");
+    return run_slimwire(arguments);
+}
+
+Json advised(std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    const Ended ended = advise(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return Json::parse(ended.out, nullptr, false);
+}
+
+// 24 layers of 1024 and 1 MB of embedding, on 16 H100s of 2 nodes.
+const std::vector<std::string> kJob = {
+    "--layers", "24",   "--hidden", "1024", "--vocabulary", "1024", "--micro-batches", "1",
+    "--dp",     "16",   "--gpu",    "h100", "--between",    "10",   "--within",        "400",
+    "--codec",  "int8", "--codec",  "int4", "--overlap",    "0"};
+
+TEST(Advise, StepsAreThoseOfTheFormulas) {
+    const Json json = advised(kJob);
+    const double parameters = 12.0 * 24 * 1024 * 1024 + 1024.0 * 1024;
+    EXPECT_DOUBLE_EQ(json["parameters"], parameters);
+    // 24 layers' operations at 40 % of 989 TFLOP/s.
+    const double operations = 96.0 * 8 * 1024 * 1024 * 1024 + 16.0 * 8 * 1024 * 1024 * 1024;
+    EXPECT_NEAR(json["native"]["compute_s"], 24 * operations / (0.4 * 989e12), 1e-9);
+    // Within nodes 2 x 7/8, between two nodes an eighth; 14 steps of 3 us and 2 of 12 us.
+    const double bytes = 2 * parameters;
+    EXPECT_NEAR(json["native"]["gradient_s"],
+                bytes * 1.75 / 400e9 + 14 * 3e-6 + bytes / 8 / 1.25e9 + 24e-6, 1e-9);
+    ASSERT_EQ(json["candidates"].size(), 2u);
+    const double int8 = json["candidates"][0]["step"]["gradient_s"];
+    const double int4 = json["candidates"][1]["step"]["gradient_s"];
+    EXPECT_LT(int4, int8);
+    EXPECT_LT(int8, json["native"]["gradient_s"]);
+    EXPECT_GT(int8, bytes / 8 / 1.25e9 / 2) << "no faster than its bytes";
+    // More GPUs and faster networks: all 12 sizes, all 10 rates; the gain falls as networks get
+    // faster.
+    EXPECT_EQ(json["by_gpus"].size(), 12u);
+    EXPECT_EQ(json["by_gpus"].back()["x"], 16384);
+    ASSERT_EQ(json["by_bandwidth"].size(), 10u);
+    double before = 100;
+    for (const Json& point : json["by_bandwidth"]) {
+        const double gain = point["native_s"].get<double>() / point["with_s"][1].get<double>();
+        EXPECT_LE(gain, before * 1.0001);
+        before = gain;
+    }
+    EXPECT_EQ(json["advised"], 1);
+    // The job's own point is in both tables' columns.
+    EXPECT_NEAR(json["by_gpus"][1]["native_s"], json["native"]["total_s"], 1e-12);
+}
+
+TEST(Advise, WritesAPolicyThatSlimwireTakes) {
+    const ScratchFolder folder;
+    const std::string policy = folder.path() / "advised.toml";
+    std::vector<std::string> job = kJob;
+    job.insert(job.end(), {"--policy", policy});
+    const Ended ended = advise(job);
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "advice    int4 on the gradients: step ");
+    EXPECT_HAS(ended.out, "gradients int8 ");
+    const Ended checked = run_slimwire({"policy", "check", policy});
+    EXPECT_EQ(checked.exit_code, 0) << checked.err << read_file(policy);
+    EXPECT_HAS(checked.out, "op allreduce, reducescatter; dtype bf16");
+    EXPECT_HAS(checked.out, "scope inter_node");
+    EXPECT_HAS(checked.out, "int4, algorithm auto, error feedback ef14");
+}
+
+TEST(Advise, NothingToGainIsNative) {
+    const ScratchFolder folder;
+    const std::string policy = folder.path() / "advised.toml";
+    const Ended ended =
+        advise({"--layers", "24", "--hidden", "1024", "--dp", "8", "--policy", policy});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "advice    stay native: no codec on the gradients saves 5 % of the step");
+    EXPECT_HAS(ended.err, "no policy written: native is advised");
+    EXPECT_EQ(advised({"--layers", "24", "--dp", "8"})["advised"], -1);
+}
+
+TEST(Advise, BandwidthsOfARecordedMachine) {
+    const Json json =
+        advised({"--dp", "16", "--xml", std::string(TOPOLOGY_DATA) + "/nvswitch_8gpu_8nic.xml"});
+    EXPECT_DOUBLE_EQ(json["within_gb_s"], 370.8);
+    EXPECT_DOUBLE_EQ(json["between_gbit_s"], 384);
+    EXPECT_EQ(json["gpus_per_node"], 8);
+    // Two GPUs share a NIC behind 12 GB/s.
+    const Json shared =
+        advised({"--dp", "16", "--xml", std::string(TOPOLOGY_DATA) + "/switches_2gpu_1nic.xml"});
+    EXPECT_DOUBLE_EQ(shared["between_gbit_s"], 48);
+    EXPECT_DOUBLE_EQ(shared["within_gb_s"], 10);
+}
+
+TEST(Advise, StagesAndTensorGroupsAreCandidates) {
+    const Json json = advised({"--tp", "4", "--pp", "2", "--dp", "2", "--codec", "int8"});
+    ASSERT_EQ(json["candidates"].size(), 3u);
+    EXPECT_EQ(json["candidates"][1]["traffic"], "stages");
+    EXPECT_EQ(json["candidates"][2]["traffic"], "tensor sums");
+    EXPECT_LT(json["candidates"][1]["step"]["boundary_s"], json["native"]["boundary_s"]);
+    EXPECT_EQ(json["by_gpus"].size(), 12u) << "8 GPUs hold one replica";
+}
+
+TEST(Advise, PageStandsAlone) {
+    const ScratchFolder folder;
+    const std::string page = folder.path() / "page.html";
+    std::vector<std::string> job = kJob;
+    job.insert(job.end(), {"--html", page});
+    ASSERT_EQ(advise(job).exit_code, 0);
+    const std::string text = read_file(page);
+    const auto parsed = parse_xml(text);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+    EXPECT_HAS(text, "Speed-up of a step by number of GPUs");
+    EXPECT_HAS_NOT(text, "href=");
+    EXPECT_HAS_NOT(text, "src=");
+}
+
+TEST(Advise, WhatCannotBeIsOneLine) {
+    const auto error = [](const std::vector<std::string>& arguments) {
+        const Ended ended = advise(arguments);
+        EXPECT_EQ(ended.exit_code, 2) << ended.out;
+        return ended.err;
+    };
+    EXPECT_EQ(
+        error({"--gpu", "abacus"}),
+        "slimwire: error: --gpu abacus; accepted: v100 a100 h100 h200 b200 l40s a10g mi300x\n");
+    EXPECT_EQ(error({"--gradients", "i8"}),
+              "slimwire: error: --gradients i8; accepted: f32 bf16\n");
+    EXPECT_HAS(error({"--codec", "int5"}), "int5");
+    EXPECT_HAS(error({"--codec", "lowrank:rank=4"}), "lowrank");
+    EXPECT_HAS(error({"--xml", "/nowhere.xml"}), "/nowhere.xml cannot be read");
+    EXPECT_HAS(error({"--dp", "0"}), "--dp");
+    EXPECT_HAS(error({"--layers", "-1"}), "--layers");
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test

@@ -1,0 +1,69 @@
+// `slimwire advise`: the step time of a training job on paper, natively and under candidate codecs
+// (topology/training_cost.h), at other bandwidths and other numbers of GPUs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "codecs/codec.h"
+#include "topology/training_cost.h"
+
+namespace slimwire::cli {
+
+struct GpuModel {
+    const char* name;
+    double hbm_gb_s, dense_tflops,
+        nvlink_gb_s;  // from data sheets; NVLink or xGMI of one direction
+};
+[[nodiscard]] const std::vector<GpuModel>& gpu_models();
+
+struct AdviseInput {
+    ModelShape model;
+    Parallelism parallelism;
+    ClusterCost cluster;
+    GpuModel gpu{};
+    DType gradients = DType::kBfloat16;
+    std::vector<CodecSpec> codecs;  // from the careful to the coarse one
+};
+
+enum class Traffic { kGradients, kBoundaries, kTensorSums };
+[[nodiscard]] const char* traffic_name(Traffic traffic);
+
+struct Candidate {
+    Traffic traffic = Traffic::kGradients;
+    size_t codec = 0;  // in AdviseInput::codecs
+    StepCost step;
+    double speedup = 1;
+    double break_even_gb_s = 0;  // of the link that this traffic takes
+};
+
+struct SweepPoint {
+    double x = 0;  // GPUs, or Gbit/s between nodes for a GPU
+    double native_s = 0;
+    std::vector<double> with_s;  // by codec, on the gradients
+};
+
+struct Advice {
+    StepCost native;
+    std::vector<Candidate> candidates;
+    // Index of the advised candidate, on gradients: the most careful within 2 % of the fastest, if
+    // that gains 5 %; -1: stay native.
+    int advised = -1;
+    Threshold threshold;                   // of its messages
+    std::vector<SweepPoint> by_gpus;       // 8 to 16384, data parallelism grows
+    std::vector<SweepPoint> by_bandwidth;  // 1 to 800 Gbit/s
+};
+
+// A codec on this GPU: its ratio for `dtype`, and the time that moving its bytes takes.
+[[nodiscard]] CodecCost codec_on(const GpuModel& gpu, const CodecSpec& codec, DType dtype);
+[[nodiscard]] Advice advise(const AdviseInput& input);
+
+[[nodiscard]] std::string advice_text(const AdviseInput& input, const Advice& advice);
+[[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);
+// Two plots and the tables; one page without references to anything outside.
+[[nodiscard]] std::string advice_html(const AdviseInput& input, const Advice& advice);
+// A policy file for the advised codec; empty where native is advised.
+[[nodiscard]] std::string advice_policy(const AdviseInput& input, const Advice& advice);
+
+}  // namespace slimwire::cli
