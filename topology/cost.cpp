@@ -156,7 +156,27 @@ CallCost dense_hierarchical_cost(
     CallCost cost = dense_ring_cost(bytes / local, nodes, between);
     const CallCost tree = dense_tree_cost(bytes / local, nodes, between);
     cost = tree.total_s() < cost.total_s() ? tree : cost;
-    cost.fixed_s = dense_ring_cost(bytes, local, within).total_s();
+    cost.fixed_s = std::min(dense_ring_cost(bytes, local, within).total_s(),
+                            dense_tree_cost(bytes, local, within).total_s());
+    return cost;
+}
+
+CallCost flat_two_shot_cost(double bytes,
+                            int nodes,
+                            int local,
+                            const LinkCost& within,
+                            const LinkCost& between,
+                            const CodecCost& codec) {
+    const int ranks = nodes * local;
+    if (nodes <= 1) {
+        return two_shot_cost(bytes, ranks, within, codec);
+    }
+    const double n = ranks;
+    CallCost cost = two_shot_cost(bytes, ranks, between, codec);
+    cost.wire_bytes = 2 * (n - local) / n * bytes / codec.ratio;
+    // What stays in the node goes at the same time, over other links.
+    cost.wire_s = std::max(wire_s(cost.wire_bytes, between),
+                           wire_s(2 * (local - 1) / n * bytes / codec.ratio, within));
     return cost;
 }
 
@@ -168,6 +188,62 @@ CallCost compressed_send_cost(double bytes, const LinkCost& link, const CodecCos
     CallCost cost = on_link(link.alpha_s, bytes / codec.ratio, link);
     cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(bytes);
     return cost;
+}
+
+const char* cost_algorithm_name(CostAlgorithm algorithm) noexcept {
+    switch (algorithm) {
+        case CostAlgorithm::kNative:
+            return "native";
+        case CostAlgorithm::kTwoShot:
+            return "two_shot";
+        case CostAlgorithm::kOneShot:
+            return "gather";
+        case CostAlgorithm::kHierarchical:
+            return "hierarchical";
+    }
+    return "native";
+}
+
+std::vector<AlgorithmTime> all_reduce_times(double bytes,
+                                            const CommCost& comm,
+                                            const CodecCost& codec) {
+    const bool several = comm.nodes > 1;
+    const LinkCost& link = several ? comm.between : comm.within;
+    const auto sliced = [&comm](const CallCost& cost) {
+        return cost.best_sliced_s(comm.slices, comm.slice_s);
+    };
+    std::vector<AlgorithmTime> times;
+    const double ring = dense_ring_cost(bytes, comm.local, comm.within).total_s();
+    times.push_back(
+        {CostAlgorithm::kNative,
+         several ? dense_hierarchical_cost(bytes, comm.nodes, comm.local, comm.within, comm.between)
+                       .total_s()
+                 : std::min(ring, dense_tree_cost(bytes, comm.local, comm.within).total_s())});
+    times.push_back(
+        {CostAlgorithm::kTwoShot, sliced(flat_two_shot_cost(bytes, comm.nodes, comm.local,
+                                                            comm.within, comm.between, codec))});
+    times.push_back({CostAlgorithm::kOneShot,
+                     sliced(one_shot_cost(bytes, comm.nodes * comm.local, link, codec))});
+    if (several && comm.local > 1) {
+        times.push_back({CostAlgorithm::kHierarchical,
+                         sliced(hierarchical_cost(bytes, comm.nodes, comm.local, comm.within,
+                                                  comm.between, codec))});
+    }
+    return times;
+}
+
+AlgorithmTime choose_all_reduce(double bytes,
+                                const CommCost& comm,
+                                const CodecCost& codec,
+                                double gain) {
+    const std::vector<AlgorithmTime> times = all_reduce_times(bytes, comm, codec);
+    AlgorithmTime best = times.front();
+    for (const AlgorithmTime& time : times) {
+        if (time.seconds < best.seconds && time.seconds <= (1 - gain) * times.front().seconds) {
+            best = time;
+        }
+    }
+    return best;
 }
 
 double break_even_gb_s(const CallCost& native, const CallCost& compressed) {

@@ -95,11 +95,47 @@ struct CallCost {
 // best.
 [[nodiscard]] CallCost dense_hierarchical_cost(
     double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between);
+// Two-shot among all ranks at once, whatever their nodes: of L ranks on a node every one sends to
+// all other nodes, so more crosses than in NCCL's ring as soon as L exceeds the ratio.
+[[nodiscard]] CallCost flat_two_shot_cost(double bytes,
+                                          int nodes,
+                                          int local,
+                                          const LinkCost& within,
+                                          const LinkCost& between,
+                                          const CodecCost& codec);
 // One message.
 [[nodiscard]] CallCost send_cost(double bytes, const LinkCost& link);
 [[nodiscard]] CallCost compressed_send_cost(double bytes,
                                             const LinkCost& link,
                                             const CodecCost& codec);
+
+// What an all-reduce may be done by.
+enum class CostAlgorithm : uint8_t { kNative, kTwoShot, kOneShot, kHierarchical };
+[[nodiscard]] const char* cost_algorithm_name(CostAlgorithm algorithm) noexcept;
+
+// A communicator for the model: `local` ranks on each of `nodes`, the most on one where nodes are
+// uneven. Both links of one rank.
+struct CommCost {
+    int nodes = 1, local = 1;
+    LinkCost within, between;
+    int slices = 1;      // at most, of a compressed message
+    double slice_s = 0;  // launches of one slice
+};
+
+struct AlgorithmTime {
+    CostAlgorithm algorithm = CostAlgorithm::kNative;
+    double seconds = 0;
+};
+// Of all algorithms that are defined there (hierarchical: several nodes of several ranks), native
+// first.
+[[nodiscard]] std::vector<AlgorithmTime> all_reduce_times(double bytes,
+                                                          const CommCost& comm,
+                                                          const CodecCost& codec);
+// The fastest; native unless another saves `gain` of its time. Between equals the first in order.
+[[nodiscard]] AlgorithmTime choose_all_reduce(double bytes,
+                                              const CommCost& comm,
+                                              const CodecCost& codec,
+                                              double gain);
 
 // The bandwidth below which `compressed` is the faster, nothing overlapped: times are straight
 // lines of 1 / bandwidth. 0: never; infinity (kNoLimit): always.

@@ -33,10 +33,11 @@ struct NetPort {
 
 struct Device {
     DeviceKind kind = DeviceKind::kOther;
-    int parent = -1;             // index of the device nearer to the processor; -1: a processor
-    int host = 0;                // index into Machine::hosts
-    int number = -1;             // NUMA node, CUDA ordinal; a NIC's place among the machine's NICs
-    int rank = -1;               // what an NCCL dump says of a GPU
+    int parent = -1;  // index of the device nearer to the processor; -1: a processor
+    int host = 0;     // index into Machine::hosts
+    int number = -1;  // NUMA node; a GPU's CUDA ordinal in a dump, NVML's index on this machine; a
+                      // NIC's place among NICs
+    int rank = -1;    // what an NCCL dump says of a GPU
     std::string bus_id;          // "0000:17:00.0", lower case; empty for processors
     std::string name;            // model, where known
     std::string vendor;          // of a processor: GenuineIntel; else PCI vendor "0x10de"

@@ -88,6 +88,43 @@ TEST(Cost, HierarchicalSendsAPartBetweenNodes) {
     EXPECT_NEAR(native.fixed_s, cost.fixed_s, 1e-12);
 }
 
+// 4 nodes of 8 ranks, int8 of fp32: a flat two-shot sends 1.6 times what native does between nodes,
+// a hierarchical one a fifth.
+TEST(Cost, FlatTwoShotSendsMoreBetweenNodesThanNative) {
+    const CodecCost int8 = codec_of(32 / 8.25, 1e12, 1e12);
+    const LinkCost within{0, 350}, between{0, 10};
+    // A ring crosses each boundary once: a rank's share of its node's NICs is an eighth.
+    const double native = 2 * 31.0 / 32 * 1e9 / 8;
+    EXPECT_NEAR(flat_two_shot_cost(1e9, 4, 8, within, between, int8).wire_bytes / native, 1.597,
+                0.001);
+    EXPECT_NEAR(hierarchical_cost(1e9, 4, 8, within, between, int8).wire_bytes / native, 0.1996,
+                0.0001);
+    // Of one node, and of nodes of one rank, it is the two-shot.
+    EXPECT_DOUBLE_EQ(flat_two_shot_cost(1e9, 1, 8, within, between, int8).wire_bytes,
+                     two_shot_cost(1e9, 8, within, int8).wire_bytes);
+    EXPECT_DOUBLE_EQ(flat_two_shot_cost(1e9, 8, 1, within, between, int8).total_s(),
+                     two_shot_cost(1e9, 8, between, int8).total_s());
+}
+
+TEST(Cost, ChoiceFollowsSizeShapeAndNetwork) {
+    const CodecCost int4 = codec_of(4, 2000, 2000, 5e-6);
+    CommCost comm{4, 8, {3e-6, 400, 1e-6}, {12e-6, 3, 2e-6}, 8, 10e-6};
+    const auto chosen = [&](double bytes) {
+        return choose_all_reduce(bytes, comm, int4, 0.05).algorithm;
+    };
+    EXPECT_EQ(all_reduce_times(1e8, comm, int4).size(), 4u);
+    EXPECT_EQ(chosen(1e9), CostAlgorithm::kHierarchical);
+    EXPECT_EQ(chosen(1e3), CostAlgorithm::kNative);
+    comm.within.gb_s = comm.between.gb_s = 4000;
+    EXPECT_EQ(chosen(1e9), CostAlgorithm::kNative) << "links faster than the codec";
+    comm = {4, 1, {3e-6, 400, 1e-6}, {12e-6, 1.25, 2e-6}, 8, 10e-6};
+    EXPECT_EQ(all_reduce_times(1e8, comm, int4).size(), 3u);
+    EXPECT_EQ(chosen(1e9), CostAlgorithm::kTwoShot);
+    comm.nodes = 2;
+    EXPECT_EQ(chosen(1e5), CostAlgorithm::kOneShot) << "one step of two, and as many bytes";
+    EXPECT_STREQ(cost_algorithm_name(CostAlgorithm::kOneShot), "gather");
+}
+
 // A fused two-shot codec of 400 GB/s at 1/4: pays below 200 GB/s; a message below 150.
 TEST(Cost, BreakEvenBandwidth) {
     EXPECT_NEAR(two_shot_break_even_gb_s(1 << 30, 4, 400, 400), 200, 1e-5);
