@@ -288,6 +288,7 @@ void set_input(const ThcJob& job, Rank& rank, double magnitude, std::mt19937& ra
 
 class Thc : public ::testing::Test {
   protected:
+    void TearDown() override { ASSERT_TRUE(force_isa(all_isas().back()).ok()); }
     std::mt19937 random_{test_seed()};
 };
 
@@ -323,12 +324,17 @@ TEST_F(Thc, EveryTypeBlockAndSizeGivesTheBitsOfTheFormat) {
             for (const ThcStep step : kThcSteps) {
                 SCOPED_TRACE(static_cast<int>(step));
                 for (uint32_t r = 0; r < ranks.size(); ++r) {
-                    Rank host = ranks[r];
-                    Rank device = ranks[r];
+                    const Rank before = ranks[r];
+                    Rank device = before;
                     Reference(job, r).step(step, ranks[r]);
-                    on_host(step, args_of(job, host, r));
-                    ASSERT_TRUE(host == ranks[r]);
-                    ASSERT_TRUE(host.margins_intact());
+                    for (const Isa isa : all_isas()) {
+                        SCOPED_TRACE(isa_name(isa));
+                        ASSERT_TRUE(force_isa(isa).ok());
+                        Rank host = before;
+                        on_host(step, args_of(job, host, r));
+                        ASSERT_TRUE(host == ranks[r]);
+                        ASSERT_TRUE(host.margins_intact());
+                    }
                     if (sampled(random_)) {
                         ThcArgs args = args_of(job, device, r);
                         args.max_blocks = static_cast<int32_t>(random_() % 4);
