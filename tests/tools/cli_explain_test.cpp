@@ -62,6 +62,11 @@ TEST_F(Explain, NodesMakeItHierarchical) {
     EXPECT_EQ(found.at("algorithm"), "hierarchical");
     EXPECT_LT(found.at("node_wire_bytes").get<uint64_t>(),
               found.at("native_wire_bytes").get<uint64_t>() / 6);
+    // On slow links what crosses them decides.
+    const auto slow =
+        json({"--bytes", "64MiB", "--nodes", "2x4", "--between", "1"}).at("predicted");
+    EXPECT_GT(slow.at("native_s").get<double>(), 5 * slow.at("hierarchical_s").get<double>());
+    EXPECT_EQ(slow.at("gpu"), "h100");
     const Ended text = explain({"--bytes", "64MiB", "--nodes", "2x4"});
     EXPECT_HAS(text.out, "allreduce of 64 MiB (16777216 f32, sum) on 8 ranks, 2 nodes");
     EXPECT_HAS(text.out, "exchange parts between 2 nodes");
@@ -143,6 +148,7 @@ TEST_F(Explain, ArgumentsThatCannotBe) {
         {{"--bytes", "10", "--dtype", "f32"}, "needs a multiple of 4"},
         {{"--bytes", "4", "--op", "reducescatter", "--ranks", "3"}, "needs a multiple of 12"},
         {{"--bytes", "1MiB", "--nodes", "2y4"}, "--nodes '2y4'"},
+        {{"--bytes", "1MiB", "--gpu", "gtx"}, "--gpu gtx; accepted: v100 "},
         {{"--bytes", "1MiB", "--nodes", "2x4", "--ranks", "3"}, "--nodes"},
     };
     for (const auto& [arguments, expected] : kWrong) {

@@ -73,6 +73,17 @@ const std::vector<GpuModel>& gpu_models() {
     return models;
 }
 
+Result<GpuModel> find_gpu(const std::string& name) {
+    std::string names;
+    for (const GpuModel& known : gpu_models()) {
+        if (name == known.name) {
+            return known;
+        }
+        names += std::string(names.empty() ? "" : " ") + known.name;
+    }
+    return Status(Code::kInvalidArgument, "--gpu " + name + "; accepted: " + names);
+}
+
 const char* traffic_name(Traffic traffic) {
     switch (traffic) {
         case Traffic::kGradients:

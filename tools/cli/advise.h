@@ -17,6 +17,11 @@ struct GpuModel {
         nvlink_gb_s;  // from data sheets; NVLink or xGMI of one direction
 };
 [[nodiscard]] const std::vector<GpuModel>& gpu_models();
+// By its name; an error lists those that are known.
+Result<GpuModel> find_gpu(const std::string& name);
+// Latencies of NCCL's steps: within a node, and over a network that needs no copy by a processor.
+inline constexpr LinkCost kWithinNode = {3e-6, 1, 1e-6};
+inline constexpr LinkCost kBetweenNodes = {12e-6, 1, 2e-6};
 
 struct AdviseInput {
     ModelShape model;

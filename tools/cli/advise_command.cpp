@@ -62,18 +62,7 @@ Status read_machine(AdviseOptions* options) {
 
 Status complete(AdviseOptions* options) {
     AdviseInput& input = options->input;
-    const auto& models = gpu_models();
-    const auto model = std::find_if(models.begin(), models.end(), [&](const GpuModel& candidate) {
-        return options->gpu == candidate.name;
-    });
-    if (model == models.end()) {
-        std::string names;
-        for (const GpuModel& known : models) {
-            names += std::string(names.empty() ? "" : " ") + known.name;
-        }
-        return {Code::kInvalidArgument, fmt::format("--gpu {}; accepted: {}", options->gpu, names)};
-    }
-    input.gpu = *model;
+    SLIMWIRE_TRY_ASSIGN(input.gpu, find_gpu(options->gpu));
     if (options->dtype == "f32") {
         input.gradients = DType::kFloat32;
     } else if (options->dtype != "bf16") {
@@ -84,9 +73,9 @@ Status complete(AdviseOptions* options) {
         SLIMWIRE_TRY(read_machine(options));
     }
     ClusterCost& cluster = input.cluster;
-    cluster.within.gb_s = options->within_gb_s > 0 ? options->within_gb_s : model->nvlink_gb_s;
+    cluster.within.gb_s = options->within_gb_s > 0 ? options->within_gb_s : input.gpu.nvlink_gb_s;
     cluster.between.gb_s = (options->between_gbit_s > 0 ? options->between_gbit_s : 400) / 8;
-    cluster.gpu_flops = options->utilization * model->dense_tflops * 1e12;
+    cluster.gpu_flops = options->utilization * input.gpu.dense_tflops * 1e12;
     cluster.gradient_bytes = static_cast<double>(dtype_bytes(input.gradients));
     const std::vector<std::string> usual = {"int8", "int4", "int2:block=512"};
     for (const std::string& text : options->codecs.empty() ? usual : options->codecs) {
@@ -145,10 +134,8 @@ int run_advise(AdviseOptions* options) {
 void add_advise_command(CLI::App& app, Invocation* invocation) {
     auto o = std::make_shared<AdviseOptions>();
     AdviseInput& input = o->input;
-    // Latencies of NCCL's steps: within a node, and over a network that needs no copy by a
-    // processor.
-    input.cluster.within = {3e-6, 1, 1e-6};
-    input.cluster.between = {12e-6, 1, 2e-6};
+    input.cluster.within = kWithinNode;
+    input.cluster.between = kBetweenNodes;
     CLI::App* command = app.add_subcommand(
         "advise",
         "what compressing would gain a training job, on paper: step time natively and under "

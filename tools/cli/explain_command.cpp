@@ -11,6 +11,7 @@
 #include "collectives/config.h"
 #include "collectives/names.h"
 #include "collectives/plan.h"
+#include "tools/cli/advise.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/job.h"
 #include "tools/cli/outcome.h"
@@ -33,6 +34,8 @@ struct ExplainOptions {
     std::string comm;
     std::string shapes;
     std::string policy;
+    std::string gpu = "h100";
+    double between_gbit_s = 400;
     bool json = false;
 };
 
@@ -42,6 +45,8 @@ struct Asked {
     PlanShape shape;
     int nodes = 0;
     std::optional<Carried> carried;
+    GpuModel gpu{};
+    CommCost links;
 };
 
 Status invalid(const std::string& text) {
@@ -147,6 +152,14 @@ Result<Asked> read_options(const ExplainOptions& options) {
     asked.shape.nodes = std::make_shared<const NodeTable>(comm);
     asked.shape.go = true;
     asked.shape.name = options.comm;
+    SLIMWIRE_TRY_ASSIGN(asked.gpu, find_gpu(options.gpu));
+    asked.links.nodes = asked.nodes;
+    asked.links.local = per_node;
+    asked.links.within = kWithinNode;
+    asked.links.within.gb_s = asked.gpu.nvlink_gb_s;
+    asked.links.between = kBetweenNodes;
+    asked.links.between.gb_s = options.between_gbit_s / 8;
+    asked.links.slice_s = ClusterCost().slice_s;
     asked.facts.count = options.count;
     if (options.bytes.empty() == (options.count == 0)) {
         return invalid("accepted: one of --bytes and --count");
@@ -241,7 +254,25 @@ struct Explained {
     Plan plan;
     uint64_t bytes = 0, native = 0, wire = 0, node_wire = 0;
     std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
+    std::vector<AlgorithmTime> times;  // on paper, of an all-reduce by a codec of runs
 };
+
+// Of the codec that most of the message travels by.
+std::vector<AlgorithmTime> times_of(const Plan& plan, const Asked& asked, uint64_t bytes) {
+    const Piece* most = nullptr;
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            most = most == nullptr || piece.count > most->count ? &piece : most;
+        }
+    }
+    if (asked.facts.op != Op::kAllReduce || most == nullptr || asked.shape.ranks < 2) {
+        return {};
+    }
+    CommCost links = asked.links;
+    links.slices = static_cast<int>(plan.layout.slices.size());
+    return all_reduce_times(static_cast<double>(bytes), links,
+                            codec_on(asked.gpu, most->codec, asked.facts.dtype));
+}
 
 Explained explained(const Asked& asked, const Config& config) {
     Explained out;
@@ -257,6 +288,7 @@ Explained explained(const Asked& asked, const Config& config) {
             sizes_of(out.plan.algorithm, out.plan.layout, asked.facts, asked.shape);
         out.wire = sizes.wire_bytes;
         out.node_wire = sizes.node_wire_bytes;
+        out.times = times_of(out.plan, asked, out.bytes);
     }
     for (const Rule& rule : config.policy.rules) {
         if (rule.name == out.plan.rule) {
@@ -296,6 +328,14 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["wire_bytes"] = found.wire;
     if (plan.compressed) {
         json["node_wire_bytes"] = found.node_wire;
+    }
+    if (!found.times.empty()) {
+        json["predicted"] = {{"gpu", asked.gpu.name},
+                             {"between_gbit_s", asked.links.between.gb_s * 8}};
+        for (const AlgorithmTime& time : found.times) {
+            json["predicted"][std::string(cost_algorithm_name(time.algorithm)) + "_s"] =
+                time.seconds;
+        }
     }
     json["scratch_bytes"] = plan.scratch_bytes;
     json["residual_bytes"] = plan.residual_bytes;
@@ -351,6 +391,14 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
         static_cast<double>(found.native) / static_cast<double>(std::max<uint64_t>(found.wire, 1)));
     if (asked.nodes > 1) {
         fmt::print("  network    {} out of a node at most\n", size_text(found.node_wire));
+    }
+    for (const AlgorithmTime& time : found.times) {
+        fmt::print("  {:<10} {:<12} {:>9.3f} ms{}\n", &time == found.times.data() ? "on paper" : "",
+                   cost_algorithm_name(time.algorithm), 1e3 * time.seconds,
+                   &time != found.times.data() ? ""
+                   : asked.nodes > 1 ? fmt::format(" ({}, {:g} Gbit/s a rank between nodes)",
+                                                   asked.gpu.name, 8 * asked.links.between.gb_s)
+                                     : fmt::format(" ({})", asked.gpu.name));
     }
     fmt::print("  memory     {} of scratch for all calls of the communicator",
                size_text(plan.scratch_bytes));
@@ -418,6 +466,13 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--comm", options->comm, "the communicator's name");
     command->add_option("--shapes", options->shapes,
                         "of the parameters whose gradients it carries, as 1024x512,512");
+    command->add_option("--gpu", options->gpu, "for times on paper: v100 a100 h100 h200 b200 ...")
+        ->capture_default_str();
+    command
+        ->add_option("--between", options->between_gbit_s,
+                     "for times on paper: Gbit/s between nodes for each rank")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     command->add_option("--policy", options->policy,
                         "policy file; default: what the environment says");
     command->add_flag("--json", options->json, "one JSON line");
