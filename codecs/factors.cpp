@@ -2,12 +2,12 @@
 // run of elements is encoded, so they stand beside the table that encodings are made by;
 // collectives/low_rank_exchange and collectives/autoencoder carry them.
 #include "codecs/low_rank.h"
-#include "codecs/spec.h"
+#include "codecs/without_runs.h"
 
 namespace slimwire {
 namespace {
 
-constexpr CodecParams kDefaults = {.kept = 4};
+constexpr CodecParams kFourColumns = {.kept = 4};
 static_assert(kMostRank == 32 && kMostWidth == 1024, "the texts below say so");
 
 template <uint32_t kMost>
@@ -43,6 +43,8 @@ constexpr SpecKey kRow = {"row", "0 (as parameters have it) or a whole number fr
 
 // What both say but for their name and the word for how many columns a factor has.
 struct Powersgd {
+    static constexpr bool kLowRank = true;
+    static constexpr CodecParams kDefaults = kFourColumns;
     static constexpr const char* kName = "powersgd";
     static constexpr const char* kGrammar =
         "powersgd:rank=1..32 (default 4),row=0|2..2147483647 (default 0),"
@@ -50,6 +52,8 @@ struct Powersgd {
     static constexpr const SpecKey* kKeys[] = {&kRank, &kRow, &spec_key_seed};
 };
 struct LinearAe {
+    static constexpr bool kLowRank = true;
+    static constexpr CodecParams kDefaults = kFourColumns;
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =
         "linear_ae:width=1..32 (default 4; to 1024 with an encoder),row=0|2..2147483647 (default "
@@ -58,45 +62,12 @@ struct LinearAe {
     static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed};
 };
 
-template <class Words>
-constexpr CodecDescriptor kOfMatrices = {
-    .name = Words::kName,
-    .grammar = Words::kGrammar,
-    .parse =
-        [](std::string_view text, CodecParams* params) {
-            return parse_spec_keys(Words::kName, Words::kKeys, kDefaults, text, params);
-        },
-    .print =
-        [](const CodecParams& params) {
-            return print_spec_keys(Words::kName, Words::kKeys, kDefaults, params);
-        },
-    .accepts =
-        [](const CodecParams&, DType dtype) {
-            return dtype == DType::kFloat32 || dtype == DType::kFloat16 ||
-                   dtype == DType::kBfloat16;
-        },
-    .traits =
-        [](const CodecParams&, DType) {
-            CodecTraits traits;
-            traits.low_rank = true;
-            traits.poison_elems = 0;
-            return traits;
-        },
-    .encoded_bytes = [](const CodecParams&, DType, int64_t) { return int64_t{0}; },
-    .granule = [](const CodecParams&, DType) { return int64_t{1}; },
-    .block_error_bound = [](const CodecParams&, DType) { return 1.0; },
-    .workspace_bytes = nullptr,
-    .check = nullptr,
-    .host = {},
-    .cuda = {},
-};
-
 }  // namespace
 
 extern const CodecDescriptor codec_powersgd;
 extern const CodecDescriptor codec_linear_ae;
-constinit const CodecDescriptor codec_powersgd = kOfMatrices<Powersgd>;
-constinit const CodecDescriptor codec_linear_ae = kOfMatrices<LinearAe>;
+constinit const CodecDescriptor codec_powersgd = kWithoutRuns<Powersgd>;
+constinit const CodecDescriptor codec_linear_ae = kWithoutRuns<LinearAe>;
 
 bool autoencodes(const CodecSpec& spec) noexcept {
     return spec.codec == &codec_linear_ae;

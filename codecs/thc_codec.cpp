@@ -2,8 +2,8 @@
 // elements has an encoding of its own, so it stands beside the table that encodings are made by;
 // collectives/shared_scale carries it. Of CodecParams it has levels, block and seed, and the clip
 // as the fraction.
-#include "codecs/spec.h"
 #include "codecs/thc.h"
+#include "codecs/without_runs.h"
 
 namespace slimwire {
 
@@ -11,11 +11,10 @@ extern const CodecDescriptor codec_thc;
 
 namespace {
 
-constexpr const char* kName = "thc";
-constexpr CodecParams kDefaults = {.block = 1024,
-                                   .rounding = static_cast<uint8_t>(Rounding::kStochastic),
-                                   .levels = 15,
-                                   .fraction = 1.0f};
+constexpr CodecParams kThcDefaults = {.block = 1024,
+                                      .rounding = static_cast<uint8_t>(Rounding::kStochastic),
+                                      .levels = 15,
+                                      .fraction = 1.0f};
 
 bool set_levels(std::string_view value, CodecParams* params) {
     uint32_t levels = 0;
@@ -46,40 +45,20 @@ constexpr SpecKey kBlock = {"block", "a power of two from 32 to 1024", set_block
                             [](const CodecParams& params) { return std::to_string(params.block); }};
 constexpr SpecKey kClip = {"clip", "a fraction of the largest magnitude from 0.01 to 1", set_clip,
                            [](const CodecParams& params) { return decimal_text(params.fraction); }};
-constexpr const SpecKey* kKeys[] = {&kLevels, &kBlock, &kClip, &spec_key_seed};
+
+struct Thc {
+    static constexpr bool kLowRank = false;
+    static constexpr const char* kName = "thc";
+    static constexpr CodecParams kDefaults = kThcDefaults;
+    static constexpr const char* kGrammar =
+        "thc:levels=1..255 (default 15),block=32..1024 (power of two, default 1024),"
+        "clip=0.01..1 (default 1),seed=0..4294967295 (default 0)";
+    static constexpr const SpecKey* kKeys[] = {&kLevels, &kBlock, &kClip, &spec_key_seed};
+};
 
 }  // namespace
 
-constinit const CodecDescriptor codec_thc = {
-    .name = kName,
-    .grammar =
-        "thc:levels=1..255 (default 15),block=32..1024 (power of two, default 1024),"
-        "clip=0.01..1 (default 1),seed=0..4294967295 (default 0)",
-    .parse =
-        [](std::string_view text, CodecParams* params) {
-            return parse_spec_keys(kName, kKeys, kDefaults, text, params);
-        },
-    .print =
-        [](const CodecParams& params) { return print_spec_keys(kName, kKeys, kDefaults, params); },
-    .accepts =
-        [](const CodecParams&, DType dtype) {
-            return dtype == DType::kFloat32 || dtype == DType::kFloat16 ||
-                   dtype == DType::kBfloat16;
-        },
-    .traits =
-        [](const CodecParams&, DType) {
-            CodecTraits traits;
-            traits.poison_elems = 0;
-            return traits;
-        },
-    .encoded_bytes = [](const CodecParams&, DType, int64_t) { return int64_t{0}; },
-    .granule = [](const CodecParams&, DType) { return int64_t{1}; },
-    .block_error_bound = [](const CodecParams&, DType) { return 1.0; },
-    .workspace_bytes = nullptr,
-    .check = nullptr,
-    .host = {},
-    .cuda = {},
-};
+constinit const CodecDescriptor codec_thc = kWithoutRuns<Thc>;
 
 bool shares_scale(const CodecSpec& spec) noexcept {
     return spec.codec == &codec_thc;
