@@ -66,7 +66,7 @@ struct CommState {
     PlanShape shape;
     PlanCache plans;
     std::unique_ptr<CallPlaces> places;      // null when no rule wants them
-    std::unique_ptr<StepFlags> flags;        // null where places is
+    std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
     std::shared_ptr<CallRanges> ranges;      // null when no rule asks for NVTX ranges
     std::shared_ptr<CommStats> stats;

@@ -73,11 +73,17 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 // Where rules ask for places, or for roles that the name does not say.
 void look_for_steps(const Policy& policy, CommState* state) {
     const bool by_traffic = policy.wants_roles() && !role_of(state->shape.name).has_value();
+    if (state->shape.go && policy.wants_rollback()) {
+        state->flags = std::make_unique<StepFlags>();
+        state->flags->keep_on_device();
+    }
     if (!state->shape.go || (!policy.wants_steps() && !by_traffic)) {
         return;
     }
     state->places = std::make_unique<CallPlaces>();
-    state->flags = std::make_unique<StepFlags>();
+    if (state->flags == nullptr) {
+        state->flags = std::make_unique<StepFlags>();
+    }
     if (by_traffic) {
         state->places->look_for_role();
     }

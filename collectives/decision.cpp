@@ -147,6 +147,7 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         action.error_feedback = feeder->rule->action.error_feedback;
         action.residual = feeder->rule->action.residual;
         action.tensor = feeder->rule->action.tensor;
+        action.roll_back = feeder->rule->action.roll_back;
     }
     const Share* latest = &main;
     for (const Share& share : shares) {

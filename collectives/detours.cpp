@@ -150,8 +150,11 @@ Result<std::optional<Detour>> detour_of(
 
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {
     // Of no elements, a buffer may be null on some ranks only.
-    if (state->places == nullptr || call.facts.count == 0 || is_point_to_point(call.facts.op) ||
-        !training_state().training()) {
+    if ((state->places == nullptr && state->flags == nullptr) || call.facts.count == 0 ||
+        is_point_to_point(call.facts.op) || !training_state().training()) {
+        return {};
+    }
+    if (state->places == nullptr && !StepFlags::may_be(call.facts)) {
         return {};
     }
     const Result<std::optional<Detour>> refused = malformed(runtime.api(), call, *state);
@@ -164,7 +167,7 @@ StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState*
             thread_group().flagged.push_back(state);
         }
     }
-    return place_of(call.facts, state);
+    return state->places != nullptr ? place_of(call.facts, state) : StepPlace{};
 }
 
 Status find_placed_plan(

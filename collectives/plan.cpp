@@ -129,6 +129,12 @@ Decision of_choice(const Action& asked, const CallFacts& facts, const PlanShape&
     return decision;
 }
 
+// A copy of `bytes` bytes: what lies before it, up to its alignment, and itself.
+uint64_t copy_bytes_of(uint64_t bytes) noexcept {
+    const uint64_t lines = (bytes + 15) / 16 * 16;
+    return bytes == 0 ? 0 : lines - bytes + lines;
+}
+
 // Completes the plan with this algorithm, or says why not.
 std::string try_algorithm(Algorithm algorithm,
                           const Decision& decision,
@@ -197,7 +203,8 @@ std::string try_algorithm(Algorithm algorithm,
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart               ? window_offset + window_bytes
                               : sizes.scratch_bytes;
-    const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes;
+    const uint64_t copy_bytes = action.roll_back ? copy_bytes_of(kept_bytes) : 0;
+    const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + copy_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -207,12 +214,14 @@ std::string try_algorithm(Algorithm algorithm,
     // Both ends of a message have this, also where only one keeps a residual.
     plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
     plan->tensor = plan->feeds_back ? action.tensor : TensorBy::kAddress;
-    // Lossless waits on the host; the steps of a graph are not seen.
-    plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep;
+    // Lossless waits on the host; the steps of a graph are not seen, nor the flags between replays.
+    plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep &&
+                       !(plan->feeds_back && action.roll_back);
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
     plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = kept_bytes;
+    plan->copy_bytes = copy_bytes;
     plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
     plan->aims = kept_bytes > residual_bytes;
     plan->residuals_apart = apart;
@@ -274,6 +283,7 @@ std::string codec_text(const Plan& plan) {
         if (plan.residual_type != ResidualType::kFloat32) {
             text += std::string(":") + residual_type_name(plan.residual_type);
         }
+        text += plan.copy_bytes > 0 ? " with rollback" : "";
     }
     return text;
 }

@@ -352,6 +352,11 @@ bool Policy::has_codec() const noexcept {
     return std::any_of(rules.begin(), rules.end(), compresses);
 }
 
+bool Policy::wants_rollback() const noexcept {
+    return std::any_of(rules.begin(), rules.end(),
+                       [](const Rule& rule) { return compresses(rule) && rule.action.roll_back; });
+}
+
 bool Policy::wants_steps() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         const Action& action = rule.action;
@@ -467,6 +472,7 @@ std::string Policy::canonical() const {
             out += " until " + std::to_string(stage.until) + " " +
                    (stage.codec ? stage.codec->to_string() : "native");
         }
+        out += a.roll_back ? " rollback=exact" : "";
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
     }

@@ -146,8 +146,9 @@ struct Action {
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
     TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
     std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
-    uint64_t start_step = 0;               // occurrences of a tensor key that stay native first
-    uint64_t min_bytes = 0;                // smaller calls stay native
+    bool roll_back = false;   // residuals are as before a step that the program skipped
+    uint64_t start_step = 0;  // occurrences of a tensor key that stay native first
+    uint64_t min_bytes = 0;   // smaller calls stay native
 
     // Whether a codec of low rank says what travels.
     [[nodiscard]] bool low_rank() const noexcept {
@@ -202,6 +203,8 @@ struct Policy {
     // Whether some such rule asks for places in the step, or any that is not off for ordinals or
     // ranges.
     [[nodiscard]] bool wants_steps() const noexcept;
+    // Whether some rule with a codec takes residuals back after a skipped step.
+    [[nodiscard]] bool wants_rollback() const noexcept;
     // Whether some rule that is not off asks for places in the step, or for what the traffic of
     // steps tells.
     [[nodiscard]] bool wants_places() const noexcept { return wants_steps() || wants_roles(); }

@@ -27,14 +27,15 @@ const Names& top_keys() {
 }
 const Names& rule_keys() {
     static const Names keys = {
-        "name",        "match", "codec",  "algorithm", "error_feedback", "start_step", "min_bytes",
-        "intra_codec", "ef",    "tensor", "residual",  "encoder",        "decoder",    "ramp"};
+        "name",       "match",     "codec",       "algorithm", "error_feedback",
+        "start_step", "min_bytes", "intra_codec", "ef",        "tensor",
+        "residual",   "encoder",   "decoder",     "ramp",      "rollback"};
     return keys;
 }
 const Names& default_keys() {
-    static const Names keys = {"codec",      "algorithm", "error_feedback",
-                               "start_step", "min_bytes", "intra_codec",
-                               "ef",         "tensor",    "residual"};
+    static const Names keys = {
+        "codec",       "algorithm", "error_feedback", "start_step", "min_bytes",
+        "intra_codec", "ef",        "tensor",         "residual",   "rollback"};
     return keys;
 }
 const Names& match_keys() {
@@ -315,6 +316,9 @@ class Parser : PolicyReader {
                 read_one(table, "residual", parse_residual_type, residual_type_names())) {
             action->residual = *value;
         }
+        if (const auto value = read_one(table, "rollback", parse_rollback, rollback_names())) {
+            action->roll_back = *value;
+        }
         if (const toml::node* node = table.get("start_step")) {
             if (!node->is_integer()) {
                 wrong_type(*node, "start_step", "a number of steps, 0 or more");
@@ -391,6 +395,20 @@ class Parser : PolicyReader {
         }
     }
 
+    // 'rollback' is for residuals that are this rank's own.
+    void check_rollback(const toml::table& table, bool native, Action& action) {
+        const bool owes =
+            !native && !action.shares_state() && action.error_feedback != ErrorFeedback::kNone;
+        const toml::node* rollback = table.get("rollback");
+        if (rollback != nullptr && action.roll_back && !owes) {
+            report(rollback->source(),
+                   std::string("rollback = \"exact\" ") +
+                       (action.shares_state() ? "of state that ranks share" : "without residuals") +
+                       "; accepted: error_feedback ef14 or ema, or rollback = \"ignore\"");
+        }
+        action.roll_back &= owes;  // of [defaults]
+    }
+
     // What cannot work together, as far as the rule says it in so many words.
     void check_combination(const toml::table& table, Rule* rule) {
         Action& action = rule->action;
@@ -447,6 +465,7 @@ class Parser : PolicyReader {
                    "'residual' without error feedback; accepted: error_feedback other than "
                    "\"none\", or no 'residual'");
         }
+        check_rollback(table, native, action);
         if (native) {
             if (ef != nullptr && action.error_feedback != ErrorFeedback::kNone) {
                 report(ef->source(),

@@ -72,7 +72,9 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
                                  const LastingPlace& lasting,
                                  cudaStream_t stream,
                                  bool captured,
-                                 Arrival* arrival) {
+                                 Arrival* arrival,
+                                 uint64_t copy_bytes,
+                                 KeptCopy** kept) {
     std::lock_guard lock(mutex_);
     const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
     const auto found = entries_.find(key);
@@ -85,19 +87,24 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
                                 restore(api, entry.buffer, entry.bytes, tensor, lasting.shape));
         }
         // Of a path that takes another's slot nothing is restored: work may be using the buffer.
+        entry.kept.made &= entry.path == path && !entry.renewed;
         if (!filled) {
             SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
         }
         entry.path = path;
         entry.lasting = lasting;
         entry.renewed = false;
+        if (kept != nullptr && entry.copy_bytes > 0) {
+            *kept = &entry.kept;
+        }
         return entry.buffer;
     }
-    if (!budget_->reserve(device, bytes)) {
+    const uint64_t all_bytes = bytes + copy_bytes;
+    if (!budget_->reserve(device, all_bytes)) {
         return nullptr;
     }
     void* buffer = nullptr;
-    Status status = cuda_status(api, api.malloc(&buffer, bytes), "residual allocation");
+    Status status = cuda_status(api, api.malloc(&buffer, all_bytes), "residual allocation");
     if (status.ok()) {
         const Result<bool> restored =
             path != 0 ? restore(api, buffer, bytes, tensor, lasting.shape) : Result<bool>(false);
@@ -110,10 +117,16 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
         }
     }
     if (!status.ok()) {
-        budget_->give_back(device, bytes);
+        budget_->give_back(device, all_bytes);
         return status;
     }
-    entries_.emplace(key, Entry{buffer, bytes, path, device, lasting});
+    Entry& entry = entries_[key];
+    entry = {.buffer = buffer, .bytes = bytes, .path = path, .device = device, .lasting = lasting};
+    if (copy_bytes > 0) {
+        entry.copy_bytes = copy_bytes;
+        entry.kept.copy = static_cast<char*>(buffer) + (bytes + 15) / 16 * 16;
+        *kept = &entry.kept;
+    }
     return buffer;
 }
 
@@ -183,8 +196,8 @@ uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
     uint64_t freed = 0;
     for (auto entry = entries_.begin(); entry != entries_.end();) {
         if (entry->first.comm_key == comm_key) {
-            freed += entry->second.bytes;
-            budget_->give_back(entry->second.device, entry->second.bytes);
+            freed += entry->second.all_bytes();
+            budget_->give_back(entry->second.device, entry->second.all_bytes());
             tolerate(api, api.free(entry->second.buffer));
             entry = entries_.erase(entry);
         } else {
@@ -201,7 +214,7 @@ void ResidualStore::take(uint64_t comm_key, std::vector<void*>* memory) {
             return false;
         }
         memory->push_back(entry.second.buffer);
-        budget_->give_back(entry.second.device, entry.second.bytes);
+        budget_->give_back(entry.second.device, entry.second.all_bytes());
         return true;
     });
 }
@@ -211,7 +224,7 @@ ResidualStore::Held ResidualStore::held(uint64_t comm_key) const {
     Held held;
     for (const auto& [key, entry] : entries_) {
         if (key.comm_key == comm_key) {
-            held.bytes += entry.bytes;
+            held.bytes += entry.all_bytes();
             ++held.tensors;
         }
     }

@@ -55,6 +55,15 @@ enum class Arrival : uint8_t {
     kRestored,  // from a loaded state, at its first
 };
 
+// The copy of a tensor's residuals from before a step (rollback.h), behind them.
+struct KeptCopy {
+    void* copy = nullptr;
+    bool made = false;      // there is one, of these residuals
+    bool given_up = false;  // no flag came for too long
+    uint64_t flags = 0;     // StepFlags::count() when it was made
+    uint32_t calls = 0;     // since then
+};
+
 class ResidualStore {
   public:
     // `budget`, which outlives the store, has what all buffers hold.
@@ -63,7 +72,8 @@ class ResidualStore {
     // The buffer of `key`, made on `device` and zeroed at first use, which `arrival` tells, and
     // zeroed when `path` (StepPlace) is another than at the last use: on `stream`, or waited for
     // when that stream is captured. Instead of zeros it gets what was loaded for the tensor
-    // (pending_state.h). Null where the budget has no room for a new one.
+    // (pending_state.h). Null where the budget has no room for a new one. `copy_bytes`, if not 0:
+    // of Plan; `*kept` then is the tensor's, as long as the buffer, and else null.
     Result<void*> get(const DeviceApi& api,
                       int device,
                       const TensorKey& key,
@@ -72,7 +82,9 @@ class ResidualStore {
                       const LastingPlace& lasting,
                       cudaStream_t stream,
                       bool captured,
-                      Arrival* arrival);
+                      Arrival* arrival,
+                      uint64_t copy_bytes = 0,
+                      KeptCopy** kept = nullptr);
     // A copy of `bytes` bytes of host memory on the device, one for each communicator and address:
     // made and filled at first use, waited for, and freed with the communicator. Null where the
     // budget has no room for it.
@@ -122,6 +134,9 @@ class ResidualStore {
         LastingPlace lasting = {};
         bool renewed = false;
         bool constant = false;
+        uint64_t copy_bytes = 0;
+        KeptCopy kept = {};
+        [[nodiscard]] uint64_t all_bytes() const noexcept { return bytes + copy_bytes; }
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;
     MemoryBudget* budget_;

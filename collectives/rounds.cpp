@@ -12,6 +12,7 @@
 #include "collectives/keys.h"
 #include "collectives/log.h"
 #include "collectives/pending_state.h"
+#include "collectives/rollback.h"
 #include "collectives/tensor_names.h"
 
 namespace slimwire {
@@ -137,6 +138,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     }
     void* residual = nullptr;
     Arrival arrival = Arrival::kKept;
+    KeptCopy* kept = nullptr;
     const bool shares = plan.shares_state();
     // Those of a message two ranks know, and none of the others.
     const bool of_all = shares && !is_point_to_point(plan.facts.op);
@@ -144,10 +146,10 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
         const uint64_t path = plan.tensor == TensorBy::kStep ? run->item.place.path : 0;
         const uint64_t lasting = shares && !of_all ? 0 : state.lasting_key;
-        SLIMWIRE_TRY_ASSIGN(residual,
-                            runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
-                                                  {lasting, plan.residual_shape, of_all}, run->work,
-                                                  run->capture.active, &arrival));
+        SLIMWIRE_TRY_ASSIGN(
+            residual, runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
+                                            {lasting, plan.residual_shape, of_all}, run->work,
+                                            run->capture.active, &arrival, plan.copy_bytes, &kept));
         if (arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -160,6 +162,9 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         } else if (residual == nullptr) {
             without_residual(runtime, &state, plan, call);
         }
+    }
+    if (residual != nullptr && kept != nullptr) {
+        SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, residual, kept, run->work));
     }
     if (plan.layout.factored != nullptr && plan.layout.factored->weights != nullptr) {
         const CodeWeights& weights = *plan.layout.factored->weights;

@@ -64,6 +64,11 @@ void StepFlags::launched(const DeviceApi& api, int device) noexcept {
     const std::lock_guard lock(mutex_);
     const DeviceScope scope(api, device);
     for (const Pending& flag : pending_) {
+        if (keeps_) {
+            copy_on_device(api, flag);
+        }
+    }
+    for (const Pending& flag : pending_) {
         void* values = values_;
         if (values_ == nullptr &&
             !tolerate(api, api.host_alloc(&values, kMostUnread * sizeof(uint64_t), 0))) {
@@ -87,6 +92,42 @@ void StepFlags::launched(const DeviceApi& api, int device) noexcept {
         }
     }
     pending_.clear();
+}
+
+void StepFlags::copy_on_device(const DeviceApi& api, const Pending& flag) noexcept {
+    void* words = words_;
+    if (words_ == nullptr && !tolerate(api, api.malloc(&words, kRemembered * sizeof(uint32_t)))) {
+        return;
+    }
+    words_ = static_cast<uint32_t*>(words);
+    const bool first = copied_ == nullptr;
+    if (first && !tolerate(api, api.event_create_with_flags(&copied_, cudaEventDisableTiming))) {
+        return;
+    }
+    const size_t place = flag.number % kRemembered;
+    kept_[place] = {};
+    // One event stands for all copies, so each comes after the one before, as NCCL's calls do.
+    if ((first || tolerate(api, api.stream_wait_event(flag.stream, copied_, 0))) &&
+        tolerate(api, api.memset_async(words_ + place, 0, sizeof(uint32_t), flag.stream)) &&
+        tolerate(api, api.memcpy_async(words_ + place, flag.source, dtype_bytes(flag.dtype),
+                                       cudaMemcpyDeviceToDevice, flag.stream)) &&
+        tolerate(api, api.event_record(copied_, flag.stream))) {
+        kept_[place] = {flag.number, static_cast<uint32_t>(bits_of_one(flag.dtype))};
+    }
+}
+
+StepFlags::OnDevice StepFlags::on_device(uint64_t number) noexcept {
+    const std::lock_guard lock(mutex_);
+    const size_t place = number % kRemembered;
+    return number != 0 && kept_[place].number == number ? OnDevice{words_ + place, kept_[place].set}
+                                                        : OnDevice{};
+}
+
+Status StepFlags::order_behind(const DeviceApi& api, cudaStream_t stream) noexcept {
+    const std::lock_guard lock(mutex_);
+    return copied_ == nullptr ? Status()
+                              : cuda_status(api, api.stream_wait_event(stream, copied_, 0),
+                                            "wait for the step's flag");
 }
 
 void StepFlags::dropped() noexcept {
@@ -161,6 +202,13 @@ void StepFlags::end(const DeviceApi& api, int device, bool wait, CommStats* stat
         if (slot.number == 0 && slot.ready != nullptr) {
             tolerate(api, api.event_destroy(std::exchange(slot.ready, nullptr)));
         }
+    }
+    if (wait && copied_ != nullptr) {
+        tolerate(api, api.event_synchronize(copied_));
+        tolerate(api, api.event_destroy(std::exchange(copied_, nullptr)));
+    }
+    if (wait && words_ != nullptr) {
+        tolerate(api, api.free(std::exchange(words_, nullptr)));
     }
     if (idle && values_ != nullptr) {
         tolerate(api, api.free_host(std::exchange(values_, nullptr)));

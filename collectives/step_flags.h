@@ -52,6 +52,19 @@ class StepFlags {
     // Waits for it on the host, at most for the call itself and what the program put before it.
     StepFlag wait_for(const DeviceApi& api, uint64_t number, CommStats* stats);
 
+    // From now on results are on the device, too, where they are known as early as the program
+    // knows them.
+    void keep_on_device() noexcept { keeps_ = true; }
+    // The word of flag `number` and what it is where the flag is set; nullptr where it is not one
+    // of the last kRemembered, or was not copied.
+    struct OnDevice {
+        const uint32_t* word = nullptr;
+        uint32_t set = 0;
+    };
+    [[nodiscard]] OnDevice on_device(uint64_t number) noexcept;
+    // Work on `stream` from here on comes after all copies so far.
+    Status order_behind(const DeviceApi& api, cudaStream_t stream) noexcept;
+
     // Frees what it has. `wait`: reads what is on its way first; else (abort) what may still be
     // written stays, which is a few bytes.
     void end(const DeviceApi& api, int device, bool wait, CommStats* stats) noexcept;
@@ -77,6 +90,15 @@ class StepFlags {
     std::array<Slot, kMostUnread> slots_{};
     uint64_t* values_ = nullptr;  // pinned, one for each slot
     std::array<StepFlag, kRemembered> known_{};
+    struct Kept {
+        uint64_t number = 0;
+        uint32_t set = 0;
+    };
+    void copy_on_device(const DeviceApi& api, const Pending& flag) noexcept;
+    bool keeps_ = false;
+    uint32_t* words_ = nullptr;  // on the device, one for each of kept_
+    cudaEvent_t copied_ = nullptr;
+    std::array<Kept, kRemembered> kept_{};
     uint64_t count_ = 0;
 };
 

@@ -34,7 +34,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor, residual, encoder, decoder, ramp"},
+         "tensor, residual, encoder, decoder, ramp, rollback"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -246,6 +246,15 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"int8\"\ntensor = \"step\"",
          "p.toml:5:10: rule 'grads': tensor = 'step' without error feedback; accepted: "
          "error_feedback other than \"none\", or no 'tensor'"},
+        {"codec = \"int8\"\nrollback = \"exact\"",
+         "p.toml:5:12: rule 'grads': rollback = \"exact\" without residuals; accepted: "
+         "error_feedback ef14 or ema, or rollback = \"ignore\""},
+        {"codec = \"int8\"\nef = \"ef21\"\nrollback = \"exact\"",
+         "p.toml:6:12: rule 'grads': rollback = \"exact\" of state that ranks share; accepted: "
+         "error_feedback ef14 or ema, or rollback = \"ignore\""},
+        {"codec = \"int8\"\nef = \"ef14\"\nrollback = \"exat\"",
+         "p.toml:6:12: rule 'grads': bad value 'exat' of 'rollback' (did you mean 'exact'?); "
+         "accepted: ignore, exact"},
         {"codec = \"int8\"\nresidual = \"bf16\"",
          "p.toml:5:12: rule 'grads': 'residual' without error feedback; accepted: error_feedback "
          "other than \"none\", or no 'residual'"},
@@ -280,7 +289,7 @@ TEST(PolicyErrors, the_file_around_the_rules) {
          "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual"},
+         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual, rollback"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},
