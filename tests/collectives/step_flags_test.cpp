@@ -15,7 +15,7 @@ namespace {
 struct Device {
     std::vector<std::function<void()>> queue;
     std::map<cudaEvent_t, bool> done;
-    int allocations = 0, events = 0, waits = 0;
+    int allocations = 0, events = 0, waits = 0, stream_waits = 0;
     bool capturing = false;
     void run() {
         for (const auto& work : queue) {
@@ -44,6 +44,25 @@ DeviceApi fake_api() {
     api.free_host = [](void* memory) {
         --g_device.allocations;
         ::operator delete(memory);
+        return cudaSuccess;
+    };
+    api.malloc = [](void** memory, size_t bytes) {
+        ++g_device.allocations;
+        *memory = ::operator new(bytes);
+        std::memset(*memory, 0xFF, bytes);
+        return cudaSuccess;
+    };
+    api.free = [](void* memory) {
+        --g_device.allocations;
+        ::operator delete(memory);
+        return cudaSuccess;
+    };
+    api.memset_async = [](void* to, int value, size_t bytes, cudaStream_t) {
+        g_device.queue.push_back([=] { std::memset(to, value, bytes); });
+        return cudaSuccess;
+    };
+    api.stream_wait_event = [](cudaStream_t, cudaEvent_t, unsigned) {
+        ++g_device.stream_waits;
         return cudaSuccess;
     };
     api.event_create_with_flags = [](cudaEvent_t* event, unsigned) {
@@ -199,6 +218,38 @@ TEST(StepFlags, OfCapturedAndDroppedCallsNothingIsRead) {
     EXPECT_EQ(job.flags.wait_for(job.api, 1, &job.stats), StepFlag::kUnknown);
     EXPECT_EQ(job.flags.wait_for(job.api, 2, &job.stats), StepFlag::kUnknown);
     job.end();
+}
+
+TEST(StepFlags, OnTheDeviceTheyAreByNumber) {
+    Job job;
+    const uint16_t half = 0x3C00;
+    const float clear = 0, other = 2;
+    job.step(clear);  // nobody asked yet
+    job.flags.keep_on_device();
+    job.step(half, DType::kFloat16);
+    job.step(clear);
+    job.step(other);
+    g_device.capturing = true;
+    job.step(half, DType::kFloat16);
+    g_device.capturing = false;
+    EXPECT_TRUE(job.flags.order_behind(job.api, nullptr).ok());
+    EXPECT_EQ(g_device.stream_waits, 3) << "two copies after others, and what asked";
+    EXPECT_EQ(job.flags.on_device(0).word, nullptr);
+    EXPECT_EQ(job.flags.on_device(1).word, nullptr);
+    EXPECT_EQ(job.flags.on_device(5).word, nullptr) << "captured";
+    EXPECT_EQ(job.flags.on_device(6).word, nullptr) << "not made";
+    g_device.run();
+    EXPECT_EQ(*job.flags.on_device(2).word, job.flags.on_device(2).set) << "of two bytes";
+    EXPECT_EQ(job.flags.on_device(3).set, 0x3F800000u);
+    EXPECT_EQ(*job.flags.on_device(3).word, 0u);
+    EXPECT_NE(*job.flags.on_device(4).word, job.flags.on_device(4).set);
+    for (size_t i = 0; i < StepFlags::kRemembered; ++i) {
+        job.step(clear);
+        g_device.run();
+    }
+    EXPECT_EQ(job.flags.on_device(4).word, nullptr) << "another's now";
+    job.end();
+    EXPECT_EQ(g_device.allocations + g_device.events, 0);
 }
 
 TEST(StepFlags, AnAbortWaitsForNothing) {

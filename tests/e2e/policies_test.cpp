@@ -41,6 +41,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"dgc-sampled-threshold", {Promise::kNothing, 64}},
     {"ef21", {Promise::kPaysBack, 256}},
     {"error-bounded", {Promise::kPaysBack}},
+    {"fp16-loss-scale", {Promise::kPaysBack}},
     {"int2-ef14", {Promise::kPaysBack}},
     {"int4-ef14", {Promise::kPaysBack}},
     {"int8", {Promise::kNear, 64, true, 0.03}},
