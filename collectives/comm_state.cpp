@@ -128,6 +128,7 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
         left.end = std::exchange(state->chain, nullptr);
     }
     state->aim_reading.release(api, !idle);
+    state->accordions.release(api, idle ? nullptr : &left.memory);
     destroy_objects(api, state);
     return idle ? std::nullopt : std::optional(std::move(left));
 }

@@ -18,6 +18,7 @@
 
 #include "codecs/base/device.h"
 #include "codecs/base/device_scope.h"
+#include "collectives/accordion.h"
 #include "collectives/agreement.h"
 #include "collectives/aim_reading.h"
 #include "collectives/budget.h"
@@ -98,6 +99,7 @@ struct CommState {
     cudaEvent_t fork = nullptr;
     cudaEvent_t timing[2] = {};
     AimReading aim_reading;
+    Accordions accordions;
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.
     std::atomic<bool> ended{false};

@@ -51,7 +51,7 @@ std::string percent(uint64_t elems, uint64_t count) {
 // have a codec of low rank; without one that is worth it the call is native.
 Decision with_matrices(Decision decision, const std::vector<CarriedRange>& ranges, uint64_t count) {
     const CodecSpec codec = *decision.action.codec;
-    const int64_t rank = codec.params.kept, row = codec.params.row;
+    const int64_t rank = decision.action.state_rank(), row = codec.params.row;
     const bool given = decision.action.weights != nullptr;
     // With weights that are given the codes alone travel, of rows of one length.
     const auto worth = [&](int64_t rows, int64_t cols) {
@@ -180,6 +180,9 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         }
         if (own.ramp != action.ramp && !own.ramp.empty()) {
             gives_way("the ramp", "that of " + named(*main.rule));
+        }
+        if (own.accordion != action.accordion && own.accordion.has_value()) {
+            gives_way("accordion", "what " + named(*main.rule) + " says");
         }
         if (own.start_step != action.start_step) {
             gives_way("start_step " + std::to_string(own.start_step),

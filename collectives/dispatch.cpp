@@ -176,7 +176,22 @@ std::optional<ncclResult_t> dispatch_planned(
         }
         return std::nullopt;
     }
-    Plan* const run = plan->of_last_call();
+    PacedCall paced;
+    if (plan->low != nullptr) {
+        const Result<PacedCall> next =
+            state->accordions.next(runtime.api(), state, plan, place.place);
+        if (!next.ok()) {
+            return runtime.fail(
+                {next.status().code(), where(*state, name) + ": " + next.status().message()});
+        }
+        paced = next.value();
+        if (in_group()) {
+            thread_group().paced.emplace_back(state, paced.tensor);
+        }
+    }
+    Plan* const run = paced.tensor == nullptr ? plan->of_last_call()
+                      : paced.at.high         ? plan
+                                              : plan->low.get();
     if (!run->compressed) {
         run->stats->count_call();
         if (in_group()) {
@@ -189,7 +204,7 @@ std::optional<ncclResult_t> dispatch_planned(
             return runtime.fail(filled);
         }
     }
-    Queued item{call, state, run, place.place, {}};
+    Queued item{call, state, run, place.place, {}, paced};
     if (scaled) {
         item.scalar = *scalar;
     }

@@ -212,7 +212,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, only such count as those others know of.
-    const bool shares = made.shares_state();
+    const bool shares = made.shares_state() || made.low != nullptr;
     if ((shares ? committed.sharing : state->plans.lasting()) < kMaxPlans) {
         committed.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
@@ -220,6 +220,10 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
         committed.residual_bytes += plan->residual_bytes + plan->copy_bytes;
         state->stats->plans = state->plans.size();
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
+        if (plan->low != nullptr) {
+            plan->low->residual_shape = plan->residual_shape;
+            plan->low->stats = show_key(state, *plan->low, true, plan->low->reason);
+        }
         for (const Rung& rung : plan->ramp) {
             rung.plan->residual_shape = plan->residual_shape;
             rung.plan->stats =

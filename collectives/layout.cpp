@@ -195,10 +195,12 @@ void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout) {
 
 Layout factored_layout(const CodecSpec& codec,
                        std::shared_ptr<const CodeWeights> weights,
+                       int state_rank,
                        const std::vector<MatrixShape>& matrices,
                        uint64_t count) {
     FactoredMessage message;
     message.codec = codec;
+    message.state_rank = state_rank;
     message.factors = low_rank_layout(matrices, static_cast<int>(codec.params.kept));
     if (weights != nullptr) {
         for (LowRankMatrix& matrix : message.factors.matrices) {

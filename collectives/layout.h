@@ -73,6 +73,7 @@ struct Slice {
 // A message whose matrices travel as their factors, which ranks sum (low_rank_exchange.h).
 struct FactoredMessage {
     CodecSpec codec;
+    int state_rank = 0;  // columns that a tensor's state has room for
     LowRankLayout factors;
     // Of an autoencoder that is given, which all matrices have in common; else null.
     std::shared_ptr<const CodeWeights> weights;
@@ -108,6 +109,7 @@ void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout);
 // `matrices`: ascending, apart from each other. `weights`: of an autoencoder that is given.
 Layout factored_layout(const CodecSpec& codec,
                        std::shared_ptr<const CodeWeights> weights,
+                       int state_rank,
                        const std::vector<MatrixShape>& matrices,
                        uint64_t count);
 

@@ -45,8 +45,7 @@ ExchangeSizes low_rank_sizes(const Layout& layout, const CallFacts& facts, const
     sizes.residual_elems = facts.count;
     sizes.residual_runs = 1;
     sizes.largest_run = facts.count;
-    sizes.state_elems = static_cast<uint64_t>(
-        message.factors.state_elems(static_cast<int>(message.codec.params.kept)));
+    sizes.state_elems = static_cast<uint64_t>(message.factors.state_elems(message.state_rank));
     return sizes;
 }
 
@@ -83,7 +82,7 @@ LowRankArgs LowRank::args() const noexcept {
     args.result = plan.facts.redop == RedOp::kAvg ? mean : 1.0f;
     args.dtype = plan.facts.dtype;
     args.rank = static_cast<int32_t>(params.kept);
-    args.state_rank = args.rank;
+    args.state_rank = message().state_rank;
     args.random = context_.random;
     args.random.seed += params.seed;
     return args;

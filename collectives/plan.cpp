@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codecs/feedback.h"
+#include "codecs/sketch.h"
 #include "collectives/algorithms.h"
 #include "collectives/call_choice.h"
 #include "collectives/decision.h"
@@ -149,10 +150,10 @@ std::string try_algorithm(Algorithm algorithm,
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
     const bool low_rank = algorithm == Algorithm::kLowRank;
-    Layout layout =
-        low_rank ? factored_layout(*action.codec, action.weights, decision.matrices, facts.count)
-                 : layout_of(algorithm, facts, shape, action, config.settings.slice_bytes,
-                             decision.segments);
+    Layout layout = low_rank ? factored_layout(*action.codec, action.weights, action.state_rank(),
+                                               decision.matrices, facts.count)
+                             : layout_of(algorithm, facts, shape, action,
+                                         config.settings.slice_bytes, decision.segments);
     if (facts.count > 0) {
         const uint64_t block_bytes = facts.count * dtype_bytes(facts.dtype);
         reserve_workspace(static_cast<int64_t>(message_bytes(facts, shape.ranks) / block_bytes),
@@ -199,10 +200,16 @@ std::string try_algorithm(Algorithm algorithm,
     const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
     const uint64_t window_end =
         std::max((window_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
-    const uint64_t scratch_bytes =
+    // What adds up results for a controller comes when the exchange is done with the scratch.
+    const uint64_t sketch_bytes =
+        action.accordion.has_value()
+            ? static_cast<uint64_t>(sketch_workspace_bytes(static_cast<int64_t>(facts.count)))
+            : 0;
+    const uint64_t exchange_bytes =
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart               ? window_offset + window_bytes
                               : sizes.scratch_bytes;
+    const uint64_t scratch_bytes = std::max(exchange_bytes, sketch_bytes);
     const uint64_t copy_bytes = action.roll_back ? copy_bytes_of(kept_bytes) : 0;
     const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + copy_bytes;
     if (exceeds(needed, config.settings)) {
@@ -359,6 +366,37 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
     return made;
 }
 
+// Completes a plan whose rule has a controller; what cannot be is why the call is native.
+std::string add_low(const AccordionRule& rule,
+                    const PlanShape& shape,
+                    const Config& config,
+                    const Carried* carried,
+                    Plan* plan) {
+    if (plan->tensor != TensorBy::kStep) {
+        return "accordion without places in the step";
+    }
+    Config staged = config;
+    for (Rule& other : staged.policy.rules) {
+        if (other.name == plan->rule) {
+            other.action.codec = rule.low;
+            other.action.accordion->window = 0;
+        }
+    }
+    Plan low = make_plan(plan->facts, shape, staged, carried);
+    const std::string text = "accordion's low " + rule.low.to_string();
+    if (!low.compressed) {
+        return text + " would not do: " + low.reason;
+    }
+    if (!keep_alike(low, *plan)) {
+        return text + " keeps residuals otherwise than its codec";
+    }
+    low.reason += ", low compression of its accordion";
+    plan->reason += ", high compression of its accordion";
+    plan->accordion = rule;
+    plan->low = std::make_shared<Plan>(std::move(low));
+    return {};
+}
+
 }  // namespace
 
 Plan make_plan(const CallFacts& facts,
@@ -392,6 +430,17 @@ Plan make_plan(const CallFacts& facts,
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
             plan.reason = decision.reason;
+            if (action.accordion.has_value() && action.accordion->window > 0) {
+                std::string reason_against =
+                    add_low(*action.accordion, shape, config, carried, &plan);
+                if (!reason_against.empty()) {
+                    Plan native;
+                    native.facts = facts;
+                    native.rule = plan.rule;
+                    native.reason = std::move(reason_against);
+                    return native;
+                }
+            }
             for (const RampStage& stage : action.ramp) {
                 plan.ramp.push_back(
                     {stage.until, plan_of_stage(stage, plan, shape, config, carried)});

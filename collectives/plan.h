@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,10 @@ struct Plan {
     TensorBy tensor = TensorBy::kAddress;
     uint64_t start_call = 0;  // calls of this plan that stay native first
     std::vector<Rung> ramp;   // ascending
+    // With `low`, which keeps residuals as this plan does: what says which of the two a tensor's
+    // call takes (accordion.h).
+    std::optional<AccordionRule> accordion;
+    std::shared_ptr<Plan> low;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored

@@ -473,6 +473,14 @@ std::string Policy::canonical() const {
                    (stage.codec ? stage.codec->to_string() : "native");
         }
         out += a.roll_back ? " rollback=exact" : "";
+        if (a.accordion.has_value()) {
+            const AccordionRule& rule = *a.accordion;
+            out += " accordion=" + rule.low.to_string() + "/" + std::to_string(rule.window) + "/" +
+                   std::to_string(rule.ratio_ppm) + "/" + std::to_string(rule.hysteresis);
+            for (const uint64_t drop : rule.lr_drops) {
+                out += "/" + std::to_string(drop);
+            }
+        }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
     }

@@ -137,6 +137,17 @@ struct RampStage {
     bool operator==(const RampStage&) const = default;
 };
 
+// Between which codecs tensors switch, and when (accordion.h).
+struct AccordionRule {
+    CodecSpec low;                // of more bytes than the rule's codec
+    uint64_t window = 0;          // calls of a tensor, at least 2
+    uint32_t ratio_ppm = 500000;  // of the norm, below which its change is little
+    uint32_t hysteresis = 2;      // windows with little change before the rule's codec
+    // Calls of a tensor, from 0 on, by which the learning rate has dropped: ascending.
+    std::vector<uint64_t> lr_drops;
+    bool operator==(const AccordionRule&) const = default;
+};
+
 struct Action {
     std::optional<CodecSpec> codec;              // empty: native
     std::optional<CodecSpec> intra_codec;        // inside nodes, with kHierarchical; empty: raw
@@ -146,6 +157,7 @@ struct Action {
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
     TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
     std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
+    std::optional<AccordionRule> accordion;
     bool roll_back = false;   // residuals are as before a step that the program skipped
     uint64_t start_step = 0;  // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;   // smaller calls stay native
@@ -153,6 +165,11 @@ struct Action {
     // Whether a codec of low rank says what travels.
     [[nodiscard]] bool low_rank() const noexcept {
         return codec.has_value() && codec->traits(DType::kFloat32).low_rank;
+    }
+    // The largest rank of factors, whose columns a tensor's state has room for.
+    [[nodiscard]] int state_rank() const noexcept {
+        return static_cast<int>(
+            std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0));
     }
     // Whether a codec says what travels whose levels ranks sum on one scale.
     [[nodiscard]] bool by_shared_scale() const noexcept {

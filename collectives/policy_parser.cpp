@@ -29,7 +29,7 @@ const Names& rule_keys() {
     static const Names keys = {
         "name",       "match",     "codec",       "algorithm", "error_feedback",
         "start_step", "min_bytes", "intra_codec", "ef",        "tensor",
-        "residual",   "encoder",   "decoder",     "ramp",      "rollback"};
+        "residual",   "encoder",   "decoder",     "ramp",      "accordion", "rollback"};
     return keys;
 }
 const Names& default_keys() {
@@ -334,6 +334,131 @@ class Parser : PolicyReader {
             read_size(*node, "min_bytes", &action->min_bytes);
         }
         read_ramp(table, action);
+        read_accordion(table, action);
+    }
+
+    // An integer of at least `least`.
+    void read_count(
+        const toml::table& table, const char* key, int64_t least, int64_t most, uint64_t* out) {
+        const toml::node* node = table.get(key);
+        if (node == nullptr) {
+            return;
+        }
+        const int64_t value = node->is_integer() ? node->as_integer()->get() : least - 1;
+        if (value < least || value > most) {
+            return report(node->source(), quoted(key) + " of 'accordion' accepts a number from " +
+                                              std::to_string(least) + " to " +
+                                              std::to_string(most));
+        }
+        *out = static_cast<uint64_t>(value);
+    }
+
+    void read_accordion(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("accordion");
+        if (node == nullptr) {
+            return;
+        }
+        static const Names keys = {"low", "window", "ratio", "hysteresis", "lr_drops"};
+        const std::string accepted =
+            "a table like { low = \"powersgd:rank=4\", window = 390 }, with ratio, hysteresis and "
+            "lr_drops";
+        const toml::table* of = node->as_table();
+        if (of == nullptr) {
+            return wrong_type(*node, "accordion", accepted);
+        }
+        check_keys(*of, keys, "'accordion'");
+        if (!of->contains("low") || !of->contains("window")) {
+            return report(node->source(),
+                          "'accordion' without 'low' or 'window'; accepted: " + accepted);
+        }
+        std::optional<CodecSpec> low;
+        read_codec(*of, "low", &low);
+        if (!low.has_value()) {
+            if (findings_.empty()) {
+                report(of->get("low")->source(),
+                       "'low' of 'accordion' is native; accepted: a codec");
+            }
+            return;
+        }
+        AccordionRule rule;
+        rule.low = *low;
+        constexpr int64_t kMost = int64_t{1} << 40;
+        read_count(*of, "window", 2, kMost, &rule.window);
+        uint64_t hysteresis = rule.hysteresis;
+        read_count(*of, "hysteresis", 1, 1000, &hysteresis);
+        rule.hysteresis = static_cast<uint32_t>(hysteresis);
+        if (const toml::node* ratio = of->get("ratio")) {
+            const double value = ratio->value<double>().value_or(0);
+            if (!(value >= 1e-6 && value <= 10)) {
+                report(ratio->source(), "'ratio' of 'accordion' accepts a number from 1e-6 to 10");
+            } else {
+                rule.ratio_ppm = static_cast<uint32_t>(value * 1e6 + 0.5);
+            }
+        }
+        if (const toml::node* drops = of->get("lr_drops")) {
+            const toml::array* array = drops->as_array();
+            bool good = array != nullptr;
+            for (size_t i = 0; good && i < array->size(); ++i) {
+                const int64_t value =
+                    (*array)[i].is_integer() ? (*array)[i].as_integer()->get() : -1;
+                good = value >= 0 && (rule.lr_drops.empty() ||
+                                      static_cast<uint64_t>(value) > rule.lr_drops.back());
+                rule.lr_drops.push_back(static_cast<uint64_t>(value));
+            }
+            if (!good) {
+                report(drops->source(),
+                       "'lr_drops' of 'accordion' accepts ascending numbers of calls, like [58500, "
+                       "97500]");
+            }
+        }
+        action->accordion = std::move(rule);
+        if (!table.contains("tensor")) {
+            action->tensor = TensorBy::kStep;
+        }
+    }
+
+    // What a rule with 'accordion' needs.
+    void check_accordion(const toml::table& table, const Rule& rule) {
+        const Action& action = rule.action;
+        const toml::source_region& where = table.get("accordion")->source();
+        if (!action.codec || action.algorithm == Algorithm::kNative) {
+            return report(where,
+                          "'accordion' without a codec that compresses more; accepted: a 'codec', "
+                          "or no 'accordion'");
+        }
+        const auto& [high, low] = std::tie(*action.codec, action.accordion->low);
+        const std::string of_high(high.codec->name);
+        const std::string of_low(low.codec->name);
+        const auto integers = [](const std::string& name) { return name.rfind("int", 0) == 0; };
+        if (of_high != of_low && !(integers(of_high) && integers(of_low))) {
+            report(where, "'low' = " + quoted(low.to_string()) +
+                              " of 'accordion' keeps residuals otherwise than codec " +
+                              quoted(high.to_string()) + "; accepted: another " + of_high);
+        } else if (low.to_string() == high.to_string()) {
+            report(where,
+                   "'low' of 'accordion' is the rule's codec; accepted: one that sends more");
+        } else if (action.low_rank() && (autoencodes(high) || low.params.kept < high.params.kept)) {
+            report(where, "'low' = " + quoted(low.to_string()) + " of 'accordion' beside codec " +
+                              quoted(high.to_string()) + "; accepted: powersgd, of a larger rank");
+        }
+        if (rule.match.ops != ops_with(Op::kAllReduce)) {
+            report(where,
+                   "'accordion' in a rule of other operations than all-reduce, whose ranks do not "
+                   "have the same results; accepted: match = { op = \"allreduce\" }");
+        }
+        if (action.tensor != TensorBy::kStep) {
+            report(where,
+                   "'accordion' with tensor = \"address\", which ranks do not have alike; "
+                   "accepted: tensor = \"step\", or no 'tensor'");
+        }
+        if (action.error_feedback == ErrorFeedback::kNone && !action.shares_state()) {
+            report(
+                where,
+                "'accordion' without error feedback; accepted: error_feedback other than \"none\"");
+        }
+        if (!action.ramp.empty()) {
+            report(where, "'accordion' beside 'ramp'; accepted: one of them");
+        }
     }
 
     void read_ramp(const toml::table& table, Action* action) {
@@ -412,6 +537,9 @@ class Parser : PolicyReader {
     // What cannot work together, as far as the rule says it in so many words.
     void check_combination(const toml::table& table, Rule* rule) {
         Action& action = rule->action;
+        if (action.accordion.has_value()) {
+            check_accordion(table, *rule);
+        }
         const toml::node* ef = table.get("error_feedback");
         ef = ef != nullptr ? ef : table.get("ef");
         const bool native = !action.codec || action.algorithm == Algorithm::kNative;

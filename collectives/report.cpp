@@ -114,6 +114,21 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                         {"survivors", k.aims.survivors},
                         {"wanted", k.aims.wanted}};
     }
+    for (const auto& [place, tensor] : k.accordions) {
+        Json decisions = Json::array();
+        for (const AccordionDecision& decision : tensor.last) {
+            decisions.push_back({{"window", decision.window},
+                                 {"square", decision.square},
+                                 {"high", decision.high}});
+        }
+        json["accordion"].push_back({{"slot", place.first},
+                                     {"ordinal", place.second},
+                                     {"windows", tensor.windows},
+                                     {"high_windows", tensor.high},
+                                     {"lr_drops", tensor.drops},
+                                     {"decisions_hash", hex(tensor.hash)},
+                                     {"decisions", std::move(decisions)}});
+    }
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;
         json["shadow_algorithm"] = k.shadow_algorithm;

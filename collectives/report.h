@@ -25,6 +25,7 @@ struct KeyRecord {
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
     AimTotals aims;
+    AccordionTensors accordions;  // none when folded
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };

@@ -224,6 +224,16 @@ Status begin(Runtime& runtime, Running* run, Company company) {
 Status end(Runtime& runtime, Running* run, Company company, bool after_another) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
+    if (run->item.paced.tensor != nullptr) {
+        const CallFacts& facts = run->item.plan->facts;
+        SLIMWIRE_TRY(Accordions::add(api, run->item.paced,
+                                     {.input = run->item.call.recv,
+                                      .state = nullptr,
+                                      .workspace = run->scratch,
+                                      .count = static_cast<int64_t>(facts.count),
+                                      .dtype = facts.dtype},
+                                     run->work));
+    }
     if (run->timed) {
         if (tolerate(api, api.event_record(state.timing[1], run->work))) {
             state.timing_key = run->item.plan->stats;

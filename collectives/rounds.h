@@ -23,6 +23,7 @@ struct Queued {
     StepPlace place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
+    PacedCall paced = {};              // of a plan with a controller
     Comparison* comparison = nullptr;  // the call is this one's, and nothing else
 };
 

@@ -1,9 +1,11 @@
 #include "collectives/stats.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <tuple>
 
+#include "collectives/hash.h"
 #include "collectives/report.h"
 
 namespace slimwire {
@@ -36,6 +38,7 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.facts.root_or_peer = 0;
             where->second.folded = true;
             where->second.name.clear();
+            where->second.accordions.clear();
         } else {
             add(key, &where->second);
         }
@@ -48,6 +51,18 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
 }
 
 }  // namespace
+
+void AccordionTotals::add(const AccordionDecision& decision) {
+    ++windows;
+    high += decision.high ? 1 : 0;
+    uint64_t words[3] = {hash, 0, decision.high ? uint64_t{1} : 0};
+    std::memcpy(&words[1], &decision.square, sizeof words[1]);
+    hash = stable_hash({reinterpret_cast<const char*>(words), sizeof words});
+    if (last.size() == kRemembered) {
+        last.erase(last.begin());
+    }
+    last.push_back(decision);
+}
 
 KeyStats& CommStats::add_key() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -107,7 +122,7 @@ CommRecord CommStats::snapshot() const {
              name != nullptr ? name : "", key->shadow_codec, key->shadow_algorithm,
              calls * key->shadow_wire_bytes_per_call +
                  key->folded_shadow_bytes.load(std::memory_order_relaxed),
-             key->aims()});
+             key->aims(), key->accordions});
     }
     return record;
 }

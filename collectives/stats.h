@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/status.h"
@@ -36,6 +38,25 @@ struct AimTotals {
     }
 };
 
+// What a tensor's controller (accordion.h) decided at the end of a window.
+struct AccordionDecision {
+    uint64_t window = 0;
+    double square = -1;  // squared norm of the mean of its results; below 0: none was finite
+    bool high = false;   // the stronger compression
+};
+// All of one tensor's decisions. Equal on all ranks, which the hash says in short.
+struct AccordionTotals {
+    static constexpr size_t kRemembered = 64;
+    uint64_t windows = 0, high = 0;
+    uint64_t drops = 0;  // of the learning rate, that the rule says
+    uint64_t hash = 0;
+    std::vector<AccordionDecision> last;
+
+    void add(const AccordionDecision& decision);
+};
+// By slot and ordinal of the tensor's place in the step.
+using AccordionTensors = std::map<std::pair<uint32_t, uint32_t>, AccordionTotals>;
+
 // All calls of one plan. Addresses are stable until the CommStats dies.
 struct KeyStats {
     // Set before the key is published, then constant.
@@ -52,6 +73,8 @@ struct KeyStats {
     // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes_per_call = 0;
+
+    AccordionTensors accordions;  // changes inside CommStats::update() only
 
     std::atomic<uint64_t> calls{0};
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};

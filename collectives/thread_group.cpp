@@ -21,6 +21,7 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     }
     counted.clear();
     granted.clear();
+    paced.clear();
     flagged.clear();
     comparing.clear();
     heard.clear();
@@ -34,6 +35,9 @@ void ThreadGroup::uncount() noexcept {
         } else {
             state->places->drop(number);
         }
+    }
+    for (const auto& [state, tensor] : paced) {
+        tensor->control.uncount();
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
@@ -67,6 +71,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& counted) { return counted.first == &state; });
         std::erase_if(thread_group().granted,
                       [&](const auto& granted) { return granted.first == &state; });
+        std::erase_if(thread_group().paced,
+                      [&](const auto& paced) { return paced.first == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

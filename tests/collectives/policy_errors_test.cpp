@@ -34,7 +34,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor, residual, encoder, decoder, ramp, rollback"},
+         "tensor, residual, encoder, decoder, ramp, accordion, rollback"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -178,6 +178,28 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int4\"\nramp = [{ until = 5, codec = \"int8\", size = 3 }]",
          "p.toml:5:38: rule 'grads': unknown key 'size' of a stage of 'ramp'; accepted: until, "
          "codec"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naccordion = 7",
+         "p.toml:7:13: rule 'grads': 'accordion' is an integer; accepted: a table like { low = "
+         "\"powersgd:rank=4\", window = 390 }, with ratio, hysteresis and lr_drops"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "accordion = { low = \"int8\", window = 1 }",
+         "p.toml:7:38: rule 'grads': 'window' of 'accordion' accepts a number from 2 to "
+         "1099511627776"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "accordion = { low = \"int8\", window = 9, lr_drops = [5, 5] }",
+         "p.toml:7:52: rule 'grads': 'lr_drops' of 'accordion' accepts ascending numbers of calls, "
+         "like [58500, 97500]"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\n"
+         "accordion = { low = \"int8\", window = 9 }",
+         "p.toml:6:13: rule 'grads': 'accordion' without error feedback; accepted: error_feedback "
+         "other than \"none\""},
+        {"codec = \"int4\"\nef = \"ef14\"\naccordion = { low = \"int8\", window = 9 }",
+         "p.toml:6:13: rule 'grads': 'accordion' in a rule of other operations than all-reduce, "
+         "whose ranks do not have the same results; accepted: match = { op = \"allreduce\" }"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "tensor = \"address\"\naccordion = { low = \"int8\", window = 9 }",
+         "p.toml:8:13: rule 'grads': 'accordion' with tensor = \"address\", which ranks do not "
+         "have alike; accepted: tensor = \"step\", or no 'tensor'"},
         {"codec = \"linear_ae\"\nencoder = 7",
          "p.toml:5:11: rule 'grads': 'encoder' is an integer; accepted: the path of a .npy file"},
         {"codec = \"linear_ae\"\nencoder = \"none.npy\"",

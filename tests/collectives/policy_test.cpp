@@ -383,6 +383,10 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
+           accordion = { low = "int8", window = 100 })",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
            min_bytes = 1)",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", comm = "dp" }
            codec = "int4"

@@ -1,0 +1,147 @@
+#include "collectives/accordion.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "codecs/sketch.h"
+#include "collectives/comm_state.h"
+
+namespace slimwire {
+
+bool AccordionControl::due() const noexcept {
+    const uint64_t ended = calls_ / rule_->window;
+    return ended > decided_ && calls_ - ended * rule_->window >= kLag;
+}
+
+AccordionDecision AccordionControl::decide(double energy, uint32_t buffers) noexcept {
+    const uint64_t window = decided_++;
+    // A window may have had fewer finite results than another: of the mean.
+    const double square = buffers == 0 ? -1 : energy / buffers / buffers;
+    const bool known = square >= 0 && square <= 1e300;  // false for NaN
+    if (buffers > 0) {
+        const double ratio = rule_->ratio_ppm * 1e-6;
+        const double least = ratio < 1 ? (1 - ratio) * (1 - ratio) * before_ : -1;
+        const bool quiet =
+            known && before_ > 0 && square > least && square < (1 + ratio) * (1 + ratio) * before_;
+        quiet_ = quiet ? quiet_ + 1 : 0;
+        high_ = quiet_ >= rule_->hysteresis;
+        before_ = known ? square : -1;
+    }
+    if (window < low_through_) {
+        quiet_ = 0;
+        high_ = false;
+    }
+    const AccordionDecision decision{window, known ? square : -1, high_};
+    totals_.add(decision);
+    return decision;
+}
+
+AccordionControl::Call AccordionControl::next() noexcept {
+    const uint64_t call = calls_++;
+    const uint64_t window = call / rule_->window;
+    if (std::binary_search(rule_->lr_drops.begin(), rule_->lr_drops.end(), call)) {
+        low_through_ = call % rule_->window == 0 ? window : window + 1;
+        quiet_ = 0;
+        high_ = false;
+        ++totals_.drops;
+    }
+    return {high_, call % rule_->window == 0, calls_ % rule_->window == 0};
+}
+
+namespace {
+
+Status make_memory(const DeviceApi& api, CommState* state, PacedTensor* tensor) {
+    if (tensor->copied != nullptr) {
+        return {};
+    }
+    const DeviceScope device(api, state->device);
+    void* memory = nullptr;
+    if (tensor->sums == nullptr) {
+        SLIMWIRE_TRY(
+            cuda_status(api, api.malloc(&memory, sizeof(SketchState)), "accordion's sums"));
+        tensor->sums = static_cast<SketchState*>(memory);
+    }
+    if (tensor->copy == nullptr) {
+        SLIMWIRE_TRY(
+            cuda_status(api, api.host_alloc(&memory, sizeof(SketchState), 0), "accordion's copy"));
+        tensor->copy = static_cast<SketchState*>(memory);
+    }
+    return cuda_status(api, api.event_create_with_flags(&tensor->copied, cudaEventDisableTiming),
+                       "accordion's event");
+}
+
+}  // namespace
+
+Result<PacedCall> Accordions::next(const DeviceApi& api,
+                                   CommState* state,
+                                   Plan* plan,
+                                   const StepPlace& place) {
+    PacedTensor& tensor =
+        tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->accordion).first->second;
+    if (tensor.path != place.path) {
+        // A tensor of another step: what the one before was owed is gone, too.
+        tensor.control = AccordionControl(*plan->accordion);
+        tensor.path = place.path;
+        tensor.under_way = false;
+    }
+    SLIMWIRE_TRY(make_memory(api, state, &tensor));
+    if (tensor.control.due()) {
+        if (!std::exchange(tensor.under_way, false)) {
+            return Status(Code::kInvalidUsage,
+                          "a tensor with 'accordion' in one group with its call of a step before, "
+                          "whose result decides how it travels");
+        }
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_synchronize(tensor.copied), "wait for a window's end"));
+        tensor.control.decide(sketch_energy(*tensor.copy), tensor.copy->buffers);
+        state->stats->update([&](CommStats&) {
+            plan->stats->accordions[{place.slot, place.ordinal}] = tensor.control.totals();
+        });
+    }
+    return PacedCall{&tensor, tensor.control.next()};
+}
+
+Status Accordions::add(const DeviceApi& api,
+                       const PacedCall& call,
+                       SketchArgs sketch,
+                       cudaStream_t stream) {
+    PacedTensor& tensor = *call.tensor;
+    sketch.state = tensor.sums;
+    if (call.at.first) {
+        SLIMWIRE_TRY(cuda_status(api, api.memset_async(tensor.sums, 0, sizeof(SketchState), stream),
+                                 "a window's begin"));
+    }
+    SLIMWIRE_TRY(enqueue(api, sketch, stream));
+    if (!call.at.last) {
+        return {};
+    }
+    SLIMWIRE_TRY(cuda_status(api,
+                             api.memcpy_async(tensor.copy, tensor.sums, sizeof(SketchState),
+                                              cudaMemcpyDeviceToHost, stream),
+                             "a window's end"));
+    SLIMWIRE_TRY(cuda_status(api, api.event_record(tensor.copied, stream), "a window's end"));
+    tensor.under_way = true;
+    return {};
+}
+
+void Accordions::release(const DeviceApi& api, std::vector<void*>* left) noexcept {
+    for (auto& [key, tensor] : tensors_) {
+        if (tensor.copied != nullptr) {
+            tolerate(api, api.event_destroy(tensor.copied));
+        }
+        if (left != nullptr && tensor.sums != nullptr) {
+            left->push_back(tensor.sums);  // and the copy's few bytes stay
+            continue;
+        }
+        if (tensor.sums != nullptr) {
+            tolerate(api, api.free(tensor.sums));
+        }
+        if (tensor.copy != nullptr) {
+            tolerate(api, api.free_host(tensor.copy));
+        }
+    }
+    tensors_.clear();
+}
+
+}  // namespace slimwire

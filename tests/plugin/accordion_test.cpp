@@ -1,0 +1,273 @@
+// A rule with 'accordion': tensors whose reduced gradients stay as they are travel by the stronger
+// codec, and by the weaker one at first, after a jump and after a drop of the learning rate; what
+// is owed and what factors follow from stays. One process, two and four emulated devices, a policy
+// and a report of the test's own.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/several_devices.h"
+
+namespace {
+
+using Values = std::vector<float>;
+constexpr size_t kSparse = 16000, kDropped = 12000;
+constexpr size_t kRows = 64, kPlainRows = 60, kCols = 48, kMatrix = kRows * kCols;
+
+class Accordion : public slimwire::test::SeveralDevices<4> {
+  protected:
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n"
+            "[[rule]]\nname = \"sparse\"\nmatch = { op = \"allreduce\", bytes = \"64000..64000\" "
+            "}\n"
+            "codec = \"topk:fraction=0.1\"\nef = \"ef14\"\n"
+            "accordion = { low = \"topk:fraction=0.3\", window = 3 }\n"
+            "[[rule]]\nname = \"dropped\"\nmatch = { op = \"allreduce\", bytes = \"48000..48000\" "
+            "}\n"
+            "codec = \"topk:fraction=0.1\"\nef = \"ef14\"\n"
+            "accordion = { low = \"topk:fraction=0.3\", window = 3, lr_drops = [13] }\n"
+            "[[rule]]\nname = \"matrix\"\nmatch = { op = \"allreduce\", bytes = \"12288..12288\" "
+            "}\n"
+            "codec = \"powersgd:rank=1,row=48\"\nef = \"ef14\"\n"
+            "accordion = { low = \"powersgd:rank=4,row=48\", window = 4 }\n"
+            "[[rule]]\nname = \"plain\"\nmatch = { op = \"allreduce\", bytes = \"11520..11520\" }\n"
+            "codec = \"powersgd:rank=1,row=48\"\n"
+            "accordion = { low = \"powersgd:rank=4,row=48\", window = 4 }\n");
+        report_ = testing::TempDir() + "accordion_report_" + std::to_string(getpid());
+        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
+    }
+    static void TearDownTestSuite() {
+        std::remove(report_.c_str());
+        SeveralDevices::TearDownTestSuite();
+    }
+    Accordion() : SeveralDevices(kSparse * sizeof(float)) {}
+    void SetUp() override {
+        SeveralDevices::SetUp();
+        mark();
+    }
+    static void mark() {
+        static uint64_t step = 0;
+        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+    }
+    // The same of all ranks: one in twenty elements is large.
+    static std::vector<Values> sparse(size_t count, float scale) {
+        Values values(count);
+        for (size_t i = 0; i < count; ++i) {
+            values[i] = scale * (i % 20 == 3 ? 1.0f : 0.002f) *
+                        (1 + 0.5f * std::sin(0.7f * static_cast<float>(i)));
+        }
+        return std::vector<Values>(static_cast<size_t>(ranks()), values);
+    }
+    // Of a call: whether it took the stronger codec, by how much arrived.
+    bool is_high(const std::vector<Values>& given) {
+        const Values got = reduce(given);
+        mark();
+        const auto arrived = static_cast<double>(
+            std::count_if(got.begin(), got.end(), [](float x) { return x != 0.0f; }));
+        const double share = arrived / static_cast<double>(got.size());
+        EXPECT_TRUE(std::abs(share - 0.1) < 0.01 || std::abs(share - 0.3) < 0.02) << share;
+        return share < 0.2;
+    }
+    std::string taken(size_t count, float scale, int calls) {
+        std::string text;
+        for (int call = 0; call < calls; ++call) {
+            text += is_high(sparse(count, scale)) ? 'h' : 'l';
+        }
+        return text;
+    }
+    // Keys of a rule in the report of the communicators that have ended.
+    std::vector<nlohmann::json> keys(const std::string& rule) {
+        std::vector<nlohmann::json> found;
+        std::ifstream file(report_);
+        std::set<std::string> comms;  // of as many ranks
+        for (std::string line; std::getline(file, line);) {
+            nlohmann::json record = nlohmann::json::parse(line);
+            if (record.at("record") == "comm" && record.at("ranks") == ranks()) {
+                comms.insert(record.at("comm"));
+            }
+            if (record.at("record") == "key" && record.at("rule") == rule &&
+                comms.count(record.at("comm")) > 0) {
+                found.push_back(std::move(record));
+            }
+        }
+        return found;
+    }
+    void end_communicators() {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+        }
+        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
+    }
+
+    static inline std::string report_;
+};
+
+TEST_P(Accordion, StaysStrongWhereNothingChanges) {
+    // Decisions count from the second call of a window on, and take two quiet windows.
+    EXPECT_EQ(taken(kSparse, 1, 18), "llllllllllhhhhhhhh");
+    // Four times as much: seen at the end of window 6, whose calls are 18, 19 and 20.
+    EXPECT_EQ(taken(kSparse, 4, 6), "hhhhll");
+    EXPECT_EQ(taken(kSparse, 4, 6), "llllhh") << "two quiet windows later";
+}
+
+TEST_P(Accordion, ADropOfTheLearningRateIsLow) {
+    EXPECT_EQ(taken(kDropped, 1, 13), "llllllllllhhh");
+    // In window 4, so all of window 5; then it takes its quiet windows again.
+    EXPECT_EQ(taken(kDropped, 1, 12), "lllllllllhhh");
+}
+
+TEST_P(Accordion, ANonFiniteStepIsNotCounted) {
+    EXPECT_EQ(taken(kSparse, 1, 12), "llllllllllhh");
+    std::vector<Values> given = sparse(kSparse, 1);
+    given.back()[17] = NAN;
+    const Values got = reduce(given);
+    mark();
+    EXPECT_TRUE(std::any_of(got.begin(), got.end(), [](float x) { return !std::isfinite(x); }));
+    EXPECT_EQ(taken(kSparse, 1, 8), "hhhhhhhh");
+}
+
+TEST_P(Accordion, CallsOfADroppedGroupWereNone) {
+    EXPECT_EQ(taken(kSparse, 1, 9), "lllllllll");
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        queue_floats(sparse(kSparse, 1), 0, ncclSum, false);
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+    }
+    EXPECT_EQ(taken(kSparse, 1, 3), "lhh");
+}
+
+// Rows of `values` that are no sums of others: singular directions above 1e-3.
+int rank_of(const Values& values) {
+    std::vector<std::vector<double>> rows;
+    double largest = 0;
+    for (size_t i = 0; i < kRows; ++i) {
+        rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * kCols),
+                          values.begin() + static_cast<std::ptrdiff_t>((i + 1) * kCols));
+    }
+    for (int rank = 0;; ++rank) {
+        const auto square = [](const std::vector<double>& row) {
+            double sum = 0;
+            for (const double x : row) {
+                sum += x * x;
+            }
+            return sum;
+        };
+        const auto longest =
+            std::max_element(rows.begin(), rows.end(),
+                             [&](const auto& a, const auto& b) { return square(a) < square(b); });
+        const double length = square(*longest);
+        largest = std::max(largest, length);
+        if (length <= 1e-6 * largest) {
+            return rank;
+        }
+        const std::vector<double> direction = *longest;
+        for (std::vector<double>& row : rows) {
+            double product = 0;
+            for (size_t j = 0; j < kCols; ++j) {
+                product += row[j] * direction[j];
+            }
+            for (size_t j = 0; j < kCols; ++j) {
+                row[j] -= product / length * direction[j];
+            }
+        }
+    }
+}
+
+// Four directions that fall slowly, and a tail.
+std::vector<Values> matrices(int ranks, size_t rows, float scale) {
+    Values values(rows * kCols);
+    for (size_t i = 0; i < rows; ++i) {
+        for (size_t j = 0; j < kCols; ++j) {
+            double x = 0;
+            for (size_t k = 0; k < 24; ++k) {
+                const double weight = k < 4 ? 1 - 0.1 * static_cast<double>(k) : 0.25;
+                const auto turn = 0.5 * M_PI * static_cast<double>(k + 1);
+                x += weight *
+                     std::cos(turn * static_cast<double>(2 * i + 1) / static_cast<double>(rows)) *
+                     std::cos(turn * static_cast<double>(2 * j + 1) / kCols);
+            }
+            values[i * kCols + j] = scale * static_cast<float>(x);
+        }
+    }
+    return std::vector<Values>(static_cast<size_t>(ranks), values);
+}
+
+TEST_P(Accordion, FactorsOfTwoRanks) {
+    std::vector<int> taken;
+    const auto call = [&](float scale) {
+        const Values got = reduce(matrices(ranks(), kRows, scale));
+        mark();
+        taken.push_back(rank_of(got));
+        return got;
+    };
+    for (int i = 0; i < 16; ++i) {
+        (void)call(1);
+    }
+    EXPECT_EQ(taken, (std::vector<int>{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1, 1, 1}));
+    end_communicators();
+    std::map<std::string, uint64_t> calls;
+    std::set<std::string> hashes;
+    size_t tensors = 0;
+    for (const nlohmann::json& key : keys("matrix")) {
+        const bool low = key.at("codec") == "powersgd:row=48+ef14";
+        ASSERT_TRUE(low || key.at("codec") == "powersgd:rank=1,row=48+ef14") << key.at("codec");
+        if (key.at("calls") == 0) {
+            continue;
+        }
+        // Both factors in fp32 by a ring.
+        const auto n = static_cast<uint64_t>(ranks());
+        EXPECT_EQ(key.at("wire_bytes").get<uint64_t>() / key.at("calls").get<uint64_t>(),
+                  2 * (n - 1) * 4 * (low ? 4 : 1) * (kRows + kCols) / n);
+        if (low) {
+            continue;
+        }
+        for (const nlohmann::json& tensor : key.at("accordion")) {
+            ++tensors;
+            EXPECT_EQ(tensor.at("windows"), 3);
+            EXPECT_EQ(tensor.at("high_windows"), 1);
+            ASSERT_EQ(tensor.at("decisions").size(), 3u);
+            EXPECT_EQ(tensor.at("decisions")[2].at("high"), true);
+            hashes.insert(tensor.at("decisions_hash"));
+        }
+    }
+    EXPECT_EQ(tensors % static_cast<size_t>(ranks()), 0u);
+    EXPECT_GE(tensors, static_cast<size_t>(ranks()));
+    EXPECT_EQ(hashes.size(), 1u) << "ranks decided otherwise";
+}
+
+// The first call of the larger rank after some of the smaller one is as near as the last before
+// them: the columns that only the larger one uses were kept. Without error feedback, so that each
+// call delivers the same.
+TEST_P(Accordion, ColumnsOfTheLargerRankAreKept) {
+    std::vector<double> lost;
+    for (int call = 0; call < 18; ++call) {
+        // From call 13 on rank 1; the jump in window 3 is seen at call 17.
+        const std::vector<Values> given = matrices(ranks(), kPlainRows, call < 13 ? 1.0f : 4.0f);
+        const Values got = reduce(given);
+        mark();
+        double whole = 0, rest = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+            const double x = static_cast<double>(ranks()) * given[0][i];
+            whole += x * x;
+            rest += (x - got[i]) * (x - got[i]);
+        }
+        lost.push_back(rest / whole);
+    }
+    EXPECT_LT(lost[12], 0.35);
+    EXPECT_GT(lost[13], 0.7) << "rank 1";
+    EXPECT_GT(lost[16], 0.7) << "rank 1";
+    EXPECT_NEAR(lost[17], lost[12], 0.02);
+    EXPECT_GT(lost[0], lost[17] + 0.05) << "columns that are drawn are worse";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Accordion, testing::Values(2, 4));
+
+}  // namespace
