@@ -1,6 +1,6 @@
 // Typed reading of TOML nodes for the policy parser: each value that is not what a key accepts
 // becomes a finding "file:line:column: what is wrong; accepted: ...", and reading goes on. Included
-// by policy_parser.cpp alone; sets up toml++.
+// by policy_parser.cpp alone, with policy_action_reader.h; sets up toml++.
 #pragma once
 
 #undef TOML_HEADER_ONLY

@@ -317,6 +317,19 @@ TEST(Policy, CheckPrintsRulesAsUnderstood) {
     EXPECT_HAS(ended.out, "\"ok\":true");
     EXPECT_HAS(ended.out, "\"op\":[\"allreduce\"]");
 
+    const std::string many = folder.write(
+        "many.toml",
+        "version = 1\n[[rule]]\nname = \"grads\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
+        "rollback = \"exact\"\nramp = [{ until = 9, codec = \"native\" }]\n[[rule]]\nname = \"b\"\n"
+        "match = { op = \"allreduce\" }\ncodec = \"powersgd:rank=1\"\n"
+        "accordion = { low = \"powersgd:rank=2\", window = 50 }\n");
+    ended = run_slimwire({"policy", "check", many});
+    EXPECT_HAS(ended.out, "taken back after skipped steps, until call 9 native");
+    EXPECT_HAS(ended.out, "or powersgd:rank=2 by windows of 50 calls");
+    ended = run_slimwire({"policy", "check", "--json", many});
+    EXPECT_HAS(ended.out, "\"ramp\":[{\"until\":9,\"codec\":\"native\"}]");
+    EXPECT_HAS(ended.out, "\"accordion\":{\"low\":\"powersgd:rank=2\",\"window\":50,");
+
     // A file that is wrong does not hide the others.
     const std::string bad = folder.write("bad.toml", "version = 1\n[[rule]]\nname = 3\n");
     ended = run_slimwire({"policy", "check", bad, good});

@@ -341,6 +341,9 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["residual_bytes"] = plan.residual_bytes;
     json["error_feedback"] = error_feedback_name(plan.error_feedback);
     json["start_step"] = plan.start_call;
+    if (plan.low != nullptr) {
+        json["low"] = codec_text(*plan.low);
+    }
     for (const Rung& rung : plan.ramp) {
         json["ramp"].push_back(
             {{"until", rung.until},
@@ -408,6 +411,9 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
     fmt::print("\n");
     if (plan.start_call > 0) {
         fmt::print("  start      native for the first {} calls of a tensor\n", plan.start_call);
+    }
+    if (plan.low != nullptr) {
+        fmt::print("  accordion  or {}: {}\n", codec_text(*plan.low), plan.low->reason);
     }
     for (const Rung& rung : plan.ramp) {
         fmt::print("  ramp       {}: {}\n",

@@ -108,6 +108,19 @@ Json rule_json(const Rule& rule) {
         json["residual_bytes_per_element"] = residual_bytes_per_element(action);
     }
     json["tensor"] = tensor_by_name(action.tensor);
+    json["rollback"] = action.roll_back ? "exact" : "ignore";
+    for (const RampStage& stage : action.ramp) {
+        json["ramp"].push_back(
+            {{"until", stage.until}, {"codec", stage.codec ? stage.codec->to_string() : "native"}});
+    }
+    if (action.accordion.has_value()) {
+        const AccordionRule& rule = *action.accordion;
+        json["accordion"] = {{"low", rule.low.to_string()},
+                             {"window", rule.window},
+                             {"ratio", rule.ratio_ppm * 1e-6},
+                             {"hysteresis", rule.hysteresis},
+                             {"lr_drops", rule.lr_drops}};
+    }
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.min_bytes;
     return json;
@@ -148,6 +161,17 @@ std::string rule_text(const Rule& rule) {
         }
         if (action.tensor != TensorBy::kAddress) {
             result += fmt::format(", tensors by {}", tensor_by_name(action.tensor));
+        }
+        if (action.roll_back) {
+            result += ", taken back after skipped steps";
+        }
+        for (const RampStage& stage : action.ramp) {
+            result += fmt::format(", until call {} {}", stage.until,
+                                  stage.codec ? stage.codec->to_string() : "native");
+        }
+        if (action.accordion.has_value()) {
+            result += fmt::format(", or {} by windows of {} calls",
+                                  action.accordion->low.to_string(), action.accordion->window);
         }
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);

@@ -1,0 +1,252 @@
+// What a rule does, from TOML: codecs and their files, ramps, accordions, error feedback. What
+// cannot work together is for the parser to say. Included by policy_parser.cpp alone.
+#pragma once
+
+#include <string>
+
+#include "codecs/low_rank.h"
+#include "collectives/policy.h"
+#include "collectives/policy_reader.h"
+
+namespace slimwire {
+
+class PolicyActionReader : protected PolicyReader {
+  protected:
+    using PolicyReader::PolicyReader;
+
+    void read_codec(const toml::table& table, const char* key, std::optional<CodecSpec>* out) {
+        const toml::node* node = table.get(key);
+        if (node == nullptr) {
+            return;
+        }
+        if (!node->is_string()) {
+            wrong_type(*node, key, "'native' or a codec");
+        } else if (Result<std::optional<CodecSpec>> codec =
+                       parse_codec_or_native(node->as_string()->get());
+                   codec.ok()) {
+            *out = codec.value();
+        } else {
+            report(node->source(), "bad value " + quoted(node->as_string()->get()) + " of '" + key +
+                                       "': " + codec.status().message());
+        }
+    }
+
+    // The file that a key names, from the policy's own folder on; empty without the key.
+    std::string file_of(const toml::table& table, const char* key) {
+        const toml::node* node = table.get(key);
+        if (node == nullptr) {
+            return {};
+        }
+        if (!node->is_string() || node->as_string()->get().empty()) {
+            wrong_type(*node, key, "the path of a .npy file");
+            return {};
+        }
+        const std::string& path = node->as_string()->get();
+        return path[0] == '/' ? path : name_.substr(0, name_.rfind('/') + 1) + path;
+    }
+
+    // Completes a codec linear_ae by what its files say.
+    void read_weights(const toml::table& table, Action* action) {
+        const std::string encoder = file_of(table, "encoder");
+        const std::string decoder = file_of(table, "decoder");
+        const bool codes = action->codec.has_value() && autoencodes(*action->codec);
+        if (encoder.empty()) {
+            if (table.contains("decoder")) {
+                report(table.get("decoder")->source(),
+                       "'decoder' without 'encoder'; accepted: both, or an encoder alone, whose "
+                       "transpose decodes");
+            }
+            if (codes && action->codec->params.kept > kMostRank) {
+                report(table.source(), "codec " + quoted(action->codec->to_string()) +
+                                           " without an encoder; accepted: a width of at most " +
+                                           std::to_string(kMostRank) + ", or an 'encoder'");
+            }
+            return;
+        }
+        const toml::source_region& where = table.get("encoder")->source();
+        if (!codes) {
+            report(where,
+                   "'encoder' without a codec that encodes by it; accepted: codec = "
+                   "\"linear_ae\"");
+            return;
+        }
+        Result<std::shared_ptr<const CodeWeights>> weights = load_code_weights(encoder, decoder);
+        if (!weights.ok()) {
+            report(where, weights.status().message());
+            return;
+        }
+        action->weights = std::move(weights).value();
+        action->codec->params.kept = static_cast<uint32_t>(action->weights->width);
+        action->codec->params.row = static_cast<uint32_t>(action->weights->row);
+    }
+
+    void read_action(const toml::table& table, Action* action) {
+        read_codec(table, "codec", &action->codec);
+        read_codec(table, "intra_codec", &action->intra_codec);
+        read_weights(table, action);
+        if (const auto value = read_one(table, "algorithm", parse_algorithm, algorithm_names())) {
+            action->algorithm = *value;
+        }
+        if (table.contains("ef") && table.contains("error_feedback")) {
+            report(table.get("ef")->source(),
+                   "'ef' and 'error_feedback' are the same key; accepted: one of them");
+        }
+        for (const char* key : {"error_feedback", "ef"}) {
+            if (const auto value =
+                    read_one(table, key, parse_error_feedback, error_feedback_names())) {
+                action->error_feedback = *value;
+            }
+        }
+        if (action->shares_state()) {
+            action->tensor = TensorBy::kStep;
+        }
+        if (const auto value = read_one(table, "tensor", parse_tensor_by, tensor_by_names())) {
+            action->tensor = *value;
+        }
+        if (const auto value =
+                read_one(table, "residual", parse_residual_type, residual_type_names())) {
+            action->residual = *value;
+        }
+        if (const auto value = read_one(table, "rollback", parse_rollback, rollback_names())) {
+            action->roll_back = *value;
+        }
+        if (const toml::node* node = table.get("start_step")) {
+            if (!node->is_integer()) {
+                wrong_type(*node, "start_step", "a number of steps, 0 or more");
+            } else if (node->as_integer()->get() < 0) {
+                report(node->source(), "bad value " +
+                                           quoted(std::to_string(node->as_integer()->get())) +
+                                           " of 'start_step'; accepted: 0 or more");
+            } else {
+                action->start_step = static_cast<uint64_t>(node->as_integer()->get());
+            }
+        }
+        if (const toml::node* node = table.get("min_bytes")) {
+            read_size(*node, "min_bytes", &action->min_bytes);
+        }
+        read_ramp(table, action);
+        read_accordion(table, action);
+    }
+
+    // An integer of at least `least`.
+    void read_count(
+        const toml::table& table, const char* key, int64_t least, int64_t most, uint64_t* out) {
+        const toml::node* node = table.get(key);
+        if (node == nullptr) {
+            return;
+        }
+        const int64_t value = node->is_integer() ? node->as_integer()->get() : least - 1;
+        if (value < least || value > most) {
+            return report(node->source(), quoted(key) + " of 'accordion' accepts a number from " +
+                                              std::to_string(least) + " to " +
+                                              std::to_string(most));
+        }
+        *out = static_cast<uint64_t>(value);
+    }
+
+    void read_accordion(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("accordion");
+        if (node == nullptr) {
+            return;
+        }
+        static const Names keys = {"low", "window", "ratio", "hysteresis", "lr_drops"};
+        const std::string accepted =
+            "a table like { low = \"powersgd:rank=4\", window = 390 }, with ratio, hysteresis and "
+            "lr_drops";
+        const toml::table* of = node->as_table();
+        if (of == nullptr) {
+            return wrong_type(*node, "accordion", accepted);
+        }
+        check_keys(*of, keys, "'accordion'");
+        if (!of->contains("low") || !of->contains("window")) {
+            return report(node->source(),
+                          "'accordion' without 'low' or 'window'; accepted: " + accepted);
+        }
+        std::optional<CodecSpec> low;
+        read_codec(*of, "low", &low);
+        if (!low.has_value()) {
+            if (findings_.empty()) {
+                report(of->get("low")->source(),
+                       "'low' of 'accordion' is native; accepted: a codec");
+            }
+            return;
+        }
+        AccordionRule rule;
+        rule.low = *low;
+        constexpr int64_t kMost = int64_t{1} << 40;
+        read_count(*of, "window", 2, kMost, &rule.window);
+        uint64_t hysteresis = rule.hysteresis;
+        read_count(*of, "hysteresis", 1, 1000, &hysteresis);
+        rule.hysteresis = static_cast<uint32_t>(hysteresis);
+        if (const toml::node* ratio = of->get("ratio")) {
+            const double value = ratio->value<double>().value_or(0);
+            if (!(value >= 1e-6 && value <= 10)) {
+                report(ratio->source(), "'ratio' of 'accordion' accepts a number from 1e-6 to 10");
+            } else {
+                rule.ratio_ppm = static_cast<uint32_t>(value * 1e6 + 0.5);
+            }
+        }
+        if (const toml::node* drops = of->get("lr_drops")) {
+            const toml::array* array = drops->as_array();
+            bool good = array != nullptr;
+            for (size_t i = 0; good && i < array->size(); ++i) {
+                const int64_t value =
+                    (*array)[i].is_integer() ? (*array)[i].as_integer()->get() : -1;
+                good = value >= 0 && (rule.lr_drops.empty() ||
+                                      static_cast<uint64_t>(value) > rule.lr_drops.back());
+                rule.lr_drops.push_back(static_cast<uint64_t>(value));
+            }
+            if (!good) {
+                report(drops->source(),
+                       "'lr_drops' of 'accordion' accepts ascending numbers of calls, like [58500, "
+                       "97500]");
+            }
+        }
+        action->accordion = std::move(rule);
+        if (!table.contains("tensor")) {
+            action->tensor = TensorBy::kStep;
+        }
+    }
+
+    void read_ramp(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("ramp");
+        if (node == nullptr) {
+            return;
+        }
+        static const Names keys = {"until", "codec"};
+        const std::string accepted = "stages like [{ until = 500, codec = \"topk:fraction=0.1\" }]";
+        const toml::array* stages = node->as_array();
+        if (stages == nullptr || stages->empty()) {
+            return wrong_type(*node, "ramp", accepted);
+        }
+        if (!action->codec) {
+            return report(node->source(),
+                          "'ramp' without a codec that it leads to; accepted: a "
+                          "'codec', or no 'ramp'");
+        }
+        uint64_t least = action->start_step;
+        for (const toml::node& element : *stages) {
+            const toml::table* of = element.as_table();
+            if (of == nullptr || !of->contains("until") || !of->contains("codec")) {
+                return report(element.source(),
+                              "a stage of 'ramp' without 'until' and 'codec'; "
+                              "accepted: " +
+                                  accepted);
+            }
+            check_keys(*of, keys, "a stage of 'ramp'");
+            const toml::node& until = *of->get("until");
+            const int64_t value = until.is_integer() ? until.as_integer()->get() : -1;
+            if (value < 0 || static_cast<uint64_t>(value) <= least) {
+                return report(until.source(), "'until' of 'ramp' accepts a number of calls above " +
+                                                  std::to_string(least) +
+                                                  ", which start_step or the stage before has");
+            }
+            RampStage stage;
+            stage.until = least = static_cast<uint64_t>(value);
+            read_codec(*of, "codec", &stage.codec);
+            action->ramp.push_back(std::move(stage));
+        }
+    }
+};
+
+}  // namespace slimwire
