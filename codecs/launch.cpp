@@ -6,10 +6,13 @@
 #include "codecs/codec.h"
 
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-// Bounds of nvcc's registration functions, collected by codecs/cuda/lazy_registration.sh.
+// Bounds of nvcc's registration functions, collected by codecs/cuda/lazy_registration.sh. Weak: a
+// program that draws in no kernel has none to register, and the bounds are null.
 using Registration = void (*)();
-extern "C" [[gnu::visibility("hidden")]] const Registration __start_slimwire_kernel_init[];
-extern "C" [[gnu::visibility("hidden")]] const Registration __stop_slimwire_kernel_init[];
+extern "C"
+    [[gnu::weak, gnu::visibility("hidden")]] const Registration __start_slimwire_kernel_init[];
+extern "C"
+    [[gnu::weak, gnu::visibility("hidden")]] const Registration __stop_slimwire_kernel_init[];
 #endif
 
 namespace slimwire {
