@@ -22,6 +22,7 @@
 #include "collectives/agreement.h"
 #include "collectives/aim_reading.h"
 #include "collectives/budget.h"
+#include "collectives/framework/model_starts.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
 #include "collectives/plan.h"
@@ -67,6 +68,7 @@ struct CommState {
     PlanShape shape;
     PlanCache plans;
     std::unique_ptr<CallPlaces> places;      // null when no rule wants them
+    ModelStarts models;
     std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
     std::shared_ptr<CallRanges> ranges;      // null when no rule asks for NVTX ranges

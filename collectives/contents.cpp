@@ -96,13 +96,44 @@ const Carried* CallContents::find(uint32_t number) const noexcept {
     return number == 0 || number > known_.size() ? nullptr : &known_[number - 1];
 }
 
+// With what the program registered by now.
+Carried CallContents::told_of(const BucketPlace& place, bool shaped) const {
+    const ParameterRegistry& registry = ParameterRegistry::instance();
+    const std::vector<ParameterShape> shapes =
+        shaped ? place.model->parameters : registry.shapes_of(*engine_.counts());
+    return carried_in(*place.bucket, shapes, registry.names_of(shapes));
+}
+
+// What is told after the bucket came first is not used: ranks compared what they knew then.
+void CallContents::warn_if_late(const BucketPlace& place,
+                                bool shaped,
+                                const Carried& known,
+                                Told* told) {
+    const uint64_t changes = ParameterRegistry::instance().changes();
+    if (changes == told->at || warned_late_) {
+        return;
+    }
+    told->at = changes;
+    if (told_of(place, shaped) != known) {
+        warned_late_ = true;
+        log_line(
+            LogLevel::kWarn,
+            "parameters were registered, or others than before, after gradients of their model "
+            "came first; of these buckets what was known then counts. Call "
+            "slimwire_register_parameter before the framework makes its communication");
+    }
+}
+
 uint32_t CallContents::number_of(const BucketPlace& place) {
     const auto key = std::tuple(place.model_number, place.division, place.number);
-    if (const auto found = numbers_.find(key); found != numbers_.end()) {
-        return found->second;
-    }
     // What is not told of shapes a program may have registered.
     const bool shaped = place.model_number != DeepSpeedListener::kModelNumber;
+    if (const auto found = numbers_.find(key); found != numbers_.end()) {
+        if (const auto told = told_.find(found->second); told != told_.end()) {
+            warn_if_late(place, shaped, known_[found->second], &told->second);
+        }
+        return found->second;
+    }
     Told told;
     told.asked = named_ || !shaped;
     if (known_.size() + (told.asked ? 2 : 1) > kMaxKnown) {
@@ -113,10 +144,8 @@ uint32_t CallContents::number_of(const BucketPlace& place) {
     const auto number = static_cast<uint32_t>(known_.size());
     numbers_.emplace(key, number);
     if (told.asked) {
-        const ParameterRegistry& registry = ParameterRegistry::instance();
-        const Shapes shapes =
-            shaped ? place.model->parameters : registry.shapes_of(*engine_.counts());
-        known_.push_back(carried_in(*place.bucket, shapes, registry.names_of(shapes)));
+        told.at = ParameterRegistry::instance().changes();
+        known_.push_back(told_of(place, shaped));
         told.hash = known_[number] == known_[number - 1] ? 0 : hash_of(known_[number]);
         told_.emplace(number, told);
     }

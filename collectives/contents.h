@@ -115,7 +115,10 @@ class CallContents {
     struct Told {
         bool asked = false;  // whether it may matter: equal on all ranks
         uint32_t hash = 0;   // 0: nothing
+        uint64_t at = 0;     // ParameterRegistry::changes() then
     };
+    Carried told_of(const BucketPlace& place, bool shaped) const;
+    void warn_if_late(const BucketPlace& place, bool shaped, const Carried& known, Told* told);
     uint32_t number_of(const BucketPlace& place);
     Result<uint32_t> with_names(const RealNccl& nccl,
                                 const DeviceApi& api,
@@ -138,6 +141,7 @@ class CallContents {
     AgreedNames names_;
     Comparison comparison_;
     bool warned_ = false;  // that ranks were not told the same
+    bool warned_late_ = false;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;  // of a BucketPlace
     std::vector<Buffer> spare_;
 };

@@ -124,6 +124,7 @@ std::optional<ncclResult_t> dispatch_planned(
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state) {
+    state->models.hear(call.facts);
     Plan* plan = plan_of(runtime, state, call.facts, !in_group());
     if (plan == nullptr || !plan->asks_place()) {
         return dispatch_planned(runtime, call, state, plan, {});

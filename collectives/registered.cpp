@@ -31,6 +31,7 @@ Status ParameterRegistry::add(uint32_t model,
         }
     }
     const std::lock_guard lock(mutex_);
+    changes_.fetch_add(1, std::memory_order_relaxed);
     models_[model].insert_or_assign(
         index, Parameter{name, std::vector<int64_t>(sizes.begin(), sizes.end())});
     return {};
@@ -38,6 +39,7 @@ Status ParameterRegistry::add(uint32_t model,
 
 bool ParameterRegistry::forget(uint32_t model) {
     const std::lock_guard lock(mutex_);
+    changes_.fetch_add(1, std::memory_order_relaxed);
     return models_.erase(model) == 1;
 }
 

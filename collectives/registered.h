@@ -6,6 +6,7 @@
 // must have ranks compare them first (agreed_names.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -28,6 +29,10 @@ class ParameterRegistry {
     Status add(uint32_t model, uint32_t index, const char* name, std::span<const int64_t> sizes);
     // False for a model without parameters.
     bool forget(uint32_t model);
+    // How often the program told or forgot something.
+    [[nodiscard]] uint64_t changes() const noexcept {
+        return changes_.load(std::memory_order_relaxed);
+    }
     // The names, in the order of the shapes, of the model whose parameters 0, 1, ... are exactly
     // those and no more; strides do not matter. Empty where no model is, or where several are that
     // differ in a name.
@@ -46,6 +51,7 @@ class ParameterRegistry {
 
     mutable std::mutex mutex_;
     std::map<uint32_t, Model> models_;
+    std::atomic<uint64_t> changes_{0};
 };
 
 }  // namespace slimwire

@@ -207,7 +207,8 @@ Result<void*> Rehearsal::residual_of(const Call& call) {
     Arrival arrival = Arrival::kKept;
     const TensorKey key = identify(state_->state_key, call.item.call, plan.tensor, call.item.place);
     // As in mode on; of no job that is gone on with.
-    const uint64_t path = plan.tensor == TensorBy::kStep ? call.item.place.path : 0;
+    const uint64_t path =
+        plan.tensor == TensorBy::kStep ? call.item.place.path : state_->models.count();
     SLIMWIRE_TRY_ASSIGN(
         void* const residual,
         runtime_.residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,

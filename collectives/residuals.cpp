@@ -106,8 +106,9 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
     void* buffer = nullptr;
     Status status = cuda_status(api, api.malloc(&buffer, all_bytes), "residual allocation");
     if (status.ok()) {
-        const Result<bool> restored =
-            path != 0 ? restore(api, buffer, bytes, tensor, lasting.shape) : Result<bool>(false);
+        const Result<bool> restored = key.address == nullptr
+                                          ? restore(api, buffer, bytes, tensor, lasting.shape)
+                                          : Result<bool>(false);
         *arrival = restored.ok() && restored.value() ? Arrival::kRestored : Arrival::kMade;
         status = !restored.ok()     ? restored.status()
                  : restored.value() ? Status()
@@ -165,7 +166,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const
         if (entry.constant) {
             continue;
         }
-        if (entry.path == 0) {
+        if (key.address != nullptr) {
             ++others->by_address;
         } else if (entry.lasting.comm == 0) {
             ++others->shared;
@@ -187,7 +188,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const
 void ResidualStore::renew_placed() {
     const std::lock_guard lock(mutex_);
     for (auto& [key, entry] : entries_) {
-        entry.renewed |= entry.path != 0 && entry.lasting.comm != 0 && !entry.lasting.shared;
+        entry.renewed |= key.address == nullptr && entry.lasting.comm != 0 && !entry.lasting.shared;
     }
 }
 

@@ -70,10 +70,11 @@ class ResidualStore {
     explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
 
     // The buffer of `key`, made on `device` and zeroed at first use, which `arrival` tells, and
-    // zeroed when `path` (StepPlace) is another than at the last use: on `stream`, or waited for
-    // when that stream is captured. Instead of zeros it gets what was loaded for the tensor
-    // (pending_state.h). Null where the budget has no room for a new one. `copy_bytes`, if not 0:
-    // of Plan; `*kept` then is the tensor's, as long as the buffer, and else null.
+    // zeroed when `path` (StepPlace; of addresses ModelStarts::count()) is another than at the last
+    // use: on `stream`, or waited for when that stream is captured. Instead of zeros it gets what
+    // was loaded for the tensor (pending_state.h). Null where the budget has no room for a new one.
+    // `copy_bytes`, if not 0: of Plan; `*kept` then is the tensor's, as long as the buffer, and
+    // else null.
     Result<void*> get(const DeviceApi& api,
                       int device,
                       const TensorKey& key,

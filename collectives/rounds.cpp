@@ -144,7 +144,8 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     const bool of_all = shares && !is_point_to_point(plan.facts.op);
     if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
         const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
-        const uint64_t path = plan.tensor == TensorBy::kStep ? run->item.place.path : 0;
+        const uint64_t path =
+            plan.tensor == TensorBy::kStep ? run->item.place.path : state.models.count();
         const uint64_t lasting = shares && !of_all ? 0 : state.lasting_key;
         SLIMWIRE_TRY_ASSIGN(
             residual, runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,

@@ -12,7 +12,10 @@ namespace {
 constexpr char kByIndex[] = "index = [1, 4]";
 constexpr char kByShape[] = "param = \"1d\"";
 
-std::string outputs(const std::string& way, const std::string& asked, const char* steps = "5") {
+std::string outputs(const std::string& way,
+                    const std::string& asked,
+                    const char* steps = "5",
+                    std::string* log = nullptr) {
     const TemporaryFolder folder;
     std::ofstream(folder.file("policy.toml"))
         << "version = 1\n[[rule]]\nname = \"vectors\"\nmatch = { op = \"allreduce\", " << asked
@@ -24,6 +27,9 @@ std::string outputs(const std::string& way, const std::string& asked, const char
     EXPECT_EQ(unless_all_exit(ranks), "");
     for (const auto& other : ranks) {
         EXPECT_EQ(other.out, ranks[0].out) << "ranks differ";
+    }
+    if (log != nullptr) {
+        *log = ranks[0].err;
     }
     return ranks[0].out;
 }
@@ -49,6 +55,16 @@ TEST(Engine, ShapesAreKnownWhereTheProgramToldThem) {
     EXPECT_EQ(outputs("plain", kByShape), kUnknown);
     EXPECT_EQ(outputs("registered", kByShape, "6"), kKnownFromTheProgram);
     EXPECT_EQ(outputs("registered", "name = [\"p1\", \"p4\"]", "6"), kKnownFromTheProgram);
+}
+
+TEST(Engine, WhatIsToldAfterTheFirstGradientsIsNotUsedAndSaysSo) {
+    std::string log;
+    EXPECT_EQ(outputs("late", kByShape, "5", &log), kUnknown);
+    const size_t said = log.find("parameters were registered, or others than before, after");
+    EXPECT_NE(said, std::string::npos) << log;
+    EXPECT_EQ(log.find("parameters were registered", said + 1), std::string::npos) << "once";
+    (void)outputs("registered", kByShape, "5", &log);
+    EXPECT_EQ(log.find("parameters were registered"), std::string::npos) << log;
 }
 
 // Plans that one rank alone makes from it would wait for the others for ever.

@@ -2,9 +2,9 @@
 // step the gradients are flattened in the order of registration and reduced in parts. Prints of
 // each part whether it is the exact sum ("native"), exact in the vectors alone ("parts"), or
 // nowhere exact ("coded").
-//   engine plain|registered|registered_on_one|whole STEPS
+//   engine plain|registered|registered_on_one|late|whole STEPS
 // registered: the program told the shapes by slimwire_register_parameter, or did on rank 1 alone;
-// whole: all gradients are one part.
+// late: in the fourth step; whole: all gradients are one part.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -41,6 +41,17 @@ bool exact(const std::vector<float>& got, size_t begin, size_t count, int ranks)
     return true;
 }
 
+void register_parameters() {
+    for (uint32_t i = 0; i < kModel.size(); ++i) {
+        char name[8];
+        std::snprintf(name, sizeof name, "p%u", i);
+        EXPECT_THAT(
+            slimwire_register_parameter(0, i, name, kModel[i].sizes.data(),
+                                        static_cast<int>(kModel[i].sizes.size())) == SLIMWIRE_OK,
+            "%s", slimwire_last_error());
+    }
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -49,14 +60,7 @@ int main(int, char** argv) {
     const int rank = slimwire::test::launcher_rank(), ranks = slimwire::test::launcher_ranks();
     CHECK_CUDA(cudaSetDevice(0));
     if (way == "registered" || (way == "registered_on_one" && rank == 1)) {
-        for (uint32_t i = 0; i < kModel.size(); ++i) {
-            char name[8];
-            std::snprintf(name, sizeof name, "p%u", i);
-            EXPECT_THAT(slimwire_register_parameter(0, i, name, kModel[i].sizes.data(),
-                                                    static_cast<int>(kModel[i].sizes.size())) ==
-                            SLIMWIRE_OK,
-                        "%s", slimwire_last_error());
-        }
+        register_parameters();
     }
     const ncclUniqueId id = slimwire::test::exchange_id(rank);
     ncclComm_t comm = nullptr;
@@ -72,6 +76,9 @@ int main(int, char** argv) {
                        : std::vector<std::vector<size_t>>{{0, 1}, {2, 3}, {4, 5}};
     for (int step = 1; step <= steps; ++step) {
         std::printf("step %d:", step);
+        if (way == "late" && step == 4) {
+            register_parameters();
+        }
         for (const auto& part : parts) {
             size_t count = 0;
             for (const size_t parameter : part) {
