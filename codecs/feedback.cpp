@@ -141,6 +141,27 @@ void put_residual_on_host(const PutResidualArgs& args) {
     }
 }
 
+void rescale_residual_on_host(const RescaleResidualArgs& args) {
+    const FloatEnvironment environment;
+    const Store store = Store::of(args.stored);
+    const int64_t elems = args.stored.elems;
+    switch (args.stored.type) {
+        case ResidualType::kFloat32:
+            std::transform(store.floats, store.floats + elems, store.floats,
+                           [&](float x) { return rescaled_residual(x, args.factor); });
+            break;
+        case ResidualType::kBfloat16:
+            std::transform(store.halves, store.halves + elems, store.halves,
+                           [&](uint16_t x) { return rescaled_bfloat16_residual(x, args.factor); });
+            break;
+        case ResidualType::kInt8:
+            std::transform(
+                store.halves, store.halves + elems / kResidualBlock, store.halves,
+                [&](uint16_t scale) { return rescaled_residual_scale(scale, args.factor); });
+            break;
+    }
+}
+
 Status enqueue(const DeviceApi& api, const TakeResidualArgs& args, cudaStream_t stream) {
     return enqueue_operation(api,
                              {"take_residual", "take_residual", take_residual_on_host,
@@ -152,6 +173,13 @@ Status enqueue(const DeviceApi& api, const PutResidualArgs& args, cudaStream_t s
     return enqueue_operation(api,
                              {"put_residual", "put_residual", put_residual_on_host,
                               SLIMWIRE_KERNEL(put_residual_on_cuda)},
+                             args, stream);
+}
+
+Status enqueue(const DeviceApi& api, const RescaleResidualArgs& args, cudaStream_t stream) {
+    return enqueue_operation(api,
+                             {"rescale_residual", "rescale_residual", rescale_residual_on_host,
+                              SLIMWIRE_KERNEL(rescale_residual_on_cuda)},
                              args, stream);
 }
 

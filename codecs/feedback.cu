@@ -123,6 +123,24 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(true))
         });
 }
 
+// A thread takes one number of the store at a time: this is for the rare call after a scale
+// changed.
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    rescale_residual_kernel(RescaleResidualArgs args, Work work) {
+    auto* const bytes = static_cast<uint8_t*>(args.stored.bytes);
+    const bool scales = args.stored.type == ResidualType::kInt8;
+    auto* const floats = reinterpret_cast<float*>(bytes);
+    auto* const halves = reinterpret_cast<uint16_t*>(bytes + (scales ? args.stored.elems : 0));
+    work.walk(thread_index(), thread_total(), 1, [&](int64_t, int64_t i, int64_t) {
+        if (args.stored.type == ResidualType::kFloat32) {
+            floats[i] = rescaled_residual(floats[i], args.factor);
+        } else {
+            halves[i] = scales ? rescaled_residual_scale(halves[i], args.factor)
+                               : rescaled_bfloat16_residual(halves[i], args.factor);
+        }
+    });
+}
+
 }  // namespace
 
 cudaError_t take_residual_on_cuda(const TakeResidualArgs& args, cudaStream_t stream) {
@@ -139,6 +157,16 @@ cudaError_t put_residual_on_cuda(const PutResidualArgs& args, cudaStream_t strea
     }
     const Work work = Work::of(args.count, args.count, kWarpElems);
     return launch(put_residual_kernel, args, work, threads_for(work, kWarpThreads), stream);
+}
+
+cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream_t stream) {
+    const bool scales = args.stored.type == ResidualType::kInt8;
+    const int64_t numbers = args.stored.elems / (scales ? kResidualBlock : 1);
+    if (numbers <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(numbers, numbers, 1);
+    return launch(rescale_residual_kernel, args, work, threads_for(work, 1), stream);
 }
 
 }  // namespace slimwire

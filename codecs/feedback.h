@@ -1,5 +1,6 @@
 // Residuals between two calls: taken out of their store into fp32 before an encoding, and put back
-// after it, in a smaller type or as a moving average. Not a codec: no wire bytes come of it, but
+// after it, in a smaller type or as a moving average; and in other units, where the program's loss
+// scale changed. Not a codec: no wire bytes come of it, but
 // the store outlives processes, so FORMAT.md ("Stored residuals") fixes it.
 //
 // Called by the algorithms in collectives/. Host bodies and kernels, equal to the bit.
@@ -18,9 +19,11 @@ namespace slimwire {
 
 void take_residual_on_host(const TakeResidualArgs& args);
 void put_residual_on_host(const PutResidualArgs& args);
+void rescale_residual_on_host(const RescaleResidualArgs& args);
 
 // Enqueue on `stream`; as enqueue() of a codec operation.
 Status enqueue(const DeviceApi& api, const TakeResidualArgs& args, cudaStream_t stream);
 Status enqueue(const DeviceApi& api, const PutResidualArgs& args, cudaStream_t stream);
+Status enqueue(const DeviceApi& api, const RescaleResidualArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -75,4 +75,26 @@ SLIMWIRE_EVERYWHERE float of_residual_code(int8_t code, uint16_t scale) {
     return static_cast<float>(code) * of_bfloat16_residual(scale);
 }
 
+// What is stored, in other units: nearest, of bf16 ties away from zero.
+SLIMWIRE_EVERYWHERE float rescaled_residual(float x, float factor) {
+    const float y = x * factor;
+    return residual_magnitude(y) < kInfinityBits
+               ? y
+               : float_of_bits((bits_of_float(x) & ~kMagnitudeMask) | (kInfinityBits - 1));
+}
+SLIMWIRE_EVERYWHERE uint16_t rescaled_bfloat16_residual(uint16_t stored, float factor) {
+    return bfloat16_residual(rescaled_residual(of_bfloat16_residual(stored), factor), 1u << 8);
+}
+// Of a block of int8.
+SLIMWIRE_EVERYWHERE uint16_t rescaled_residual_scale(uint16_t scale, float factor) {
+    if (scale == 0) {
+        return 0;
+    }
+    uint32_t bits = bits_of_float(rescaled_residual(of_bfloat16_residual(scale), factor));
+    bits = (bits + 0x8000u) & 0xFFFF0000u;
+    bits = bits < kMinScaleBits ? kMinScaleBits : bits;
+    bits = bits > kMaxResidualScaleBits ? kMaxResidualScaleBits : bits;
+    return static_cast<uint16_t>(bits >> 16);
+}
+
 }  // namespace slimwire

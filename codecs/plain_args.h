@@ -147,11 +147,20 @@ struct PutResidualArgs {
     int32_t max_blocks = 0;
 };
 
+// Every value of the store times `factor`, rounded once to its type: of int8 the scales alone. What
+// would not be finite becomes the largest finite value.
+struct RescaleResidualArgs {
+    StoredResiduals stored;  // whole: `first` is 0
+    float factor;            // positive and finite; powers of two are exact but for underflow
+    int32_t max_blocks = 0;
+};
+
 // One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.
 cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
 cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
 cudaError_t take_residual_on_cuda(const TakeResidualArgs& args, cudaStream_t stream);
 cudaError_t put_residual_on_cuda(const PutResidualArgs& args, cudaStream_t stream);
+cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream_t stream);
 cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream);
 cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
 cudaError_t measure_on_cuda(const MeasureArgs& args, cudaStream_t stream);  // two launches

@@ -76,6 +76,7 @@ void Observer::told() noexcept {
         item.place.step = training.step.load(std::memory_order_relaxed);
         item.phase = training.phase.load(std::memory_order_relaxed);
         item.learning_rate = training.learning_rate.load(std::memory_order_relaxed);
+        item.loss_scale = training.loss_scale.load(std::memory_order_relaxed);
         trace_.push(item);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/log.h"
+#include "collectives/loss_scale.h"
 
 namespace slimwire {
 namespace {
@@ -204,24 +205,26 @@ Status Rehearsal::rehearse(const Call& call) {
 
 Result<void*> Rehearsal::residual_of(const Call& call) {
     const Plan& plan = *call.item.plan;
-    Arrival arrival = Arrival::kKept;
     const TensorKey key = identify(state_->state_key, call.item.call, plan.tensor, call.item.place);
     // As in mode on; of no job that is gone on with.
     const uint64_t path =
         plan.tensor == TensorBy::kStep ? call.item.place.path : state_->models.count();
     SLIMWIRE_TRY_ASSIGN(
-        void* const residual,
+        const Residual residual,
         runtime_.residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
-                               {0, plan.residual_shape}, call.item.call.stream, false, &arrival));
-    if (arrival != Arrival::kKept) {
+                               {0, plan.residual_shape}, call.item.call.stream, false));
+    if (residual.arrival != Arrival::kKept) {
         const ResidualStore::Held held = runtime_.residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;
         state_->stats->residual_tensors = held.tensors;
-    } else if (residual == nullptr) {
+    } else if (residual.buffer == nullptr) {
         state_->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
         say_no_room(call, "is rehearsed without its residual", plan.residual_bytes);
     }
-    return residual;
+    if (residual.buffer != nullptr) {
+        SLIMWIRE_TRY(follow_loss_scale(runtime_.api(), plan, residual, call.item.call.stream));
+    }
+    return residual.buffer;
 }
 
 Result<bool> Rehearsal::make_room(uint64_t bytes) {

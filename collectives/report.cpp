@@ -43,7 +43,8 @@ Json process_json(const ProcessRecord& p) {
             {"phase", phase_name(p.training.phase)},
             {"step", p.training.step ? Json(*p.training.step) : Json(nullptr)},
             {"learning_rate",
-             p.training.learning_rate ? Json(*p.training.learning_rate) : Json(nullptr)}};
+             p.training.learning_rate ? Json(*p.training.learning_rate) : Json(nullptr)},
+            {"loss_scale", p.training.loss_scale ? Json(*p.training.loss_scale) : Json(nullptr)}};
 }
 
 Json comm_json(const CommRecord& c) {
@@ -168,6 +169,10 @@ TrainingRecord training_record(const Training& training) {
     const double rate = training.learning_rate.load(std::memory_order_relaxed);
     if (!std::isnan(rate)) {
         record.learning_rate = rate;
+    }
+    const double scale = training.loss_scale.load(std::memory_order_relaxed);
+    if (!std::isnan(scale)) {
+        record.loss_scale = scale;
     }
     return record;
 }

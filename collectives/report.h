@@ -50,7 +50,7 @@ struct CommRecord {
 struct TrainingRecord {
     Phase phase = Phase::kTraining;
     std::optional<uint64_t> step;
-    std::optional<double> learning_rate;
+    std::optional<double> learning_rate, loss_scale;
 };
 [[nodiscard]] TrainingRecord training_record(const Training& training);
 

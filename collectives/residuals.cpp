@@ -64,52 +64,54 @@ TensorKey identify(uint64_t comm_key,
     return {comm_key, call.facts, call.recv != nullptr ? call.recv : call.send};
 }
 
-Result<void*> ResidualStore::get(const DeviceApi& api,
-                                 int device,
-                                 const TensorKey& key,
-                                 uint64_t path,
-                                 uint64_t bytes,
-                                 const LastingPlace& lasting,
-                                 cudaStream_t stream,
-                                 bool captured,
-                                 Arrival* arrival,
-                                 uint64_t copy_bytes,
-                                 KeptCopy** kept) {
+Result<Residual> ResidualStore::get(const DeviceApi& api,
+                                    int device,
+                                    const TensorKey& key,
+                                    uint64_t path,
+                                    uint64_t bytes,
+                                    const LastingPlace& lasting,
+                                    cudaStream_t stream,
+                                    bool captured,
+                                    uint64_t copy_bytes) {
     std::lock_guard lock(mutex_);
     const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
-    const auto found = entries_.find(key);
-    *arrival = Arrival::kKept;
-    if (found != entries_.end()) {
+    const auto residual_in = [](Entry& entry, Arrival arrival) {
+        return Residual{entry.buffer, arrival, entry.copy_bytes > 0 ? &entry.kept : nullptr,
+                        &entry.loss_scale};
+    };
+    if (const auto found = entries_.find(key); found != entries_.end()) {
         Entry& entry = found->second;
-        bool filled = entry.path == path && !entry.renewed;
+        const bool goes_on = entry.path == path && !entry.renewed;
+        bool filled = goes_on;
         if (entry.renewed) {
             SLIMWIRE_TRY_ASSIGN(filled,
                                 restore(api, entry.buffer, entry.bytes, tensor, lasting.shape));
         }
         // Of a path that takes another's slot nothing is restored: work may be using the buffer.
-        entry.kept.made &= entry.path == path && !entry.renewed;
         if (!filled) {
             SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
+        }
+        if (!goes_on) {
+            entry.kept.made = false;
+            entry.loss_scale = std::numeric_limits<double>::quiet_NaN();
         }
         entry.path = path;
         entry.lasting = lasting;
         entry.renewed = false;
-        if (kept != nullptr && entry.copy_bytes > 0) {
-            *kept = &entry.kept;
-        }
-        return entry.buffer;
+        return residual_in(entry, Arrival::kKept);
     }
     const uint64_t all_bytes = bytes + copy_bytes;
     if (!budget_->reserve(device, all_bytes)) {
-        return nullptr;
+        return Residual{};
     }
     void* buffer = nullptr;
+    Arrival arrival = Arrival::kMade;
     Status status = cuda_status(api, api.malloc(&buffer, all_bytes), "residual allocation");
     if (status.ok()) {
         const Result<bool> restored = key.address == nullptr
                                           ? restore(api, buffer, bytes, tensor, lasting.shape)
                                           : Result<bool>(false);
-        *arrival = restored.ok() && restored.value() ? Arrival::kRestored : Arrival::kMade;
+        arrival = restored.ok() && restored.value() ? Arrival::kRestored : Arrival::kMade;
         status = !restored.ok()     ? restored.status()
                  : restored.value() ? Status()
                                     : zero(api, buffer, bytes, stream, captured);
@@ -126,9 +128,8 @@ Result<void*> ResidualStore::get(const DeviceApi& api,
     if (copy_bytes > 0) {
         entry.copy_bytes = copy_bytes;
         entry.kept.copy = static_cast<char*>(buffer) + (bytes + 15) / 16 * 16;
-        *kept = &entry.kept;
     }
-    return buffer;
+    return residual_in(entry, arrival);
 }
 
 Result<void*> ResidualStore::constant(

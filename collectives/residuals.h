@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -64,28 +65,33 @@ struct KeptCopy {
     uint32_t calls = 0;     // since then
 };
 
+// A tensor's residuals for one call, valid until the tensor's next.
+struct Residual {
+    void* buffer = nullptr;  // null where the budget has no room
+    Arrival arrival = Arrival::kKept;
+    KeptCopy* kept = nullptr;  // null without `copy_bytes`
+    // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
+    double* loss_scale = nullptr;
+};
+
 class ResidualStore {
   public:
     // `budget`, which outlives the store, has what all buffers hold.
     explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
 
-    // The buffer of `key`, made on `device` and zeroed at first use, which `arrival` tells, and
-    // zeroed when `path` (StepPlace; of addresses ModelStarts::count()) is another than at the last
-    // use: on `stream`, or waited for when that stream is captured. Instead of zeros it gets what
-    // was loaded for the tensor (pending_state.h). Null where the budget has no room for a new one.
-    // `copy_bytes`, if not 0: of Plan; `*kept` then is the tensor's, as long as the buffer, and
-    // else null.
-    Result<void*> get(const DeviceApi& api,
-                      int device,
-                      const TensorKey& key,
-                      uint64_t path,
-                      uint64_t bytes,
-                      const LastingPlace& lasting,
-                      cudaStream_t stream,
-                      bool captured,
-                      Arrival* arrival,
-                      uint64_t copy_bytes = 0,
-                      KeptCopy** kept = nullptr);
+    // The residuals of `key`, made on `device` and zeroed at first use, and zeroed when `path`
+    // (StepPlace; of addresses ModelStarts::count()) is another than at the last use: on `stream`,
+    // or waited for when that stream is captured. Instead of zeros they are what was loaded for the
+    // tensor (pending_state.h). `copy_bytes`: of Plan.
+    Result<Residual> get(const DeviceApi& api,
+                         int device,
+                         const TensorKey& key,
+                         uint64_t path,
+                         uint64_t bytes,
+                         const LastingPlace& lasting,
+                         cudaStream_t stream,
+                         bool captured,
+                         uint64_t copy_bytes = 0);
     // A copy of `bytes` bytes of host memory on the device, one for each communicator and address:
     // made and filled at first use, waited for, and freed with the communicator. Null where the
     // budget has no room for it.
@@ -137,6 +143,7 @@ class ResidualStore {
         bool constant = false;
         uint64_t copy_bytes = 0;
         KeptCopy kept = {};
+        double loss_scale = std::numeric_limits<double>::quiet_NaN();
         [[nodiscard]] uint64_t all_bytes() const noexcept { return bytes + copy_bytes; }
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;

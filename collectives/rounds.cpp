@@ -11,6 +11,7 @@
 #include "collectives/estimates_of_all.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
+#include "collectives/loss_scale.h"
 #include "collectives/pending_state.h"
 #include "collectives/rollback.h"
 #include "collectives/tensor_names.h"
@@ -136,9 +137,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (!run->capture.active) {
         start_timing(api, state, plan.stats, run);
     }
-    void* residual = nullptr;
-    Arrival arrival = Arrival::kKept;
-    KeptCopy* kept = nullptr;
+    Residual own;
     const bool shares = plan.shares_state();
     // Those of a message two ranks know, and none of the others.
     const bool of_all = shares && !is_point_to_point(plan.facts.op);
@@ -147,26 +146,30 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         const uint64_t path =
             plan.tensor == TensorBy::kStep ? run->item.place.path : state.models.count();
         const uint64_t lasting = shares && !of_all ? 0 : state.lasting_key;
-        SLIMWIRE_TRY_ASSIGN(
-            residual, runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
-                                            {lasting, plan.residual_shape, of_all}, run->work,
-                                            run->capture.active, &arrival, plan.copy_bytes, &kept));
-        if (arrival != Arrival::kKept) {
+        SLIMWIRE_TRY_ASSIGN(own,
+                            runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
+                                                  {lasting, plan.residual_shape, of_all}, run->work,
+                                                  run->capture.active, plan.copy_bytes));
+        if (own.arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
-        } else if (residual == nullptr && shares) {
+        } else if (own.buffer == nullptr && shares) {
             return no_room(
                 runtime, state,
                 plan.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21",
                 plan.residual_bytes);
-        } else if (residual == nullptr) {
+        } else if (own.buffer == nullptr) {
             without_residual(runtime, &state, plan, call);
         }
     }
-    if (residual != nullptr && kept != nullptr) {
-        SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, residual, kept, run->work));
+    if (own.buffer != nullptr && !run->capture.active) {
+        SLIMWIRE_TRY(follow_loss_scale(api, plan, own, run->work));
     }
+    if (own.kept != nullptr) {
+        SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, own.buffer, own.kept, run->work));
+    }
+    void* residual = own.buffer;
     if (plan.layout.factored != nullptr && plan.layout.factored->weights != nullptr) {
         const CodeWeights& weights = *plan.layout.factored->weights;
         SLIMWIRE_TRY_ASSIGN(residual,
@@ -212,9 +215,9 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (of_all) {
         ++state.sharing_calls;
     }
-    if (of_all && arrival != Arrival::kKept) {
+    if (of_all && own.arrival != Arrival::kKept) {
         std::optional<uint64_t> moment;
-        if (arrival == Arrival::kRestored) {
+        if (own.arrival == Arrival::kRestored) {
             moment = PendingState::instance().moment(state.lasting_key);
         }
         run->exchange = &run->of_all.emplace(context, moment, run->exchange);

@@ -103,6 +103,9 @@ void put_item(const TraceItem& item, uint64_t began_ns, std::string* out) {
             if (!std::isnan(item.learning_rate)) {
                 put(out, ",\"learning_rate\":%.17g", item.learning_rate);
             }
+            if (!std::isnan(item.loss_scale)) {
+                put(out, ",\"loss_scale\":%.17g", item.loss_scale);
+            }
             *out += "}\n";
             return;
         case TraceKind::kTime:

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,7 +51,8 @@ struct TraceItem {
     // kTraining; the step is in `place`, where steps are marked.
     Phase phase = Phase::kTraining;
     bool marked = false;
-    double learning_rate = 0;  // NaN: not told
+    double learning_rate = 0;  // NaN: not told, as is the next
+    double loss_scale = std::numeric_limits<double>::quiet_NaN();
 };
 
 struct TraceOptions {

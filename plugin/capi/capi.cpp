@@ -197,6 +197,22 @@ int slimwire_set_learning_rate(double rate) {
     });
 }
 
+int slimwire_set_loss_scale(double scale) {
+    return run([&]() -> Status {
+        if (!std::isfinite(scale) || scale <= 0) {
+            return {Code::kInvalidArgument,
+                    "loss scale " + std::to_string(scale) + "; positive and finite"};
+        }
+        if (in_group()) {
+            return {Code::kInvalidArgument, "a loss scale is set inside a group"};
+        }
+        if (training_state().set_loss_scale(scale)) {
+            told();
+        }
+        return {};
+    });
+}
+
 int slimwire_save_state(const char* path) {
     return run_state(save_state, path);
 }

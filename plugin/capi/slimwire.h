@@ -136,6 +136,14 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_phase, (int phase), (phase
  * that follow it. Finite and not negative. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate), (rate))
 
+/* Gradients of the calls from here on are multiplied by `scale` (mixed precision: GradScaler's
+ * get_scale(), Megatron's, DeepSpeed's). Where it changed, what error feedback owes a tensor is
+ * multiplied by as much before the tensor's next call, so that it stays in the gradients' units;
+ * until a scale was told twice nothing is. Under stream capture residuals stay as they are. On all
+ * ranks at the same point between the same NCCL calls; not inside a group; telling the same scale
+ * again costs nothing. Positive and finite. */
+SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_loss_scale, (double scale), (scale))
+
 /* Writes what this rank's error feedback still owes to `path`, in which %h is the host, %r the rank
  * and %p the process id; every rank needs a file of its own. Later processes of the job that load
  * it, each rank its own, go on with the bits of a job that did not end, if they mark their steps

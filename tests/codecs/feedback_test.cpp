@@ -191,6 +191,61 @@ TEST_F(Feedback, HostAndKernelsEqualTheSlowWords) {
     }
 }
 
+// The nearest bf16, ties away from zero, in doubles.
+float bfloat16_near(double x) {
+    int exponent = 0;
+    (void)std::frexp(x, &exponent);
+    const double step = std::ldexp(1.0, std::max(exponent - 8, -133));
+    const double rounded = std::min(std::floor(std::abs(x) / step + 0.5) * step, 0x1.fep127);
+    return static_cast<float>(std::copysign(rounded, x));
+}
+
+TEST_F(Feedback, InOtherUnitsEveryValueIsTimesTheFactor) {
+    for (const ResidualType type : kTypes) {
+        for (const float factor :
+             {2.0f, 0.5f, 0x1p15f, 0x1p-24f, 3.0f, 0.1f, 0x1p120f, 0x1p-120f}) {
+            for (const int64_t elems : {64, 192, 4096}) {
+                SCOPED_TRACE(::testing::Message()
+                             << static_cast<int>(type) << " " << factor << " " << elems);
+                Stored host(type, elems);
+                host.put(0, values(elems), 0.0f, 1.0f, key());
+                const std::vector<uint8_t> before = host.bytes;
+                const std::vector<float> old = host.take(0, elems);
+                rescale_residual_on_host({.stored = host.run(0), .factor = factor});
+                const std::vector<float> now = host.take(0, elems);
+                for (size_t i = 0; i < now.size(); ++i) {
+                    const double exact = static_cast<double>(old[i]) * static_cast<double>(factor);
+                    double wanted = std::clamp(exact, -0x1.fffffep127, 0x1.fffffep127);
+                    if (type == ResidualType::kBfloat16) {
+                        // The product is rounded to fp32 first.
+                        wanted = static_cast<double>(
+                            bfloat16_near(static_cast<double>(static_cast<float>(wanted))));
+                    } else if (type == ResidualType::kInt8) {
+                        const auto code = static_cast<int8_t>(before[i]);
+                        uint16_t bits = 0;
+                        std::memcpy(&bits, &before[static_cast<size_t>(elems) + i / 64 * 2], 2);
+                        const auto scale = static_cast<double>(of_bfloat16_residual(bits));
+                        const auto other = static_cast<float>(
+                            std::clamp(scale * static_cast<double>(factor), 0.0, 0x1p127));
+                        wanted = scale == 0 ? 0
+                                            : code * std::clamp(static_cast<double>(bfloat16_near(
+                                                                    static_cast<double>(other))),
+                                                                0x1p-126, 0x1.02p121);
+                    }
+                    ASSERT_EQ(now[i], static_cast<float>(wanted))
+                        << "element " << i << " " << old[i];
+                }
+                Stored kernel(type, elems);
+                kernel.bytes = before;
+                ASSERT_EQ(
+                    rescale_residual_on_cuda({.stored = kernel.run(0), .factor = factor}, nullptr),
+                    cudaSuccess);
+                ASSERT_EQ(kernel.bytes, host.bytes);
+            }
+        }
+    }
+}
+
 TEST_F(Feedback, WhatWasLeftAloneKeepsItsBytes) {
     for (const ResidualType type : kTypes) {
         Stored store(type, 640);

@@ -78,13 +78,17 @@ TEST(Report, what_the_program_told_is_in_the_process_record) {
     EXPECT_TRUE(json.at("learning_rate").is_null());
     training.mark_step(0);
     training.mark_phase(Phase::kOther);
+    EXPECT_TRUE(json.at("loss_scale").is_null());
     training.set_learning_rate(0.25);
-    EXPECT_EQ(training.changes, 3u);
+    EXPECT_TRUE(training.set_loss_scale(65536));
+    EXPECT_FALSE(training.set_loss_scale(65536)) << "nothing new";
+    EXPECT_EQ(training.changes, 4u);
     record.training = training_record(training);
     json = parsed(report_lines(record, {})).at(0);
     EXPECT_EQ(json.at("phase"), "other");
     EXPECT_EQ(json.at("step"), 0);
     EXPECT_EQ(json.at("learning_rate"), 0.25);
+    EXPECT_EQ(json.at("loss_scale"), 65536);
 }
 
 TEST(Report, a_key_has_a_name_while_all_its_calls_have_one) {

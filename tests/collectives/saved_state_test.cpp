@@ -106,10 +106,10 @@ class Process {
 
   private:
     char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
-        Result<void*> got =
-            runtime_.residuals.get(api_, 0, key, path, kBytes, {comm_->lasting_key, shape, shared_},
-                                   nullptr, false, &arrival_);
-        return got.ok() ? static_cast<char*>(got.value()) : nullptr;
+        Result<Residual> got = runtime_.residuals.get(
+            api_, 0, key, path, kBytes, {comm_->lasting_key, shape, shared_}, nullptr, false);
+        arrival_ = got.ok() ? got.value().arrival : Arrival::kKept;
+        return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
     }
     const DeviceApi api_ = plain_memory();
     Runtime& runtime_ = lasting_runtime();

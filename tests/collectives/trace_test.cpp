@@ -87,6 +87,7 @@ TEST(Trace, names_and_what_the_program_told_are_there_where_known) {
     told.marked = true;
     told.place.step = 12;
     told.learning_rate = 1e-300;
+    told.loss_scale = 65536;
     ASSERT_TRUE(trace.push(told));
     trace.flush();
     const ReadTrace read = read_trace(folder.file("trace"));
@@ -98,6 +99,8 @@ TEST(Trace, names_and_what_the_program_told_are_there_where_known) {
     EXPECT_DOUBLE_EQ(read.trainings[0].at("at_us"), 2);
     EXPECT_FALSE(read.trainings[0].contains("step"));
     EXPECT_FALSE(read.trainings[0].contains("learning_rate"));
+    EXPECT_FALSE(read.trainings[0].contains("loss_scale"));
+    EXPECT_EQ(read.trainings[1].at("loss_scale"), 65536);
     EXPECT_EQ(read.trainings[1].at("phase"), "evaluation");
     EXPECT_EQ(read.trainings[1].at("step"), 12);
     EXPECT_EQ(read.trainings[1].at("learning_rate"), 1e-300);

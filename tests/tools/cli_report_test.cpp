@@ -289,6 +289,53 @@ TEST(Report, UnknownRecordsAndMembersAreSkipped) {
     EXPECT_EQ(merged.value().total.calls, 3u);
 }
 
+Json paced_key(int rank, uint64_t windows, const std::string& hash) {
+    Json record = key(rank, 100, "powersgd:rank=1");
+    Json decisions = Json::array();
+    for (uint64_t window = 0; window < windows; ++window) {
+        decisions.push_back({{"window", window}, {"square", 1.5}, {"high", window >= 2}});
+    }
+    record["accordion"] = {{{"slot", 0},
+                            {"ordinal", 3},
+                            {"windows", windows},
+                            {"high_windows", windows - 2},
+                            {"lr_drops", 1},
+                            {"decisions_hash", hash},
+                            {"decisions", decisions}}};
+    return record;
+}
+
+TEST(Report, DecisionsOfAnAccordionAreShownAndCompared) {
+    const ScratchFolder folder;
+    const std::string r0 =
+        folder.write("r0", text_of({process(), comm(0, 3), paced_key(0, 5, "aa")}));
+    const std::string r1 =
+        folder.write("r1", text_of({process(), comm(1, 3), paced_key(1, 5, "aa")}));
+    // One that reported a window earlier is not different.
+    const std::string r2 =
+        folder.write("r2", text_of({process(), comm(2, 3), paced_key(2, 4, "bb")}));
+    const Ended text = run_slimwire({"report", r0, r1, r2});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_HAS(text.out,
+               "allreduce of 1024 f32, tensor 0.3: 3 of 5 windows by powersgd:rank=1, 1 drops of "
+               "the rate; the last: LLHHH");
+    EXPECT_EQ(text.out.find("decided differently"), std::string::npos);
+    bool found = false;
+    for (const std::string& line : lines_of(run_slimwire({"report", "--json", r0, r1, r2}).out)) {
+        const Json record = Json::parse(line);
+        if (record.at("record") == "report_key") {
+            found = true;
+            EXPECT_EQ(record.at("accordion").at(0).at("decisions"), "LLHHH");
+            EXPECT_EQ(record.at("accordion").at(0).at("high_windows"), 3);
+        }
+    }
+    EXPECT_TRUE(found);
+    const std::string other =
+        folder.write("r2", text_of({process(), comm(2, 3), paced_key(2, 5, "bb")}));
+    EXPECT_HAS(run_slimwire({"report", r0, r1, other}).out,
+               "tensor 0.3: ranks 0, 1 and rank 2 decided differently in 5 windows");
+}
+
 TEST(Report, RanksThatDifferAreNamed) {
     const ScratchFolder folder;
     const std::string r0 = folder.write("r0", text_of({process(), comm(0, 4), key(0, 10)}));

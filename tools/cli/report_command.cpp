@@ -38,6 +38,14 @@ void add_sums(const MergedKey& key, Json* json) {
                            {"survivors", key.aims.survivors},
                            {"wanted", key.aims.wanted}};
     }
+    for (const auto& [place, tensor] : key.accordions) {
+        (*json)["accordion"].push_back({{"slot", place.first},
+                                        {"ordinal", place.second},
+                                        {"windows", tensor.windows},
+                                        {"high_windows", tensor.high_windows},
+                                        {"lr_drops", tensor.lr_drops},
+                                        {"decisions", tensor.decisions}});
+    }
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
         (*json)["shadow_wire_bytes"] = key.shadow_wire_bytes;
@@ -188,6 +196,28 @@ void print_peers(const MergedReport& report) {
     fmt::print("\n");
 }
 
+// Which tensors went by the stronger of two codecs, and when.
+void print_accordions(const MergedComm& comm) {
+    constexpr size_t kMostShown = 8;
+    for (const MergedKey& key : comm.keys) {
+        size_t shown = 0;
+        for (const auto& [place, tensor] : key.accordions) {
+            if (shown++ == kMostShown) {
+                fmt::print("  and {} more tensors of these (--json has all)\n",
+                           key.accordions.size() - kMostShown);
+                break;
+            }
+            fmt::print("  {} of {} {}, tensor {}.{}: {} of {} windows by {}{}; the last: {}\n",
+                       key.op, key.count, key.dtype, place.first, place.second, tensor.high_windows,
+                       tensor.windows, key.codec,
+                       tensor.lr_drops == 0
+                           ? std::string()
+                           : fmt::format(", {} drops of the rate", tensor.lr_drops),
+                       tensor.decisions);
+        }
+    }
+}
+
 // How thresholds that follow the data did.
 void print_aims(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
@@ -275,6 +305,7 @@ void print_table(const MergedReport& report) {
             }
         }
         print_aims(comm);
+        print_accordions(comm);
         print_shadow(comm);
         for (const std::string& difference : comm.differences) {
             fmt::print("  ! {}\n", difference);

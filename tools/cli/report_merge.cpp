@@ -45,6 +45,7 @@ class Merger {
     void add_process(const Json& record, const std::string& file);
     void add_comm(const Json& record, const std::string& file);
     void add_key(const Json& record);
+    static void add_accordions(const Json& record, MergedKey* key);
     void add_peer(const Json& record);
     MergedComm& comm_entry(const Json& record);
     static void find_differences(MergedComm* comm);
@@ -214,8 +215,33 @@ void Merger::add_key(const Json& record) {
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }
+    add_accordions(record, &comm.keys[found->second]);
     comm.keys[found->second].names.insert(record.value("name", ""));
     comm.keys[found->second].calls_of_rank[record.at("rank").get<int>()] += calls;
+}
+
+void Merger::add_accordions(const Json& record, MergedKey* key) {
+    const auto tensors = record.find("accordion");
+    if (tensors == record.end()) {
+        return;
+    }
+    for (const Json& tensor : *tensors) {
+        MergedAccordion& merged = key->accordions[{tensor.value("slot", uint32_t{0}),
+                                                   tensor.value("ordinal", uint32_t{0})}];
+        const auto windows = tensor.value("windows", uint64_t{0});
+        merged.hashes[{windows, tensor.value("decisions_hash", "")}].insert(
+            record.at("rank").get<int>());
+        if (windows < merged.windows) {
+            continue;  // of a rank that reported earlier
+        }
+        merged.windows = windows;
+        merged.high_windows = tensor.value("high_windows", uint64_t{0});
+        merged.lr_drops = tensor.value("lr_drops", uint64_t{0});
+        merged.decisions.clear();
+        for (const Json& decision : tensor.value("decisions", Json::array())) {
+            merged.decisions += decision.value("high", false) ? 'H' : 'L';
+        }
+    }
 }
 
 void Merger::add_peer(const Json& record) {
@@ -271,6 +297,18 @@ void Merger::find_differences(MergedComm* comm) {
         comm->differences.push_back(fmt::format("no report of {}", ranks_text(missing)));
     }
     for (const MergedKey& key : comm->keys) {
+        for (const auto& [place, tensor] : key.accordions) {
+            for (auto one = tensor.hashes.begin(); one != tensor.hashes.end(); ++one) {
+                const auto other = std::next(one);
+                if (other != tensor.hashes.end() && one->first.first == other->first.first) {
+                    comm->differences.push_back(fmt::format(
+                        "{} {} of {} elements, tensor {}.{}: {} and {} decided differently in {} "
+                        "windows of the accordion",
+                        key.op, key.dtype, key.count, place.first, place.second,
+                        ranks_text(one->second), ranks_text(other->second), one->first.first));
+                }
+            }
+        }
         // Point-to-point calls differ between ranks by nature, folded ones by chance.
         if (key.op == "send" || key.op == "recv" || key.folded) {
             continue;

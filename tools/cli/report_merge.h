@@ -14,6 +14,14 @@
 
 namespace slimwire::cli {
 
+// What one tensor's controller (collectives/accordion.h) decided: equal on all ranks.
+struct MergedAccordion {
+    uint64_t windows = 0, high_windows = 0, lr_drops = 0;
+    std::string decisions;  // of the last windows: H for the stronger compression, L for the weaker
+    std::map<std::pair<uint64_t, std::string>, std::set<int>>
+        hashes;  // of so many windows -> ranks
+};
+
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
     std::string op, dtype, redop, rule, codec, algorithm, reason;
@@ -25,6 +33,8 @@ struct MergedKey {
     double time_us = 0;
     uint64_t shadow_calls = 0, shadow_wire_bytes = 0, shadow_native_bytes = 0;
     AimTotals aims;  // of thresholds that follow the data
+    // By slot and ordinal of the tensor's place in the step.
+    std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none

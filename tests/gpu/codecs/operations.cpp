@@ -174,6 +174,14 @@ class Round {
                                     .output = buffers.at<float>(on_device, taken),
                                     .count = count_};
         };
+        const auto rescale = [&](bool on_device) {
+            return RescaleResidualArgs{.stored = run_of(on_device), .factor = 0x1p-3f};
+        };
+        if (std::string why =
+                run(&buffers, rescale, rescale_residual_on_host, rescale_residual_on_cuda);
+            !why.empty()) {
+            return why;
+        }
         return run(&buffers, take, take_residual_on_host, take_residual_on_cuda);
     }
 

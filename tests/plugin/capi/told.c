@@ -25,7 +25,9 @@ static void tell(const char* when) {
     printf(" %d", slimwire_mark_phase(SLIMWIRE_EVALUATION));
     printf(" %d", slimwire_mark_phase(17));
     printf(" %d", slimwire_set_learning_rate(0.5));
-    printf(" %d\n", slimwire_set_learning_rate(-0.5));
+    printf(" %d", slimwire_set_learning_rate(-0.5));
+    printf(" %d", slimwire_set_loss_scale(1024));
+    printf(" %d\n", slimwire_set_loss_scale(0));
     printf("%s: state %d", when, slimwire_save_state("told.state"));
     printf(" %d\n", slimwire_load_state("told.state"));
 }

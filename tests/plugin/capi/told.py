@@ -23,7 +23,8 @@ def main():
           api.slimwire_forget_model(1))
     print(api.slimwire_mark_step(ctypes.c_uint64(7)), api.slimwire_mark_phase(2),
           api.slimwire_set_learning_rate(ctypes.c_double(0.25)),
-          api.slimwire_set_learning_rate(ctypes.c_double(-1)), api.slimwire_save_state(b"told.state"),
+          api.slimwire_set_learning_rate(ctypes.c_double(-1)),
+          api.slimwire_set_loss_scale(ctypes.c_double(2)), api.slimwire_save_state(b"told.state"),
           api.slimwire_load_state(b"told.state"))
 
 

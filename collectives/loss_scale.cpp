@@ -1,0 +1,38 @@
+#include "collectives/loss_scale.h"
+
+#include <cmath>
+#include <utility>
+
+#include "codecs/feedback.h"
+#include "collectives/training.h"
+
+namespace slimwire {
+
+Status follow_loss_scale(const DeviceApi& api,
+                         const Plan& plan,
+                         const Residual& residual,
+                         cudaStream_t stream) {
+    const double scale = training_state().loss_scale.load(std::memory_order_relaxed);
+    if (std::isnan(scale)) {
+        return {};
+    }
+    const double before = std::exchange(*residual.loss_scale, scale);
+    const auto factor = static_cast<float>(scale / before);
+    if (!std::isfinite(factor) || factor == 1 || factor == 0) {
+        return {};
+    }
+    const auto rescale = [&](void* state) {
+        return enqueue(api,
+                       RescaleResidualArgs{.stored = {static_cast<char*>(state) + plan.state_bytes,
+                                                      static_cast<int64_t>(plan.residual_elems), 0,
+                                                      plan.residual_type},
+                                           .factor = factor},
+                       stream);
+    };
+    if (residual.kept != nullptr && residual.kept->made) {
+        SLIMWIRE_TRY(rescale(residual.kept->copy));
+    }
+    return rescale(residual.buffer);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,174 @@
+// What error feedback owes follows the loss scale that the program tells (slimwire_set_loss_scale):
+// a job whose scale grows every 20 steps gets, but for the scale, the bits of one whose scale never
+// changes. One process, two emulated devices.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/two_devices.h"
+
+namespace {
+
+// By their counts the policy knows them.
+struct Tensor {
+    const char* what;
+    size_t count;
+};
+constexpr Tensor kTensors[] = {{"int4", 4096},
+                               {"moving average in int8", 8192},
+                               {"residual in bf16", 16384},
+                               {"top-k, with copies for skipped steps", 32768},
+                               {"ef21", 12288},
+                               {"powersgd", 65536}};
+constexpr size_t kMostElems = 65536;
+constexpr char kPolicy[] = R"(version = 1
+[defaults]
+codec = "int4"
+error_feedback = "ef14"
+[[rule]]
+name = "int4"
+match = { op = "allreduce", bytes = "16KiB..16KiB" }
+[[rule]]
+name = "average"
+match = { op = "allreduce", bytes = "32KiB..32KiB" }
+error_feedback = "ema"
+residual = "int8"
+[[rule]]
+name = "halves"
+match = { op = "allreduce", bytes = "64KiB..64KiB" }
+residual = "bf16"
+[[rule]]
+name = "skipping"
+match = { op = "allreduce", bytes = "128KiB..128KiB" }
+codec = "topk:fraction=0.05"
+rollback = "exact"
+[[rule]]
+name = "estimates"
+match = { op = "allreduce", bytes = "48KiB..48KiB" }
+error_feedback = "ef21"
+[[rule]]
+name = "factors"
+match = { op = "allreduce", bytes = "256KiB..256KiB" }
+codec = "powersgd:rank=2,row=256"
+)";
+
+float gradient(int rank, int step, size_t i) {
+    return std::sin(0.7f * static_cast<float>(i) + 2.0f * static_cast<float>(rank) +
+                    0.3f * static_cast<float>(step)) *
+           (i % 97 == 0 ? 3.0f : 0.02f);
+}
+
+class LossScale : public slimwire::test::TwoDevices {
+  protected:
+    static void SetUpTestSuite() { write_policy(kPolicy); }
+    LossScale() : TwoDevices(kMostElems) {}
+
+    Values reduce_step(const Tensor& tensor, int step, float scale) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            Values values(tensor.count);
+            for (size_t i = 0; i < values.size(); ++i) {
+                values[i] = scale * gradient(rank, step, i);
+            }
+            fill(rank, values);
+        }
+        Values sum = reduce(tensor.count);
+        for (float& value : sum) {
+            value /= scale;
+        }
+        return sum;
+    }
+    // Whether all ranks skip the step.
+    void flag(float value) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            fill(rank, {value});
+        }
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], 1, ncclFloat32, ncclMax, comms_[rank],
+                                    nullptr),
+                      ncclSuccess);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            (void)result(rank, 1);
+        }
+    }
+
+    // 90 steps of a scale that doubles every 20 and halves after each skipped step; what the steps
+    // that count gave. `changes`: else the scale is 1 and no step is skipped. `told`: whether the
+    // program says so.
+    std::vector<Values> train(const Tensor& tensor, bool changes, bool told) {
+        std::vector<Values> sums;
+        float scale = 1;
+        for (int step = 0; step < 90; ++step) {
+            if (changes && step > 0 && step % 20 == 0) {
+                scale *= step % 40 == 0 ? 2.0f : 1024.0f;
+            }
+            if (told) {
+                EXPECT_EQ(slimwire_set_loss_scale(static_cast<double>(scale)), SLIMWIRE_OK);
+            }
+            EXPECT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+            sums.push_back(reduce_step(tensor, step, scale));
+            flag(0);
+            if (tensor.count == 32768 && changes && step % 25 == 3) {
+                EXPECT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+                (void)reduce_step(tensor, 1000 + step, scale);
+                flag(1);
+                scale /= 2;
+            }
+        }
+        return sums;
+    }
+    static int differing(const std::vector<Values>& one, const std::vector<Values>& other) {
+        int different = 0;
+        for (size_t i = 0; i < one.size(); ++i) {
+            different += one[i] == other[i] ? 0 : 1;
+        }
+        return different;
+    }
+    // A job of its own, that begins with nothing owed.
+    std::vector<Values> job(const Tensor& tensor, bool changes, bool told) {
+        TearDown();
+        SetUp();
+        return train(tensor, changes, told);
+    }
+};
+
+TEST_F(LossScale, AScaleThatGrowsLeavesTheBitsOfOneThatDoesNot) {
+    for (const Tensor& tensor : kTensors) {
+        SCOPED_TRACE(tensor.what);
+        const std::vector<Values> steady = job(tensor, false, true);
+        EXPECT_EQ(differing(job(tensor, true, true), steady), 0);
+        EXPECT_FALSE(steady[0] == steady[1]);
+    }
+}
+
+// What the test above shows would show where nothing followed.
+TEST_F(LossScale, WhereItIsNotToldItMatters) {
+    EXPECT_EQ(slimwire_set_loss_scale(1), SLIMWIRE_OK);
+    for (const Tensor& tensor : kTensors) {
+        SCOPED_TRACE(tensor.what);
+        const std::vector<Values> steady = job(tensor, false, false);
+        EXPECT_GT(differing(job(tensor, true, false), steady), 20);
+    }
+}
+
+TEST_F(LossScale, WhatIsNoScaleIsRefused) {
+    for (const double scale :
+         {0.0, -2.0, static_cast<double>(NAN), std::numeric_limits<double>::infinity()}) {
+        EXPECT_EQ(slimwire_set_loss_scale(scale), SLIMWIRE_INVALID);
+        EXPECT_NE(std::string(slimwire_last_error()).find("positive and finite"),
+                  std::string::npos);
+    }
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(slimwire_set_loss_scale(2), SLIMWIRE_INVALID);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+}
+
+}  // namespace
