@@ -6,6 +6,7 @@
 
 #include "codecs/sketch.h"
 #include "collectives/comm_state.h"
+#include "collectives/training.h"
 
 namespace slimwire {
 
@@ -37,14 +38,25 @@ AccordionDecision AccordionControl::decide(double energy, uint32_t buffers) noex
     return decision;
 }
 
-AccordionControl::Call AccordionControl::next() noexcept {
-    const uint64_t call = calls_++;
+// Low from this call on, to the end of a whole window.
+void AccordionControl::drop(uint64_t call) noexcept {
     const uint64_t window = call / rule_->window;
+    low_through_ = call % rule_->window == 0 ? window : window + 1;
+    quiet_ = 0;
+    high_ = false;
+    ++totals_.drops;
+}
+
+AccordionControl::Call AccordionControl::next(double learning_rate) noexcept {
+    const uint64_t call = calls_++;
     if (std::binary_search(rule_->lr_drops.begin(), rule_->lr_drops.end(), call)) {
-        low_through_ = call % rule_->window == 0 ? window : window + 1;
-        quiet_ = 0;
-        high_ = false;
-        ++totals_.drops;
+        drop(call);
+    } else if (learning_rate <= 0.5 * rate_) {
+        drop(call);
+        rate_ = learning_rate;
+    }
+    if (learning_rate > rate_) {
+        rate_ = learning_rate;
     }
     return {high_, call % rule_->window == 0, calls_ % rule_->window == 0};
 }
@@ -99,7 +111,8 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
             plan->stats->accordions[{place.slot, place.ordinal}] = tensor.control.totals();
         });
     }
-    return PacedCall{&tensor, tensor.control.next()};
+    const double rate = training_state().learning_rate.load(std::memory_order_relaxed);
+    return PacedCall{&tensor, tensor.control.next(rate)};
 }
 
 Status Accordions::add(const DeviceApi& api,

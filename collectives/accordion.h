@@ -3,9 +3,9 @@
 // calls to the next. Where it changes quickly, or the learning rate has just dropped, the weaker
 // one keeps more of it.
 //
-// What goes in is equal on all ranks: how many calls a tensor at one place in the step had, and
-// what its results, which are equal too, add up to. So ranks decide alike and tell each other
-// nothing.
+// What goes in is equal on all ranks: how many calls a tensor at one place in the step had, what
+// its results, which are equal too, add up to, and the learning rate if the program tells it,
+// between the same calls on all ranks. So ranks decide alike and tell each other nothing.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -45,8 +45,8 @@ class AccordionControl {
         bool high = false;  // the stronger compression
         bool first = false, last = false;
     };
-    // The next call.
-    Call next() noexcept;
+    // The next call, under this learning rate; NaN: not told.
+    Call next(double learning_rate) noexcept;
     // It never was.
     void uncount() noexcept { --calls_; }
 
@@ -55,7 +55,10 @@ class AccordionControl {
 
   private:
     const AccordionRule* rule_;  // outlives this
+    void drop(uint64_t call) noexcept;
+
     uint64_t calls_ = 0;
+    double rate_ = -1;          // the largest learning rate since its last drop; below 0: none
     uint64_t decided_ = 0;      // windows
     uint64_t low_through_ = 0;  // windows before this one decide for low, whatever they are
     uint32_t quiet_ = 0;        // windows in a row with little change

@@ -349,6 +349,7 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
     Config staged = config;
     for (Rule& rule : staged.policy.rules) {
         if (rule.name == plan.rule) {
+            rule.action.least_state_rank = rule.action.low_rank() ? rule.action.state_rank() : 0;
             rule.action.codec = stage.codec;
             rule.action.ramp.clear();
         }

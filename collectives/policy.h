@@ -158,9 +158,10 @@ struct Action {
     TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
     std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
     std::optional<AccordionRule> accordion;
-    bool roll_back = false;   // residuals are as before a step that the program skipped
-    uint64_t start_step = 0;  // occurrences of a tensor key that stay native first
-    uint64_t min_bytes = 0;   // smaller calls stay native
+    bool roll_back = false;    // residuals are as before a step that the program skipped
+    uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
+    uint64_t min_bytes = 0;    // smaller calls stay native
+    int least_state_rank = 0;  // of another stage of a ramp, whose tensors' state this shares
 
     // Whether a codec of low rank says what travels.
     [[nodiscard]] bool low_rank() const noexcept {
@@ -168,8 +169,11 @@ struct Action {
     }
     // The largest rank of factors, whose columns a tensor's state has room for.
     [[nodiscard]] int state_rank() const noexcept {
-        return static_cast<int>(
-            std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0));
+        auto rank = std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0);
+        for (const RampStage& stage : ramp) {
+            rank = std::max(rank, stage.codec ? stage.codec->params.kept : 0);
+        }
+        return std::max(static_cast<int>(rank), least_state_rank);
     }
     // Whether a codec says what travels whose levels ranks sum on one scale.
     [[nodiscard]] bool by_shared_scale() const noexcept {

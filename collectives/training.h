@@ -1,7 +1,6 @@
 // What a program told of its training (slimwire.h): steps, phase, learning rate, loss scale. One
 // state a process; every member is read and written by any thread. Told on all ranks at the same
-// point between the same calls, so what a call reads of steps and phase is equal on all ranks that
-// take part in it; the learning rate is a hint, equal where programs keep it so.
+// point between the same calls, so what a call reads is equal on all ranks that take part in it.
 #pragma once
 
 #include <atomic>

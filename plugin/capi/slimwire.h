@@ -133,7 +133,8 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_step, (uint64_t step), (st
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_phase, (int phase), (phase))
 
 /* The learning rate from here on, of all parameters: for traces and reports, and for controllers
- * that follow it. Finite and not negative. */
+ * that follow it (accordion). On all ranks the same, at the same point between the same NCCL calls.
+ * Finite and not negative. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate), (rate))
 
 /* Gradients of the calls from here on are multiplied by `scale` (mixed precision: GradScaler's

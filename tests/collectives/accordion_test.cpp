@@ -10,6 +10,8 @@
 namespace slimwire {
 namespace {
 
+constexpr double kNotTold = std::numeric_limits<double>::quiet_NaN();
+
 AccordionRule rule_of(uint64_t window, uint32_t hysteresis = 2, std::vector<uint64_t> drops = {}) {
     AccordionRule rule;
     rule.window = window;
@@ -31,7 +33,7 @@ std::string run(AccordionControl* control, uint64_t window, std::initializer_lis
                 control->decide(all[i - 1] * all[i - 1] * calls * calls,
                                 static_cast<uint32_t>(window));
             }
-            const AccordionControl::Call next = control->next();
+            const AccordionControl::Call next = control->next(kNotTold);
             EXPECT_EQ(next.first, call == 0);
             EXPECT_EQ(next.last, call == window - 1);
             taken += next.high ? 'h' : 'l';
@@ -95,12 +97,30 @@ TEST(Accordion, ADropOfTheRateIsLowForAWindowAtLeast) {
     EXPECT_EQ(run(&other, 4, {1, 1, 1, 1}), "lllllllllhhhlllllhhh");
 }
 
+// A rate that the program tells: half of the largest since the last drop is one, at once or bit by
+// bit; what rises or falls less is none.
+TEST(Accordion, ARateThatFallsToHalfIsADrop) {
+    const AccordionRule rule = rule_of(4, 1);
+    AccordionControl control(rule);
+    std::string taken;
+    const double rates[] = {0.01, 0.1,  0.1,  0.1,  0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06,
+                            0.06, 0.06, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05};
+    for (const double rate : rates) {
+        if (control.due()) {
+            (void)control.decide(1, 1);
+        }
+        taken += control.next(rate).high ? 'h' : 'l';
+    }
+    EXPECT_EQ(taken, "lllllllllhhhhhlllllllhhh");
+    EXPECT_EQ(control.totals().drops, 1u);
+}
+
 TEST(Accordion, WindowsWithoutFiniteResultsSayNothing) {
     const AccordionRule rule = rule_of(2, 1);
     AccordionControl control(rule);
     (void)run(&control, 2, {1, 1});
     EXPECT_FALSE(control.due()) << "within a window";
-    control.next();
+    control.next(kNotTold);
     const AccordionDecision none = control.decide(0, 0);
     EXPECT_TRUE(none.high) << "as before";
     EXPECT_LT(none.square, 0);
@@ -112,12 +132,12 @@ TEST(Accordion, WindowsWithoutFiniteResultsSayNothing) {
 TEST(Accordion, CallsThatNeverWereAreMadeAgain) {
     const AccordionRule rule = rule_of(2, 1);
     AccordionControl control(rule);
-    control.next();
-    EXPECT_TRUE(control.next().last);
+    control.next(kNotTold);
+    EXPECT_TRUE(control.next(kNotTold).last);
     control.uncount();
-    EXPECT_TRUE(control.next().last);
+    EXPECT_TRUE(control.next(kNotTold).last);
     EXPECT_FALSE(control.due());
-    EXPECT_TRUE(control.next().first);
+    EXPECT_TRUE(control.next(kNotTold).first);
     EXPECT_TRUE(control.due());
 }
 

@@ -6,6 +6,7 @@ slimwire's reports) and what `summarise` makes of them, record "paper_table".
 import glob
 import hashlib
 import json
+import math
 import os
 import platform
 import statistics
@@ -36,6 +37,18 @@ def torch_missing():
         return f"PyTorch is not installed for {PYTHON} (Debian: python3-torch)"
     version = done.stdout.strip()
     return "" if version.startswith("1.13.") else f"the backend of these trainings is for PyTorch 1.13, not {version}"
+
+
+def accordions(keys):
+    """What controllers decided, of the keys of all ranks' reports: windows in all, those by the stronger codec, and whether ranks
+    decided alike."""
+    tensors = [(key["comm"], key["op"], key["count"], tensor["slot"], tensor["ordinal"], tensor)
+               for key in keys for tensor in key.get("accordion", [])]
+    decisions = {}
+    for *name, tensor in tensors:
+        decisions.setdefault(tuple(name), set()).add((tensor["windows"], tensor["decisions_hash"]))
+    return {"all": sum(tensor["windows"] for *_, tensor in tensors), "high": sum(tensor["high_windows"] for *_, tensor in tensors),
+            "alike": all(len(of) == 1 for of in decisions.values())}
 
 
 def machine():
@@ -113,6 +126,7 @@ class Study:
                 "native_wire_bytes": sum(key["native_wire_bytes"] for key in keys),
                 "aims": {member: sum(key["aims"][member] for key in keys if "aims" in key)
                          for member in ("encodings", "exact", "moved", "survivors", "wanted")},
+                "windows": accordions(keys),
                 "elements": sum(key["calls"] * key["count"] for key in keys if "aims" in key),
                 "compressed_calls": sum(key["calls"] for key in keys if key["algorithm"] != "native"),
                 "calls": sum(key["calls"] for key in keys)}
@@ -170,6 +184,47 @@ def summarise(rows, control):
     for line in lines:
         line["valid"] = valid
     return lines
+
+
+def against(rows, method, base):
+    """A line of record "paper_claim": points of `method` against `base`, paired, and its part of the other's bytes."""
+    points = [score(run)[1] - score(other)[1] for run, other in zip(rows[method], rows[base])]
+    mean, low, high = interval(points)
+    sent, other = (sum(run["wire_bytes"] for run in rows[name]) for name in (method, base))
+    return {"record": "paper_claim", "model": rows[method][0]["job"]["model"], "method": method, "base": base, "seeds": len(points),
+            "points": round(mean, 3), "low": round(low, 3), "high": round(high, 3), "part_of_bytes": round(sent / other, 4)}
+
+
+def scatter(lines, title):
+    """An SVG: score over bytes of each method, with the interval of its points."""
+    native = next(line for line in lines if line["method"] == "native")
+    shown = [line for line in lines if native["score_percent"] - line["score_percent"] < 15]
+    left, top, width, height = 70, 40, 620, 360
+    logs = [math.log10(1 / line["wire_ratio"]) for line in shown]
+    ends = [native["score_percent"] + line[end] for line in shown for end in ("low", "high") if math.isfinite(line[end])]
+    scores = ends + [line["score_percent"] for line in shown]
+    low_x, high_x = min(logs) - 0.1, max(logs) + 0.1
+    low_y, high_y = min(scores) - 0.2, max(scores) + 0.2
+
+    def at(x, y):
+        return left + (x - low_x) / (high_x - low_x) * width, top + (high_y - y) / (high_y - low_y) * height
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 30}" height="{top + height + 60}" font-family="sans-serif" '
+             f'font-size="12"><rect width="100%" height="100%" fill="white"/><text x="{left}" y="22" font-size="14">{title}</text>'
+             f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#444"/>']
+    for x in [x for x in (-3, -2.5, -2, -1.5, -1, -0.5, 0) if low_x <= x <= high_x]:
+        parts.append(f'<text x="{at(x, low_y)[0]:.1f}" y="{top + height + 18}" text-anchor="middle">1/{10 ** -x:.3g}</text>')
+    for k in range(5):
+        y = low_y + (high_y - low_y) * k / 4
+        parts.append(f'<text x="{left - 8}" y="{at(low_x, y)[1] + 4:.1f}" text-anchor="end">{y:.2f}</text>')
+    parts.append(f'<text x="{left + width / 2}" y="{top + height + 42}" text-anchor="middle">bytes against native (log)</text>')
+    for line, x in zip(shown, logs):
+        px, py = at(x, line["score_percent"])
+        if math.isfinite(line["low"]):
+            above, below = (at(x, native["score_percent"] + line[end])[1] for end in ("high", "low"))
+            parts.append(f'<path d="M{px:.1f} {above:.1f}V{below:.1f}" stroke="#888"/>')
+        parts.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="#1f5fa8"/><text x="{px + 7:.1f}" y="{py - 6:.1f}">{line["method"]}</text>')
+    return "".join(parts) + "</svg>\n"
 
 
 def markdown(lines):

@@ -1,12 +1,14 @@
 """One training by unmodified PyTorch DDP, one process a rank: what all reproductions run.
 
 usage: trainer.py JSON
-The JSON says: model (mlp and cnn of Fashion-MNIST, recommender of clicks.py), seed, epochs, batch (of a rank), rate, drops (epochs
+The JSON says: model (mlp, cnn and vgg of Fashion-MNIST, recommender of clicks.py), seed, epochs, batch (of a rank), rate, drops (epochs
 after which the rate falls tenfold), images (samples of the training set), validate (test on the validation split, else on the test
-set), most_steps (0: all), drop_steps (steps after which the rate falls tenfold; may be left out).
+set), most_steps (0: all), drop_steps (steps after which the rate falls tenfold; may be left out), bucket_mb (of gradients; 25), marks
+(whether the program marks its steps and tells its learning rate by slimwire.h; false).
 Rank 0 prints a line of JSON: accuracy_percent (of the recommender area_percent, under the curve, and log_loss, and what the truth
 itself would reach), loss of each epoch, steps, parameters and replicas_equal.
 """
+import ctypes
 import json
 import os
 import sys
@@ -35,6 +37,24 @@ class Cnn(nn.Module):
         self.features = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
                                       nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
         self.head = nn.Sequential(nn.Linear(32 * 49, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def forward(self, x):
+        return self.head(self.features(x.view(-1, 1, 28, 28)).flatten(1))
+
+
+class Vgg(nn.Module):
+    """As VGG has them: pairs of 3 x 3 convolutions with batch norms, each pair twice as wide as the one before; images are halved first."""
+
+    def __init__(self):
+        super().__init__()
+        layers, width = [nn.AvgPool2d(2)], 1
+        for wide in (16, 32, 64):
+            for _ in range(2):
+                layers += [nn.Conv2d(width, wide, 3, padding=1, bias=False), nn.BatchNorm2d(wide), nn.ReLU()]
+                width = wide
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
     def forward(self, x):
         return self.head(self.features(x.view(-1, 1, 28, 28)).flatten(1))
@@ -82,7 +102,21 @@ class Clicks:
                 "bayes_area_percent": 100 * clicks.area(truth, labels), "bayes_log_loss": clicks.log_loss(truth, labels)}
 
 
-TASKS = {"mlp": (mlp, Images), "cnn": (Cnn, Images), "recommender": (clicks.Recommender, Clicks)}
+TASKS = {"mlp": (mlp, Images), "cnn": (Cnn, Images), "vgg": (Vgg, Images), "recommender": (clicks.Recommender, Clicks)}
+
+
+class Marks:
+    """What the program tells slimwire, where the job says so."""
+
+    def __init__(self, wanted):
+        self.library = ctypes.CDLL(None) if wanted else None
+        if wanted and not hasattr(self.library, "slimwire_mark_step"):
+            self.library = None  # a training without slimwire
+
+    def step(self, number, rate):
+        if self.library is not None:
+            self.library.slimwire_mark_step(ctypes.c_uint64(number))
+            self.library.slimwire_set_learning_rate(ctypes.c_double(rate))
 
 
 def main():
@@ -93,18 +127,21 @@ def main():
     torch.manual_seed(job["seed"])
     make, task = TASKS[job["model"]]
     model = make()
-    ddp = DistributedDataParallel(model, bucket_cap_mb=25)
+    if "bucket_mb" in job:
+        dist._DEFAULT_FIRST_BUCKET_BYTES = int(job["bucket_mb"] * 2 ** 20)  # the first bucket, too
+    ddp = DistributedDataParallel(model, bucket_cap_mb=job.get("bucket_mb", 25))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=job["rate"], momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, job["drops"], gamma=0.1)
     data = task(job)
     order = torch.Generator().manual_seed(job["seed"])
-    losses, steps = [], 0
+    losses, steps, marks = [], 0, Marks(job.get("marks", False))
     for _ in range(job["epochs"]):
         shuffled, total = torch.randperm(len(data.labels), generator=order)[rank::ranks], 0.0
         count = len(data.labels) // (job["batch"] * ranks)
         for step in range(count):
             if job["most_steps"] and steps == job["most_steps"]:
                 break
+            marks.step(steps, optimizer.param_groups[0]["lr"])
             chosen = shuffled[step * job["batch"]:(step + 1) * job["batch"]]
             loss = data.loss(ddp, chosen)
             optimizer.zero_grad()

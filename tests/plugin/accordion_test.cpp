@@ -18,7 +18,7 @@ namespace {
 
 using Values = std::vector<float>;
 constexpr size_t kSparse = 16000, kDropped = 12000;
-constexpr size_t kRows = 64, kPlainRows = 60, kCols = 48, kMatrix = kRows * kCols;
+constexpr size_t kRows = 64, kPlainRows = 60, kRampedRows = 56, kCols = 48, kMatrix = kRows * kCols;
 
 class Accordion : public slimwire::test::SeveralDevices<4> {
   protected:
@@ -39,7 +39,12 @@ class Accordion : public slimwire::test::SeveralDevices<4> {
             "accordion = { low = \"powersgd:rank=4,row=48\", window = 4 }\n"
             "[[rule]]\nname = \"plain\"\nmatch = { op = \"allreduce\", bytes = \"11520..11520\" }\n"
             "codec = \"powersgd:rank=1,row=48\"\n"
-            "accordion = { low = \"powersgd:rank=4,row=48\", window = 4 }\n");
+            "accordion = { low = \"powersgd:rank=4,row=48\", window = 4 }\n"
+            "[[rule]]\nname = \"ramped\"\nmatch = { op = \"allreduce\", bytes = \"10752..10752\" "
+            "}\n"
+            "codec = \"powersgd:rank=1,row=48\"\nef = \"ef14\"\n"
+            "ramp = [{ until = 3, codec = \"powersgd:rank=4,row=48\" },\n"
+            "        { until = 5, codec = \"powersgd:rank=2,row=48\" }]\n");
         report_ = testing::TempDir() + "accordion_report_" + std::to_string(getpid());
         ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
     }
@@ -148,7 +153,7 @@ TEST_P(Accordion, CallsOfADroppedGroupWereNone) {
 int rank_of(const Values& values) {
     std::vector<std::vector<double>> rows;
     double largest = 0;
-    for (size_t i = 0; i < kRows; ++i) {
+    for (size_t i = 0; i < values.size() / kCols; ++i) {
         rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * kCols),
                           values.begin() + static_cast<std::ptrdiff_t>((i + 1) * kCols));
     }
@@ -241,6 +246,24 @@ TEST_P(Accordion, FactorsOfTwoRanks) {
     EXPECT_EQ(tensors % static_cast<size_t>(ranks()), 0u);
     EXPECT_GE(tensors, static_cast<size_t>(ranks()));
     EXPECT_EQ(hashes.size(), 1u) << "ranks decided otherwise";
+}
+
+// Ranks of a ramp share the tensor's state, too.
+TEST_P(Accordion, RanksOfARamp) {
+    std::vector<int> taken;
+    for (int call = 0; call < 7; ++call) {
+        taken.push_back(rank_of(reduce(matrices(ranks(), kRampedRows, 1))));
+        mark();
+    }
+    EXPECT_EQ(taken, (std::vector<int>{4, 4, 4, 2, 2, 1, 1}));
+}
+
+// The rate that a program tells needs no lr_drops.
+TEST_P(Accordion, ADropThatTheProgramTellsIsLow) {
+    ASSERT_EQ(slimwire_set_learning_rate(0.1), SLIMWIRE_OK);
+    EXPECT_EQ(taken(kSparse, 1, 13), "llllllllllhhh");
+    ASSERT_EQ(slimwire_set_learning_rate(0.01), SLIMWIRE_OK);
+    EXPECT_EQ(taken(kSparse, 1, 12), "lllllllllhhh");
 }
 
 // The first call of the larger rank after some of the smaller one is as near as the last before
