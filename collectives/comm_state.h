@@ -52,6 +52,12 @@ struct PlaceKey {
     auto operator<=>(const PlaceKey&) const = default;
 };
 
+// Compressed calls of a tensor whose residuals are averaged now and then; equal on all ranks.
+struct CountedTensor {
+    uint64_t path = 0;  // of its place (StepPlace)
+    uint64_t calls = 0;
+};
+
 struct CommState {
     ncclComm_t comm = nullptr;
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
@@ -67,7 +73,7 @@ struct CommState {
     std::string name;             // as this rank's program named it; PlanShape has the agreed one
     PlanShape shape;
     PlanCache plans;
-    std::unique_ptr<CallPlaces> places;      // null when no rule wants them
+    std::unique_ptr<CallPlaces> places;  // null when no rule wants them
     ModelStarts models;
     std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
@@ -102,6 +108,7 @@ struct CommState {
     cudaEvent_t timing[2] = {};
     AimReading aim_reading;
     Accordions accordions;
+    std::map<PlaceKey, CountedTensor> averaged;
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.
     std::atomic<bool> ended{false};

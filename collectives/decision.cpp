@@ -148,6 +148,8 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         action.residual = feeder->rule->action.residual;
         action.tensor = feeder->rule->action.tensor;
         action.roll_back = feeder->rule->action.roll_back;
+        action.average_every = feeder->rule->action.average_every;
+        action.average_codec = feeder->rule->action.average_codec;
     }
     const Share* latest = &main;
     for (const Share& share : shares) {
@@ -177,6 +179,11 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         }
         if (share.fed() && feedback_text(own) != feedback_text(action)) {
             gives_way(feedback_text(own), feedback_text(action) + " of " + named(*feeder->rule));
+        }
+        if (share.fed() && (own.average_every != action.average_every ||
+                            own.average_codec != action.average_codec)) {
+            gives_way("average_every " + std::to_string(own.average_every),
+                      std::to_string(action.average_every) + " of " + named(*feeder->rule));
         }
         if (own.ramp != action.ramp && !own.ramp.empty()) {
             gives_way("the ramp", "that of " + named(*main.rule));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/averaging.h"
 #include "collectives/bench_fill.h"
 #include "collectives/call_ranges.h"
 #include "collectives/comparison.h"
@@ -145,6 +146,21 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
     return dispatch_planned(runtime, placed, state, plan, place);
 }
 
+// Counts a compressed call of a tensor whose residuals are averaged, and says whether they are now.
+bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
+    if (plan.averaging == nullptr) {
+        return false;
+    }
+    CountedTensor& tensor = state->averaged[{&plan, place.slot, place.ordinal}];
+    if (tensor.path != place.path) {
+        tensor = {place.path, 0};  // of another step: what the one before was owed is gone, too
+    }
+    if (in_group()) {
+        thread_group().averaged.emplace_back(state, &tensor);
+    }
+    return ++tensor.calls % plan.averaging->every == 0;
+}
+
 std::optional<ncclResult_t> dispatch_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
@@ -209,12 +225,20 @@ std::optional<ncclResult_t> dispatch_planned(
     if (scaled) {
         item.scalar = *scalar;
     }
+    const bool averages = averages_now(state, *plan, place.place);
     if (in_group()) {
         thread_group().queued.push_back(item);
+        if (averages) {
+            thread_group().queued.push_back(averaging_of(item, plan));
+        }
         return ncclSuccess;
     }
     const ReentryGuard guard;
-    if (Status status = run_alone(runtime, item); !status.ok()) {
+    Status status = run_alone(runtime, item);
+    if (status.ok() && averages) {
+        status = run_alone(runtime, averaging_of(item, plan));
+    }
+    if (!status.ok()) {
         return runtime.fail({status.code(), where(*state, name) + ": " + status.message()});
     }
     return ncclSuccess;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms.h"
+#include "collectives/averaging.h"
 #include "collectives/contents.h"
 #include "collectives/hash.h"
 #include "collectives/log.h"
@@ -80,6 +81,11 @@ KeyStats* show_key(
     key.wire_bytes_per_call = compressed ? wire_bytes_of(plan, state->shape, state->rank)
                                          : key.native_bytes_per_call + extra;
     key.wire_is_estimate = !compressed;
+    if (compressed && plan.averaging != nullptr) {
+        key.averages = true;
+        key.wire_bytes_per_averaging =
+            averaging_wire_bytes(*plan.averaging, state->shape, state->rank);
+    }
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
         log_line(LogLevel::kInfo,
@@ -242,6 +248,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     made.error_feedback = ErrorFeedback::kNone;
     made.residual_bytes = made.copy_bytes = 0;
     made.residuals_apart = false;
+    made.averaging = nullptr;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.
     made.passing = made.start_call == 0;
     made.ramp.clear();

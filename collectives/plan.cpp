@@ -5,6 +5,7 @@
 #include "codecs/feedback.h"
 #include "codecs/sketch.h"
 #include "collectives/algorithms.h"
+#include "collectives/averaging.h"
 #include "collectives/call_choice.h"
 #include "collectives/decision.h"
 #include "collectives/estimates_of_all.h"
@@ -352,6 +353,7 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
             rule.action.least_state_rank = rule.action.low_rank() ? rule.action.state_rank() : 0;
             rule.action.codec = stage.codec;
             rule.action.ramp.clear();
+            rule.action.average_every = 0;  // the plan's own do it
         }
     }
     Plan as_asked = make_plan(plan.facts, shape, staged, carried);
@@ -380,6 +382,7 @@ std::string add_low(const AccordionRule& rule,
     for (Rule& other : staged.policy.rules) {
         if (other.name == plan->rule) {
             other.action.codec = rule.low;
+            other.action.average_every = 0;
             other.action.accordion->window = 0;
         }
     }
@@ -431,16 +434,20 @@ Plan make_plan(const CallFacts& facts,
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
             plan.reason = decision.reason;
-            if (action.accordion.has_value() && action.accordion->window > 0) {
-                std::string reason_against =
-                    add_low(*action.accordion, shape, config, carried, &plan);
-                if (!reason_against.empty()) {
-                    Plan native;
-                    native.facts = facts;
-                    native.rule = plan.rule;
-                    native.reason = std::move(reason_against);
-                    return native;
-                }
+            std::string reason_against;
+            if (action.average_every > 0) {
+                reason_against = add_averaging(action, shape, config, &plan);
+            }
+            if (reason_against.empty() && action.accordion.has_value() &&
+                action.accordion->window > 0) {
+                reason_against = add_low(*action.accordion, shape, config, carried, &plan);
+            }
+            if (!reason_against.empty()) {
+                Plan native;
+                native.facts = facts;
+                native.rule = plan.rule;
+                native.reason = std::move(reason_against);
+                return native;
             }
             for (const RampStage& stage : action.ramp) {
                 plan.ramp.push_back(

@@ -37,6 +37,7 @@ enum class Detour : uint8_t {
 inline constexpr size_t kDetourCount = 11;
 
 struct Plan;
+struct Averaging;  // averaging.h
 
 // The plan of calls before call `until` (from 0 on), native or with residuals that lie as those of
 // the plan itself.
@@ -62,6 +63,8 @@ struct Plan {
     // call takes (accordion.h).
     std::optional<AccordionRule> accordion;
     std::shared_ptr<Plan> low;
+    // Where residuals are averaged over the ranks.
+    std::shared_ptr<Averaging> averaging;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored

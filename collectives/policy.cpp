@@ -473,6 +473,10 @@ std::string Policy::canonical() const {
                    (stage.codec ? stage.codec->to_string() : "native");
         }
         out += a.roll_back ? " rollback=exact" : "";
+        if (a.average_every > 0) {
+            out += " average=" + std::to_string(a.average_every) + "/" +
+                   (a.average_codec ? a.average_codec->to_string() : "native");
+        }
         if (a.accordion.has_value()) {
             const AccordionRule& rule = *a.accordion;
             out += " accordion=" + rule.low.to_string() + "/" + std::to_string(rule.window) + "/" +

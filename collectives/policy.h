@@ -158,6 +158,10 @@ struct Action {
     TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
     std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
     std::optional<AccordionRule> accordion;
+    // Compressed calls of a tensor after which its residuals become their mean over the ranks, and
+    // what they travel by for that (averaging.h); 0: never, empty: as they are.
+    uint64_t average_every = 0;
+    std::optional<CodecSpec> average_codec;
     bool roll_back = false;    // residuals are as before a step that the program skipped
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native

@@ -126,6 +126,24 @@ class PolicyActionReader : protected PolicyReader {
         }
         read_ramp(table, action);
         read_accordion(table, action);
+        read_averaging(table, action);
+    }
+
+    void read_averaging(const toml::table& table, Action* action) {
+        read_codec(table, "average_codec", &action->average_codec);
+        const toml::node* node = table.get("average_every");
+        if (node == nullptr) {
+            return;
+        }
+        const int64_t value = node->is_integer() ? node->as_integer()->get() : 0;
+        if (value < 1 || value > int64_t{1} << 40) {
+            return report(node->source(),
+                          "'average_every' accepts a number of calls of a tensor, 1 or more");
+        }
+        action->average_every = static_cast<uint64_t>(value);
+        if (!table.contains("tensor")) {
+            action->tensor = TensorBy::kStep;
+        }
     }
 
     // An integer of at least `least`.

@@ -26,7 +26,7 @@ const Names& rule_keys() {
     static const Names keys = {
         "name",      "match",       "codec",     "algorithm", "error_feedback", "start_step",
         "min_bytes", "intra_codec", "ef",        "tensor",    "residual",       "encoder",
-        "decoder",   "ramp",        "accordion", "rollback"};
+        "decoder",   "ramp",        "accordion", "rollback",  "average_every",  "average_codec"};
     return keys;
 }
 const Names& default_keys() {
@@ -297,6 +297,63 @@ class Parser : PolicyActionReader {
         action.roll_back &= owes;  // of [defaults]
     }
 
+    // Of residuals that are a rank's own share of what a sum is owed.
+    void check_averaging(const toml::table& table, bool native, const Rule& rule) {
+        const Action& action = rule.action;
+        if (const toml::node* codec = table.get("average_codec")) {
+            if (!table.contains("average_every")) {
+                report(codec->source(),
+                       "'average_codec' without 'average_every'; accepted: both, or an "
+                       "'average_every' alone, which averages residuals as they are");
+            } else if (action.average_codec.has_value() &&
+                       (!encodes_runs(*action.average_codec).ok() ||
+                        action.average_codec->traits(DType::kFloat32).variable_size ||
+                        action.average_codec->traits(DType::kFloat32).lossless)) {
+                report(codec->source(),
+                       "average_codec " + quoted(action.average_codec->to_string()) +
+                           ", whose encodings of residuals have no fixed size or no sum; accepted: "
+                           "native, or a codec that quantises or keeps the largest, like int8");
+            } else if (action.average_codec.has_value() &&
+                       !action.average_codec->accepts(DType::kFloat32)) {
+                report(codec->source(), "average_codec " +
+                                            quoted(action.average_codec->to_string()) +
+                                            " does not take f32, which residuals are averaged in");
+            }
+        }
+        const toml::node* node = table.get("average_every");
+        if (node == nullptr || action.average_every == 0) {
+            return;
+        }
+        const toml::source_region& where = node->source();
+        constexpr uint32_t kSums =
+            bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
+        if (native || (action.error_feedback != ErrorFeedback::kEf14 &&
+                       action.error_feedback != ErrorFeedback::kEma)) {
+            report(where, std::string("'average_every' ") +
+                              (action.error_feedback == ErrorFeedback::kEf21
+                                   ? "with ef21, whose estimates the ranks share"
+                                   : "without residuals") +
+                              "; accepted: a codec with error_feedback ef14 or ema, or no "
+                              "'average_every'");
+        } else if (action.codec->traits(DType::kFloat32).lossless) {
+            report(where, "'average_every' with codec " + quoted(action.codec->to_string()) +
+                              ", which loses nothing; accepted: a lossy codec");
+        } else if ((rule.match.ops & ~kSums) != 0) {
+            report(where,
+                   "'average_every' in a rule of operations that sum nothing, whose ranks are owed "
+                   "for data of their own; accepted: match = { op = [\"allreduce\", "
+                   "\"reducescatter\", \"reduce\"] }, or some of them");
+        } else if (action.tensor != TensorBy::kStep) {
+            report(where,
+                   "'average_every' with tensor = \"address\", by which ranks do not count calls "
+                   "alike; accepted: tensor = \"step\", or no 'tensor'");
+        } else if (action.intra_codec.has_value()) {
+            report(where,
+                   "'average_every' with intra_codec, where ranks owe both contributions and "
+                   "nodes' sums; accepted: one of them");
+        }
+    }
+
     // What cannot work together, as far as the rule says it in so many words.
     void check_combination(const toml::table& table, Rule* rule) {
         Action& action = rule->action;
@@ -357,6 +414,7 @@ class Parser : PolicyActionReader {
                    "\"none\", or no 'residual'");
         }
         check_rollback(table, native, action);
+        check_averaging(table, native, *rule);
         if (native) {
             if (ef != nullptr && action.error_feedback != ErrorFeedback::kNone) {
                 report(ef->source(),

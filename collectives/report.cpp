@@ -115,6 +115,10 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                         {"survivors", k.aims.survivors},
                         {"wanted", k.aims.wanted}};
     }
+    if (k.averages) {
+        json["averagings"] = k.averagings;
+        json["averaging_wire_bytes"] = k.averaging_wire_bytes;
+    }
     for (const auto& [place, tensor] : k.accordions) {
         Json decisions = Json::array();
         for (const AccordionDecision& decision : tensor.last) {

@@ -7,6 +7,7 @@
 
 #include "codecs/advance.h"
 #include "collectives/algorithms.h"
+#include "collectives/averaging.h"
 #include "collectives/comparison.h"
 #include "collectives/estimates_of_all.h"
 #include "collectives/keys.h"
@@ -40,6 +41,7 @@ struct Running {
     ExchangeRoom room;
     std::optional<EstimatesOfAll> of_all;
     std::optional<ComparisonExchange> comparison;
+    std::optional<AveragingExchange> averaging;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     void* residual = nullptr;
@@ -127,29 +129,28 @@ Status no_room(Runtime& runtime, const CommState& state, const char* what, uint6
                 " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
 }
 
-Status begin(Runtime& runtime, Running* run, Company company) {
+// Those of a message two ranks know, and none of the others.
+bool shared_by_all(const Plan& plan) {
+    return plan.shares_state() && !is_point_to_point(plan.facts.op);
+}
+
+// What the call's tensor keeps on this rank by the plan, which calls that average it share.
+Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& keeper) {
     const DeviceApi& api = runtime.api();
-    CommState& state = *run->item.state;
-    Plan& plan = *run->item.plan;
-    const CollectiveCall& call = run->item.call;
-    run->work = company == Company::kBesideNative ? state.work_stream : call.stream;
-    SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
-    if (!run->capture.active) {
-        start_timing(api, state, plan.stats, run);
-    }
+    CommState& state = *run.item.state;
+    const CollectiveCall& call = run.item.call;
     Residual own;
-    const bool shares = plan.shares_state();
-    // Those of a message two ranks know, and none of the others.
-    const bool of_all = shares && !is_point_to_point(plan.facts.op);
-    if (plan.residual_bytes > 0 && keeps_residual(plan, state.rank)) {
-        const TensorKey key = identify(state.state_key, call, plan.tensor, run->item.place);
+    const bool shares = keeper.shares_state();
+    const bool of_all = shared_by_all(keeper);
+    if (keeper.residual_bytes > 0 && keeps_residual(keeper, state.rank)) {
+        const TensorKey key = identify(state.state_key, call, keeper.tensor, run.item.place);
         const uint64_t path =
-            plan.tensor == TensorBy::kStep ? run->item.place.path : state.models.count();
+            keeper.tensor == TensorBy::kStep ? run.item.place.path : state.models.count();
         const uint64_t lasting = shares && !of_all ? 0 : state.lasting_key;
-        SLIMWIRE_TRY_ASSIGN(own,
-                            runtime.residuals.get(api, state.device, key, path, plan.residual_bytes,
-                                                  {lasting, plan.residual_shape, of_all}, run->work,
-                                                  run->capture.active, plan.copy_bytes));
+        SLIMWIRE_TRY_ASSIGN(
+            own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
+                                       {lasting, keeper.residual_shape, of_all}, run.work,
+                                       run.capture.active, keeper.copy_bytes));
         if (own.arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -157,16 +158,33 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         } else if (own.buffer == nullptr && shares) {
             return no_room(
                 runtime, state,
-                plan.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21",
-                plan.residual_bytes);
-        } else if (own.buffer == nullptr) {
-            without_residual(runtime, &state, plan, call);
+                keeper.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21",
+                keeper.residual_bytes);
+        } else if (own.buffer == nullptr && run.item.averaged == nullptr) {
+            without_residual(runtime, &state, keeper, call);
         }
     }
-    if (own.buffer != nullptr && !run->capture.active) {
+    return own;
+}
+
+Status begin(Runtime& runtime, Running* run, Company company) {
+    const DeviceApi& api = runtime.api();
+    CommState& state = *run->item.state;
+    Plan& plan = *run->item.plan;
+    const bool averages = run->item.averaged != nullptr;
+    const Plan& keeper = averages ? *run->item.averaged : plan;  // of residuals
+    const CollectiveCall& call = run->item.call;
+    run->work = company == Company::kBesideNative ? state.work_stream : call.stream;
+    SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
+    if (!run->capture.active && !averages) {
+        start_timing(api, state, plan.stats, run);
+    }
+    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
+    // Before averaging the call has seen to both.
+    if (own.buffer != nullptr && !run->capture.active && !averages) {
         SLIMWIRE_TRY(follow_loss_scale(api, plan, own, run->work));
     }
-    if (own.kept != nullptr) {
+    if (own.kept != nullptr && !averages) {
         SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, own.buffer, own.kept, run->work));
     }
     void* residual = own.buffer;
@@ -206,12 +224,14 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             context.random.step = before + state.steps[counter]++;
         }
     }
-    run->exchange = run->item.comparison == nullptr
-                        ? make_exchange(context, &run->room)
-                        : &run->comparison.emplace(context, run->item.comparison);
+    run->exchange =
+        run->item.comparison != nullptr ? &run->comparison.emplace(context, run->item.comparison)
+        : averages ? static_cast<Exchange*>(&run->averaging.emplace(context, keeper, &run->room))
+                   : make_exchange(context, &run->room);
     if (run->exchange == nullptr) {
         return {Code::kInternalError, "a plan without an algorithm"};
     }
+    const bool of_all = shared_by_all(plan);
     if (of_all) {
         ++state.sharing_calls;
     }
@@ -273,6 +293,10 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
     if (company == Company::kBesideNative) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),
                                  "join the stream"));
+    }
+    if (run->item.averaged != nullptr) {
+        run->item.averaged->stats->count_averaging();
+        return {};
     }
     Plan& plan = *run->item.plan;
     const Course course = run->exchange->course();
@@ -417,6 +441,12 @@ std::string where(const CommState& state, const char* name) {
     return "rank " + std::to_string(state.rank) + " comm " +
            (state.stats ? state.stats->comm : "?") +
            (name != nullptr ? std::string(" tensor ") + name : "");
+}
+
+Queued averaging_of(const Queued& call, Plan* plan) {
+    Queued item{call.call, call.state, &plan->averaging->call, call.place, {}};
+    item.averaged = plan;
+    return item;
 }
 
 Status run_alone(Runtime& runtime, const Queued& item) {

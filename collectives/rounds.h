@@ -23,9 +23,14 @@ struct Queued {
     StepPlace place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
-    PacedCall paced = {};              // of a plan with a controller
+    PacedCall paced = {};  // of a plan with a controller
+    // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
+    const Plan* averaged = nullptr;
     Comparison* comparison = nullptr;  // the call is this one's, and nothing else
 };
+
+// What averages the residuals of a tensor behind a call of it.
+[[nodiscard]] Queued averaging_of(const Queued& call, Plan* plan);
 
 // Runs one call that no group holds.
 Status run_alone(Runtime& runtime, const Queued& item);

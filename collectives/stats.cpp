@@ -21,6 +21,9 @@ void add(const KeyRecord& from, KeyRecord* to) {
     to->wire_is_estimate |= from.wire_is_estimate;
     to->shadow_wire_bytes += from.shadow_wire_bytes;
     to->aims.add(from.aims);
+    to->averages |= from.averages;
+    to->averagings += from.averagings;
+    to->averaging_wire_bytes += from.averaging_wire_bytes;
 }
 
 auto fold_identity(const KeyRecord& key) {
@@ -108,21 +111,35 @@ CommRecord CommStats::snapshot() const {
     record.keys.reserve(published_.size());
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
+        const uint64_t averagings = key->averagings.load(std::memory_order_relaxed);
+        const uint64_t averaging_bytes = averagings * key->wire_bytes_per_averaging;
         const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
         const char* const name = key->one_name.load(std::memory_order_relaxed);
-        record.keys.push_back(
-            {key->facts, key->rule, key->codec, key->algorithm, key->reason, calls,
-             calls * key->input_bytes_per_call +
-                 key->folded_input_bytes.load(std::memory_order_relaxed),
-             calls * key->wire_bytes_per_call +
-                 key->folded_wire_bytes.load(std::memory_order_relaxed),
-             calls * key->native_bytes_per_call + native,
-             key->timed_calls.load(std::memory_order_relaxed),
-             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded,
-             name != nullptr ? name : "", key->shadow_codec, key->shadow_algorithm,
-             calls * key->shadow_wire_bytes_per_call +
-                 key->folded_shadow_bytes.load(std::memory_order_relaxed),
-             key->aims(), key->accordions});
+        record.keys.push_back({key->facts,
+                               key->rule,
+                               key->codec,
+                               key->algorithm,
+                               key->reason,
+                               calls,
+                               calls * key->input_bytes_per_call +
+                                   key->folded_input_bytes.load(std::memory_order_relaxed),
+                               calls * key->wire_bytes_per_call + averaging_bytes +
+                                   key->folded_wire_bytes.load(std::memory_order_relaxed),
+                               calls * key->native_bytes_per_call + native,
+                               key->timed_calls.load(std::memory_order_relaxed),
+                               key->time_ns.load(std::memory_order_relaxed),
+                               key->wire_is_estimate,
+                               key->folded,
+                               name != nullptr ? name : "",
+                               key->shadow_codec,
+                               key->shadow_algorithm,
+                               calls * key->shadow_wire_bytes_per_call +
+                                   key->folded_shadow_bytes.load(std::memory_order_relaxed),
+                               key->aims(),
+                               key->accordions,
+                               key->averages,
+                               averagings,
+                               averaging_bytes});
     }
     return record;
 }
@@ -146,6 +163,7 @@ uint64_t CommStats::mark() const {
                     unplaced_calls.load(std::memory_order_relaxed);
     for (const KeyStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
+                key->averagings.load(std::memory_order_relaxed) +
                 key->aim_encodings.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
     }

@@ -69,6 +69,10 @@ struct KeyStats {
     uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
     uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
     bool wire_is_estimate = false;
+    // Where residuals are averaged over the ranks (averaging.h): what this rank gives to the
+    // transport each time, beyond its calls.
+    bool averages = false;
+    uint64_t wire_bytes_per_averaging = 0;
     bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
     // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
     std::string shadow_codec, shadow_algorithm;
@@ -76,7 +80,7 @@ struct KeyStats {
 
     AccordionTensors accordions;  // changes inside CommStats::update() only
 
-    std::atomic<uint64_t> calls{0};
+    std::atomic<uint64_t> calls{0}, averagings{0};
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};
     std::atomic<uint64_t> folded_shadow_bytes{0};
     std::atomic<uint64_t> timed_calls{0};
@@ -105,6 +109,8 @@ struct KeyStats {
 
     // One call was enqueued. Wait-free.
     void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
+    // What a tensor is owed was averaged. Wait-free.
+    void count_averaging() noexcept { averagings.fetch_add(1, std::memory_order_relaxed); }
     // One call of a kind that has no key of its own. Wait-free.
     void count_folded_call(uint64_t input_bytes,
                            uint64_t native_bytes,

@@ -22,6 +22,7 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     counted.clear();
     granted.clear();
     paced.clear();
+    averaged.clear();
     flagged.clear();
     comparing.clear();
     heard.clear();
@@ -38,6 +39,9 @@ void ThreadGroup::uncount() noexcept {
     }
     for (const auto& [state, tensor] : paced) {
         tensor->control.uncount();
+    }
+    for (const auto& [state, tensor] : averaged) {
+        --tensor->calls;
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
@@ -73,6 +77,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& granted) { return granted.first == &state; });
         std::erase_if(thread_group().paced,
                       [&](const auto& paced) { return paced.first == &state; });
+        std::erase_if(thread_group().averaged,
+                      [&](const auto& averaged) { return averaged.first == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

@@ -22,6 +22,8 @@ struct ThreadGroup {
     std::vector<std::pair<CommState*, Plan*>> counted;
     std::vector<std::pair<CommState*, PlaceKey>> granted;    // by calls of this group
     std::vector<std::pair<CommState*, PacedTensor*>> paced;  // that a call of this group counts for
+    // Whose averages a call of this group counts for.
+    std::vector<std::pair<CommState*, CountedTensor*>> averaged;
     std::vector<CommState*> heard;    // whose contents listened to a call of this group
     std::vector<CommState*> flagged;  // that a call of this group may give a flag of a step
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "collectives/algorithms.h"
+#include "collectives/averaging.h"
 #include "collectives/call_choice.h"
 #include "collectives/keys.h"
 
@@ -223,6 +224,70 @@ TEST(Plan, ACopyForSkippedStepsIsCountedAndNotCaptured) {
     bool first = false;
     EXPECT_TRUE(grant_place(config.settings, &state, with, {.slot = 1, .ordinal = 1}, &first));
     EXPECT_FALSE(grant_place(config.settings, &state, with, {.slot = 1, .ordinal = 2}, &first));
+}
+
+TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
+    const auto config = [](const std::string& more) {
+        return config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"allreduce\", "
+                          "\"reducescatter\"] }\ncodec = \"topk:fraction=0.001\"\nef = "
+                          "\"ef14\"\naverage_every = 20\n" +
+                          more)
+                             .c_str());
+    };
+    constexpr uint64_t kCount = 1 << 20;
+    const Config plain = config(""), coded = config("average_codec = \"int8\"\n");
+    Plan plan = make_plan(sum_of(kCount), shape_of(4), plain);
+    ASSERT_NE(plan.averaging, nullptr) << plan.reason;
+    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_FALSE(plan.capturable);
+    EXPECT_EQ(plan.averaging->every, 20u);
+    EXPECT_EQ(plan.averaging->elems(), kCount);
+    EXPECT_EQ(averaging_wire_bytes(*plan.averaging, shape_of(4), 2), 2 * 3 * kCount);
+    EXPECT_GE(plan.scratch_bytes, plan.averaging->call.scratch_bytes);
+    EXPECT_GE(plan.averaging->call.scratch_bytes, 4 * kCount);
+    EXPECT_NE(plan.reason.find("averaged every 20 calls"), std::string::npos);
+    // One-shot of two ranks, two-shot of more.
+    for (const int ranks : {2, 3, 8}) {
+        plan = make_plan(sum_of(kCount), shape_of(ranks), coded);
+        ASSERT_EQ(plan.averaging->parts.size(), 1u);
+        const Plan* const part = plan.averaging->parts[0].coded.get();
+        ASSERT_NE(part, nullptr);
+        EXPECT_EQ(part->algorithm, ranks == 2 ? Algorithm::kGather : Algorithm::kTwoShot);
+        EXPECT_EQ(part->error_feedback, ErrorFeedback::kEf14);
+        EXPECT_NE(plan.reason.find("averaged every 20 calls by int8"), std::string::npos);
+    }
+    // In parts of four slices, at blocks of residuals; the whole buffer of a reduce-scatter.
+    Config sliced = coded;
+    sliced.settings.slice_bytes = 100'000;
+    CallFacts scatter = sum_of(kCount / 4);
+    scatter.op = Op::kReduceScatter;
+    plan = make_plan(scatter, shape_of(4), sliced);
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_GT(plan.averaging->parts.size(), 10u);
+    int64_t end = 0;
+    for (const Averaging::Part& part : plan.averaging->parts) {
+        EXPECT_EQ(part.begin, end);
+        EXPECT_GT(part.end, part.begin);
+        EXPECT_LE(part.end - part.begin, 100'000);
+        end = part.end;
+    }
+    EXPECT_EQ(end, static_cast<int64_t>(kCount));
+    EXPECT_LT(plan.averaging->call.scratch_bytes, 4u << 20);
+    // What does not fit is native.
+    Config small = plain;
+    plan = make_plan(sum_of(kCount), shape_of(4), plain);
+    small.settings.max_memory_bytes = plan.scratch_bytes + plan.residual_bytes;
+    EXPECT_TRUE(make_plan(sum_of(kCount), shape_of(4), small).compressed);
+    --small.settings.max_memory_bytes;
+    const Plan native = make_plan(sum_of(kCount), shape_of(4), small);
+    EXPECT_FALSE(native.compressed);
+    EXPECT_NE(native.reason.find("averaging included"), std::string::npos) << native.reason;
+    // Where nothing is saved, as they are.
+    const Plan wide =
+        make_plan(sum_of(kCount), shape_of(4), config("average_codec = \"topk:fraction=1\"\n"));
+    ASSERT_TRUE(wide.compressed) << wide.reason;
+    EXPECT_EQ(wide.averaging->codec, "native");
+    EXPECT_NE(wide.reason.find("would send more"), std::string::npos) << wide.reason;
 }
 
 // What a tensor's residuals take in each type, and that what is not fp32 of EF14 has a window.

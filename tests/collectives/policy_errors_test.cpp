@@ -34,7 +34,8 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor, residual, encoder, decoder, ramp, accordion, rollback"},
+         "tensor, residual, encoder, decoder, ramp, accordion, rollback, average_every, "
+         "average_codec"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -200,6 +201,49 @@ TEST(PolicyErrors, inside_a_rule) {
          "tensor = \"address\"\naccordion = { low = \"int8\", window = 9 }",
          "p.toml:8:13: rule 'grads': 'accordion' with tensor = \"address\", which ranks do not "
          "have alike; accepted: tensor = \"step\", or no 'tensor'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_every = 0",
+         "p.toml:7:17: rule 'grads': 'average_every' accepts a number of calls of a tensor, 1 or "
+         "more"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\naverage_every = 5",
+         "p.toml:6:17: rule 'grads': 'average_every' without residuals; accepted: a codec with "
+         "error_feedback ef14 or ema, or no 'average_every'"},
+        {"match = { op = \"allreduce\" }\naverage_every = 5",
+         "p.toml:5:17: rule 'grads': 'average_every' without residuals; accepted: a codec with "
+         "error_feedback ef14 or ema, or no 'average_every'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef21\"\naverage_every = 5",
+         "p.toml:7:17: rule 'grads': 'average_every' with ef21, whose estimates the ranks share; "
+         "accepted: a codec with error_feedback ef14 or ema, or no 'average_every'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"palette:slot=0.75\"\nef = \"ef14\"\n"
+         "average_every = 5",
+         "p.toml:7:17: rule 'grads': 'average_every' with codec 'palette:slot=0.75', which loses "
+         "nothing; accepted: a lossy codec"},
+        {"match = { op = [\"allreduce\", \"send\"] }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "average_every = 5",
+         "p.toml:7:17: rule 'grads': 'average_every' in a rule of operations that sum nothing, "
+         "whose ranks are owed for data of their own; accepted: match = { op = [\"allreduce\", "
+         "\"reducescatter\", \"reduce\"] }, or some of them"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "tensor = \"address\"\naverage_every = 5",
+         "p.toml:8:17: rule 'grads': 'average_every' with tensor = \"address\", by which ranks do "
+         "not count calls alike; accepted: tensor = \"step\", or no 'tensor'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "intra_codec = \"int8\"\naverage_every = 5",
+         "p.toml:8:17: rule 'grads': 'average_every' with intra_codec, where ranks owe both "
+         "contributions and nodes' sums; accepted: one of them"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_codec = "
+         "\"int8\"",
+         "p.toml:7:17: rule 'grads': 'average_codec' without 'average_every'; accepted: both, or "
+         "an 'average_every' alone, which averages residuals as they are"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_every = 5\n"
+         "average_codec = \"powersgd\"",
+         "p.toml:8:17: rule 'grads': average_codec 'powersgd', whose encodings of residuals have "
+         "no fixed size or no sum; accepted: native, or a codec that quantises or keeps the "
+         "largest, like int8"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_every = 5\n"
+         "average_codec = \"palette\"",
+         "p.toml:8:17: rule 'grads': average_codec 'palette', whose encodings of residuals have "
+         "no fixed size or no sum; accepted: native, or a codec that quantises or keeps the "
+         "largest, like int8"},
         {"codec = \"linear_ae\"\nencoder = 7",
          "p.toml:5:11: rule 'grads': 'encoder' is an integer; accepted: the path of a .npy file"},
         {"codec = \"linear_ae\"\nencoder = \"none.npy\"",

@@ -387,6 +387,19 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
+           average_every = 20)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           average_every = 21)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           average_every = 20
+           average_codec = "int8")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
            min_bytes = 1)",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", comm = "dp" }
            codec = "int4"

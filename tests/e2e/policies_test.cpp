@@ -58,6 +58,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"sdp4bit-two-level", {Promise::kNear, 64, true, 0.5}},
     {"sharded-int4-ef14", {Promise::kNear, 16, false, 0.001}},  // reduce-scatters
     {"terngrad", {Promise::kUnbiased}},
+    {"topk-averaging", {Promise::kPaysBack, 800}},
     {"topk-ef14", {Promise::kPaysBack, 800}},
 };
 
@@ -69,6 +70,8 @@ std::string shortened(const std::filesystem::path& file) {
         std::regex_replace(text.str(), std::regex("start_step = \\d+"), "start_step = 2");
     policy = std::regex_replace(policy, std::regex("until = (\\d)000"), "until = 1$1");
     policy = std::regex_replace(policy, std::regex("window = \\d+"), "window = 10");
+    policy = std::regex_replace(policy, std::regex("fraction=0\\.001"), "fraction=0.01");
+    policy = std::regex_replace(policy, std::regex("average_every = 100"), "average_every = 10");
     return std::regex_replace(policy, std::regex("min_bytes = \"1MiB\""), "min_bytes = \"64KiB\"");
 }
 

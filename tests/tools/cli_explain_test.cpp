@@ -137,6 +137,31 @@ TEST_F(Explain, StagesOfARamp) {
     EXPECT_HAS(ramp[2].at("reason").get<std::string>(), "keeps residuals otherwise");
 }
 
+TEST_F(Explain, AveragingAndWhatItCosts) {
+    const std::string rule =
+        "version = 1\n[[rule]]\nname = \"slow\"\nmatch = { op = \"allreduce\" }\n"
+        "codec = \"topk:fraction=0.001\"\nef = \"ef14\"\naverage_every = 20\n";
+    const std::string plain = folder_.write("plain.toml", rule);
+    const std::string coded = folder_.write("coded.toml", rule + "average_codec = \"int8\"\n");
+    const auto of = [&](const std::string& policy) {
+        return nlohmann::json::parse(run_slimwire({"explain", "--policy", policy, "--bytes", "4MiB",
+                                                   "--nodes", "4x1", "--json"})
+                                         .out,
+                                     nullptr, false)
+            .at("averaging");
+    };
+    // By a ring; and as a two-shot of 4 ranks, of quarters of 8.25 bits an element.
+    EXPECT_EQ(of(plain).at("every"), 20);
+    EXPECT_EQ(of(plain).at("codec"), "native");
+    EXPECT_EQ(of(plain).at("wire_bytes"), 2 * 3 * (4 << 20) / 4);
+    EXPECT_EQ(of(coded).at("codec"), "int8");
+    EXPECT_EQ(of(coded).at("wire_bytes"), 2 * 3 * (1 << 18) * 33 / 32);
+    const Ended ended =
+        run_slimwire({"explain", "--policy", plain, "--bytes", "4MiB", "--nodes", "4x1"});
+    EXPECT_HAS(ended.out, "averaging  of residuals every 20 of a tensor's calls, as they are: ");
+    EXPECT_HAS(ended.out, "307.2 KiB a call");
+}
+
 TEST_F(Explain, ArgumentsThatCannotBe) {
     const std::pair<std::vector<std::string>, const char*> kWrong[] = {
         {{}, "one of --bytes and --count"},

@@ -336,6 +336,32 @@ TEST(Report, DecisionsOfAnAccordionAreShownAndCompared) {
                "tensor 0.3: ranks 0, 1 and rank 2 decided differently in 5 windows");
 }
 
+TEST(Report, AveragingOfResidualsIsShownApart) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 2; ++rank) {
+        Json of = key(rank, 100, "topk:fraction=0.001+ef14");
+        of["averagings"] = 5;
+        of["averaging_wire_bytes"] = 2048;
+        files.push_back(
+            folder.write("r" + std::to_string(rank), text_of({process(), comm(rank, 2), of})));
+    }
+    EXPECT_HAS(run_slimwire({"report", files[0], files[1]}).out,
+               "allreduce of 1024 f32 by topk:fraction=0.001+ef14: residuals averaged 10 times, "
+               "4 KiB of the ");
+    size_t found = 0;
+    for (const std::string& line :
+         lines_of(run_slimwire({"report", "--json", files[0], files[1]}).out)) {
+        const Json record = Json::parse(line);
+        if (record.at("record") == "report_key") {
+            ++found;
+            EXPECT_EQ(record.at("averagings"), 10);
+            EXPECT_EQ(record.at("averaging_wire_bytes"), 4096);
+        }
+    }
+    EXPECT_EQ(found, 1u);
+}
+
 TEST(Report, RanksThatDifferAreNamed) {
     const ScratchFolder folder;
     const std::string r0 = folder.write("r0", text_of({process(), comm(0, 4), key(0, 10)}));

@@ -322,13 +322,17 @@ TEST(Policy, CheckPrintsRulesAsUnderstood) {
         "version = 1\n[[rule]]\nname = \"grads\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
         "rollback = \"exact\"\nramp = [{ until = 9, codec = \"native\" }]\n[[rule]]\nname = \"b\"\n"
         "match = { op = \"allreduce\" }\ncodec = \"powersgd:rank=1\"\n"
-        "accordion = { low = \"powersgd:rank=2\", window = 50 }\n");
+        "accordion = { low = \"powersgd:rank=2\", window = 50 }\n[[rule]]\nname = \"c\"\n"
+        "match = { op = \"reducescatter\" }\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
+        "average_every = 20\naverage_codec = \"int8\"\n");
     ended = run_slimwire({"policy", "check", many});
     EXPECT_HAS(ended.out, "taken back after skipped steps, until call 9 native");
     EXPECT_HAS(ended.out, "or powersgd:rank=2 by windows of 50 calls");
+    EXPECT_HAS(ended.out, "residuals averaged every 20 of a tensor's calls by int8");
     ended = run_slimwire({"policy", "check", "--json", many});
     EXPECT_HAS(ended.out, "\"ramp\":[{\"until\":9,\"codec\":\"native\"}]");
     EXPECT_HAS(ended.out, "\"accordion\":{\"low\":\"powersgd:rank=2\",\"window\":50,");
+    EXPECT_HAS(ended.out, "\"average_every\":20,\"average_codec\":\"int8\"");
 
     // A file that is wrong does not hide the others.
     const std::string bad = folder.write("bad.toml", "version = 1\n[[rule]]\nname = 3\n");

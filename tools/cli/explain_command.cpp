@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "collectives/algorithms.h"
+#include "collectives/averaging.h"
 #include "collectives/config.h"
 #include "collectives/names.h"
 #include "collectives/plan.h"
@@ -253,6 +254,7 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
 struct Explained {
     Plan plan;
     uint64_t bytes = 0, native = 0, wire = 0, node_wire = 0;
+    uint64_t averaging_wire = 0;  // each time that residuals are averaged
     std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
     std::vector<AlgorithmTime> times;  // on paper, of an all-reduce by a codec of runs
 };
@@ -288,6 +290,10 @@ Explained explained(const Asked& asked, const Config& config) {
             sizes_of(out.plan.algorithm, out.plan.layout, asked.facts, asked.shape);
         out.wire = sizes.wire_bytes;
         out.node_wire = sizes.node_wire_bytes;
+        if (out.plan.averaging != nullptr) {
+            out.averaging_wire =
+                averaging_wire_bytes(*out.plan.averaging, asked.shape, kNeediestRank);
+        }
         out.times = times_of(out.plan, asked, out.bytes);
     }
     for (const Rule& rule : config.policy.rules) {
@@ -343,6 +349,11 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["start_step"] = plan.start_call;
     if (plan.low != nullptr) {
         json["low"] = codec_text(*plan.low);
+    }
+    if (plan.averaging != nullptr) {
+        json["averaging"] = {{"every", plan.averaging->every},
+                             {"codec", plan.averaging->codec},
+                             {"wire_bytes", found.averaging_wire}};
     }
     for (const Rung& rung : plan.ramp) {
         json["ramp"].push_back(
@@ -414,6 +425,15 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
     }
     if (plan.low != nullptr) {
         fmt::print("  accordion  or {}: {}\n", codec_text(*plan.low), plan.low->reason);
+    }
+    if (plan.averaging != nullptr) {
+        const Averaging& averaging = *plan.averaging;
+        fmt::print(
+            "  averaging  of residuals every {} of a tensor's calls, {}: {} a rank at most, "
+            "{} a call\n",
+            averaging.every, averaging.codec == "native" ? "as they are" : "by " + averaging.codec,
+            size_text(found.averaging_wire),
+            size_text((found.averaging_wire + averaging.every - 1) / averaging.every));
     }
     for (const Rung& rung : plan.ramp) {
         fmt::print("  ramp       {}: {}\n",

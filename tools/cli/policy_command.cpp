@@ -121,6 +121,10 @@ Json rule_json(const Rule& rule) {
                              {"hysteresis", rule.hysteresis},
                              {"lr_drops", rule.lr_drops}};
     }
+    if (action.average_every > 0) {
+        json["average_every"] = action.average_every;
+        json["average_codec"] = action.average_codec ? action.average_codec->to_string() : "native";
+    }
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.min_bytes;
     return json;
@@ -172,6 +176,11 @@ std::string rule_text(const Rule& rule) {
         if (action.accordion.has_value()) {
             result += fmt::format(", or {} by windows of {} calls",
                                   action.accordion->low.to_string(), action.accordion->window);
+        }
+        if (action.average_every > 0) {
+            result += fmt::format(
+                ", residuals averaged every {} of a tensor's calls {}", action.average_every,
+                action.average_codec ? "by " + action.average_codec->to_string() : "as they are");
         }
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);

@@ -46,6 +46,10 @@ void add_sums(const MergedKey& key, Json* json) {
                                         {"lr_drops", tensor.lr_drops},
                                         {"decisions", tensor.decisions}});
     }
+    if (key.averages) {
+        (*json)["averagings"] = key.averagings;
+        (*json)["averaging_wire_bytes"] = key.averaging_wire_bytes;
+    }
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
         (*json)["shadow_wire_bytes"] = key.shadow_wire_bytes;
@@ -234,6 +238,19 @@ void print_aims(const MergedComm& comm) {
     }
 }
 
+// What averaging residuals over the ranks took of the wire.
+void print_averagings(const MergedComm& comm) {
+    for (const MergedKey& key : comm.keys) {
+        if (key.averages) {
+            fmt::print("  {} of {} {} by {}: residuals averaged {} times, {} of the {} sent\n",
+                       key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
+                       key.codec, key.averagings,
+                       format_bytes(static_cast<double>(key.averaging_wire_bytes)),
+                       format_bytes(static_cast<double>(key.wire_bytes)));
+        }
+    }
+}
+
 // Columns: what was called, how mode on would do it, how much that is.
 constexpr char kShadowRow[] = "{:<14} {:<6} {:>11} {:<20} {:<12} {:>9} {:>10} {:>10} {:>6}  {}\n";
 
@@ -306,6 +323,7 @@ void print_table(const MergedReport& report) {
         }
         print_aims(comm);
         print_accordions(comm);
+        print_averagings(comm);
         print_shadow(comm);
         for (const std::string& difference : comm.differences) {
             fmt::print("  ! {}\n", difference);

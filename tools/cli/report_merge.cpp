@@ -212,6 +212,9 @@ void Merger::add_key(const Json& record) {
                               aims->value("survivors", uint64_t{0}),
                               aims->value("wanted", uint64_t{0})});
         }
+        target->averages = target->averages || record.contains("averagings");
+        target->averagings += record.value("averagings", uint64_t{0});
+        target->averaging_wire_bytes += record.value("averaging_wire_bytes", uint64_t{0});
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }

@@ -32,6 +32,8 @@ struct MergedKey {
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0, timed_calls = 0;
     double time_us = 0;
     uint64_t shadow_calls = 0, shadow_wire_bytes = 0, shadow_native_bytes = 0;
+    bool averages = false;  // residuals over the ranks
+    uint64_t averagings = 0, averaging_wire_bytes = 0;
     AimTotals aims;  // of thresholds that follow the data
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
