@@ -38,6 +38,9 @@ struct Counters {
 };
 using CountersFunction = void (*)(Counters*);
 
+// Of slimwire.h, where the library is there: codecs of low rank want to know places in the step.
+using MarkFunction = int (*)(uint64_t step);
+
 // What is timed in a round, in this order.
 enum Timed { kTimedNative, kTimedOwn, kTimedRaw, kTimedKinds };
 
@@ -66,6 +69,7 @@ class Worker {
     void *send_ = nullptr, *recv_ = nullptr, *small_ = nullptr;
     size_t small_bytes_ = 0;
     CountersFunction counters_ = nullptr;
+    MarkFunction mark_ = nullptr;
 };
 
 void Worker::run() {
@@ -77,6 +81,7 @@ void Worker::run() {
     counters_ =
         reinterpret_cast<CountersFunction>(dlsym(RTLD_DEFAULT, "slimwire_emulator_counters"));
 
+    mark_ = reinterpret_cast<MarkFunction>(dlsym(RTLD_DEFAULT, "slimwire_mark_step"));
     const char* host = std::getenv("MASTER_ADDR");
     const ncclUniqueId id =
         meet(host != nullptr ? host : "127.0.0.1", options_.port, rank_, ranks_);
@@ -181,6 +186,9 @@ void Worker::measure(size_t bytes, std::FILE* out) {
         samples[kTimedNative] = timed([&] { calls.native(count); });
         // The raw exchange went over the inputs.
         check(cudaMemcpy(send_, host.data(), send_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        if (mark_ != nullptr) {
+            (void)mark_(static_cast<uint64_t>(round + options_.warmup));
+        }
         samples[kTimedOwn] = timed([&] { calls.own(count); });
         if (round + 1 == options_.rounds) {
             host.resize(recv_bytes);
