@@ -22,6 +22,7 @@
 #include "collectives/agreement.h"
 #include "collectives/aim_reading.h"
 #include "collectives/budget.h"
+#include "collectives/error_budget.h"
 #include "collectives/framework/model_starts.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
@@ -109,6 +110,7 @@ struct CommState {
     AimReading aim_reading;
     Accordions accordions;
     std::map<PlaceKey, CountedTensor> averaged;
+    ErrorBudgets budgets;
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.
     std::atomic<bool> ended{false};

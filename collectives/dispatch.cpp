@@ -161,6 +161,15 @@ bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
     return ++tensor.calls % plan.averaging->every == 0;
 }
 
+// That of a codec of the ladder, or of a probe.
+Plan* plan_of_rung(Plan* plan, int rung) noexcept {
+    if (rung == ErrorBudgetControl::kProbe) {
+        return plan->probe.get();
+    }
+    const auto at = static_cast<size_t>(rung);
+    return at < plan->ladder.size() ? plan->ladder[at].get() : plan;
+}
+
 std::optional<ncclResult_t> dispatch_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
@@ -206,10 +215,31 @@ std::optional<ncclResult_t> dispatch_planned(
             thread_group().paced.emplace_back(state, paced.tensor);
         }
     }
-    Plan* const run = paced.tensor == nullptr ? plan->of_last_call()
-                      : paced.at.high         ? plan
-                                              : plan->low.get();
-    if (!run->compressed) {
+    BudgetedCall budgeted;
+    if (plan->probe != nullptr) {
+        const Result<BudgetedCall> next =
+            state->budgets.next(runtime.api(), state, plan, place.place);
+        if (!next.ok()) {
+            return runtime.fail(
+                {next.status().code(), where(*state, name) + ": " + next.status().message()});
+        }
+        budgeted = next.value();
+        if (in_group()) {
+            thread_group().budgeted.emplace_back(state, budgeted.tensor);
+        }
+        if (budgeted.rung == ErrorBudgetControl::kNative) {
+            count_detour(state, plan, Detour::kOverBudget);
+            if (in_group()) {
+                thread_group().has_native = true;
+            }
+            return std::nullopt;
+        }
+    }
+    Plan* const run = budgeted.tensor != nullptr ? plan_of_rung(plan, budgeted.rung)
+                      : paced.tensor == nullptr  ? plan->of_last_call()
+                      : paced.at.high            ? plan
+                                                 : plan->low.get();
+    if (!run->compressed && run != plan->probe.get()) {
         run->stats->count_call();
         if (in_group()) {
             thread_group().has_native = true;
@@ -221,7 +251,7 @@ std::optional<ncclResult_t> dispatch_planned(
             return runtime.fail(filled);
         }
     }
-    Queued item{call, state, run, place.place, {}, paced};
+    Queued item{call, state, run, place.place, {}, paced, budgeted};
     if (scaled) {
         item.scalar = *scalar;
     }

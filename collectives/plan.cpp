@@ -8,6 +8,7 @@
 #include "collectives/averaging.h"
 #include "collectives/call_choice.h"
 #include "collectives/decision.h"
+#include "collectives/error_budget.h"
 #include "collectives/estimates_of_all.h"
 
 namespace slimwire {
@@ -210,7 +211,10 @@ std::string try_algorithm(Algorithm algorithm,
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart               ? window_offset + window_bytes
                               : sizes.scratch_bytes;
-    const uint64_t scratch_bytes = std::max(exchange_bytes, sketch_bytes);
+    const uint64_t tried_bytes = action.budget.has_value()
+                                     ? probe_bytes(action.budget->ladder, facts.dtype, facts.count)
+                                     : 0;
+    const uint64_t scratch_bytes = std::max({exchange_bytes, sketch_bytes, tried_bytes});
     const uint64_t copy_bytes = action.roll_back ? copy_bytes_of(kept_bytes) : 0;
     const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + copy_bytes;
     if (exceeds(needed, config.settings)) {
@@ -401,6 +405,58 @@ std::string add_low(const AccordionRule& rule,
     return {};
 }
 
+// Completes a plan whose rule bounds the error; what cannot be is why the call is native.
+std::string add_ladder(const ErrorBudgetRule& rule,
+                       const PlanShape& shape,
+                       const Config& config,
+                       const Carried* carried,
+                       Plan* plan) {
+    if (plan->tensor != TensorBy::kStep) {
+        return "max_error without places in the step";
+    }
+    if (plan->facts.redop != RedOp::kSum && plan->facts.redop != RedOp::kAvg) {
+        return "max_error, whose probes are sums or means";
+    }
+    if (plan->layout.slices.empty() || plan->layout.slices.front().pieces.size() != 1) {
+        return "max_error, and codecs of the call's parts differ";
+    }
+    for (const CodecSpec& codec : rule.ladder) {
+        if (!codec.accepts(plan->facts.dtype)) {
+            return "max_error's " + codec.to_string() + " does not take this type";
+        }
+    }
+    Config staged = config;
+    for (size_t i = 0; i + 1 < rule.ladder.size(); ++i) {
+        for (Rule& other : staged.policy.rules) {
+            if (other.name == plan->rule) {
+                other.action.codec = rule.ladder[i];
+                other.action.budget->every = 0;
+            }
+        }
+        Plan rung = make_plan(plan->facts, shape, staged, carried);
+        const std::string text = "max_error's " + rule.ladder[i].to_string();
+        if (!rung.compressed) {
+            return text + " would not do: " + rung.reason;
+        }
+        if (!keep_alike(rung, *plan)) {
+            return text + " keeps residuals otherwise than its codec";
+        }
+        rung.reason += ", by max_error";
+        plan->ladder.push_back(std::make_shared<Plan>(std::move(rung)));
+    }
+    plan->budget = rule;
+    auto probe = std::make_shared<Plan>();
+    probe->facts = plan->facts;
+    probe->rule = plan->rule;
+    probe->reason = "probe of max_error";
+    probe->scratch_bytes = probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
+    probe->random = plan->random;
+    probe->budget = rule;
+    plan->probe = std::move(probe);
+    plan->reason += ", by max_error";
+    return {};
+}
+
 }  // namespace
 
 Plan make_plan(const CallFacts& facts,
@@ -448,6 +504,17 @@ Plan make_plan(const CallFacts& facts,
                 native.rule = plan.rule;
                 native.reason = std::move(reason_against);
                 return native;
+            }
+            if (action.budget.has_value() && action.budget->every > 0) {
+                std::string reason_against =
+                    add_ladder(*action.budget, shape, config, carried, &plan);
+                if (!reason_against.empty()) {
+                    Plan native;
+                    native.facts = facts;
+                    native.rule = plan.rule;
+                    native.reason = std::move(reason_against);
+                    return native;
+                }
             }
             for (const RampStage& stage : action.ramp) {
                 plan.ramp.push_back(

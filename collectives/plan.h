@@ -28,13 +28,14 @@ enum class Detour : uint8_t {
     kUnknownOperator,
     kToItself,
     kBadRoot,
-    kSentAgain,  // after its encoding did not fit
-    kGivenUp,    // after too many that did not
-    kUnplaced,   // its place in the step is unsure
-    kNoMemory,   // its place would keep one residual too many
-    kPhase,      // it feeds back, and the program is not training
+    kSentAgain,   // after its encoding did not fit
+    kGivenUp,     // after too many that did not
+    kUnplaced,    // its place in the step is unsure
+    kNoMemory,    // its place would keep one residual too many
+    kPhase,       // it feeds back, and the program is not training
+    kOverBudget,  // no codec of its ladder stays within max_error
 };
-inline constexpr size_t kDetourCount = 11;
+inline constexpr size_t kDetourCount = 12;
 
 struct Plan;
 struct Averaging;  // averaging.h
@@ -65,6 +66,11 @@ struct Plan {
     std::shared_ptr<Plan> low;
     // Where residuals are averaged over the ranks.
     std::shared_ptr<Averaging> averaging;
+    // With codecs that are tried against a bound of error (error_budget.h): those stronger than
+    // this plan's, which keep residuals as it does, and the exact sum that they are tried on.
+    std::optional<ErrorBudgetRule> budget;
+    std::vector<std::shared_ptr<Plan>> ladder;
+    std::shared_ptr<Plan> probe;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored

@@ -485,6 +485,13 @@ std::string Policy::canonical() const {
                 out += "/" + std::to_string(drop);
             }
         }
+        if (a.budget.has_value()) {
+            out += " max_error=" + std::to_string(a.budget->max_error_ppm) + "/" +
+                   std::to_string(a.budget->every);
+            for (const CodecSpec& codec : a.budget->ladder) {
+                out += "/" + codec.to_string();
+            }
+        }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";
     }

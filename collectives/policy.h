@@ -148,6 +148,14 @@ struct AccordionRule {
     bool operator==(const AccordionRule&) const = default;
 };
 
+// Which of several codecs a tensor travels by (error_budget.h).
+struct ErrorBudgetRule {
+    uint32_t max_error_ppm = 0;     // relative L2 error
+    std::vector<CodecSpec> ladder;  // the strongest first; the rule's codec last
+    uint64_t every = 500;           // calls of a tensor from probe to probe, at least 2
+    bool operator==(const ErrorBudgetRule&) const = default;
+};
+
 struct Action {
     std::optional<CodecSpec> codec;              // empty: native
     std::optional<CodecSpec> intra_codec;        // inside nodes, with kHierarchical; empty: raw
@@ -162,6 +170,7 @@ struct Action {
     // what they travel by for that (averaging.h); 0: never, empty: as they are.
     uint64_t average_every = 0;
     std::optional<CodecSpec> average_codec;
+    std::optional<ErrorBudgetRule> budget;
     bool roll_back = false;    // residuals are as before a step that the program skipped
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native

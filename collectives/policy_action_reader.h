@@ -127,6 +127,7 @@ class PolicyActionReader : protected PolicyReader {
         read_ramp(table, action);
         read_accordion(table, action);
         read_averaging(table, action);
+        read_budget(table, action);
     }
 
     void read_averaging(const toml::table& table, Action* action) {
@@ -146,16 +147,20 @@ class PolicyActionReader : protected PolicyReader {
         }
     }
 
-    // An integer of at least `least`.
-    void read_count(
-        const toml::table& table, const char* key, int64_t least, int64_t most, uint64_t* out) {
+    // An integer of at least `least`. `owner`: the key whose table it is in, as messages name it.
+    void read_count(const toml::table& table,
+                    const char* key,
+                    const char* owner,
+                    int64_t least,
+                    int64_t most,
+                    uint64_t* out) {
         const toml::node* node = table.get(key);
         if (node == nullptr) {
             return;
         }
         const int64_t value = node->is_integer() ? node->as_integer()->get() : least - 1;
         if (value < least || value > most) {
-            return report(node->source(), quoted(key) + " of 'accordion' accepts a number from " +
+            return report(node->source(), quoted(key) + owner + " accepts a number from " +
                                               std::to_string(least) + " to " +
                                               std::to_string(most));
         }
@@ -192,9 +197,9 @@ class PolicyActionReader : protected PolicyReader {
         AccordionRule rule;
         rule.low = *low;
         constexpr int64_t kMost = int64_t{1} << 40;
-        read_count(*of, "window", 2, kMost, &rule.window);
+        read_count(*of, "window", " of 'accordion'", 2, kMost, &rule.window);
         uint64_t hysteresis = rule.hysteresis;
-        read_count(*of, "hysteresis", 1, 1000, &hysteresis);
+        read_count(*of, "hysteresis", " of 'accordion'", 1, 1000, &hysteresis);
         rule.hysteresis = static_cast<uint32_t>(hysteresis);
         if (const toml::node* ratio = of->get("ratio")) {
             const double value = ratio->value<double>().value_or(0);
@@ -221,6 +226,49 @@ class PolicyActionReader : protected PolicyReader {
             }
         }
         action->accordion = std::move(rule);
+        if (!table.contains("tensor")) {
+            action->tensor = TensorBy::kStep;
+        }
+    }
+
+    void read_budget(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("max_error");
+        for (const char* key : {"ladder", "probe_every"}) {
+            if (const toml::node* alone = table.get(key); alone != nullptr && node == nullptr) {
+                return report(alone->source(),
+                              quoted(key) + " without 'max_error'; accepted: both, or neither");
+            }
+        }
+        if (node == nullptr) {
+            return;
+        }
+        ErrorBudgetRule rule;
+        const double value = node->value<double>().value_or(0);
+        if (!(value >= 1e-6 && value <= 2)) {
+            return report(node->source(), "'max_error' accepts a relative error from 1e-6 to 2");
+        }
+        rule.max_error_ppm = static_cast<uint32_t>(value * 1e6 + 0.5);
+        read_count(table, "probe_every", "", 2, int64_t{1} << 40, &rule.every);
+        if (const toml::node* ladder = table.get("ladder")) {
+            const std::string accepted = "codecs, the strongest first, like [\"int2\", \"int4\"]";
+            const toml::array* codecs = ladder->as_array();
+            if (codecs == nullptr || codecs->empty() || codecs->size() > 8) {
+                return wrong_type(*ladder, "ladder", accepted);
+            }
+            for (const toml::node& element : *codecs) {
+                const auto text = element.value<std::string>();
+                Result<CodecSpec> codec =
+                    text.has_value()
+                        ? parse_codec(*text)
+                        : Result<CodecSpec>(Status(Code::kInvalidArgument, "not a codec's name"));
+                if (!codec.ok()) {
+                    return report(element.source(),
+                                  "'ladder' accepts " + accepted + ": " + codec.status().message());
+                }
+                rule.ladder.push_back(std::move(codec).value());
+            }
+        }
+        action->budget = std::move(rule);
         if (!table.contains("tensor")) {
             action->tensor = TensorBy::kStep;
         }

@@ -134,6 +134,16 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                                      {"decisions_hash", hex(tensor.hash)},
                                      {"decisions", std::move(decisions)}});
     }
+    for (const auto& [place, tensor] : k.budgets) {
+        json["max_error"].push_back(
+            {{"slot", place.first},
+             {"ordinal", place.second},
+             {"probes", tensor.probes},
+             {"chosen", tensor.chosen < 0 ? std::string("native")
+                                          : k.ladder[static_cast<size_t>(tensor.chosen)]},
+             {"squares", tensor.squares},
+             {"decisions_hash", hex(tensor.hash)}});
+    }
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;
         json["shadow_algorithm"] = k.shadow_algorithm;

@@ -25,7 +25,9 @@ struct KeyRecord {
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
     AimTotals aims;
-    AccordionTensors accordions;                        // none when folded
+    AccordionTensors accordions;  // none when folded, as are the next
+    ErrorBudgetTensors budgets;
+    std::vector<std::string> ladder;                    // of the budgets
     bool averages = false;                              // residuals over the ranks, now and then
     uint64_t averagings = 0, averaging_wire_bytes = 0;  // the latter among wire_bytes
 

@@ -14,6 +14,7 @@
 #include "collectives/log.h"
 #include "collectives/loss_scale.h"
 #include "collectives/pending_state.h"
+#include "collectives/probe_exchange.h"
 #include "collectives/rollback.h"
 #include "collectives/tensor_names.h"
 
@@ -42,6 +43,7 @@ struct Running {
     std::optional<EstimatesOfAll> of_all;
     std::optional<ComparisonExchange> comparison;
     std::optional<AveragingExchange> averaging;
+    std::optional<ProbeExchange> probe;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     void* residual = nullptr;
@@ -224,10 +226,15 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             context.random.step = before + state.steps[counter]++;
         }
     }
-    run->exchange =
-        run->item.comparison != nullptr ? &run->comparison.emplace(context, run->item.comparison)
-        : averages ? static_cast<Exchange*>(&run->averaging.emplace(context, keeper, &run->room))
-                   : make_exchange(context, &run->room);
+    if (run->item.comparison != nullptr) {
+        run->exchange = &run->comparison.emplace(context, run->item.comparison);
+    } else if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
+        run->exchange = &run->probe.emplace(context);
+    } else if (averages) {
+        run->exchange = &run->averaging.emplace(context, keeper, &run->room);
+    } else {
+        run->exchange = make_exchange(context, &run->room);
+    }
     if (run->exchange == nullptr) {
         return {Code::kInternalError, "a plan without an algorithm"};
     }
@@ -257,6 +264,10 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
                                       .count = static_cast<int64_t>(facts.count),
                                       .dtype = facts.dtype},
                                      run->work));
+    }
+    if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
+        SLIMWIRE_TRY(ErrorBudgets::measure(api, *run->item.plan, run->item.call.recv, run->scratch,
+                                           run->item.budgeted.tensor, run->work));
     }
     if (run->timed) {
         if (tolerate(api, api.event_record(state.timing[1], run->work))) {

@@ -1,6 +1,7 @@
 #include "collectives/stats.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -42,6 +43,7 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.folded = true;
             where->second.name.clear();
             where->second.accordions.clear();
+            where->second.budgets.clear();
         } else {
             add(key, &where->second);
         }
@@ -54,6 +56,18 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
 }
 
 }  // namespace
+
+void ErrorBudgetTotals::add(const std::vector<double>& of_probe, int choice) {
+    ++probes;
+    chosen = choice;
+    squares = of_probe.empty() ? squares : of_probe;
+    std::vector<uint64_t> words{hash, static_cast<uint64_t>(choice + 1)};
+    for (const double square : of_probe) {
+        words.push_back(std::bit_cast<uint64_t>(square));
+    }
+    hash =
+        stable_hash({reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t)});
+}
 
 void AccordionTotals::add(const AccordionDecision& decision) {
     ++windows;
@@ -137,6 +151,8 @@ CommRecord CommStats::snapshot() const {
                                    key->folded_shadow_bytes.load(std::memory_order_relaxed),
                                key->aims(),
                                key->accordions,
+                               key->budgets,
+                               key->ladder,
                                key->averages,
                                averagings,
                                averaging_bytes});

@@ -57,6 +57,21 @@ struct AccordionTotals {
 // By slot and ordinal of the tensor's place in the step.
 using AccordionTensors = std::map<std::pair<uint32_t, uint32_t>, AccordionTotals>;
 
+// What a tensor's controller (error_budget.h) decided by its probes. Equal on all ranks, which the
+// hash says in short.
+struct ErrorBudgetTotals {
+    uint64_t probes = 0;
+    int chosen = -1;  // codec of the ladder; -1: native
+    // Squares of relative errors, of the ladder's codecs on the last probe that was finite.
+    std::vector<double> squares;
+    uint64_t hash = 0;
+
+    // `of_probe`: empty of a probe that was not finite.
+    void add(const std::vector<double>& of_probe, int choice);
+};
+// By slot and ordinal of the tensor's place in the step.
+using ErrorBudgetTensors = std::map<std::pair<uint32_t, uint32_t>, ErrorBudgetTotals>;
+
 // All calls of one plan. Addresses are stable until the CommStats dies.
 struct KeyStats {
     // Set before the key is published, then constant.
@@ -78,7 +93,10 @@ struct KeyStats {
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes_per_call = 0;
 
-    AccordionTensors accordions;  // changes inside CommStats::update() only
+    // These change inside CommStats::update() only.
+    AccordionTensors accordions;
+    ErrorBudgetTensors budgets;
+    std::vector<std::string> ladder;  // of the budgets: the codecs, the strongest first; constant
 
     std::atomic<uint64_t> calls{0}, averagings{0};
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};

@@ -23,6 +23,7 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     granted.clear();
     paced.clear();
     averaged.clear();
+    budgeted.clear();
     flagged.clear();
     comparing.clear();
     heard.clear();
@@ -42,6 +43,9 @@ void ThreadGroup::uncount() noexcept {
     }
     for (const auto& [state, tensor] : averaged) {
         --tensor->calls;
+    }
+    for (const auto& [state, tensor] : budgeted) {
+        tensor->control.uncount();
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
@@ -79,6 +83,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& paced) { return paced.first == &state; });
         std::erase_if(thread_group().averaged,
                       [&](const auto& averaged) { return averaged.first == &state; });
+        std::erase_if(thread_group().budgeted,
+                      [&](const auto& budgeted) { return budgeted.first == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

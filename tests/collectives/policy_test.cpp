@@ -385,6 +385,11 @@ op = ["ALL_REDUCE"]
            ef = "ef14"
            accordion = { low = "int8", window = 100 })",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int8"
+           ef = "ef14"
+           ladder = ["int4"]
+           max_error = 0.1)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
            average_every = 20)",

@@ -42,6 +42,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"ddp-thc", {Promise::kPaysBack}},
     {"dgc-sampled-threshold", {Promise::kNothing, 64}},
     {"ef21", {Promise::kPaysBack, 256}},
+    {"error-budget", {Promise::kPaysBack, 64}},
     {"error-bounded", {Promise::kPaysBack}},
     {"fp16-loss-scale", {Promise::kPaysBack}},
     {"int2-ef14", {Promise::kPaysBack}},

@@ -125,6 +125,13 @@ Json rule_json(const Rule& rule) {
         json["average_every"] = action.average_every;
         json["average_codec"] = action.average_codec ? action.average_codec->to_string() : "native";
     }
+    if (action.budget.has_value()) {
+        json["max_error"] = action.budget->max_error_ppm * 1e-6;
+        json["probe_every"] = action.budget->every;
+        for (const CodecSpec& codec : action.budget->ladder) {
+            json["ladder"].push_back(codec.to_string());
+        }
+    }
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.min_bytes;
     return json;
@@ -181,6 +188,15 @@ std::string rule_text(const Rule& rule) {
             result += fmt::format(
                 ", residuals averaged every {} of a tensor's calls {}", action.average_every,
                 action.average_codec ? "by " + action.average_codec->to_string() : "as they are");
+        }
+        if (action.budget.has_value()) {
+            std::string ladder;
+            for (const CodecSpec& codec : action.budget->ladder) {
+                ladder += (ladder.empty() ? "" : ", ") + codec.to_string();
+            }
+            result +=
+                fmt::format(", of {} the first within an error of {:g} by a probe every {} calls",
+                            ladder, action.budget->max_error_ppm * 1e-6, action.budget->every);
         }
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);

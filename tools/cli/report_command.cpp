@@ -1,5 +1,6 @@
 // `slimwire report`: the report files of a job's ranks as one table, or as merged JSON lines.
 #include <fmt/core.h>
+#include <cmath>
 
 #include <algorithm>
 #include <memory>
@@ -49,6 +50,13 @@ void add_sums(const MergedKey& key, Json* json) {
     if (key.averages) {
         (*json)["averagings"] = key.averagings;
         (*json)["averaging_wire_bytes"] = key.averaging_wire_bytes;
+    }
+    for (const auto& [place, tensor] : key.budgets) {
+        (*json)["max_error"].push_back({{"slot", place.first},
+                                        {"ordinal", place.second},
+                                        {"probes", tensor.probes},
+                                        {"chosen", tensor.chosen},
+                                        {"squares", tensor.squares}});
     }
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
@@ -222,6 +230,29 @@ void print_accordions(const MergedComm& comm) {
     }
 }
 
+// Which codec of its ladder each tensor took after its last probe, and what errors that found.
+void print_budgets(const MergedComm& comm) {
+    constexpr size_t kMostShown = 8;
+    for (const MergedKey& key : comm.keys) {
+        size_t shown = 0;
+        for (const auto& [place, tensor] : key.budgets) {
+            if (shown++ == kMostShown) {
+                fmt::print("  and {} more tensors of these (--json has all)\n",
+                           key.budgets.size() - kMostShown);
+                break;
+            }
+            std::string errors;
+            for (const double square : tensor.squares) {
+                errors += fmt::format("{}{:.3g}", errors.empty() ? "" : ", ", std::sqrt(square));
+            }
+            fmt::print(
+                "  {} of {} {}, tensor {}.{}: {} after {} probes; errors of the ladder: {}\n",
+                key.op, key.count, key.dtype, place.first, place.second, tensor.chosen,
+                tensor.probes, errors);
+        }
+    }
+}
+
 // How thresholds that follow the data did.
 void print_aims(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
@@ -323,6 +354,7 @@ void print_table(const MergedReport& report) {
         }
         print_aims(comm);
         print_accordions(comm);
+        print_budgets(comm);
         print_averagings(comm);
         print_shadow(comm);
         for (const std::string& difference : comm.differences) {

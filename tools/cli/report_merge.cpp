@@ -45,7 +45,12 @@ class Merger {
     void add_process(const Json& record, const std::string& file);
     void add_comm(const Json& record, const std::string& file);
     void add_key(const Json& record);
-    static void add_accordions(const Json& record, MergedKey* key);
+    static void add_decisions(const Json& record, MergedKey* key);
+    template <class Tensors>
+    static void compare_decisions(const MergedKey& key,
+                                  const Tensors& tensors,
+                                  const char* what,
+                                  MergedComm* comm);
     void add_peer(const Json& record);
     MergedComm& comm_entry(const Json& record);
     static void find_differences(MergedComm* comm);
@@ -218,12 +223,26 @@ void Merger::add_key(const Json& record) {
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }
-    add_accordions(record, &comm.keys[found->second]);
+    add_decisions(record, &comm.keys[found->second]);
     comm.keys[found->second].names.insert(record.value("name", ""));
     comm.keys[found->second].calls_of_rank[record.at("rank").get<int>()] += calls;
 }
 
-void Merger::add_accordions(const Json& record, MergedKey* key) {
+void Merger::add_decisions(const Json& record, MergedKey* key) {
+    if (const auto budgets = record.find("max_error"); budgets != record.end()) {
+        for (const Json& tensor : *budgets) {
+            MergedBudget& merged = key->budgets[{tensor.value("slot", uint32_t{0}),
+                                                 tensor.value("ordinal", uint32_t{0})}];
+            const auto probes = tensor.value("probes", uint64_t{0});
+            merged.hashes[{probes, tensor.value("decisions_hash", "")}].insert(
+                record.at("rank").get<int>());
+            if (probes >= merged.probes) {
+                merged.probes = probes;
+                merged.chosen = tensor.value("chosen", "");
+                merged.squares = tensor.value("squares", std::vector<double>());
+            }
+        }
+    }
     const auto tensors = record.find("accordion");
     if (tensors == record.end()) {
         return;
@@ -278,6 +297,25 @@ void Merger::add_peer(const Json& record) {
     sum.timed_coded_us += record.value("timed_coded_us", 0.0);
 }
 
+// Ranks that had as many of them, and decided differently. `what`: they are, as text.
+template <class Tensors>
+void Merger::compare_decisions(const MergedKey& key,
+                               const Tensors& tensors,
+                               const char* what,
+                               MergedComm* comm) {
+    for (const auto& [place, tensor] : tensors) {
+        for (auto one = tensor.hashes.begin(); one != tensor.hashes.end(); ++one) {
+            const auto other = std::next(one);
+            if (other != tensor.hashes.end() && one->first.first == other->first.first) {
+                comm->differences.push_back(fmt::format(
+                    "{} {} of {} elements, tensor {}.{}: {} and {} decided differently in {} {}",
+                    key.op, key.dtype, key.count, place.first, place.second,
+                    ranks_text(one->second), ranks_text(other->second), one->first.first, what));
+            }
+        }
+    }
+}
+
 void Merger::find_differences(MergedComm* comm) {
     if (comm->comm == "folded") {
         return;
@@ -300,18 +338,8 @@ void Merger::find_differences(MergedComm* comm) {
         comm->differences.push_back(fmt::format("no report of {}", ranks_text(missing)));
     }
     for (const MergedKey& key : comm->keys) {
-        for (const auto& [place, tensor] : key.accordions) {
-            for (auto one = tensor.hashes.begin(); one != tensor.hashes.end(); ++one) {
-                const auto other = std::next(one);
-                if (other != tensor.hashes.end() && one->first.first == other->first.first) {
-                    comm->differences.push_back(fmt::format(
-                        "{} {} of {} elements, tensor {}.{}: {} and {} decided differently in {} "
-                        "windows of the accordion",
-                        key.op, key.dtype, key.count, place.first, place.second,
-                        ranks_text(one->second), ranks_text(other->second), one->first.first));
-                }
-            }
-        }
+        compare_decisions(key, key.accordions, "windows of the accordion", comm);
+        compare_decisions(key, key.budgets, "probes of max_error", comm);
         // Point-to-point calls differ between ranks by nature, folded ones by chance.
         if (key.op == "send" || key.op == "recv" || key.folded) {
             continue;

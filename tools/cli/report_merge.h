@@ -22,6 +22,14 @@ struct MergedAccordion {
         hashes;  // of so many windows -> ranks
 };
 
+// And what one with a bound of error did (collectives/error_budget.h).
+struct MergedBudget {
+    uint64_t probes = 0;
+    std::string chosen;           // codec of the ladder, or "native"
+    std::vector<double> squares;  // of errors of the ladder's codecs, on the last probe
+    std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many probes -> ranks
+};
+
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
     std::string op, dtype, redop, rule, codec, algorithm, reason;
@@ -37,6 +45,7 @@ struct MergedKey {
     AimTotals aims;  // of thresholds that follow the data
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
+    std::map<std::pair<uint32_t, uint32_t>, MergedBudget> budgets;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none

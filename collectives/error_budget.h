@@ -1,0 +1,106 @@
+// Which codec of a ladder a tensor travels by (rule key `max_error`): the strongest whose measured
+// error stays within the rule's bound, and NCCL's own call where none does.
+//
+// Every so many calls of a tensor one is a probe: exact sums, as NCCL makes them. Its result is
+// equal on all ranks, so each rank encodes and decodes a sample of it by every codec of the ladder,
+// finds the same errors, and decides alike; ranks tell each other nothing. What is owed waits
+// meanwhile. A probe whose result is not finite leaves things as they were.
+//
+// Part of a CommState, and like it used by one thread at a time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "codecs/base/device.h"
+#include "codecs/measure.h"
+#include "collectives/policy.h"
+#include "collectives/stats.h"
+#include "collectives/step_detector.h"
+
+namespace slimwire {
+
+struct CommState;
+struct Plan;
+
+// Of one tensor. Pure.
+class ErrorBudgetControl {
+  public:
+    // Codecs of the ladder are numbered from the strongest, 0, on.
+    static constexpr int kNative = -1;
+    static constexpr int kProbe = -2;
+
+    explicit ErrorBudgetControl(const ErrorBudgetRule& rule) noexcept : rule_(&rule) {}
+
+    // What the next call takes.
+    int next() noexcept;
+    // It never was.
+    void uncount() noexcept { --calls_; }
+    // Whether the next call comes after decide() for the probe before it.
+    [[nodiscard]] bool due() const noexcept;
+    // `squares`: of the relative L2 errors of the ladder's codecs on the probe's result; empty
+    // where that was not finite.
+    void decide(const std::vector<double>& squares);
+
+    [[nodiscard]] const ErrorBudgetTotals& totals() const noexcept { return totals_; }
+
+  private:
+    const ErrorBudgetRule* rule_;  // outlives this
+    uint64_t calls_ = 0;
+    ErrorBudgetTotals totals_;
+};
+
+// A tensor's controller and the way of its measurements to the host.
+struct BudgetedTensor {
+    explicit BudgetedTensor(const ErrorBudgetRule& rule) noexcept : control(rule) {}
+    ErrorBudgetControl control;
+    uint64_t path = 0;             // of its place (StepPlace)
+    Measured* measured = nullptr;  // pinned, one a codec
+    cudaEvent_t end = nullptr;
+    bool under_way = false;
+};
+
+// A call of one.
+struct BudgetedCall {
+    BudgetedTensor* tensor = nullptr;  // null: of none
+    int rung = ErrorBudgetControl::kNative;
+};
+
+// Scratch of a probe of `count` elements.
+[[nodiscard]] uint64_t probe_bytes(const std::vector<CodecSpec>& ladder,
+                                   DType dtype,
+                                   uint64_t count);
+
+// Of one communicator, on its device.
+class ErrorBudgets {
+  public:
+    // The next call of the plan's tensor at this place; waits for the measurements where a decision
+    // is due.
+    Result<BudgetedCall> next(const DeviceApi& api,
+                              CommState* state,
+                              Plan* plan,
+                              const StepPlace& place);
+    // Behind a probe on `stream`: measures its result by the ladder of `plan`. `scratch`:
+    // probe_bytes().
+    static Status measure(const DeviceApi& api,
+                          const Plan& plan,
+                          const void* result,
+                          char* scratch,
+                          BudgetedTensor* tensor,
+                          cudaStream_t stream);
+    // Frees what it has; pinned memory that work may still write stays where `idle` is false.
+    void release(const DeviceApi& api, bool idle) noexcept;
+
+  private:
+    struct Key {
+        const Plan* plan;
+        uint32_t slot, ordinal;
+        auto operator<=>(const Key&) const = default;
+    };
+    std::map<Key, BudgetedTensor> tensors_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,80 @@
+// Which codec of a ladder a tensor takes after its probes, as a pure machine.
+#include "collectives/error_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace slimwire {
+namespace {
+
+ErrorBudgetRule rule_of(uint64_t every) {
+    ErrorBudgetRule rule;
+    rule.max_error_ppm = 100000;
+    rule.every = every;
+    return rule;
+}
+// Errors of a ladder of three.
+std::vector<double> squares(double strong, double middle, double weak) {
+    return {strong * strong, middle * middle, weak * weak};
+}
+
+// One letter a call: 'p' for a probe, '-' for native, else the codec's number. `found`: what the
+// probes find, one after the other.
+std::string taken(ErrorBudgetControl* control,
+                  size_t calls,
+                  const std::vector<std::vector<double>>& found) {
+    std::string text;
+    size_t probe = 0;
+    for (size_t call = 0; call < calls; ++call) {
+        if (control->due()) {
+            control->decide(found.at(probe++));
+        }
+        const int rung = control->next();
+        text += rung == ErrorBudgetControl::kProbe    ? 'p'
+                : rung == ErrorBudgetControl::kNative ? '-'
+                                                      : static_cast<char>('0' + rung);
+    }
+    return text;
+}
+
+TEST(ErrorBudget, TheStrongestWithinTheBoundIsTaken) {
+    const ErrorBudgetRule rule = rule_of(4);
+    ErrorBudgetControl control(rule);
+    EXPECT_EQ(taken(&control, 20,
+                    {squares(0.5, 0.09, 0.01), squares(0.1, 0.09, 0.01), squares(0.5, 0.3, 0.11),
+                     squares(0.5, 0.3, 0.02), squares(0, 0, 0)}),
+              "p111p000p---p222p000");
+    EXPECT_EQ(control.totals().probes, 5u);
+    EXPECT_EQ(control.totals().chosen, 0);
+}
+
+TEST(ErrorBudget, AProbeThatIsNotFiniteLeavesThingsAsTheyWere) {
+    const ErrorBudgetRule rule = rule_of(3);
+    ErrorBudgetControl control(rule);
+    EXPECT_EQ(taken(&control, 9, {{}, squares(0.5, 0.09, 0.01), {}}), "p--p11p11");
+    EXPECT_EQ(control.totals().squares, squares(0.5, 0.09, 0.01));
+}
+
+TEST(ErrorBudget, ACallThatNeverWasIsMadeAgain) {
+    const ErrorBudgetRule rule = rule_of(3);
+    ErrorBudgetControl control(rule);
+    EXPECT_EQ(control.next(), ErrorBudgetControl::kProbe);
+    control.uncount();
+    EXPECT_FALSE(control.due());
+    EXPECT_EQ(control.next(), ErrorBudgetControl::kProbe);
+    EXPECT_TRUE(control.due());
+}
+
+TEST(ErrorBudget, HashesTellDecisionsApart) {
+    const ErrorBudgetRule rule = rule_of(2);
+    ErrorBudgetControl one(rule), same(rule), other(rule);
+    (void)taken(&one, 4, {squares(0.5, 0.3, 0.02), squares(0.5, 0.3, 0.02)});
+    (void)taken(&same, 4, {squares(0.5, 0.3, 0.02), squares(0.5, 0.3, 0.02)});
+    (void)taken(&other, 4, {squares(0.5, 0.3, 0.02), squares(0.5, 0.3, 0.03)});
+    EXPECT_EQ(one.totals().hash, same.totals().hash);
+    EXPECT_NE(one.totals().hash, other.totals().hash);
+}
+
+}  // namespace
+}  // namespace slimwire
