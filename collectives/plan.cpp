@@ -337,6 +337,23 @@ bool keep_alike(const Plan& a, const Plan& b) {
     return true;
 }
 
+// The plan that the call would have if change(Action*) had been made to its rule.
+template <class Change>
+Plan plan_after(const Plan& plan,
+                const PlanShape& shape,
+                const Config& config,
+                const Carried* carried,
+                const Change& change) {
+    Config changed = config;
+    for (Rule& rule : changed.policy.rules) {
+        if (rule.name == plan.rule) {
+            change(&rule.action);
+            rule.action.average_every = 0;  // the plan's own do it
+        }
+    }
+    return make_plan(plan.facts, shape, changed, carried);
+}
+
 // The plan that the call would have if the rule named the stage's codec.
 std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
                                     const Plan& plan,
@@ -351,16 +368,11 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
         made->reason = "native by its ramp" + until;
         return made;
     }
-    Config staged = config;
-    for (Rule& rule : staged.policy.rules) {
-        if (rule.name == plan.rule) {
-            rule.action.least_state_rank = rule.action.low_rank() ? rule.action.state_rank() : 0;
-            rule.action.codec = stage.codec;
-            rule.action.ramp.clear();
-            rule.action.average_every = 0;  // the plan's own do it
-        }
-    }
-    Plan as_asked = make_plan(plan.facts, shape, staged, carried);
+    Plan as_asked = plan_after(plan, shape, config, carried, [&](Action* action) {
+        action->least_state_rank = action->low_rank() ? action->state_rank() : 0;
+        action->codec = stage.codec;
+        action->ramp.clear();
+    });
     if (as_asked.compressed && keep_alike(as_asked, plan)) {
         as_asked.reason += ", its ramp" + until;
         *made = std::move(as_asked);
@@ -382,15 +394,10 @@ std::string add_low(const AccordionRule& rule,
     if (plan->tensor != TensorBy::kStep) {
         return "accordion without places in the step";
     }
-    Config staged = config;
-    for (Rule& other : staged.policy.rules) {
-        if (other.name == plan->rule) {
-            other.action.codec = rule.low;
-            other.action.average_every = 0;
-            other.action.accordion->window = 0;
-        }
-    }
-    Plan low = make_plan(plan->facts, shape, staged, carried);
+    Plan low = plan_after(*plan, shape, config, carried, [&](Action* action) {
+        action->codec = rule.low;
+        action->accordion->window = 0;
+    });
     const std::string text = "accordion's low " + rule.low.to_string();
     if (!low.compressed) {
         return text + " would not do: " + low.reason;
@@ -425,15 +432,11 @@ std::string add_ladder(const ErrorBudgetRule& rule,
             return "max_error's " + codec.to_string() + " does not take this type";
         }
     }
-    Config staged = config;
     for (size_t i = 0; i + 1 < rule.ladder.size(); ++i) {
-        for (Rule& other : staged.policy.rules) {
-            if (other.name == plan->rule) {
-                other.action.codec = rule.ladder[i];
-                other.action.budget->every = 0;
-            }
-        }
-        Plan rung = make_plan(plan->facts, shape, staged, carried);
+        Plan rung = plan_after(*plan, shape, config, carried, [&](Action* action) {
+            action->codec = rule.ladder[i];
+            action->budget->every = 0;
+        });
         const std::string text = "max_error's " + rule.ladder[i].to_string();
         if (!rung.compressed) {
             return text + " would not do: " + rung.reason;
