@@ -5,49 +5,12 @@
 #include "codecs/feedback_math.h"
 #include "codecs/host/chunks.h"
 #include "codecs/launch.h"
+#include "codecs/stored_residuals.h"
 
 namespace slimwire {
 namespace {
 
 static_assert(kResidualBlock % kRandomGroup == 0);
-
-// A run of stored residuals, as the host sees it.
-struct Store {
-    ResidualType type;
-    float* floats;     // of the run's first element
-    uint16_t* halves;  // of either kind: bf16 values, or the scales of the run's blocks
-    int8_t* codes;
-
-    static Store of(const StoredResiduals& stored) {
-        auto* bytes = device_view_as<uint8_t>(stored.bytes);
-        Store store{stored.type, nullptr, nullptr, nullptr};
-        switch (stored.type) {
-            case ResidualType::kFloat32:
-                store.floats = reinterpret_cast<float*>(bytes) + stored.first;
-                break;
-            case ResidualType::kBfloat16:
-                store.halves = reinterpret_cast<uint16_t*>(bytes) + stored.first;
-                break;
-            case ResidualType::kInt8:
-                store.codes = reinterpret_cast<int8_t*>(bytes) + stored.first;
-                store.halves = reinterpret_cast<uint16_t*>(bytes + stored.elems) +
-                               stored.first / kResidualBlock;
-                break;
-        }
-        return store;
-    }
-    [[nodiscard]] float value(int64_t i) const {
-        switch (type) {
-            case ResidualType::kFloat32:
-                return floats[i];
-            case ResidualType::kBfloat16:
-                return of_bfloat16_residual(halves[i]);
-            case ResidualType::kInt8:
-                return of_residual_code(codes[i], halves[i / kResidualBlock]);
-        }
-        return 0;
-    }
-};
 
 // Twice the bytes of one group's values, plus 1.
 struct Drawn {
@@ -64,7 +27,7 @@ struct Drawn {
 };
 
 // Elements i, ..., i + elems - 1 of the run, at most a block of it.
-void put_block(const Store& store,
+void put_block(const StoredView& store,
                const PutResidualArgs& args,
                const ChunkRandom& random,
                const float* input,
@@ -121,7 +84,7 @@ void take_residual_on_host(const TakeResidualArgs& args) {
     if (args.count <= 0) {
         return;
     }
-    const Store store = Store::of(args.stored);
+    const StoredView store = StoredView::of(args.stored);
     auto* output = device_view_as<float>(args.output);
     for (int64_t i = 0; i < args.count; ++i) {
         output[i] = store.value(i);
@@ -133,7 +96,7 @@ void put_residual_on_host(const PutResidualArgs& args) {
     if (args.count <= 0) {
         return;
     }
-    const Store store = Store::of(args.stored);
+    const StoredView store = StoredView::of(args.stored);
     const auto* input = device_view_as<const float>(args.input);
     const ChunkRandom random = chunk_random(args.random, RandomPurpose::kResidual);
     for (int64_t i = 0; i < args.count; i += kResidualBlock) {
@@ -143,7 +106,7 @@ void put_residual_on_host(const PutResidualArgs& args) {
 
 void rescale_residual_on_host(const RescaleResidualArgs& args) {
     const FloatEnvironment environment;
-    const Store store = Store::of(args.stored);
+    const StoredView store = StoredView::of(args.stored);
     const int64_t elems = args.stored.elems;
     switch (args.stored.type) {
         case ResidualType::kFloat32:

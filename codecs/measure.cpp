@@ -7,45 +7,12 @@
 #include <cstring>
 #include <vector>
 
-#include "codecs/float16.h"
 #include "codecs/host/float_environment.h"
+#include "codecs/host/lane_sums.h"
 #include "codecs/launch.h"
 #include "codecs/numeric.h"
 
 namespace slimwire {
-namespace {
-
-float element(const uint8_t* buffer, int64_t i, DType dtype) noexcept {
-    if (dtype == DType::kFloat32) {
-        float value = 0;
-        std::memcpy(&value, buffer + i * 4, sizeof value);
-        return value;
-    }
-    uint16_t bits = 0;
-    std::memcpy(&bits, buffer + i * 2, sizeof bits);
-    return dtype == DType::kFloat16 ? float16_to_float(bits) : bfloat16_to_float(bits);
-}
-
-// The halves added, again and again; what is left is the sum.
-double sum_in_pairs(double* values, int64_t count) noexcept {
-    for (int64_t half = count / 2; half > 0; half /= 2) {
-        for (int64_t i = 0; i < half; ++i) {
-            values[i] += values[i + half];
-        }
-    }
-    return values[0];
-}
-
-double sum_of_lanes(std::vector<double>* lanes) noexcept {
-    double blocks[kMeasureBlocks];
-    for (int block = 0; block < kMeasureBlocks; ++block) {
-        blocks[block] =
-            sum_in_pairs(lanes->data() + block * int64_t{kMeasureThreads}, kMeasureThreads);
-    }
-    return sum_in_pairs(blocks, kMeasureBlocks);
-}
-
-}  // namespace
 
 void measure_on_host(const MeasureArgs& args) {
     const FloatEnvironment environment;
@@ -53,7 +20,7 @@ void measure_on_host(const MeasureArgs& args) {
     const auto* other = device_view_as<const uint8_t>(args.other);
     const auto* scalar = device_view_as<const uint8_t>(args.scale_ptr);
     const float factor =
-        scalar == nullptr ? args.scale : args.scale * element(scalar, 0, args.dtype);
+        scalar == nullptr ? args.scale : args.scale * buffer_element(scalar, 0, args.dtype);
     std::vector<double> squares(kMeasureLanes), errors(kMeasureLanes);
     auto& result = *device_view_as<Measured>(args.result);
     Measured found{};
@@ -61,7 +28,7 @@ void measure_on_host(const MeasureArgs& args) {
     for (int64_t begin = 0; begin < args.count; begin += kMeasureLanes) {
         const int64_t lanes = std::min(kMeasureLanes, args.count - begin);
         for (int64_t lane = 0; lane < lanes; ++lane) {
-            const float p = factor * element(input, begin + lane, args.dtype);
+            const float p = factor * buffer_element(input, begin + lane, args.dtype);
             const uint32_t magnitude = std::bit_cast<uint32_t>(p) & kMagnitudeMask;
             ++found.exponents[magnitude >> 23];
             if (magnitude >= kInfinityBits) {
@@ -73,7 +40,7 @@ void measure_on_host(const MeasureArgs& args) {
             const double wide = static_cast<double>(p);
             squares[static_cast<size_t>(lane)] += wide * wide;
             if (other != nullptr) {
-                const float o = element(other, begin + lane, args.dtype);
+                const float o = buffer_element(other, begin + lane, args.dtype);
                 if ((std::bit_cast<uint32_t>(o) & kMagnitudeMask) < kInfinityBits) {
                     const double error = wide - static_cast<double>(o);
                     errors[static_cast<size_t>(lane)] += error * error;

@@ -2,6 +2,7 @@
 // and leaves a partial sum a block; the second, of one block, adds those up, hands over the result
 // and leaves the work memory zeroed.
 #include "codecs/cuda/elements.cuh"
+#include "codecs/cuda/lane_sums.cuh"
 #include "codecs/cuda/work.cuh"
 #include "codecs/plain_args.h"
 
@@ -12,17 +13,6 @@ struct MeasureShared {
     double squares[kMeasureThreads], errors[kMeasureThreads];
     uint32_t exponents[256];
 };
-
-__device__ __forceinline__ void sum_in_pairs(double* a, double* b, int count) {
-    for (int half = count / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (static_cast<int>(threadIdx.x) < half) {
-            a[threadIdx.x] = __dadd_rn(a[threadIdx.x], a[threadIdx.x + half]);
-            b[threadIdx.x] = __dadd_rn(b[threadIdx.x], b[threadIdx.x + half]);
-        }
-    }
-    __syncthreads();
-}
 
 template <class Element>
 __global__ void __launch_bounds__(kMeasureThreads) measure_kernel(MeasureArgs args) {

@@ -29,6 +29,7 @@
 #include "collectives/plan.h"
 #include "collectives/real_nccl.h"
 #include "collectives/stats.h"
+#include "collectives/step_ahead.h"
 #include "collectives/step_flags.h"
 
 namespace slimwire {
@@ -111,6 +112,7 @@ struct CommState {
     Accordions accordions;
     std::map<PlaceKey, CountedTensor> averaged;
     ErrorBudgets budgets;
+    std::unique_ptr<StepAhead> step_ahead;  // null when no rule previews
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.
     std::atomic<bool> ended{false};

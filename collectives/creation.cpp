@@ -81,6 +81,9 @@ void look_for_steps(const Policy& policy, CommState* state) {
         return;
     }
     state->places = std::make_unique<CallPlaces>();
+    if (policy.wants_previews()) {
+        state->step_ahead = std::make_unique<StepAhead>(policy.wants_previews(true));
+    }
     if (state->flags == nullptr) {
         state->flags = std::make_unique<StepFlags>();
     }

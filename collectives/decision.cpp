@@ -150,6 +150,7 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         action.roll_back = feeder->rule->action.roll_back;
         action.average_every = feeder->rule->action.average_every;
         action.average_codec = feeder->rule->action.average_codec;
+        action.preview = feeder->rule->action.preview;
     }
     const Share* latest = &main;
     for (const Share& share : shares) {

@@ -161,6 +161,40 @@ bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
     return ++tensor.calls % plan.averaging->every == 0;
 }
 
+// What is to be done behind a call for the sake of previews; in a group it is noted there.
+Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
+                                                     const CollectiveCall& call,
+                                                     CommState* state,
+                                                     const StepPlace& place,
+                                                     const Plan* plan) {
+    if (state->step_ahead == nullptr) {
+        return std::optional<StepAhead::Pending>();
+    }
+    SLIMWIRE_TRY_ASSIGN(const std::optional<StepAhead::Pending> pending,
+                        state->step_ahead->follow(runtime.api(), state, call, place, plan));
+    if (pending.has_value() && in_group()) {
+        thread_group().ahead.push_back(*pending);
+    }
+    return pending;
+}
+
+// The same of a call that the caller forwards.
+std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
+                                                 const CollectiveCall& call,
+                                                 CommState* state,
+                                                 const StepPlace& place) {
+    const Result<std::optional<StepAhead::Pending>> pending =
+        step_ahead(runtime, call, state, place, nullptr);
+    if (!pending.ok()) {
+        return runtime.fail(
+            {pending.status().code(), where(*state) + ": " + pending.status().message()});
+    }
+    if (pending.value().has_value() && !in_group()) {
+        state->step_ahead->waits = pending.value();
+    }
+    return std::nullopt;
+}
+
 // That of a codec of the ladder, or of a probe.
 Plan* plan_of_rung(Plan* plan, int rung) noexcept {
     if (rung == ErrorBudgetControl::kProbe) {
@@ -182,13 +216,11 @@ std::optional<ncclResult_t> dispatch_planned(
         if (plan != nullptr) {
             plan->stats->count_call();
         }
-        if (!place.asked) {
-            (void)follow_native(runtime, call, state);
-        }
+        const StepPlace at = place.asked ? place.place : follow_native(runtime, call, state);
         if (in_group()) {
             thread_group().has_native = true;
         }
-        return std::nullopt;
+        return step_ahead_of_native(runtime, call, state, at);
     }
     const Result<std::optional<Detour>> detour = detour_of(runtime, call, state, plan, &place);
     if (!detour.ok()) {
@@ -200,7 +232,7 @@ std::optional<ncclResult_t> dispatch_planned(
         if (in_group()) {
             thread_group().has_native = true;
         }
-        return std::nullopt;
+        return step_ahead_of_native(runtime, call, state, place.place);
     }
     PacedCall paced;
     if (plan->low != nullptr) {
@@ -251,6 +283,12 @@ std::optional<ncclResult_t> dispatch_planned(
             return runtime.fail(filled);
         }
     }
+    const Result<std::optional<StepAhead::Pending>> ahead =
+        step_ahead(runtime, call, state, place.place, plan);
+    if (!ahead.ok()) {
+        return runtime.fail(
+            {ahead.status().code(), where(*state, name) + ": " + ahead.status().message()});
+    }
     Queued item{call, state, run, place.place, {}, paced, budgeted};
     if (scaled) {
         item.scalar = *scalar;
@@ -267,6 +305,9 @@ std::optional<ncclResult_t> dispatch_planned(
     Status status = run_alone(runtime, item);
     if (status.ok() && averages) {
         status = run_alone(runtime, averaging_of(item, plan));
+    }
+    if (status.ok() && ahead.value().has_value()) {
+        status = StepAhead::finish(runtime.api(), &runtime.residuals, *ahead.value());
     }
     if (!status.ok()) {
         return runtime.fail({status.code(), where(*state, name) + ": " + status.message()});
@@ -329,6 +370,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
             state->flags->launched(runtime.api(), state->device);
         }
     }
+    const std::vector<StepAhead::Pending> ahead = std::move(group.ahead);
     group.end_counting(true);
     if (created != ncclSuccess) {
         return created;
@@ -337,6 +379,16 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         const std::string first = where(*queue.front().state);
         if (Status status = run_queue(runtime, std::move(queue), beside_native); !status.ok()) {
             return runtime.fail({status.code(), first + ": " + status.message()});
+        }
+    }
+    for (const StepAhead::Pending& pending : ahead) {
+        // What NCCL launches later cannot be followed on the stream.
+        if (result == ncclSuccess) {
+            const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, pending);
+            if (!status.ok()) {
+                return runtime.fail(
+                    {status.code(), where(*pending.state) + ": " + status.message()});
+            }
         }
     }
     for (CommState* state : heard) {
@@ -384,6 +436,17 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
         return result;
     }
     flag_forwarded(runtime, state, result);
+    if (state->step_ahead != nullptr) {
+        const auto waits = std::exchange(state->step_ahead->waits, std::nullopt);
+        // What NCCL launches later cannot be followed on the stream.
+        if (waits.has_value() && result == ncclSuccess) {
+            const ReentryGuard guard;
+            const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, *waits);
+            if (!status.ok()) {
+                return runtime.fail({status.code(), where(*state) + ": " + status.message()});
+            }
+        }
+    }
     if (state->contents == nullptr) {
         return result;
     }

@@ -86,6 +86,7 @@ KeyStats* show_key(
         key.wire_bytes_per_averaging =
             averaging_wire_bytes(*plan.averaging, state->shape, state->rank);
     }
+    key.previewed = compressed && plan.preview.has_value();
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
         log_line(LogLevel::kInfo,

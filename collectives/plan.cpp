@@ -385,6 +385,21 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
     return made;
 }
 
+// Where every rank's own residuals lie by the elements of its buffer.
+void add_preview(const PreviewRule& rule, Plan* plan) {
+    const bool flat =
+        plan->algorithm == Algorithm::kDirect || plan->algorithm == Algorithm::kSummable;
+    if (plan->facts.op != Op::kReduceScatter || plan->residual_bytes == 0) {
+        return;
+    }
+    if (flat && plan->tensor == TensorBy::kStep) {
+        plan->preview = rule;
+        plan->reason += ", gathers previewed";
+    } else {
+        plan->reason += std::string(", no preview with ") + algorithm_name(plan->algorithm);
+    }
+}
+
 // Completes a plan whose rule has a controller; what cannot be is why the call is native.
 std::string add_low(const AccordionRule& rule,
                     const PlanShape& shape,
@@ -494,6 +509,9 @@ Plan make_plan(const CallFacts& facts,
         if (plan.compressed) {
             plan.reason = decision.reason;
             std::string reason_against;
+            if (action.preview.has_value()) {
+                add_preview(*action.preview, &plan);
+            }
             if (action.average_every > 0) {
                 reason_against = add_averaging(action, shape, config, &plan);
             }

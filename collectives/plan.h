@@ -64,6 +64,8 @@ struct Plan {
     // call takes (accordion.h).
     std::optional<AccordionRule> accordion;
     std::shared_ptr<Plan> low;
+    // That gathers of the same parameters are moved by the residuals.
+    std::optional<PreviewRule> preview;
     // Where residuals are averaged over the ranks.
     std::shared_ptr<Averaging> averaging;
     // With codecs that are tried against a bound of error (error_budget.h): those stronger than

@@ -1,6 +1,7 @@
 #include "collectives/policy.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "collectives/names.h"
 
@@ -357,6 +358,13 @@ bool Policy::wants_rollback() const noexcept {
                        [](const Rule& rule) { return compresses(rule) && rule.action.roll_back; });
 }
 
+bool Policy::wants_previews(bool in_found_steps) const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
+        return compresses(rule) && rule.action.preview.has_value() &&
+               (rule.action.preview->found_steps || !in_found_steps);
+    });
+}
+
 bool Policy::wants_steps() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         const Action& action = rule.action;
@@ -491,6 +499,14 @@ std::string Policy::canonical() const {
             for (const CodecSpec& codec : a.budget->ladder) {
                 out += "/" + codec.to_string();
             }
+        }
+        if (a.preview.has_value()) {
+            out += " preview=" + std::to_string(a.preview->gain_ppm) + "/" +
+                   (a.preview->told ? "told"
+                    : a.preview->step_size > 0
+                        ? std::to_string(std::bit_cast<uint64_t>(a.preview->step_size))
+                        : "estimated") +
+                   (a.preview->found_steps ? "/found" : "/marked");
         }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + std::to_string(a.min_bytes) + "\n";

@@ -156,6 +156,15 @@ struct ErrorBudgetRule {
     bool operator==(const ErrorBudgetRule&) const = default;
 };
 
+// By how much what is gathered to compute with is moved by what is owed (step_ahead.h).
+struct PreviewRule {
+    uint32_t gain_ppm = 1000000;
+    double step_size = 0;  // of a reduced gradient of 1; 0: as the program tells it, or estimated
+    bool told = false;
+    bool found_steps = false;  // in steps that nobody marks, too
+    bool operator==(const PreviewRule&) const = default;
+};
+
 struct Action {
     std::optional<CodecSpec> codec;              // empty: native
     std::optional<CodecSpec> intra_codec;        // inside nodes, with kHierarchical; empty: raw
@@ -171,6 +180,7 @@ struct Action {
     uint64_t average_every = 0;
     std::optional<CodecSpec> average_codec;
     std::optional<ErrorBudgetRule> budget;
+    std::optional<PreviewRule> preview;
     bool roll_back = false;    // residuals are as before a step that the program skipped
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native
@@ -237,6 +247,8 @@ struct Policy {
     // Whether some such rule asks for places in the step, or any that is not off for ordinals or
     // ranges.
     [[nodiscard]] bool wants_steps() const noexcept;
+    // Whether some rule with a codec previews, and in steps that are found.
+    [[nodiscard]] bool wants_previews(bool in_found_steps = false) const noexcept;
     // Whether some rule with a codec takes residuals back after a skipped step.
     [[nodiscard]] bool wants_rollback() const noexcept;
     // Whether some rule that is not off asks for places in the step, or for what the traffic of

@@ -128,6 +128,55 @@ class PolicyActionReader : protected PolicyReader {
         read_accordion(table, action);
         read_averaging(table, action);
         read_budget(table, action);
+        read_preview(table, action);
+    }
+
+    void read_preview(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("preview");
+        if (node == nullptr) {
+            return;
+        }
+        static const Names keys = {"gain", "step_size", "steps"};
+        const toml::table* of = node->as_table();
+        if (of == nullptr) {
+            return wrong_type(*node, "preview",
+                              "a table like { gain = 1.0, step_size = \"estimated\", steps = "
+                              "\"marked\" }, all of which may be left out");
+        }
+        check_keys(*of, keys, "'preview'");
+        PreviewRule rule;
+        if (const toml::node* gain = of->get("gain")) {
+            const double value = gain->value<double>().value_or(0);
+            if (!(value >= 1e-6 && value <= 100)) {
+                report(gain->source(), "'gain' of 'preview' accepts a number from 1e-6 to 100");
+            } else {
+                rule.gain_ppm = static_cast<uint32_t>(value * 1e6 + 0.5);
+            }
+        }
+        if (const toml::node* size = of->get("step_size")) {
+            const std::string word = size->value<std::string>().value_or("");
+            rule.told = word == "told";
+            rule.step_size = word.empty() ? size->value<double>().value_or(0) : 0;
+            if (!rule.told && word != "estimated" &&
+                !(rule.step_size >= 1e-12 && rule.step_size <= 1e12)) {
+                report(size->source(),
+                       "'step_size' of 'preview' accepts \"estimated\", \"told\" "
+                       "(slimwire_set_learning_rate) or a number from 1e-12 to 1e12");
+            }
+        }
+        if (const toml::node* steps = of->get("steps")) {
+            const std::string word = steps->value<std::string>().value_or("");
+            rule.found_steps = word == "found";
+            if (!rule.found_steps && word != "marked") {
+                report(steps->source(),
+                       "'steps' of 'preview' accepts \"marked\" (slimwire_mark_step) or "
+                       "\"found\"");
+            }
+        }
+        action->preview = rule;
+        if (!table.contains("tensor")) {
+            action->tensor = TensorBy::kStep;
+        }
     }
 
     void read_averaging(const toml::table& table, Action* action) {

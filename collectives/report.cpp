@@ -119,6 +119,10 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
         json["averagings"] = k.averagings;
         json["averaging_wire_bytes"] = k.averaging_wire_bytes;
     }
+    if (k.previewed) {
+        json["previews"] = k.previews;
+        json["step_size"] = k.step_size;
+    }
     for (const auto& [place, tensor] : k.accordions) {
         Json decisions = Json::array();
         for (const AccordionDecision& decision : tensor.last) {

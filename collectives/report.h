@@ -30,6 +30,9 @@ struct KeyRecord {
     std::vector<std::string> ladder;                    // of the budgets
     bool averages = false;                              // residuals over the ranks, now and then
     uint64_t averagings = 0, averaging_wire_bytes = 0;  // the latter among wire_bytes
+    bool previewed = false;                             // gathers are moved by its residuals
+    uint64_t previews = 0;
+    double step_size = 0;  // 0: not known
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };

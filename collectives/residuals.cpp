@@ -132,6 +132,14 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     return residual_in(entry, arrival);
 }
 
+void* ResidualStore::find(const TensorKey& key, uint64_t path) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    return found == entries_.end() || found->second.path != path || found->second.renewed
+               ? nullptr
+               : found->second.buffer;
+}
+
 Result<void*> ResidualStore::constant(
     const DeviceApi& api, int device, uint64_t comm_key, const void* values, uint64_t bytes) {
     const TensorKey key{comm_key, {}, values};

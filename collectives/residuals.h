@@ -92,6 +92,8 @@ class ResidualStore {
                          cudaStream_t stream,
                          bool captured,
                          uint64_t copy_bytes = 0);
+    // Those of `key` if there are any, as the last call of this path left them; else null.
+    [[nodiscard]] void* find(const TensorKey& key, uint64_t path) const;
     // A copy of `bytes` bytes of host memory on the device, one for each communicator and address:
     // made and filled at first use, waited for, and freed with the communicator. Null where the
     // budget has no room for it.

@@ -25,6 +25,8 @@ void add(const KeyRecord& from, KeyRecord* to) {
     to->averages |= from.averages;
     to->averagings += from.averagings;
     to->averaging_wire_bytes += from.averaging_wire_bytes;
+    to->previewed |= from.previewed;
+    to->previews += from.previews;
 }
 
 auto fold_identity(const KeyRecord& key) {
@@ -155,7 +157,10 @@ CommRecord CommStats::snapshot() const {
                                key->ladder,
                                key->averages,
                                averagings,
-                               averaging_bytes});
+                               averaging_bytes,
+                               key->previewed,
+                               key->previews.load(std::memory_order_relaxed),
+                               key->step_size.load(std::memory_order_relaxed)});
     }
     return record;
 }
@@ -180,6 +185,7 @@ uint64_t CommStats::mark() const {
     for (const KeyStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->averagings.load(std::memory_order_relaxed) +
+                key->previews.load(std::memory_order_relaxed) +
                 key->aim_encodings.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
     }

@@ -88,6 +88,7 @@ struct KeyStats {
     // transport each time, beyond its calls.
     bool averages = false;
     uint64_t wire_bytes_per_averaging = 0;
+    bool previewed = false;
     bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
     // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
     std::string shadow_codec, shadow_algorithm;
@@ -128,6 +129,10 @@ struct KeyStats {
     // One call was enqueued. Wait-free.
     void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
     // What a tensor is owed was averaged. Wait-free.
+    // Gathers that were moved by residuals of these calls, and how far the optimizer moves a
+    // parameter for a reduced gradient of 1, as estimated for the tensor gathered last; 0: unknown.
+    std::atomic<uint64_t> previews{0};
+    std::atomic<double> step_size{0};
     void count_averaging() noexcept { averagings.fetch_add(1, std::memory_order_relaxed); }
     // One call of a kind that has no key of its own. Wait-free.
     void count_folded_call(uint64_t input_bytes,

@@ -24,6 +24,7 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     paced.clear();
     averaged.clear();
     budgeted.clear();
+    ahead.clear();
     flagged.clear();
     comparing.clear();
     heard.clear();
@@ -40,6 +41,9 @@ void ThreadGroup::uncount() noexcept {
     }
     for (const auto& [state, tensor] : paced) {
         tensor->control.uncount();
+    }
+    for (const StepAhead::Pending& pending : ahead) {
+        pending.state->step_ahead->lose();
     }
     for (const auto& [state, tensor] : averaged) {
         --tensor->calls;
@@ -85,6 +89,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& averaged) { return averaged.first == &state; });
         std::erase_if(thread_group().budgeted,
                       [&](const auto& budgeted) { return budgeted.first == &state; });
+        std::erase_if(thread_group().ahead,
+                      [&](const auto& pending) { return pending.state == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

@@ -35,7 +35,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "tensor, residual, encoder, decoder, ramp, accordion, rollback, average_every, "
-         "average_codec, max_error, ladder, probe_every"},
+         "average_codec, max_error, ladder, probe_every, preview"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -227,6 +227,36 @@ TEST(PolicyErrors, inside_a_rule) {
          "ramp = [{ until = 5, codec = \"int4\" }]",
          "p.toml:7:13: rule 'grads': 'max_error' beside 'accordion', 'ramp' or 'average_every'; "
          "accepted: one of them"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = 1",
+         "p.toml:7:11: rule 'grads': 'preview' is an integer; accepted: a table like { gain = 1.0, "
+         "step_size = "
+         "\"estimated\", steps = \"marked\" }, all of which may be left out"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { gian = "
+         "1 }",
+         "p.toml:7:13: rule 'grads': unknown key 'gian' of 'preview'; accepted: gain, "
+         "step_size, steps"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { gain = "
+         "0 }",
+         "p.toml:7:20: rule 'grads': 'gain' of 'preview' accepts a number from 1e-6 to 100"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { "
+         "step_size = \"guessed\" }",
+         "p.toml:7:25: rule 'grads': 'step_size' of 'preview' accepts \"estimated\", \"told\" "
+         "(slimwire_set_learning_rate) or a number from 1e-12 to 1e12"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { steps = "
+         "\"any\" }",
+         "p.toml:7:21: rule 'grads': 'steps' of 'preview' accepts \"marked\" "
+         "(slimwire_mark_step) or \"found\""},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\npreview = {}",
+         "p.toml:6:11: rule 'grads': 'preview' without residuals; accepted: a codec with "
+         "error_feedback ef14 or ema, or no 'preview'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = {}",
+         "p.toml:7:11: rule 'grads': 'preview' in a rule of other operations than "
+         "reduce-scatters, whose parameters are never gathered; accepted: match = { op = "
+         "\"reducescatter\" }"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\ntensor = "
+         "\"address\"\npreview = {}",
+         "p.toml:8:11: rule 'grads': 'preview' with tensor = \"address\", by which gathers find "
+         "nothing; accepted: tensor = \"step\", or no 'tensor'"},
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_every = 0",
          "p.toml:7:17: rule 'grads': 'average_every' accepts a number of calls of a tensor, 1 or "
          "more"},

@@ -389,6 +389,26 @@ op = ["ALL_REDUCE"]
            ef = "ef14"
            ladder = ["int4"]
            max_error = 0.1)",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = {})",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { gain = 2 })",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { step_size = 0.1 })",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { step_size = "told" })",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { steps = "found" })",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"

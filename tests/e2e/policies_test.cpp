@@ -57,7 +57,8 @@ const std::map<std::string, Expected> kPolicies = {
     {"qsgd", {Promise::kUnbiased}},
     {"random-k", {Promise::kPaysBack, 1600, true, 0.5}},  // by chance an element waits long
     {"sdp4bit-two-level", {Promise::kNear, 64, true, 0.5}},
-    {"sharded-int4-ef14", {Promise::kNear, 16, false, 0.001}},  // reduce-scatters
+    {"sharded-int4-ef14", {Promise::kNear, 16, false, 0.001}},   // reduce-scatters
+    {"sharded-step-ahead", {Promise::kNear, 16, false, 0.001}},  // reduce-scatters
     {"terngrad", {Promise::kUnbiased}},
     {"topk-averaging", {Promise::kPaysBack, 800}},
     {"topk-ef14", {Promise::kPaysBack, 800}},

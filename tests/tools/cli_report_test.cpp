@@ -362,6 +362,21 @@ TEST(Report, AveragingOfResidualsIsShownApart) {
     EXPECT_EQ(found, 1u);
 }
 
+TEST(Report, PreviewsAreShown) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 2; ++rank) {
+        Json of = key(rank, 100, "topk:fraction=0.001+ef14");
+        of["previews"] = 7;
+        of["step_size"] = rank == 0 ? 0.125 : 0.0;
+        files.push_back(
+            folder.write("r" + std::to_string(rank), text_of({process(), comm(rank, 2), of})));
+    }
+    EXPECT_HAS(run_slimwire({"report", files[0], files[1]}).out,
+               "14 gathers moved by what is owed, steps of 0.125");
+    EXPECT_HAS(run_slimwire({"report", "--json", files[0], files[1]}).out, "\"previews\":14");
+}
+
 TEST(Report, RanksThatDifferAreNamed) {
     const ScratchFolder folder;
     const std::string r0 = folder.write("r0", text_of({process(), comm(0, 4), key(0, 10)}));

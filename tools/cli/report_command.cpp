@@ -51,6 +51,10 @@ void add_sums(const MergedKey& key, Json* json) {
         (*json)["averagings"] = key.averagings;
         (*json)["averaging_wire_bytes"] = key.averaging_wire_bytes;
     }
+    if (key.previewed) {
+        (*json)["previews"] = key.previews;
+        (*json)["step_size"] = key.step_size;
+    }
     for (const auto& [place, tensor] : key.budgets) {
         (*json)["max_error"].push_back({{"slot", place.first},
                                         {"ordinal", place.second},
@@ -282,6 +286,17 @@ void print_averagings(const MergedComm& comm) {
     }
 }
 
+void print_previews(const MergedComm& comm) {
+    for (const MergedKey& key : comm.keys) {
+        if (key.previewed) {
+            fmt::print("  {} of {} {} by {}: {} gathers moved by what is owed{}\n", key.op,
+                       key.folded ? "several counts" : std::to_string(key.count), key.dtype,
+                       key.codec, key.previews,
+                       key.step_size == 0 ? "" : fmt::format(", steps of {:.3g}", key.step_size));
+        }
+    }
+}
+
 // Columns: what was called, how mode on would do it, how much that is.
 constexpr char kShadowRow[] = "{:<14} {:<6} {:>11} {:<20} {:<12} {:>9} {:>10} {:>10} {:>6}  {}\n";
 
@@ -356,6 +371,7 @@ void print_table(const MergedReport& report) {
         print_accordions(comm);
         print_budgets(comm);
         print_averagings(comm);
+        print_previews(comm);
         print_shadow(comm);
         for (const std::string& difference : comm.differences) {
             fmt::print("  ! {}\n", difference);

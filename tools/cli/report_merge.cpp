@@ -220,6 +220,10 @@ void Merger::add_key(const Json& record) {
         target->averages = target->averages || record.contains("averagings");
         target->averagings += record.value("averagings", uint64_t{0});
         target->averaging_wire_bytes += record.value("averaging_wire_bytes", uint64_t{0});
+        target->previewed = target->previewed || record.contains("previews");
+        target->previews += record.value("previews", uint64_t{0});
+        const double step_size = record.value("step_size", 0.0);
+        target->step_size = step_size != 0 ? step_size : target->step_size;
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }

@@ -42,7 +42,10 @@ struct MergedKey {
     uint64_t shadow_calls = 0, shadow_wire_bytes = 0, shadow_native_bytes = 0;
     bool averages = false;  // residuals over the ranks
     uint64_t averagings = 0, averaging_wire_bytes = 0;
-    AimTotals aims;  // of thresholds that follow the data
+    bool previewed = false;  // gathers are moved by what is owed
+    uint64_t previews = 0;
+    double step_size = 0;  // of the rank merged last that knows it
+    AimTotals aims;        // of thresholds that follow the data
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
     std::map<std::pair<uint32_t, uint32_t>, MergedBudget> budgets;

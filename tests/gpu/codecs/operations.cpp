@@ -9,6 +9,7 @@
 #include "codecs/low_rank.h"
 #include "codecs/measure.h"
 #include "codecs/move_ranges.h"
+#include "codecs/step_ahead.h"
 #include "codecs/sum_rows.h"
 #include "codecs/thc.h"
 #include "tests/gpu/codecs/compare.h"
@@ -185,6 +186,59 @@ class Round {
         return run(&buffers, take, take_residual_on_host, take_residual_on_cuda);
     }
 
+    // A step's size, and parameters moved by it.
+    std::string step_ahead() {
+        Buffers buffers;
+        const DType of = type(), reduced_of = type();
+        const auto store = static_cast<ResidualType>(draw(3));
+        const int64_t elems = (count_ + kResidualBlock - 1) / kResidualBlock * kResidualBlock;
+        const size_t stored = buffers.add(
+            std::vector<uint8_t>(stored_residual_bytes(store, static_cast<uint64_t>(elems))));
+        const size_t left = buffers.add(data(DType::kFloat32, count_, false));
+        const size_t now = buffers.add(data(of, count_));
+        const size_t before = buffers.add(data(of, count_));
+        const size_t reduced = buffers.add(data(reduced_of, count_));
+        const size_t work = buffers.add(std::vector<uint8_t>(sizeof(StepSizeWork)), false);
+        const size_t step = buffers.add(std::vector<uint8_t>(sizeof(StepSize)));
+        const auto run_of = [&](bool on_device) {
+            return StoredResiduals{buffers.at(on_device, stored), elems, 0, store};
+        };
+        const auto put = [&](bool on_device) {
+            PutResidualArgs args{};
+            args.stored = run_of(on_device);
+            args.input = buffers.at<float>(on_device, left);
+            args.count = count_;
+            args.take = 1.0f;
+            return args;
+        };
+        const auto find = [&](bool on_device) {
+            return StepSizeArgs{buffers.at(on_device, now),
+                                buffers.at(on_device, before),
+                                buffers.at(on_device, reduced),
+                                buffers.at<StepSizeWork>(on_device, work),
+                                buffers.at<StepSize>(on_device, step),
+                                count_,
+                                of,
+                                reduced_of};
+        };
+        const auto shift = [&](bool on_device) {
+            ShiftArgs args{};
+            args.stored = run_of(on_device);
+            args.parameters = buffers.at(on_device, now);
+            args.step = buffers.at<StepSize>(on_device, step);
+            args.count = count_;
+            args.scale = 1.5f;
+            args.dtype = of;
+            return args;
+        };
+        std::string why = run(&buffers, put, put_residual_on_host, put_residual_on_cuda);
+        for (int round = 0; round < 2 && why.empty(); ++round) {
+            why = run(&buffers, find, find_step_size_on_host, find_step_size_on_cuda);
+            why += run(&buffers, shift, shift_on_host, shift_on_cuda);
+        }
+        return why;
+    }
+
     std::string estimates() {
         Buffers buffers;
         const DType of = type();
@@ -356,13 +410,10 @@ int compare_operations(int rounds,
         const char* name;
         std::string (Round::*run)();
     } kOperations[] = {
-        {"sum_rows", &Round::sum_rows},
-        {"move_ranges", &Round::move_ranges},
-        {"measure", &Round::measure},
-        {"residuals", &Round::residuals},
-        {"estimates", &Round::estimates},
-        {"low_rank", &Round::low_rank},
-        {"thc", &Round::thc},
+        {"sum_rows", &Round::sum_rows},     {"move_ranges", &Round::move_ranges},
+        {"measure", &Round::measure},       {"residuals", &Round::residuals},
+        {"step_ahead", &Round::step_ahead}, {"estimates", &Round::estimates},
+        {"low_rank", &Round::low_rank},     {"thc", &Round::thc},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {

@@ -1,0 +1,88 @@
+// Step-ahead error feedback (SAEF: Xu, Huo, Huang, AAAI 2021; with a gain, SA-PEF) below sharded
+// training: what a rank gathers to compute with is moved by what it still owes the reduce-scatter
+// of the same unit, x - s N e with s the size of an optimizer step and N ranks, as if all owed as
+// much. The shards that ranks send stay as they are, and so does what they reduce: it is this
+// rank's own gradient that is taken elsewhere, so ranks need not agree on any of this.
+//
+// Driven by dispatch: follow() before a collective, finish() behind it. gather_pairs.h says which
+// gather belongs to which reduce-scatter. Part of a CommState, and like it used by one thread at a
+// time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "codecs/base/device.h"
+#include "codecs/step_ahead_args.h"
+#include "collectives/call.h"
+#include "collectives/gather_pairs.h"
+#include "collectives/policy.h"
+#include "collectives/residuals.h"
+#include "collectives/step_detector.h"
+
+namespace slimwire {
+
+struct CommState;
+struct Plan;
+
+class StepAhead {
+  public:
+    // `found_steps`: a rule asks for them.
+    explicit StepAhead(bool found_steps) noexcept : found_steps_(found_steps) {}
+
+    // One reduce-scatter of the step.
+    struct Unit {
+        const Plan* plan = nullptr;  // of its last compressed call
+        TensorKey tensor;
+        uint64_t path = 0;
+        cudaEvent_t owed = nullptr;   // what it owes is as the event leaves it
+        cudaEvent_t moved = nullptr;  // the last gather that read it
+        bool owes = false, read = false;
+        // Of the estimate of the step; one allocation.
+        void* memory = nullptr;
+        uint64_t bytes = 0;
+        StepSize* step = nullptr;
+        StepSizeWork* work = nullptr;
+        void* before = nullptr;      // this rank's shard at the last first gather
+        void* reduced = nullptr;     // and what was reduced since
+        StepSize* shown = nullptr;   // pinned
+        DType dtype = DType::kInt8;  // of `before`
+        bool has_before = false, has_reduced = false, no_room = false;
+    };
+    // What is to be done behind a call.
+    struct Pending {
+        CommState* state = nullptr;
+        Unit* unit = nullptr;
+        CollectiveCall call;
+        bool first = false;  // of the gathers of the unit in the step
+    };
+
+    // A collective of this place, which is to be made; `plan` where it is a reduce-scatter that
+    // will be compressed. Has the stream wait for gathers that read what the call will change.
+    Result<std::optional<Pending>> follow(const DeviceApi& api,
+                                          CommState* state,
+                                          const CollectiveCall& call,
+                                          const StepPlace& place,
+                                          const Plan* plan);
+    // The call is enqueued on its stream.
+    static Status finish(const DeviceApi& api, ResidualStore* residuals, const Pending& pending);
+    // A call that was to be made was not.
+    void lose() noexcept { pairs_.lose(); }
+    // Of a native gather outside groups, until NCCL has been called.
+    std::optional<Pending> waits;
+
+    // Frees what it has; where work may still use it, that goes to `left` instead.
+    void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
+
+  private:
+    GatherPairs pairs_;
+    std::map<uint64_t, Unit> units_;  // by StepCall::key
+    bool asked_ = false;              // by the plan of a compressed reduce-scatter
+    bool found_steps_ = false;        // and by one, in steps that nobody marks, too
+};
+
+}  // namespace slimwire

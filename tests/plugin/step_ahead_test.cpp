@@ -1,0 +1,465 @@
+// preview: what a rank of sharded training gathers to compute with is moved by what it still owes
+// the reduce-scatter of the same unit, and nothing else is: not what it sends, not what other ranks
+// get, not evaluation, not what is saved. Units of an FSDP step by one process, up to three
+// emulated devices; a gradient is on one rank alone, so that what this owes is what it gave less
+// what came.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "codecs/float16.h"
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/several_devices.h"
+
+namespace slimwire::test {
+namespace {
+
+using Values = std::vector<float>;
+
+// Elements of a rank's shard, by which the policy knows what to do.
+constexpr size_t kGiven = 600, kTold = 604, kEstimated = 608, kFound = 612, kOff = 616,
+                 kHalves = 620, kOnce = 624;
+constexpr double kStepSize = 0.25;
+
+std::string rule(const char* name, size_t count, const std::string& rest) {
+    std::string bytes;
+    for (int ranks = 2; ranks <= 3; ++ranks) {
+        const std::string size = std::to_string(4 * count * static_cast<size_t>(ranks));
+        bytes += "[[rule]]\nname = \"" + std::string(name) + std::to_string(ranks) +
+                 "\"\nmatch = { op = \"reducescatter\", bytes = \"" + size + ".." + size +
+                 "\", ranks = " + std::to_string(ranks) +
+                 " }\ncodec = \"topk:fraction=0.05\"\nef = \"ef14\"\n" + rest + "\n";
+    }
+    return bytes;
+}
+
+class Preview : public SeveralDevices<3> {
+  protected:
+    struct Unit {
+        size_t count = 0;
+        std::vector<Values> shards;     // by rank
+        std::vector<void*> sent, full;  // on the devices
+        Values given, delivered;        // in all, of every rank's block
+        int by = 0;                     // the rank with a gradient
+    };
+
+    static void SetUpTestSuite() {
+        write_policy(
+            ("version = 1\n" + rule("given", kGiven, "preview = { step_size = 0.25 }") +
+             rule("told", kTold, "preview = { gain = 2.0, step_size = \"told\" }") +
+             rule("estimated", kEstimated, "preview = {}") +
+             rule("found", kFound, "preview = { step_size = 0.25, steps = \"found\" }") +
+             rule("off", kOff, "tensor = \"step\"") +
+             rule("halves", kHalves, "residual = \"bf16\"\npreview = { step_size = 0.25 }") +
+             rule("once", kOnce, "average_every = 2\npreview = { step_size = 0.25 }"))
+                .c_str());
+        report_ = testing::TempDir() + "preview_report_" + std::to_string(getpid());
+        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
+    }
+    static void TearDownTestSuite() {
+        std::remove(report_.c_str());
+        SeveralDevices::TearDownTestSuite();
+    }
+    Preview() : SeveralDevices(16) {}
+    void TearDown() override {
+        for (Unit& unit : units_) {
+            for (int rank = 0; rank < ranks(); ++rank) {
+                (void)cudaFree(unit.sent[static_cast<size_t>(rank)]);
+                (void)cudaFree(unit.full[static_cast<size_t>(rank)]);
+            }
+        }
+        SeveralDevices::TearDown();
+    }
+
+    static size_t n() { return static_cast<size_t>(ranks()); }
+    void add_units(std::initializer_list<size_t> counts) {
+        for (const size_t count : counts) {
+            Unit unit;
+            unit.count = count;
+            unit.by = static_cast<int>(units_.size()) % ranks();
+            unit.given.assign(n() * count, 0);
+            unit.delivered = unit.given;
+            for (int rank = 0; rank < ranks(); ++rank) {
+                Values shard(count);
+                for (size_t i = 0; i < count; ++i) {
+                    shard[i] = std::sin(0.01f * static_cast<float>(i + 7 * units_.size()) +
+                                        static_cast<float>(rank));
+                }
+                unit.shards.push_back(shard);
+                void *sent = nullptr, *full = nullptr;
+                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+                ASSERT_EQ(cudaMalloc(&sent, 4 * count * n()), cudaSuccess);
+                ASSERT_EQ(cudaMalloc(&full, 4 * count * n()), cudaSuccess);
+                unit.sent.push_back(sent);
+                unit.full.push_back(full);
+            }
+            units_.push_back(std::move(unit));
+        }
+    }
+    static void mark() {
+        static uint64_t step = 0;
+        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+    }
+
+    // A call of every rank: in one group, or each by a thread of its own.
+    void all(const std::function<ncclResult_t(int)>& call) {
+        std::vector<ncclResult_t> results(n(), ncclInternalError);
+        const auto of = [&](int rank) {
+            (void)cudaSetDevice(rank);
+            results[static_cast<size_t>(rank)] = call(rank);
+        };
+        if (grouped_) {
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            for (int rank = 0; rank < ranks(); ++rank) {
+                of(rank);
+            }
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        } else {
+            std::vector<std::thread> threads;
+            for (int rank = 0; rank < ranks(); ++rank) {
+                threads.emplace_back(of, rank);
+            }
+            for (std::thread& thread : threads) {
+                thread.join();
+            }
+        }
+        for (const ncclResult_t result : results) {
+            ASSERT_EQ(result, ncclSuccess) << ncclGetLastError(nullptr);
+        }
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        }
+    }
+
+    // What each rank got; sent from the block of the result where in_place. The shards that were
+    // sent must still be what they were.
+    std::vector<Values> gather(Unit& unit, bool in_place = false, bool halves = false) {
+        const size_t width = halves ? 2 : 4;
+        const auto from = [&](int rank) {
+            const auto at = static_cast<size_t>(rank);
+            return in_place ? static_cast<char*>(unit.full[at]) + at * unit.count * width
+                            : static_cast<char*>(unit.sent[at]);
+        };
+        const auto bits_of = [&](const Values& values) {
+            std::vector<char> bytes(values.size() * width);
+            for (size_t i = 0; i < values.size(); ++i) {
+                const uint16_t half = float_to_bfloat16(values[i]);
+                std::memcpy(&bytes[i * width],
+                            halves ? static_cast<const void*>(&half) : &values[i], width);
+            }
+            return bytes;
+        };
+        for (int rank = 0; rank < ranks(); ++rank) {
+            const std::vector<char> bytes = bits_of(unit.shards[static_cast<size_t>(rank)]);
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            EXPECT_EQ(cudaMemcpy(from(rank), bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+                      cudaSuccess);
+        }
+        all([&](int rank) {
+            return ncclAllGather(from(rank), unit.full[static_cast<size_t>(rank)], unit.count,
+                                 halves ? ncclBfloat16 : ncclFloat32, comms_[rank], nullptr);
+        });
+        std::vector<Values> got;
+        for (int rank = 0; rank < ranks(); ++rank) {
+            const std::vector<char> wanted = bits_of(unit.shards[static_cast<size_t>(rank)]);
+            std::vector<char> sent(wanted.size()), full(n() * wanted.size());
+            EXPECT_EQ(cudaMemcpy(sent.data(), from(rank), sent.size(), cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_EQ(sent, wanted) << "what is sent has changed";
+            EXPECT_EQ(cudaMemcpy(full.data(), unit.full[static_cast<size_t>(rank)], full.size(),
+                                 cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            Values values(n() * unit.count);
+            for (size_t i = 0; i < values.size(); ++i) {
+                uint16_t half = 0;
+                std::memcpy(halves ? static_cast<void*>(&half) : &values[i], &full[i * width],
+                            width);
+                values[i] = halves ? bfloat16_to_float(half) : values[i];
+            }
+            got.push_back(std::move(values));
+        }
+        return got;
+    }
+    static float parameter(const Unit& unit, size_t i) {
+        return unit.shards[i / unit.count][i % unit.count];
+    }
+    // Largest difference of a rank's copy from the parameters, and from where it should be with a
+    // step so long.
+    double off(const Unit& unit, const std::vector<Values>& got, double step) {
+        double most = 0;
+        for (int rank = 0; rank < ranks(); ++rank) {
+            const Values& values = got[static_cast<size_t>(rank)];
+            for (size_t i = 0; i < values.size(); ++i) {
+                const double owed = static_cast<double>(unit.given[i]) - unit.delivered[i];
+                const double x = static_cast<double>(parameter(unit, i)) -
+                                 (rank == unit.by ? step * ranks() * owed : 0);
+                most = std::max(most, std::abs(values[i] - x));
+            }
+        }
+        return most;
+    }
+
+    void scatter(Unit& unit, int step) {
+        Values gradient(n() * unit.count);
+        for (size_t i = 0; i < gradient.size(); ++i) {
+            gradient[i] = std::cos(0.3f * static_cast<float>(i) + static_cast<float>(step)) *
+                          (i % 11 == 0 ? 1.0f : 0.1f);
+            unit.given[i] += gradient[i];
+        }
+        const Values none(gradient.size(), 0.0f);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(unit.full[static_cast<size_t>(rank)],
+                                 rank == unit.by ? gradient.data() : none.data(),
+                                 4 * gradient.size(), cudaMemcpyHostToDevice),
+                      cudaSuccess);
+        }
+        all([&](int rank) {
+            const auto at = static_cast<size_t>(rank);
+            return ncclReduceScatter(unit.full[at], unit.sent[at], unit.count, ncclFloat32, ncclSum,
+                                     comms_[rank], nullptr);
+        });
+        for (int rank = 0; rank < ranks(); ++rank) {
+            Values reduced(unit.count);
+            ASSERT_EQ(cudaMemcpy(reduced.data(), unit.sent[static_cast<size_t>(rank)],
+                                 4 * unit.count, cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            for (size_t i = 0; i < unit.count; ++i) {
+                unit.delivered[static_cast<size_t>(rank) * unit.count + i] += reduced[i];
+                // The optimizer, where there is one.
+                unit.shards[static_cast<size_t>(rank)][i] -= rate_ * reduced[i];
+            }
+        }
+    }
+
+    // Forward and backward of all units, as FSDP gathers them; the largest distance of a gathered
+    // parameter from where it should be.
+    double train(int step, double size, bool in_place = false, bool halves = false) {
+        double most = 0;
+        for (Unit& unit : units_) {
+            most = std::max(most, off(unit, gather(unit, in_place, halves), size));
+        }
+        for (size_t i = units_.size(); i-- > 0;) {
+            most = std::max(most, off(units_[i], gather(units_[i], in_place, halves), size));
+            scatter(units_[i], step);
+        }
+        return most;
+    }
+    bool owes() const {
+        return std::any_of(units_.begin(), units_.end(), [](const Unit& unit) {
+            double owed = 0;
+            for (size_t i = 0; i < unit.given.size(); ++i) {
+                owed = std::max<double>(owed, std::abs(unit.given[i] - unit.delivered[i]));
+            }
+            return owed > 0.1;
+        });
+    }
+    std::vector<nlohmann::json> keys(const std::string& rule) {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+        }
+        EXPECT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
+        std::vector<nlohmann::json> found;
+        std::ifstream file(report_);
+        for (std::string line; std::getline(file, line);) {
+            nlohmann::json record = nlohmann::json::parse(line);
+            if (record.at("record") == "key" && record.at("codec") != "native" &&
+                record.at("rule") == rule + std::to_string(ranks()) && record.at("calls") != 0) {
+                found.push_back(std::move(record));
+            }
+        }
+        return found;
+    }
+
+    std::vector<Unit> units_;
+    bool grouped_ = true;
+    float rate_ = 0;
+    static inline std::string report_;
+};
+
+constexpr double kRounding = 1e-5;
+
+TEST_P(Preview, WhatIsGatheredIsMovedByWhatThisRankOwes) {
+    for (const bool grouped : {true, false}) {
+        SCOPED_TRACE(grouped ? "in groups" : "each call alone");
+        grouped_ = grouped;
+        if (!grouped) {
+            TearDown();
+            units_.clear();
+            SetUp();
+        }
+        add_units({kGiven, kGiven, kGiven, kOff});
+        for (int step = 0; step < 6; ++step) {
+            SCOPED_TRACE(step);
+            mark();
+            // Of the unit without a preview, and of all before the third step, nothing moves.
+            const double size = step < 2 ? 0 : kStepSize;
+            double most = 0;
+            for (Unit& unit : units_) {
+                most = std::max(most, off(unit, gather(unit), unit.count == kOff ? 0 : size));
+            }
+            for (size_t i = units_.size(); i-- > 0;) {
+                Unit& unit = units_[i];
+                most = std::max(most, off(unit, gather(unit), unit.count == kOff ? 0 : size));
+                scatter(unit, step);
+            }
+            EXPECT_LT(most, kRounding);
+            EXPECT_TRUE(owes());
+        }
+    }
+}
+
+TEST_P(Preview, EvaluationAndSavedParametersAreAsTheyAre) {
+    add_units({kGiven, kGiven});
+    for (int step = 0; step < 8; ++step) {
+        SCOPED_TRACE(step);
+        mark();
+        EXPECT_LT(train(step, step < 2 ? 0 : kStepSize), kRounding);
+        if (step % 2 == 1) {
+            // Behind the step, told or not, in every order, and in another type.
+            for (const bool told : {false, true}) {
+                ASSERT_EQ(slimwire_mark_phase(told ? SLIMWIRE_EVALUATION : SLIMWIRE_TRAINING),
+                          SLIMWIRE_OK);
+                for (const size_t i : {size_t{0}, size_t{1}, size_t{1}, size_t{0}}) {
+                    EXPECT_EQ(off(units_[i], gather(units_[i]), 0), 0.0);
+                }
+                ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
+            }
+            EXPECT_LT(off(units_[0], gather(units_[0], false, true), 0), 0x1p-8);
+        }
+    }
+    // Evaluation that is told, between the mark and the step.
+    mark();
+    ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_EVALUATION), SLIMWIRE_OK);
+    for (Unit& unit : units_) {
+        EXPECT_EQ(off(unit, gather(unit), 0), 0.0);
+    }
+    ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
+    EXPECT_LT(train(9, kStepSize), kRounding);
+}
+
+TEST_P(Preview, InPlaceOwnShardsStay) {
+    add_units({kGiven, kGiven});
+    for (int step = 0; step < 5; ++step) {
+        mark();
+        for (int pass = 0; pass < 2; ++pass) {
+            for (size_t k = 0; k < units_.size(); ++k) {
+                Unit& unit = units_[pass == 0 ? k : units_.size() - 1 - k];
+                const std::vector<Values> got = gather(unit, true);
+                const Values& moved = got[static_cast<size_t>(unit.by)];
+                size_t others = 0;
+                for (size_t i = 0; i < moved.size(); ++i) {
+                    const bool own = i / unit.count == static_cast<size_t>(unit.by);
+                    const double owed = static_cast<double>(unit.given[i]) - unit.delivered[i];
+                    const double by = own || step < 2 ? 0 : kStepSize * ranks() * owed;
+                    ASSERT_NEAR(moved[i], parameter(unit, i) - by, kRounding);
+                    others += !own && moved[i] != parameter(unit, i) ? 1 : 0;
+                }
+                EXPECT_EQ(others > 0, step >= 2);
+                if (pass == 1) {
+                    scatter(unit, step);
+                }
+            }
+        }
+    }
+}
+
+TEST_P(Preview, ParametersOfSixteenBitsAndResidualsToo) {
+    add_units({kHalves});
+    for (int step = 0; step < 5; ++step) {
+        mark();
+        // Rounding of parameters around 1, of what moved them, and of what is stored.
+        EXPECT_LT(train(step, step < 2 ? 0 : kStepSize, false, true), 0.03);
+    }
+    EXPECT_TRUE(owes());
+    const std::vector<Values> got = gather(units_[0], false, true);
+    EXPECT_LT(off(units_[0], got, 0), 0x1p-8) << "behind the step";
+}
+
+TEST_P(Preview, ByTheRateThatTheProgramTells) {
+    add_units({kTold});
+    for (int step = 0; step < 6; ++step) {
+        mark();
+        const double rate = step < 4 ? 0.125 : 0.0625;
+        if (step > 0) {
+            ASSERT_EQ(slimwire_set_learning_rate(rate), SLIMWIRE_OK);
+        }
+        // Its gain is 2.
+        EXPECT_LT(train(step, step < 2 ? 0 : 2 * rate), kRounding) << step;
+    }
+}
+
+TEST_P(Preview, ByTheStepThatTheOptimizerMakes) {
+    add_units({kEstimated, kEstimated});
+    rate_ = 0.05f;
+    for (int step = 0; step < 40; ++step) {
+        mark();
+        // The third step is the first whose gradients are kept.
+        EXPECT_LT(train(step, step < 3 ? 0 : static_cast<double>(rate_)), 1e-3) << step;
+    }
+    for (const nlohmann::json& key : keys("estimated")) {
+        EXPECT_NEAR(key.at("step_size").get<double>(), 0.05, 1e-4);
+        // Two gathers of both units in all steps but the first two.
+        EXPECT_EQ(key.at("previews"), 2 * 2 * 38);
+    }
+}
+
+TEST_P(Preview, AfterAveragingByTheMean) {
+    add_units({kOnce});
+    Unit& unit = units_[0];
+    for (int step = 0; step < 6; ++step) {
+        mark();
+        for (int pass = 0; pass < 2; ++pass) {
+            const std::vector<Values> got = gather(unit);
+            if (step == 4) {
+                // The fourth call averaged: all ranks owe alike.
+                for (int rank = 0; rank < ranks(); ++rank) {
+                    for (size_t i = 0; i < unit.given.size(); ++i) {
+                        const double owed =
+                            (static_cast<double>(unit.given[i]) - unit.delivered[i]) / ranks();
+                        ASSERT_NEAR(got[static_cast<size_t>(rank)][i],
+                                    parameter(unit, i) - kStepSize * ranks() * owed, kRounding);
+                    }
+                }
+            }
+        }
+        scatter(unit, step);
+    }
+    EXPECT_TRUE(owes());
+}
+
+// In a process of its own (tests/plugin/meson.build): once a program marked a step none are found.
+TEST_P(Preview, InStepsThatAreFoundWhereItIsAsked) {
+    add_units({kFound, kFound, kGiven});
+    const auto train_apart = [&](int step, double of_found) {
+        double most = 0;
+        for (size_t k = 0; k < 2 * units_.size(); ++k) {
+            Unit& unit = units_[k < units_.size() ? k : 2 * units_.size() - 1 - k];
+            most = std::max(most, off(unit, gather(unit), unit.count == kFound ? of_found : 0));
+            if (k >= units_.size()) {
+                scatter(unit, step);
+            }
+        }
+        return most;
+    };
+    for (int step = 0; step < 30; ++step) {
+        EXPECT_EQ(train_apart(step, 0), 0.0) << "no step is known yet";
+    }
+    double most = 0;
+    for (int step = 30; step < 90; ++step) {
+        most = train_apart(step, kStepSize);
+    }
+    // What asks for marks is not moved.
+    EXPECT_LT(most, 10 * kRounding);
+    EXPECT_TRUE(owes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Preview, testing::Values(2, 3));
+
+}  // namespace
+}  // namespace slimwire::test
