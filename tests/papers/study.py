@@ -120,13 +120,15 @@ class Study:
             for report in glob.glob(os.path.join(folder, "report.*")):
                 with open(report, encoding="utf-8") as file:
                     keys += [record for record in map(json.loads, file)
-                             if record["record"] == "key" and record["op"] == "allreduce"]
+                             if record["record"] == "key" and record["op"] in ("allreduce", "reducescatter")]
         return {"result": json.loads(lines[0]),
                 "wire_bytes": sum(key["wire_bytes"] for key in keys),
                 "native_wire_bytes": sum(key["native_wire_bytes"] for key in keys),
                 "aims": {member: sum(key["aims"][member] for key in keys if "aims" in key)
                          for member in ("encodings", "exact", "moved", "survivors", "wanted")},
                 "windows": accordions(keys),
+                "previews": {"gathers": sum(key.get("previews", 0) for key in keys),
+                             "step_sizes": [round(key["step_size"], 5) for key in keys if key.get("previews", 0) > 0]},
                 "elements": sum(key["calls"] * key["count"] for key in keys if "aims" in key),
                 "compressed_calls": sum(key["calls"] for key in keys if key["algorithm"] != "native"),
                 "calls": sum(key["calls"] for key in keys)}

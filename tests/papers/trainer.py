@@ -1,10 +1,11 @@
-"""One training by unmodified PyTorch DDP, one process a rank: what all reproductions run.
+"""One training by unmodified PyTorch, DDP or sharded by hand, one process a rank: what all reproductions run.
 
 usage: trainer.py JSON
 The JSON says: model (mlp, cnn and vgg of Fashion-MNIST, recommender of clicks.py), seed, epochs, batch (of a rank), rate, drops (epochs
 after which the rate falls tenfold), images (samples of the training set), validate (test on the validation split, else on the test
 set), most_steps (0: all), drop_steps (steps after which the rate falls tenfold; may be left out), bucket_mb (of gradients; 25), marks
-(whether the program marks its steps and tells its learning rate by slimwire.h; false).
+(whether the program marks its steps and tells its learning rate by slimwire.h; false), sharded (as FSDP does it, by sharding.py; false),
+optimizer (sgd, with momentum, or adamw; sgd), skewed (each rank sees classes of its own; false).
 Rank 0 prints a line of JSON: accuracy_percent (of the recommender area_percent, under the curve, and log_loss, and what the truth
 itself would reach), loss of each epoch, steps, parameters and replicas_equal.
 """
@@ -25,6 +26,7 @@ import clicks
 from classifier import flat, replicas_equal
 from data import fashion_mnist
 from rendezvous import join
+from sharding import Sharded
 
 VALIDATION = 10000  # the last of the training images
 
@@ -129,23 +131,39 @@ def main():
     model = make()
     if "bucket_mb" in job:
         dist._DEFAULT_FIRST_BUCKET_BYTES = int(job["bucket_mb"] * 2 ** 20)  # the first bucket, too
-    ddp = DistributedDataParallel(model, bucket_cap_mb=job.get("bucket_mb", 25))
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=job["rate"], momentum=0.9, weight_decay=1e-4)
+    sharded = Sharded(model) if job.get("sharded", False) else None
+    ddp = model if sharded else DistributedDataParallel(model, bucket_cap_mb=job.get("bucket_mb", 25))
+    trained = sharded.shards() if sharded else ddp.parameters()
+    if job.get("optimizer", "sgd") == "adamw":
+        optimizer = torch.optim.AdamW(trained, lr=job["rate"])
+    else:
+        optimizer = torch.optim.SGD(trained, lr=job["rate"], momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, job["drops"], gamma=0.1)
     data = task(job)
     order = torch.Generator().manual_seed(job["seed"])
     losses, steps, marks = [], 0, Marks(job.get("marks", False))
     for _ in range(job["epochs"]):
-        shuffled, total = torch.randperm(len(data.labels), generator=order)[rank::ranks], 0.0
+        shuffled, total = torch.randperm(len(data.labels), generator=order), 0.0
+        if job.get("skewed", False):
+            part = len(shuffled) // ranks
+            by_class = data.labels[shuffled].argsort(stable=True)[rank * part:(rank + 1) * part]
+            shuffled = shuffled[by_class[torch.randperm(part, generator=order)]]
+        else:
+            shuffled = shuffled[rank::ranks]
         count = len(data.labels) // (job["batch"] * ranks)
         for step in range(count):
             if job["most_steps"] and steps == job["most_steps"]:
                 break
             marks.step(steps, optimizer.param_groups[0]["lr"])
             chosen = shuffled[step * job["batch"]:(step + 1) * job["batch"]]
+            if sharded:
+                sharded.gather()
             loss = data.loss(ddp, chosen)
-            optimizer.zero_grad()
-            loss.backward()
+            if sharded:
+                sharded.backward(loss)
+            else:
+                optimizer.zero_grad()
+                loss.backward()
             optimizer.step()
             total += loss.item()
             steps += 1
@@ -155,6 +173,8 @@ def main():
         losses.append(round(total / max(1, count), 5))
         schedule.step()
     model.eval()
+    if sharded:
+        sharded.gather()
     with torch.no_grad():
         tested = data.tested(model)
     own = flat(model)
