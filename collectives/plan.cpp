@@ -387,14 +387,13 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
 
 // Where every rank's own residuals lie by the elements of its buffer.
 void add_preview(const PreviewRule& rule, Plan* plan) {
-    const bool flat =
-        plan->algorithm == Algorithm::kDirect || plan->algorithm == Algorithm::kSummable;
-    if (plan->facts.op != Op::kReduceScatter || plan->residual_bytes == 0) {
+    if (plan->residual_bytes == 0) {
         return;
     }
-    if (flat && plan->tensor == TensorBy::kStep) {
+    if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {
         plan->preview = rule;
-        plan->reason += ", gathers previewed";
+        plan->reason += plan->facts.op == Op::kReduceScatter ? ", gathers previewed"
+                                                             : ", previewed where it is asked";
     } else {
         plan->reason += std::string(", no preview with ") + algorithm_name(plan->algorithm);
     }

@@ -1,5 +1,6 @@
 // What a rule does, from TOML: codecs and their files, ramps, accordions, error feedback. What
-// cannot work together is for the parser to say. Included by policy_parser.cpp alone.
+// cannot work together is for the parser to say, but for previews. Included by policy_parser.cpp
+// alone.
 #pragma once
 
 #include <string>
@@ -176,6 +177,36 @@ class PolicyActionReader : protected PolicyReader {
         action->preview = rule;
         if (!table.contains("tensor")) {
             action->tensor = TensorBy::kStep;
+        }
+    }
+
+    void check_preview(const toml::table& table, bool native, const Rule& rule) {
+        const Action& action = rule.action;
+        const toml::node* node = table.get("preview");
+        if (node == nullptr || !action.preview.has_value()) {
+            return;
+        }
+        if (native || action.low_rank() || action.by_shared_scale() ||
+            (action.error_feedback != ErrorFeedback::kEf14 &&
+             action.error_feedback != ErrorFeedback::kEma)) {
+            report(node->source(),
+                   "'preview' without residuals; accepted: a codec with error_feedback ef14 or "
+                   "ema, or no 'preview'");
+        } else if ((rule.match.ops & ~(bit_of(Op::kReduceScatter) | bit_of(Op::kAllReduce))) != 0) {
+            report(node->source(),
+                   "'preview' in a rule of other operations than sums of gradients; accepted: "
+                   "match = { op = \"reducescatter\" }, or \"allreduce\"");
+        } else if ((rule.match.ops & bit_of(Op::kAllReduce)) != 0 &&
+                   ((action.preview->step_size == 0 && !action.preview->told) ||
+                    action.residual_type() != ResidualType::kFloat32)) {
+            report(node->source(),
+                   "'preview' of all-reduces, whose parameters the program moves by "
+                   "slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
+                   "\"fp32\"");
+        } else if (action.tensor != TensorBy::kStep) {
+            report(node->source(),
+                   "'preview' with tensor = \"address\", by which gathers find nothing; "
+                   "accepted: tensor = \"step\", or no 'tensor'");
         }
     }
 

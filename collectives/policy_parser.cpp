@@ -395,29 +395,6 @@ class Parser : PolicyActionReader {
         }
     }
 
-    void check_preview(const toml::table& table, bool native, const Rule& rule) {
-        const Action& action = rule.action;
-        const toml::node* node = table.get("preview");
-        if (node == nullptr || !action.preview.has_value()) {
-            return;
-        }
-        if (native || action.low_rank() || action.by_shared_scale() ||
-            (action.error_feedback != ErrorFeedback::kEf14 &&
-             action.error_feedback != ErrorFeedback::kEma)) {
-            report(node->source(),
-                   "'preview' without residuals; accepted: a codec with error_feedback ef14 or "
-                   "ema, or no 'preview'");
-        } else if (rule.match.ops != bit_of(Op::kReduceScatter)) {
-            report(node->source(),
-                   "'preview' in a rule of other operations than reduce-scatters, whose "
-                   "parameters are never gathered; accepted: match = { op = \"reducescatter\" }");
-        } else if (action.tensor != TensorBy::kStep) {
-            report(node->source(),
-                   "'preview' with tensor = \"address\", by which gathers find nothing; "
-                   "accepted: tensor = \"step\", or no 'tensor'");
-        }
-    }
-
     // What cannot work together, as far as the rule says it in so many words.
     void check_combination(const toml::table& table, Rule* rule) {
         Action& action = rule->action;

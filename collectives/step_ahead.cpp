@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "codecs/step_ahead.h"
@@ -175,6 +177,55 @@ Status move(const DeviceApi& api,
     return status;
 }
 
+// Before what the unit owes changes.
+Status wait_for_readers(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
+    unit->owes = false;
+    return std::exchange(unit->read, false)
+               ? cuda_status(api, api.stream_wait_event(stream, unit->moved, 0),
+                             "wait for previews")
+               : Status();
+}
+
+// Before what it owes is read, on `stream`; other readers first.
+Status wait_for_owed(const DeviceApi& api, const StepAhead::Unit& unit, cudaStream_t stream) {
+    SLIMWIRE_TRY(
+        cuda_status(api, api.stream_wait_event(stream, unit.owed, 0), "wait for what is owed"));
+    return unit.read ? cuda_status(api, api.stream_wait_event(stream, unit.moved, 0),
+                                   "wait for the preview before")
+                     : Status();
+}
+
+Status was_read(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
+    unit->plan->stats->previews.fetch_add(1, std::memory_order_relaxed);
+    unit->read = true;
+    return cuda_status(api, api.event_record(unit->moved, stream), "event of a preview");
+}
+
+// Room for so many bytes of a parameter; false where the budget has none.
+Result<bool> keep_room(const DeviceApi& api,
+                       CommState* state,
+                       uint64_t bytes,
+                       StepAhead::Kept* kept) {
+    if (kept->bytes >= bytes) {
+        return true;
+    }
+    if (kept->copy != nullptr) {
+        state->memory->give_back(state->device, std::exchange(kept->bytes, 0));
+        SLIMWIRE_TRY(
+            cuda_status(api, api.free(std::exchange(kept->copy, nullptr)), "a kept parameter"));
+    }
+    if (!state->memory->reserve(state->device, bytes)) {
+        return false;
+    }
+    if (Status made = cuda_status(api, api.malloc(&kept->copy, bytes), "a kept parameter");
+        !made.ok()) {
+        state->memory->give_back(state->device, bytes);
+        return made;
+    }
+    kept->bytes = bytes;
+    return true;
+}
+
 }  // namespace
 
 Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api,
@@ -182,6 +233,12 @@ Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api
                                                             const CollectiveCall& call,
                                                             const StepPlace& place,
                                                             const Plan* plan) {
+    if (call.facts.op == Op::kAllReduce && plan != nullptr && plan->preview.has_value() &&
+        !plan->passing) {
+        Unit& unit = follow_sum(*state, call, place, *plan);
+        SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
+        return std::optional(Pending{state, &unit, call, false});
+    }
     const bool scatters = call.facts.op == Op::kReduceScatter;
     if ((!scatters && call.facts.op != Op::kAllGather) || !place.sure()) {
         return std::optional<Pending>();
@@ -209,12 +266,7 @@ Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api
         return std::optional<Pending>();
     }
     Unit& unit = units_[key];
-    if (unit.read) {
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(call.stream, unit.moved, 0),
-                                 "wait for previews"));
-        unit.read = false;
-    }
-    unit.owes = false;
+    SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
     unit.plan = asks;
     unit.tensor = identify(state->state_key, call, asks->tensor, place);
     unit.path = place.path;
@@ -234,7 +286,7 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
     SLIMWIRE_TRY(make_events(api, &unit));
     const PreviewRule& rule = *unit.plan->preview;
     const bool estimates = rule.step_size == 0 && !rule.told;
-    if (call.facts.op == Op::kReduceScatter) {
+    if (call.facts.op != Op::kAllGather) {
         if (unit.memory != nullptr) {
             SLIMWIRE_TRY(
                 cuda_status(api,
@@ -252,12 +304,7 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
     if (!unit.owes) {
         return {};
     }
-    SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(call.stream, unit.owed, 0),
-                             "wait for what is owed"));
-    if (unit.read) {
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(call.stream, unit.moved, 0),
-                                 "wait for the gather before"));
-    }
+    SLIMWIRE_TRY(wait_for_owed(api, unit, call.stream));
     if (estimates && pending.first) {
         SLIMWIRE_TRY(find_step(api, state, pending));
     }
@@ -267,31 +314,166 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
         const float gain =
             static_cast<float>(rule.gain_ppm) * 1e-6f * static_cast<float>(state->shape.ranks);
         SLIMWIRE_TRY(move(api, *state, residual, gain * step, unit.step, pending));
-        unit.plan->stats->previews.fetch_add(1, std::memory_order_relaxed);
+        return was_read(api, &unit, call.stream);
     }
     unit.read = true;
     return cuda_status(api, api.event_record(unit.moved, call.stream), "event of a preview");
 }
 
+StepAhead::Unit& StepAhead::follow_sum(const CommState& state,
+                                       const CollectiveCall& call,
+                                       const StepPlace& place,
+                                       const Plan& plan) {
+    const auto* const begin = static_cast<const char*>(call.recv);
+    const char* const end = begin + plan.facts.count * dtype_bytes(plan.facts.dtype);
+    // Buffers that are no more, where this one lies.
+    auto at = sums_.lower_bound(begin);
+    if (at != sums_.begin() && std::prev(at)->second->end > begin) {
+        --at;
+    }
+    while (at != sums_.end() && at->first < end) {
+        if (at->first == begin && at->second->end == end) {
+            break;
+        }
+        retired_.push_back(std::move(at->second));
+        at = sums_.erase(at);
+    }
+    std::unique_ptr<Unit>& unit = sums_[begin];
+    if (unit == nullptr) {
+        unit = std::make_unique<Unit>();
+    }
+    unit->end = end;
+    unit->plan = &plan;
+    unit->tensor = identify(state.state_key, call, plan.tensor, place);
+    unit->path = place.path;
+    return *unit;
+}
+
+Result<bool> StepAhead::ahead(const DeviceApi& api,
+                              CommState* state,
+                              const ResidualStore& residuals,
+                              const Moved& what,
+                              cudaStream_t stream) {
+    const auto* const gradient = static_cast<const char*>(what.gradient);
+    auto at = sums_.upper_bound(gradient);
+    if (at == sums_.begin()) {
+        return false;
+    }
+    --at;
+    Unit& unit = *at->second;
+    if (gradient >= unit.end || !unit.owes) {
+        return false;
+    }
+    const Plan& plan = *unit.plan;
+    const size_t width = dtype_bytes(plan.facts.dtype);
+    const auto offset = static_cast<uint64_t>(gradient - at->first);
+    if (offset % width != 0 || what.count > plan.facts.count - offset / width) {
+        return Status(Code::kInvalidArgument,
+                      std::to_string(what.count) + " elements from byte " + std::to_string(offset) +
+                          " on of an all-reduce of " + std::to_string(plan.facts.count) + " " +
+                          dtype_name(plan.facts.dtype));
+    }
+    void* const residual = residuals.find(unit.tensor, unit.path);
+    const float scale = told_step(*plan.preview) * static_cast<float>(plan.preview->gain_ppm) *
+                        1e-6f * static_cast<float>(state->shape.ranks);
+    if (residual == nullptr || !(scale > 0)) {
+        return false;
+    }
+    const uint64_t bytes = what.count * dtype_bytes(what.dtype);
+    const DeviceScope scope(api, state->device);
+    Kept& kept = kept_[what.parameter];
+    if (kept.moved_bytes != 0) {
+        return Status(Code::kInvalidArgument, "the parameter is ahead already");
+    }
+    SLIMWIRE_TRY_ASSIGN(const bool room, keep_room(api, state, bytes, &kept));
+    if (!room) {
+        return false;
+    }
+    SLIMWIRE_TRY(wait_for_owed(api, unit, stream));
+    SLIMWIRE_TRY(cuda_status(
+        api, api.memcpy_async(kept.copy, what.parameter, bytes, cudaMemcpyDeviceToDevice, stream),
+        "keeping a parameter"));
+    kept.moved_bytes = bytes;
+    const auto first = static_cast<int64_t>(offset / width);
+    const int64_t last = first + static_cast<int64_t>(what.count);
+    Status status;
+    for_averaged_runs(plan, state->shape, state->rank, [&](const AveragedRun& run) {
+        const int64_t begin = std::max(run.at, first), end = std::min(run.at + run.count, last);
+        if (status.ok() && begin < end) {
+            ShiftArgs args{};
+            args.stored = {static_cast<char*>(residual) + plan.state_bytes,
+                           static_cast<int64_t>(plan.residual_elems), run.first + begin - run.at,
+                           plan.residual_type};
+            args.parameters = static_cast<char*>(what.parameter) +
+                              (begin - first) * static_cast<int64_t>(dtype_bytes(what.dtype));
+            args.count = end - begin;
+            args.scale = scale;
+            args.dtype = what.dtype;
+            status = enqueue(api, args, stream);
+        }
+    });
+    SLIMWIRE_TRY(std::move(status));
+    SLIMWIRE_TRY(was_read(api, &unit, stream));
+    return true;
+}
+
+Result<bool> StepAhead::back(const DeviceApi& api,
+                             const CommState& state,
+                             void* parameter,
+                             cudaStream_t stream) {
+    const auto found = kept_.find(parameter);
+    if (found == kept_.end() || found->second.moved_bytes == 0) {
+        return false;
+    }
+    const DeviceScope scope(api, state.device);
+    const uint64_t bytes = std::exchange(found->second.moved_bytes, 0);
+    SLIMWIRE_TRY(cuda_status(
+        api,
+        api.memcpy_async(parameter, found->second.copy, bytes, cudaMemcpyDeviceToDevice, stream),
+        "a kept parameter"));
+    return true;
+}
+
 void StepAhead::release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept {
-    for (auto& [key, unit] : units_) {
+    const auto give = [&](void* memory, uint64_t bytes) {
+        if (memory == nullptr) {
+            return;
+        }
+        state->memory->give_back(state->device, bytes);
+        if (left != nullptr) {
+            left->push_back(memory);
+        } else {
+            tolerate(api, api.free(memory));
+        }
+    };
+    const auto end = [&](Unit& unit) {
         for (cudaEvent_t event : {unit.owed, unit.moved}) {
             if (event != nullptr) {
                 tolerate(api, api.event_destroy(event));
             }
         }
-        if (unit.memory == nullptr) {
-            continue;
+        give(unit.memory, unit.bytes);
+        // Where work may still write them, the pinned bytes stay.
+        if (unit.shown != nullptr && left == nullptr) {
+            tolerate(api, api.free_host(unit.shown));
         }
-        state->memory->give_back(state->device, unit.bytes);
-        if (left != nullptr) {
-            left->push_back(unit.memory);  // and the pinned bytes stay
-            continue;
-        }
-        tolerate(api, api.free(unit.memory));
-        tolerate(api, api.free_host(unit.shown));
+    };
+    for (auto& [key, unit] : units_) {
+        end(unit);
+    }
+    for (auto& [address, unit] : sums_) {
+        end(*unit);
+    }
+    for (const std::unique_ptr<Unit>& unit : retired_) {
+        end(*unit);
+    }
+    for (auto& [parameter, kept] : kept_) {
+        give(kept.copy, kept.bytes);
     }
     units_.clear();
+    sums_.clear();
+    retired_.clear();
+    kept_.clear();
 }
 
 }  // namespace slimwire

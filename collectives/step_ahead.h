@@ -5,14 +5,17 @@
 // rank's own gradient that is taken elsewhere, so ranks need not agree on any of this.
 //
 // Driven by dispatch: follow() before a collective, finish() behind it. gather_pairs.h says which
-// gather belongs to which reduce-scatter. Part of a CommState, and like it used by one thread at a
-// time.
+// gather belongs to which reduce-scatter. Parameters that are never gathered, because whole
+// gradients are reduced, the program moves and brings back itself: ahead() and back(), by
+// slimwire_step_ahead and slimwire_step_back. Part of a CommState, and like it used by one thread
+// at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -34,7 +37,7 @@ class StepAhead {
     // `found_steps`: a rule asks for them.
     explicit StepAhead(bool found_steps) noexcept : found_steps_(found_steps) {}
 
-    // One reduce-scatter of the step.
+    // One reduce-scatter of the step, or an all-reduce.
     struct Unit {
         const Plan* plan = nullptr;  // of its last compressed call
         TensorKey tensor;
@@ -42,6 +45,7 @@ class StepAhead {
         cudaEvent_t owed = nullptr;   // what it owes is as the event leaves it
         cudaEvent_t moved = nullptr;  // the last gather that read it
         bool owes = false, read = false;
+        const char* end = nullptr;  // of an all-reduce's result
         // Of the estimate of the step; one allocation.
         void* memory = nullptr;
         uint64_t bytes = 0;
@@ -75,14 +79,49 @@ class StepAhead {
     // Of a native gather outside groups, until NCCL has been called.
     std::optional<Pending> waits;
 
+    // A parameter that the program moves.
+    struct Moved {
+        const void* gradient = nullptr;  // in the result of a previewed all-reduce
+        void* parameter = nullptr;
+        uint64_t count = 0;
+        DType dtype = DType::kFloat32;  // of the parameter
+    };
+    // Its bytes from before it was moved.
+    struct Kept {
+        void* copy = nullptr;
+        uint64_t bytes = 0;
+        uint64_t moved_bytes = 0;  // 0: it is not ahead
+    };
+    // Keeps it and moves it, on `stream`. False, and nothing done: its gradient is in no such
+    // result, or the step is not known, or SLIMWIRE_MAX_MEMORY has no room for what is kept.
+    Result<bool> ahead(const DeviceApi& api,
+                       CommState* state,
+                       const ResidualStore& residuals,
+                       const Moved& what,
+                       cudaStream_t stream);
+    // Brings it back byte for byte. False: it is not ahead.
+    Result<bool> back(const DeviceApi& api,
+                      const CommState& state,
+                      void* parameter,
+                      cudaStream_t stream);
+
     // Frees what it has; where work may still use it, that goes to `left` instead.
     void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
 
   private:
+    Unit& follow_sum(const CommState& state,
+                     const CollectiveCall& call,
+                     const StepPlace& place,
+                     const Plan& plan);
+
     GatherPairs pairs_;
     std::map<uint64_t, Unit> units_;  // by StepCall::key
-    bool asked_ = false;              // by the plan of a compressed reduce-scatter
-    bool found_steps_ = false;        // and by one, in steps that nobody marks, too
+    // All-reduces, by the first byte of their results, and what others have taken the place of.
+    std::map<const char*, std::unique_ptr<Unit>> sums_;
+    std::vector<std::unique_ptr<Unit>> retired_;
+    std::map<void*, Kept> kept_;  // by parameter
+    bool asked_ = false;          // by the plan of a compressed reduce-scatter
+    bool found_steps_ = false;    // and by one, in steps that nobody marks, too
 };
 
 }  // namespace slimwire

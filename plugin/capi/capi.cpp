@@ -96,6 +96,37 @@ int run_state(Result<StateOutcome> (*work)(Runtime*, const char*, uint64_t), con
                 outcome.text.c_str());
 }
 
+// Runs work(runtime, state) for communicators with previews until it is done for one; `nothing`:
+// what to say where it is for none.
+template <class Work>
+int run_step(const char* nothing, const Work& work) noexcept {
+    bool done = false;
+    const int code = run([&]() -> Status {
+        if (in_group()) {
+            return {Code::kInvalidArgument, "parameters are moved outside of groups"};
+        }
+        Runtime* const runtime =
+            Runtime::peek() == nullptr
+                ? nullptr
+                : Runtime::get(reinterpret_cast<const void*>(&::slimwire_version));
+        if (runtime == nullptr) {
+            return {};
+        }
+        const ReentryGuard guard;
+        Status status;
+        runtime->comms.for_each([&](CommState& state) {
+            if (done || !status.ok() || state.step_ahead == nullptr) {
+                return;
+            }
+            const Result<bool> moved = work(*runtime, state);
+            status = moved.status();
+            done = moved.ok() && moved.value();
+        });
+        return status;
+    });
+    return code != SLIMWIRE_OK || done ? code : said(SLIMWIRE_NOTHING, nothing);
+}
+
 // For the trace.
 void told() noexcept {
     if (const Runtime* runtime = Runtime::peek();
@@ -210,6 +241,34 @@ int slimwire_set_loss_scale(double scale) {
             told();
         }
         return {};
+    });
+}
+
+int slimwire_step_ahead(
+    const void* gradient, void* parameter, uint64_t count, int type, void* stream) {
+    const auto dtype = static_cast<DType>(type);
+    if (dtype != DType::kFloat16 && dtype != DType::kFloat32 && dtype != DType::kBfloat16) {
+        return said(SLIMWIRE_INVALID,
+                    "not a type that moves; accepted: ncclFloat16 (6), ncclFloat32 (7), "
+                    "ncclBfloat16 (9)");
+    }
+    if (gradient == nullptr || parameter == nullptr || count == 0) {
+        return said(SLIMWIRE_INVALID, "no gradient, no parameter, or no elements");
+    }
+    constexpr char kNothing[] =
+        "no rule with preview has compressed that gradient yet, or the step is not known, or there "
+        "is no room";
+    return run_step(kNothing, [&](Runtime& runtime, CommState& state) {
+        return state.step_ahead->ahead(runtime.api(), &state, runtime.residuals,
+                                       {gradient, parameter, count, dtype},
+                                       static_cast<cudaStream_t>(stream));
+    });
+}
+
+int slimwire_step_back(void* parameter, void* stream) {
+    return run_step("the parameter is not ahead", [&](Runtime& runtime, CommState& state) {
+        return state.step_ahead->back(runtime.api(), state, parameter,
+                                      static_cast<cudaStream_t>(stream));
     });
 }
 

@@ -145,6 +145,28 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate
  * again costs nothing. Positive and finite. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_loss_scale, (double scale), (scale))
 
+/* Step-ahead error feedback (rules with `preview`) where parameters are never gathered, as under
+ * DistributedDataParallel: moves `count` elements at `parameter`, of `type` (ncclDataType_t:
+ * float16, float32, bfloat16), on `stream` (cudaStream_t; null: the default one) by what this rank
+ * still owes their gradient, times the step that the rule says. Call it before the forward pass,
+ * and slimwire_step_back before the optimizer's step, evaluation and saving; what was there is kept
+ * in between, in as many bytes of device memory, and comes back byte for byte. Once a call for each
+ * parameter. `gradient` is where the gradient lies in the buffer of its last all-reduce: .grad with
+ * gradient_as_bucket_view=True. This rank's own affair: others need not do it at the same time, nor
+ * at all; but no other thread may make NCCL calls meanwhile, and the communicator must live until
+ * it is back. SLIMWIRE_NOTHING, and nothing moved, where no such rule has compressed the gradient
+ * yet, the learning rate is not told, or SLIMWIRE_MAX_MEMORY has no room. */
+SLIMWIRE_FUNCTION(int,
+                  SLIMWIRE_ABSENT,
+                  slimwire_step_ahead,
+                  (const void* gradient, void* parameter, uint64_t count, int type, void* stream),
+                  (gradient, parameter, count, type, stream))
+
+/* Brings a parameter back that slimwire_step_ahead moved. SLIMWIRE_NOTHING where it is not moved.
+ */
+SLIMWIRE_FUNCTION(
+    int, SLIMWIRE_ABSENT, slimwire_step_back, (void* parameter, void* stream), (parameter, stream))
+
 /* Writes what this rank's error feedback still owes to `path`, in which %h is the host, %r the rank
  * and %p the process id; every rank needs a file of its own. Later processes of the job that load
  * it, each rank its own, go on with the bits of a job that did not end, if they mark their steps

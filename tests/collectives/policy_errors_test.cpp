@@ -250,9 +250,20 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:6:11: rule 'grads': 'preview' without residuals; accepted: a codec with "
          "error_feedback ef14 or ema, or no 'preview'"},
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = {}",
-         "p.toml:7:11: rule 'grads': 'preview' in a rule of other operations than "
-         "reduce-scatters, whose parameters are never gathered; accepted: match = { op = "
-         "\"reducescatter\" }"},
+         "p.toml:7:11: rule 'grads': 'preview' of all-reduces, whose parameters the program moves "
+         "by slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
+         "\"fp32\""},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ema\"\npreview = { step_size = "
+         "1 "
+         "}",
+         "p.toml:7:11: rule 'grads': 'preview' of all-reduces, whose parameters the program moves "
+         "by slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
+         "\"fp32\""},
+        {"match = { op = [\"allreduce\", \"reduce\"] }\ncodec = \"int4\"\nef = \"ef14\"\npreview = "
+         "{ "
+         "step_size = 1 }",
+         "p.toml:7:11: rule 'grads': 'preview' in a rule of other operations than sums of "
+         "gradients; accepted: match = { op = \"reducescatter\" }, or \"allreduce\""},
         {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\ntensor = "
          "\"address\"\npreview = {}",
          "p.toml:8:11: rule 'grads': 'preview' with tensor = \"address\", by which gathers find "

@@ -55,6 +55,9 @@ class Preview : public SeveralDevices<3> {
              rule("found", kFound, "preview = { step_size = 0.25, steps = \"found\" }") +
              rule("off", kOff, "tensor = \"step\"") +
              rule("halves", kHalves, "residual = \"bf16\"\npreview = { step_size = 0.25 }") +
+             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
+             "codec = \"topk:fraction=0.05\"\nef = \"ef14\"\nalgorithm = \"gather\"\n"
+             "preview = { step_size = 0.25 }\n" +
              rule("once", kOnce, "average_every = 2\npreview = { step_size = 0.25 }"))
                 .c_str());
         report_ = testing::TempDir() + "preview_report_" + std::to_string(getpid());
@@ -431,6 +434,99 @@ TEST_P(Preview, AfterAveragingByTheMean) {
         scatter(unit, step);
     }
     EXPECT_TRUE(owes());
+}
+
+// Gradients that are all-reduced whole: the program moves its parameters and brings them back.
+TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
+    constexpr size_t kCount = 2000, kFirst = 700;  // of two parameters in one bucket
+    Values given(kCount, 0), delivered(kCount, 0);
+    std::vector<float*> buckets(n()), parameters(n());
+    for (int rank = 0; rank < ranks(); ++rank) {
+        const auto at = static_cast<size_t>(rank);
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&buckets[at]), 4 * kCount), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&parameters[at]), 4 * kCount), cudaSuccess);
+        EXPECT_EQ(slimwire_step_ahead(buckets[at], parameters[at], kFirst, ncclFloat32, nullptr),
+                  SLIMWIRE_NOTHING);
+    }
+    Values x(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        x[i] = std::sin(0.02f * static_cast<float>(i));
+    }
+    for (int step = 0; step < 5; ++step) {
+        mark();
+        for (int rank = 0; rank < ranks(); ++rank) {
+            const auto at = static_cast<size_t>(rank);
+            SCOPED_TRACE(::testing::Message() << "step " << step << " rank " << rank);
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(parameters[at], x.data(), 4 * kCount, cudaMemcpyHostToDevice),
+                      cudaSuccess);
+            // The second parameter first.
+            for (const size_t begin : {kFirst, size_t{0}}) {
+                const size_t count = begin == 0 ? kFirst : kCount - kFirst;
+                EXPECT_EQ(slimwire_step_ahead(buckets[at] + begin, parameters[at] + begin, count,
+                                              ncclFloat32, nullptr),
+                          step == 0 ? SLIMWIRE_NOTHING : SLIMWIRE_OK)
+                    << slimwire_last_error();
+            }
+            Values moved(kCount);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(moved.data(), parameters[at], 4 * kCount, cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            size_t away = 0;
+            for (size_t i = 0; i < kCount; ++i) {
+                const double owed = rank == 1 ? static_cast<double>(given[i]) - delivered[i] : 0;
+                ASSERT_NEAR(moved[i], x[i] - kStepSize * ranks() * owed, kRounding) << i;
+                away += moved[i] != x[i] ? 1 : 0;
+            }
+            EXPECT_EQ(away > kCount / 2, rank == 1 && step > 0);
+            if (step > 0) {
+                EXPECT_EQ(
+                    slimwire_step_ahead(buckets[at], parameters[at], kFirst, ncclFloat32, nullptr),
+                    SLIMWIRE_INVALID)
+                    << "twice";
+                EXPECT_EQ(slimwire_step_ahead(buckets[at] + kFirst, buckets[at], kCount,
+                                              ncclFloat32, nullptr),
+                          SLIMWIRE_INVALID)
+                    << "beyond the bucket";
+            }
+            for (const size_t begin : {size_t{0}, kFirst}) {
+                EXPECT_EQ(slimwire_step_back(parameters[at] + begin, nullptr),
+                          step == 0 ? SLIMWIRE_NOTHING : SLIMWIRE_OK);
+                EXPECT_EQ(slimwire_step_back(parameters[at] + begin, nullptr), SLIMWIRE_NOTHING);
+            }
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(moved.data(), parameters[at], 4 * kCount, cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_EQ(std::memcmp(moved.data(), x.data(), 4 * kCount), 0);
+            Values gradient(kCount, 0);
+            for (size_t i = 0; rank == 1 && i < kCount; ++i) {
+                gradient[i] = std::cos(0.3f * static_cast<float>(i) + static_cast<float>(step));
+                given[i] += gradient[i];
+            }
+            ASSERT_EQ(cudaMemcpy(buckets[at], gradient.data(), 4 * kCount, cudaMemcpyHostToDevice),
+                      cudaSuccess);
+        }
+        all([&](int rank) {
+            float* const bucket = buckets[static_cast<size_t>(rank)];
+            return ncclAllReduce(bucket, bucket, kCount, ncclFloat32, ncclSum, comms_[rank],
+                                 nullptr);
+        });
+        Values sum(kCount);
+        ASSERT_EQ(cudaMemcpy(sum.data(), buckets[0], 4 * kCount, cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        for (size_t i = 0; i < kCount; ++i) {
+            delivered[i] += sum[i];
+        }
+    }
+    EXPECT_EQ(slimwire_step_ahead(nullptr, parameters[0], 1, ncclFloat32, nullptr),
+              SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_step_ahead(buckets[0], parameters[0], 1, ncclInt32, nullptr),
+              SLIMWIRE_INVALID);
+    for (int rank = 0; rank < ranks(); ++rank) {
+        (void)cudaFree(buckets[static_cast<size_t>(rank)]);
+        (void)cudaFree(parameters[static_cast<size_t>(rank)]);
+    }
 }
 
 // In a process of its own (tests/plugin/meson.build): once a program marked a step none are found.

@@ -28,6 +28,8 @@ static void tell(const char* when) {
     printf(" %d", slimwire_set_learning_rate(-0.5));
     printf(" %d", slimwire_set_loss_scale(1024));
     printf(" %d\n", slimwire_set_loss_scale(0));
+    printf("%s: ahead %d", when, slimwire_step_ahead(buffer, buffer, 4, 7, NULL));
+    printf(" %d\n", slimwire_step_back(buffer, NULL));
     printf("%s: state %d", when, slimwire_save_state("told.state"));
     printf(" %d\n", slimwire_load_state("told.state"));
 }
