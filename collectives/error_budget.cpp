@@ -6,6 +6,7 @@
 
 #include "codecs/base/device_scope.h"
 #include "codecs/codec.h"
+#include "codecs/low_rank.h"
 #include "collectives/comm_state.h"
 
 namespace slimwire {
@@ -49,7 +50,164 @@ struct ProbeRoom {
     }
 };
 
+// The same of factors; floats but for the elements.
+struct FactorRoom {
+    uint64_t work = 0, matrices, left, right, state, sums, end;
+
+    FactorRoom(const std::vector<std::shared_ptr<const FactoredMessage>>& ladder,
+               DType dtype,
+               uint64_t count) {
+        int64_t most_left = 0, most_right = 0, most_work = 0;
+        for (const auto& message : ladder) {
+            most_left = std::max(most_left, message->factors.left_elems);
+            most_right = std::max(most_right, message->factors.right_elems);
+            most_work = std::max(most_work, message->factors.work_elems);
+        }
+        const auto floats = [](int64_t elems) {
+            return aligned(static_cast<uint64_t>(elems) * sizeof(float));
+        };
+        matrices = aligned(sizeof(MeasureWork));
+        left = matrices + aligned(count * dtype_bytes(dtype));
+        right = left + floats(most_left);
+        state = right + floats(most_right);
+        sums = state + floats(most_right);
+        end = sums + floats(most_work);
+    }
+};
+
+// What is encoded and decoded is off by this.
+std::vector<double> squares_of_runs(const Measured* measured, size_t codecs) {
+    std::vector<double> squares;
+    for (size_t i = 0; i < codecs; ++i) {
+        const Measured& found = measured[i];
+        if (found.nonfinite != 0) {
+            return {};
+        }
+        squares.push_back(found.square_sum > 0 ? found.error_square_sum / found.square_sum : 0);
+    }
+    return squares;
+}
+
+// With orthonormal P and Q = M^T P the product P Q^T is M's projection, and off by what Q lacks.
+std::vector<double> squares_of_factors(const Measured* measured, size_t codecs) {
+    const Measured& whole = measured[codecs];
+    std::vector<double> squares;
+    for (size_t i = 0; i < codecs; ++i) {
+        if (whole.nonfinite != 0 || measured[i].nonfinite != 0) {
+            return {};
+        }
+        squares.push_back(whole.square_sum > 0
+                              ? std::max(0.0, 1 - measured[i].square_sum / whole.square_sum)
+                              : 0);
+    }
+    return squares;
+}
+
+std::vector<double> bounds_of(const Plan& plan) {
+    std::vector<double> bounds;
+    if (plan.budget->beats_random) {
+        for (const auto& message : plan.probe->factored) {
+            bounds.push_back(1 - kRandomMargin * random_share(*message));
+        }
+    }
+    return bounds;
+}
+
+// Newton's, because nothing of libm shall be loaded for it.
+double root_of(double x) noexcept {
+    double root = x > 1 ? x : 1;
+    for (double next = (root + x / root) / 2; next < root; next = (root + x / root) / 2) {
+        root = next;
+    }
+    return root;
+}
+
+Status measure_factors(const DeviceApi& api,
+                       const Plan& plan,
+                       const void* result,
+                       char* scratch,
+                       const BudgetedTensor* tensor,
+                       cudaStream_t stream) {
+    const DType dtype = plan.facts.dtype;
+    const uint64_t width = dtype_bytes(dtype);
+    const FactorRoom room(plan.factored, dtype, plan.facts.count);
+    // What belongs to no matrix is sent as it is: zeros take its place.
+    SLIMWIRE_TRY(
+        cuda_status(api, api.memset_async(scratch, 0, room.left, stream), "matrices of max_error"));
+    for (const LowRankMatrix& matrix : plan.factored.front()->factors.matrices) {
+        const uint64_t from = static_cast<uint64_t>(matrix.element) * width;
+        const uint64_t bytes =
+            static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.cols) * width;
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memcpy_async(scratch + room.matrices + from,
+                                                  static_cast<const char*>(result) + from, bytes,
+                                                  cudaMemcpyDeviceToDevice, stream),
+                                 "matrices of max_error"));
+    }
+    const auto measure = [&](uint64_t offset, int64_t count, DType type, size_t into) {
+        MeasureArgs args{};
+        args.input = scratch + offset;
+        args.work = reinterpret_cast<MeasureWork*>(scratch + room.work);
+        args.result = tensor->measured + into;
+        args.count = count;
+        args.scale = 1.0f;
+        args.dtype = type;
+        args.mark = 1;
+        return enqueue(api, args, stream);
+    };
+    SLIMWIRE_TRY(measure(room.matrices, static_cast<int64_t>(plan.facts.count), dtype,
+                         plan.factored.size()));
+    for (size_t i = 0; i < plan.factored.size(); ++i) {
+        const FactoredMessage& message = *plan.factored[i];
+        const auto floats = [&](uint64_t offset) {
+            return reinterpret_cast<float*>(scratch + offset);
+        };
+        LowRankArgs args{};
+        args.input = scratch + room.matrices;
+        args.left = floats(room.left);
+        args.right = floats(room.right);
+        args.state = floats(room.state);
+        args.work = floats(room.sums);
+        args.scale = args.mean = args.result = 1.0f;
+        args.dtype = dtype;
+        args.rank = args.state_rank = static_cast<int32_t>(message.codec.params.kept);
+        args.random = plan.random;
+        args.random.seed += message.codec.params.seed;
+        args.random.step = static_cast<uint32_t>(tensor->control.totals().probes);
+        // Where nothing is kept columns are drawn; the second round is what a warm start would be.
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memset_async(args.right, 0, room.sums - room.right, stream),
+                                 "factors of max_error"));
+        for (const LowRankStep step :
+             {LowRankStep::kBegin, LowRankStep::kMultiplyRight, LowRankStep::kOrthogonalise,
+              LowRankStep::kMultiplyLeft, LowRankStep::kMultiplyRight, LowRankStep::kOrthogonalise,
+              LowRankStep::kMultiplyLeft}) {
+            SLIMWIRE_TRY(enqueue(api, step, message.factors, args, stream));
+        }
+        SLIMWIRE_TRY(measure(room.right, message.factors.right_elems, DType::kFloat32, i));
+    }
+    return {};
+}
+
 }  // namespace
+
+double random_share(const FactoredMessage& message) noexcept {
+    double kept = 0, elems = 0;
+    for (const LowRankMatrix& matrix : message.factors.matrices) {
+        const double rows = matrix.rows, cols = matrix.cols;
+        const double edge = rows + cols + 2 * root_of(rows * cols);
+        const double most = static_cast<double>(message.codec.params.kept) * edge;
+        kept += std::min(most, rows * cols);
+        elems += rows * cols;
+    }
+    return elems > 0 ? kept / elems : 1;
+}
+
+uint64_t factor_probe_bytes(const std::vector<std::shared_ptr<const FactoredMessage>>& ladder,
+                            DType dtype,
+                            uint64_t count) {
+    return FactorRoom(ladder, dtype, count).end;
+}
 
 int ErrorBudgetControl::next() noexcept {
     return calls_++ % rule_->every == 0 ? kProbe : totals_.chosen;
@@ -64,9 +222,12 @@ void ErrorBudgetControl::decide(const std::vector<double>& squares) {
     int chosen = totals_.chosen;
     if (!squares.empty()) {
         const double most = static_cast<double>(rule_->max_error_ppm) / 1e6;
-        const auto good = std::find_if(squares.begin(), squares.end(),
-                                       [&](double square) { return square <= most * most; });
-        chosen = good == squares.end() ? kNative : static_cast<int>(good - squares.begin());
+        chosen = kNative;
+        for (size_t i = squares.size(); i-- > 0;) {
+            if (squares[i] <= (bounds_.empty() ? most * most : bounds_[i])) {
+                chosen = static_cast<int>(i);
+            }
+        }
     }
     totals_.add(squares, chosen);
 }
@@ -81,10 +242,11 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
                                         const StepPlace& place) {
     const size_t codecs = plan->budget->ladder.size();
     BudgetedTensor& tensor =
-        tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->budget).first->second;
+        tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->budget, bounds_of(*plan))
+            .first->second;
     if (tensor.path != place.path) {
         // A tensor of another step.
-        tensor.control = ErrorBudgetControl(*plan->budget);
+        tensor.control = ErrorBudgetControl(*plan->budget, bounds_of(*plan));
         tensor.path = place.path;
         tensor.under_way = false;
     }
@@ -92,7 +254,8 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         const DeviceScope device(api, state->device);
         void* memory = nullptr;
         if (tensor.measured == nullptr) {
-            SLIMWIRE_TRY(cuda_status(api, api.host_alloc(&memory, codecs * sizeof(Measured), 0),
+            SLIMWIRE_TRY(cuda_status(api,
+                                     api.host_alloc(&memory, (codecs + 1) * sizeof(Measured), 0),
                                      "measurements of max_error"));
             tensor.measured = static_cast<Measured*>(memory);
         }
@@ -108,11 +271,9 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         }
         SLIMWIRE_TRY(
             cuda_status(api, api.event_synchronize(tensor.end), "wait for a probe of max_error"));
-        std::vector<double> squares;
-        for (size_t i = 0; i < codecs && tensor.measured[i].nonfinite == 0; ++i) {
-            const Measured& found = tensor.measured[i];
-            squares.push_back(found.square_sum > 0 ? found.error_square_sum / found.square_sum : 0);
-        }
+        const std::vector<double> squares = plan->probe->factored.empty()
+                                                ? squares_of_runs(tensor.measured, codecs)
+                                                : squares_of_factors(tensor.measured, codecs);
         tensor.control.decide(squares.size() == codecs ? squares : std::vector<double>());
         state->stats->update([&](CommStats&) {
             plan->stats->budgets[{place.slot, place.ordinal}] = tensor.control.totals();
@@ -127,6 +288,12 @@ Status ErrorBudgets::measure(const DeviceApi& api,
                              char* scratch,
                              BudgetedTensor* tensor,
                              cudaStream_t stream) {
+    if (!plan.factored.empty()) {
+        SLIMWIRE_TRY(measure_factors(api, plan, result, scratch, tensor, stream));
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(tensor->end, stream), "end of a probe"));
+        tensor->under_way = true;
+        return {};
+    }
     const std::vector<CodecSpec>& ladder = plan.budget->ladder;
     const DType dtype = plan.facts.dtype;
     const uint64_t element = dtype_bytes(dtype);

@@ -2,9 +2,10 @@
 // error stays within the rule's bound, and NCCL's own call where none does.
 //
 // Every so many calls of a tensor one is a probe: exact sums, as NCCL makes them. Its result is
-// equal on all ranks, so each rank encodes and decodes a sample of it by every codec of the ladder,
-// finds the same errors, and decides alike; ranks tell each other nothing. What is owed waits
-// meanwhile. A probe whose result is not finite leaves things as they were.
+// equal on all ranks, so each rank encodes and decodes a sample of it by every codec of the ladder
+// (PowerSGD factors all of it), finds the same errors, and decides alike; ranks tell each other
+// nothing. What is owed waits meanwhile. A probe whose result is not finite leaves things as they
+// were.
 //
 // Part of a CommState, and like it used by one thread at a time.
 #pragma once
@@ -13,10 +14,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/device.h"
 #include "codecs/measure.h"
+#include "collectives/layout.h"
 #include "collectives/policy.h"
 #include "collectives/stats.h"
 #include "collectives/step_detector.h"
@@ -33,7 +37,9 @@ class ErrorBudgetControl {
     static constexpr int kNative = -1;
     static constexpr int kProbe = -2;
 
-    explicit ErrorBudgetControl(const ErrorBudgetRule& rule) noexcept : rule_(&rule) {}
+    // `bounds`: of the squares of the ladder's codecs, one each; empty: the rule's for all.
+    explicit ErrorBudgetControl(const ErrorBudgetRule& rule, std::vector<double> bounds = {})
+        : rule_(&rule), bounds_(std::move(bounds)) {}
 
     // What the next call takes.
     int next() noexcept;
@@ -49,16 +55,19 @@ class ErrorBudgetControl {
 
   private:
     const ErrorBudgetRule* rule_;  // outlives this
+    std::vector<double> bounds_;
     uint64_t calls_ = 0;
     ErrorBudgetTotals totals_;
 };
 
 // A tensor's controller and the way of its measurements to the host.
 struct BudgetedTensor {
-    explicit BudgetedTensor(const ErrorBudgetRule& rule) noexcept : control(rule) {}
+    BudgetedTensor(const ErrorBudgetRule& rule, std::vector<double> bounds)
+        : control(rule, std::move(bounds)) {}
     ErrorBudgetControl control;
-    uint64_t path = 0;             // of its place (StepPlace)
-    Measured* measured = nullptr;  // pinned, one a codec
+    uint64_t path = 0;  // of its place (StepPlace)
+    // Pinned: one a codec, and of codecs of low rank one of the matrices that they factor.
+    Measured* measured = nullptr;
     cudaEvent_t end = nullptr;
     bool under_way = false;
 };
@@ -69,6 +78,16 @@ struct BudgetedCall {
     int rung = ErrorBudgetControl::kNative;
 };
 
+// Times what noise would keep must be kept for the factors to be worth sending.
+inline constexpr double kRandomMargin = 1.25;
+// What a rank keeps at most of the squared norm of matrices of independent noise: of an m x n
+// matrix rank (sqrt m + sqrt n)^2 / (m n), where the spectrum of noise ends (Marchenko, Pastur
+// 1967), over all matrices of the message by their elements.
+[[nodiscard]] double random_share(const FactoredMessage& message) noexcept;
+
+// Scratch of a probe of `count` elements by codecs of low rank.
+[[nodiscard]] uint64_t factor_probe_bytes(
+    const std::vector<std::shared_ptr<const FactoredMessage>>& ladder, DType dtype, uint64_t count);
 // Scratch of a probe of `count` elements.
 [[nodiscard]] uint64_t probe_bytes(const std::vector<CodecSpec>& ladder,
                                    DType dtype,

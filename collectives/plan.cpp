@@ -438,7 +438,9 @@ std::string add_ladder(const ErrorBudgetRule& rule,
     if (plan->facts.redop != RedOp::kSum && plan->facts.redop != RedOp::kAvg) {
         return "max_error, whose probes are sums or means";
     }
-    if (plan->layout.slices.empty() || plan->layout.slices.front().pieces.size() != 1) {
+    const bool low_rank = plan->layout.factored != nullptr;
+    if (!low_rank &&
+        (plan->layout.slices.empty() || plan->layout.slices.front().pieces.size() != 1)) {
         return "max_error, and codecs of the call's parts differ";
     }
     for (const CodecSpec& codec : rule.ladder) {
@@ -466,7 +468,15 @@ std::string add_ladder(const ErrorBudgetRule& rule,
     probe->facts = plan->facts;
     probe->rule = plan->rule;
     probe->reason = "probe of max_error";
-    probe->scratch_bytes = probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
+    if (low_rank) {
+        for (const std::shared_ptr<Plan>& rung : plan->ladder) {
+            probe->factored.push_back(rung->layout.factored);
+        }
+        probe->factored.push_back(plan->layout.factored);
+    }
+    probe->scratch_bytes =
+        low_rank ? factor_probe_bytes(probe->factored, plan->facts.dtype, plan->facts.count)
+                 : probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
     probe->random = plan->random;
     probe->budget = rule;
     plan->probe = std::move(probe);

@@ -73,6 +73,8 @@ struct Plan {
     std::optional<ErrorBudgetRule> budget;
     std::vector<std::shared_ptr<Plan>> ladder;
     std::shared_ptr<Plan> probe;
+    // Of a probe by codecs of low rank: each one's message.
+    std::vector<std::shared_ptr<const FactoredMessage>> factored;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored

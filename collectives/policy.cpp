@@ -494,8 +494,9 @@ std::string Policy::canonical() const {
             }
         }
         if (a.budget.has_value()) {
-            out += " max_error=" + std::to_string(a.budget->max_error_ppm) + "/" +
-                   std::to_string(a.budget->every);
+            out += " max_error=" +
+                   (a.budget->beats_random ? "random" : std::to_string(a.budget->max_error_ppm)) +
+                   "/" + std::to_string(a.budget->every);
             for (const CodecSpec& codec : a.budget->ladder) {
                 out += "/" + codec.to_string();
             }

@@ -150,7 +150,8 @@ struct AccordionRule {
 
 // Which of several codecs a tensor travels by (error_budget.h).
 struct ErrorBudgetRule {
-    uint32_t max_error_ppm = 0;     // relative L2 error
+    uint32_t max_error_ppm = 0;     // relative L2 error; 0: as beats_random says
+    bool beats_random = false;      // of low rank: keeps more than of noise (random_share())
     std::vector<CodecSpec> ladder;  // the strongest first; the rule's codec last
     uint64_t every = 500;           // calls of a tensor from probe to probe, at least 2
     bool operator==(const ErrorBudgetRule&) const = default;
@@ -195,6 +196,11 @@ struct Action {
         auto rank = std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0);
         for (const RampStage& stage : ramp) {
             rank = std::max(rank, stage.codec ? stage.codec->params.kept : 0);
+        }
+        if (budget.has_value()) {
+            for (const CodecSpec& rung : budget->ladder) {
+                rank = std::max(rank, rung.params.kept);
+            }
         }
         return std::max(static_cast<int>(rank), least_state_rank);
     }

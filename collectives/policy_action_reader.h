@@ -323,9 +323,11 @@ class PolicyActionReader : protected PolicyReader {
             return;
         }
         ErrorBudgetRule rule;
-        const double value = node->value<double>().value_or(0);
-        if (!(value >= 1e-6 && value <= 2)) {
-            return report(node->source(), "'max_error' accepts a relative error from 1e-6 to 2");
+        rule.beats_random = node->value<std::string>().value_or("") == "random";
+        const double value = rule.beats_random ? 0 : node->value<double>().value_or(0);
+        if (!rule.beats_random && !(value >= 1e-6 && value <= 2)) {
+            return report(node->source(),
+                          "'max_error' accepts a relative error from 1e-6 to 2, or \"random\"");
         }
         rule.max_error_ppm = static_cast<uint32_t>(value * 1e6 + 0.5);
         read_count(table, "probe_every", "", 2, int64_t{1} << 40, &rule.every);

@@ -232,10 +232,17 @@ class Parser : PolicyActionReader {
         action.budget->ladder.push_back(*action.codec);
         for (const CodecSpec& codec : action.budget->ladder) {
             const CodecTraits traits = codec.traits(DType::kFloat32);
-            if (traits.low_rank || traits.lossless || traits.aims || shares_scale(codec)) {
+            if (autoencodes(codec) || traits.lossless || traits.aims || shares_scale(codec)) {
                 report(where, "'max_error' with codec " + quoted(codec.to_string()) +
                                   ", whose error a probe does not tell; accepted: codecs that "
-                                  "encode runs of elements, without refresh");
+                                  "encode runs of elements, without refresh, and powersgd");
+            } else if (traits.low_rank != action.low_rank()) {
+                report(where, "'max_error' over " + quoted(codec.to_string()) + " and " +
+                                  quoted(action.codec->to_string()) +
+                                  "; accepted: powersgd of several ranks, or none of it");
+            } else if (action.budget->beats_random && !traits.low_rank) {
+                report(where, "max_error = \"random\" with codec " + quoted(codec.to_string()) +
+                                  "; accepted: powersgd, or a relative error");
             }
         }
         if (rule->match.ops != ops_with(Op::kAllReduce)) {

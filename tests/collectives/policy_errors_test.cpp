@@ -202,7 +202,15 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:8:13: rule 'grads': 'accordion' with tensor = \"address\", which ranks do not "
          "have alike; accepted: tensor = \"step\", or no 'tensor'"},
         {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nef = \"ef14\"\nmax_error = \"much\"",
-         "p.toml:7:13: rule 'grads': 'max_error' accepts a relative error from 1e-6 to 2"},
+         "p.toml:7:13: rule 'grads': 'max_error' accepts a relative error from 1e-6 to 2, or "
+         "\"random\""},
+        {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nef = \"ef14\"\nmax_error = \"random\"",
+         "p.toml:7:13: rule 'grads': max_error = \"random\" with codec 'int8'; accepted: "
+         "powersgd, or a relative error"},
+        {"match = { op = \"allreduce\" }\ncodec = \"powersgd\"\nef = \"ef14\"\nmax_error = 0.1\n"
+         "ladder = [\"int4\"]",
+         "p.toml:7:13: rule 'grads': 'max_error' over 'int4' and 'powersgd'; accepted: powersgd "
+         "of several ranks, or none of it"},
         {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nef = \"ef14\"\nladder = [\"int4\"]",
          "p.toml:7:10: rule 'grads': 'ladder' without 'max_error'; accepted: both, or neither"},
         {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nef = \"ef14\"\nmax_error = 0.1\n"
@@ -222,7 +230,8 @@ TEST(PolicyErrors, inside_a_rule) {
          "max_error = 0.1",
          "p.toml:7:13: rule 'grads': 'max_error' with codec 'threshold:refresh=10', whose error "
          "a "
-         "probe does not tell; accepted: codecs that encode runs of elements, without refresh"},
+         "probe does not tell; accepted: codecs that encode runs of elements, without refresh, "
+         "and powersgd"},
         {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nef = \"ef14\"\nmax_error = 0.1\n"
          "ramp = [{ until = 5, codec = \"int4\" }]",
          "p.toml:7:13: rule 'grads': 'max_error' beside 'accordion', 'ramp' or 'average_every'; "

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -19,6 +20,8 @@ using Values = std::vector<float>;
 constexpr size_t kSmall = 10000;   // measured whole
 constexpr size_t kStrict = 12000;  // of a rule that eight bits do not meet
 constexpr size_t kLarge = 400000;  // by a sample
+// Of 128 rows of 96 numbers; and of 129, for a rule with a bound of its own.
+constexpr size_t kMatrix = 128 * 96, kNear = 129 * 96;
 
 class ErrorBudget : public slimwire::test::SeveralDevices<4> {
   protected:
@@ -28,6 +31,14 @@ class ErrorBudget : public slimwire::test::SeveralDevices<4> {
             "[[rule]]\nname = \"strict\"\nmatch = { op = \"allreduce\", bytes = \"48000..48000\" "
             "}\n"
             "codec = \"int8:block=64\"\nef = \"ef14\"\nmax_error = 0.001\nprobe_every = 5\n"
+            "[[rule]]\nname = \"matrix\"\nmatch = { op = \"allreduce\", bytes = \"49152..49152\" "
+            "}\n"
+            "codec = \"powersgd:rank=2,row=96\"\nef = \"ef14\"\n"
+            "ladder = [\"powersgd:rank=1,row=96\"]\nmax_error = \"random\"\nprobe_every = 5\n"
+            "[[rule]]\nname = \"near\"\nmatch = { op = \"allreduce\", bytes = \"49536..49536\" "
+            "}\n"
+            "codec = \"powersgd:rank=2,row=96\"\nef = \"ef14\"\n"
+            "ladder = [\"powersgd:rank=1,row=96\"]\nmax_error = 0.5\nprobe_every = 5\n"
             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"int8:block=64\"\nef = \"ef14\"\n"
             "ladder = [\"int2:block=64\", \"int4:block=64\"]\nmax_error = 0.15\nprobe_every = 5\n");
@@ -130,6 +141,70 @@ TEST_P(ErrorBudget, WhatIsEasyIsStrong) {
     }
     EXPECT_EQ(chosen, (std::set<std::string>{"int2:block=64"}));
     EXPECT_EQ(hashes.size(), 1u);
+    ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
+}
+
+// Noise is sent as it is, and so is what nearly is noise; the report says what was kept.
+TEST_P(ErrorBudget, FactorsMustKeepMoreThanOfNoise) {
+    const auto product = [](size_t count, int rank, float noise) {
+        Values values = gaussian(count);
+        const Values factors = gaussian(4096);
+        for (size_t i = 0; i < count; ++i) {
+            values[i] *= noise;
+            for (size_t k = 0; k < static_cast<size_t>(rank); ++k) {
+                values[i] += factors[i / 96 + 200 * k] * factors[2000 + i % 96 + 200 * k];
+            }
+        }
+        return values;
+    };
+    // 'p' where the sum is exact, natively, 'f' by factors.
+    const auto taken_by = [&](const Values& values) {
+        std::string text;
+        for (int call = 0; call < 5; ++call) {
+            const Values got = reduce(std::vector<Values>(static_cast<size_t>(ranks()), values));
+            mark();
+            bool exact = true;
+            for (size_t i = 0; i < got.size(); ++i) {
+                exact = exact && got[i] == static_cast<float>(ranks()) * values[i];
+            }
+            text += exact ? "p" : "f";
+        }
+        return text;
+    };
+    EXPECT_EQ(taken_by(product(kMatrix, 0, 1.0f)), "ppppp");
+    EXPECT_EQ(taken_by(product(kMatrix, 1, 0.5f)), "pffff");
+    // A direction that holds 2 % of all is lost in the noise.
+    EXPECT_EQ(taken_by(product(kMatrix, 1, 7.0f)), "ppppp");
+    EXPECT_EQ(taken_by(product(kMatrix, 1, 0.1f)), "pffff");
+    // Two directions of one size: a rank of 1 leaves half the energy, and 0.7 of the norm.
+    EXPECT_EQ(taken_by(product(kNear, 2, 0.01f)), "pffff");
+    EXPECT_EQ(taken_by(product(kNear, 0, 1.0f)), "ppppp");
+    EXPECT_EQ(taken_by(product(kNear, 2, 0.01f)), "pffff");
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+    }
+    std::map<std::string, std::set<std::string>> chosen, hashes;
+    std::ifstream file(report_);
+    for (std::string line; std::getline(file, line);) {
+        const nlohmann::json record = nlohmann::json::parse(line);
+        if (record.at("record") == "key" && record.contains("max_error") &&
+            record.at("rule") != "sums" && record.at("rule") != "strict") {
+            const std::string rule = record.at("rule");
+            for (const nlohmann::json& tensor : record.at("max_error")) {
+                if (tensor.at("probes") == (rule == "matrix" ? 4 : 3)) {
+                    hashes[rule].insert(tensor.at("decisions_hash"));
+                    chosen[rule].insert(tensor.at("chosen"));
+                    // Of 0.1 noise 1 % is not in the direction; all is in two.
+                    EXPECT_NEAR(tensor.at("squares").at(0).get<double>(),
+                                rule == "matrix" ? 0.01 : 0.45, rule == "matrix" ? 0.005 : 0.1);
+                }
+            }
+        }
+    }
+    EXPECT_EQ(chosen["matrix"], (std::set<std::string>{"powersgd:rank=1,row=96"}));
+    EXPECT_EQ(chosen["near"], (std::set<std::string>{"powersgd:rank=2,row=96"}));
+    EXPECT_EQ(hashes["matrix"].size(), 1u);
+    EXPECT_EQ(hashes["near"].size(), 1u);
     ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
 }
 

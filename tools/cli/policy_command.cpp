@@ -35,6 +35,12 @@ std::vector<std::string> bits_to_names(uint32_t bits, const std::vector<std::str
     return chosen;
 }
 
+std::string step_word(const PreviewRule& rule) {
+    return rule.told            ? "told"
+           : rule.step_size > 0 ? fmt::format("{:g}", rule.step_size)
+                                : "estimated";
+}
+
 Json match_json(const Match& match) {
     Json json = Json::object();
     const auto add_set = [&json](const char* key, uint32_t bits, uint32_t all, const auto& names) {
@@ -126,11 +132,18 @@ Json rule_json(const Rule& rule) {
         json["average_codec"] = action.average_codec ? action.average_codec->to_string() : "native";
     }
     if (action.budget.has_value()) {
-        json["max_error"] = action.budget->max_error_ppm * 1e-6;
+        json["max_error"] = action.budget->beats_random ? Json("random")
+                                                        : Json(action.budget->max_error_ppm * 1e-6);
         json["probe_every"] = action.budget->every;
         for (const CodecSpec& codec : action.budget->ladder) {
             json["ladder"].push_back(codec.to_string());
         }
+    }
+    if (action.preview.has_value()) {
+        const PreviewRule& rule = *action.preview;
+        json["preview"] = {{"gain", rule.gain_ppm * 1e-6},
+                           {"step_size", step_word(rule)},
+                           {"steps", rule.found_steps ? "found" : "marked"}};
     }
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.min_bytes;
@@ -194,9 +207,16 @@ std::string rule_text(const Rule& rule) {
             for (const CodecSpec& codec : action.budget->ladder) {
                 ladder += (ladder.empty() ? "" : ", ") + codec.to_string();
             }
-            result +=
-                fmt::format(", of {} the first within an error of {:g} by a probe every {} calls",
-                            ladder, action.budget->max_error_ppm * 1e-6, action.budget->every);
+            result += fmt::format(
+                ", of {} the first {} by a probe every {} calls", ladder,
+                action.budget->beats_random
+                    ? "that keeps more than of noise"
+                    : fmt::format("within an error of {:g}", action.budget->max_error_ppm * 1e-6),
+                action.budget->every);
+        }
+        if (action.preview.has_value()) {
+            result += fmt::format(", gathers moved by {:g} of what is owed at {} steps",
+                                  action.preview->gain_ppm * 1e-6, step_word(*action.preview));
         }
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);
