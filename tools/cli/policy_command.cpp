@@ -215,7 +215,7 @@ std::string rule_text(const Rule& rule) {
                 action.budget->every);
         }
         if (action.preview.has_value()) {
-            result += fmt::format(", gathers moved by {:g} of what is owed at {} steps",
+            result += fmt::format(", gathers moved by {:g} of what is owed, steps {}",
                                   action.preview->gain_ppm * 1e-6, step_word(*action.preview));
         }
         if (action.start_step != 0) {
