@@ -50,13 +50,11 @@ struct ProbeRoom {
     }
 };
 
-// The same of factors; floats but for the elements.
+// The same of factors, which are floats.
 struct FactorRoom {
-    uint64_t work = 0, matrices, left, right, state, sums, end;
+    uint64_t work = 0, left, right, state, sums, end;
 
-    FactorRoom(const std::vector<std::shared_ptr<const FactoredMessage>>& ladder,
-               DType dtype,
-               uint64_t count) {
+    explicit FactorRoom(const std::vector<std::shared_ptr<const FactoredMessage>>& ladder) {
         int64_t most_left = 0, most_right = 0, most_work = 0;
         for (const auto& message : ladder) {
             most_left = std::max(most_left, message->factors.left_elems);
@@ -66,8 +64,7 @@ struct FactorRoom {
         const auto floats = [](int64_t elems) {
             return aligned(static_cast<uint64_t>(elems) * sizeof(float));
         };
-        matrices = aligned(sizeof(MeasureWork));
-        left = matrices + aligned(count * dtype_bytes(dtype));
+        left = aligned(sizeof(MeasureWork));
         right = left + floats(most_left);
         state = right + floats(most_right);
         sums = state + floats(most_right);
@@ -75,42 +72,59 @@ struct FactorRoom {
     }
 };
 
+// Of codecs of low rank; else 0.
+size_t matrices_of(const Plan& plan) noexcept {
+    const auto& factored = plan.probe->factored;
+    return factored.empty() ? 0 : factored.front()->factors.matrices.size();
+}
+
+// What a probe found, as ErrorBudgetControl::decide() takes it.
+struct Found {
+    std::vector<double> squares, bounds;
+};
+
 // What is encoded and decoded is off by this.
-std::vector<double> squares_of_runs(const Measured* measured, size_t codecs) {
-    std::vector<double> squares;
+Found found_of_runs(const Measured* measured, size_t codecs) {
+    Found found;
     for (size_t i = 0; i < codecs; ++i) {
-        const Measured& found = measured[i];
-        if (found.nonfinite != 0) {
+        const Measured& of = measured[i];
+        if (of.nonfinite != 0) {
             return {};
         }
-        squares.push_back(found.square_sum > 0 ? found.error_square_sum / found.square_sum : 0);
+        found.squares.push_back(of.square_sum > 0 ? of.error_square_sum / of.square_sum : 0);
     }
-    return squares;
+    return found;
 }
 
 // With orthonormal P and Q = M^T P the product P Q^T is M's projection, and off by what Q lacks.
-std::vector<double> squares_of_factors(const Measured* measured, size_t codecs) {
-    const Measured& whole = measured[codecs];
-    std::vector<double> squares;
-    for (size_t i = 0; i < codecs; ++i) {
-        if (whole.nonfinite != 0 || measured[i].nonfinite != 0) {
+// What is needed of each matrix is a share of its own norm.
+Found found_of_factors(const Measured* measured, const Plan& plan) {
+    const auto& factored = plan.probe->factored;
+    const size_t codecs = factored.size(), matrices = matrices_of(plan);
+    double whole = 0;
+    for (size_t m = 0; m < matrices; ++m) {
+        if (measured[codecs + m].nonfinite != 0) {
             return {};
         }
-        squares.push_back(whole.square_sum > 0
-                              ? std::max(0.0, 1 - measured[i].square_sum / whole.square_sum)
-                              : 0);
+        whole += measured[codecs + m].square_sum;
     }
-    return squares;
-}
-
-std::vector<double> bounds_of(const Plan& plan) {
-    std::vector<double> bounds;
-    if (plan.budget->beats_random) {
-        for (const auto& message : plan.probe->factored) {
-            bounds.push_back(1 - kRandomMargin * random_share(*message));
+    Found found;
+    for (size_t i = 0; i < codecs; ++i) {
+        if (measured[i].nonfinite != 0) {
+            return {};
+        }
+        double needed = 0;
+        for (size_t m = 0; m < matrices; ++m) {
+            const LowRankMatrix& matrix = factored[i]->factors.matrices[m];
+            needed += measured[codecs + m].square_sum *
+                      needed_share(matrix.rows, matrix.cols, factored[i]->codec.params.kept);
+        }
+        found.squares.push_back(whole > 0 ? std::max(0.0, 1 - measured[i].square_sum / whole) : 0);
+        if (plan.budget->beats_random) {
+            found.bounds.push_back(whole > 0 ? 1 - needed / whole : 1);
         }
     }
-    return bounds;
+    return found;
 }
 
 // Newton's, because nothing of libm shall be loaded for it.
@@ -129,24 +143,13 @@ Status measure_factors(const DeviceApi& api,
                        const BudgetedTensor* tensor,
                        cudaStream_t stream) {
     const DType dtype = plan.facts.dtype;
-    const uint64_t width = dtype_bytes(dtype);
-    const FactorRoom room(plan.factored, dtype, plan.facts.count);
-    // What belongs to no matrix is sent as it is: zeros take its place.
+    const size_t codecs = plan.factored.size();
+    const FactorRoom room(plan.factored);
     SLIMWIRE_TRY(
         cuda_status(api, api.memset_async(scratch, 0, room.left, stream), "matrices of max_error"));
-    for (const LowRankMatrix& matrix : plan.factored.front()->factors.matrices) {
-        const uint64_t from = static_cast<uint64_t>(matrix.element) * width;
-        const uint64_t bytes =
-            static_cast<uint64_t>(matrix.rows) * static_cast<uint64_t>(matrix.cols) * width;
-        SLIMWIRE_TRY(cuda_status(api,
-                                 api.memcpy_async(scratch + room.matrices + from,
-                                                  static_cast<const char*>(result) + from, bytes,
-                                                  cudaMemcpyDeviceToDevice, stream),
-                                 "matrices of max_error"));
-    }
-    const auto measure = [&](uint64_t offset, int64_t count, DType type, size_t into) {
+    const auto measure = [&](const void* from, int64_t count, DType type, size_t into) {
         MeasureArgs args{};
-        args.input = scratch + offset;
+        args.input = from;
         args.work = reinterpret_cast<MeasureWork*>(scratch + room.work);
         args.result = tensor->measured + into;
         args.count = count;
@@ -155,15 +158,20 @@ Status measure_factors(const DeviceApi& api,
         args.mark = 1;
         return enqueue(api, args, stream);
     };
-    SLIMWIRE_TRY(measure(room.matrices, static_cast<int64_t>(plan.facts.count), dtype,
-                         plan.factored.size()));
+    const auto& matrices = plan.factored.front()->factors.matrices;
+    for (size_t m = 0; m < matrices.size(); ++m) {
+        const LowRankMatrix& matrix = matrices[m];
+        SLIMWIRE_TRY(measure(static_cast<const char*>(result) +
+                                 matrix.element * static_cast<int64_t>(dtype_bytes(dtype)),
+                             int64_t{matrix.rows} * matrix.cols, dtype, codecs + m));
+    }
     for (size_t i = 0; i < plan.factored.size(); ++i) {
         const FactoredMessage& message = *plan.factored[i];
         const auto floats = [&](uint64_t offset) {
             return reinterpret_cast<float*>(scratch + offset);
         };
         LowRankArgs args{};
-        args.input = scratch + room.matrices;
+        args.input = result;
         args.left = floats(room.left);
         args.right = floats(room.right);
         args.state = floats(room.state);
@@ -184,29 +192,22 @@ Status measure_factors(const DeviceApi& api,
               LowRankStep::kMultiplyLeft}) {
             SLIMWIRE_TRY(enqueue(api, step, message.factors, args, stream));
         }
-        SLIMWIRE_TRY(measure(room.right, message.factors.right_elems, DType::kFloat32, i));
+        SLIMWIRE_TRY(
+            measure(scratch + room.right, message.factors.right_elems, DType::kFloat32, i));
     }
     return {};
 }
 
 }  // namespace
 
-double random_share(const FactoredMessage& message) noexcept {
-    double kept = 0, elems = 0;
-    for (const LowRankMatrix& matrix : message.factors.matrices) {
-        const double rows = matrix.rows, cols = matrix.cols;
-        const double edge = rows + cols + 2 * root_of(rows * cols);
-        const double most = static_cast<double>(message.codec.params.kept) * edge;
-        kept += std::min(most, rows * cols);
-        elems += rows * cols;
-    }
-    return elems > 0 ? kept / elems : 1;
+double needed_share(int64_t rows, int64_t cols, uint32_t rank) noexcept {
+    const double m = static_cast<double>(rows), n = static_cast<double>(cols);
+    const double noise = rank * (m + n + 2 * root_of(m * n)) / (m * n);
+    return std::min(1.25 * noise, 0.9);
 }
 
-uint64_t factor_probe_bytes(const std::vector<std::shared_ptr<const FactoredMessage>>& ladder,
-                            DType dtype,
-                            uint64_t count) {
-    return FactorRoom(ladder, dtype, count).end;
+uint64_t factor_probe_bytes(const std::vector<std::shared_ptr<const FactoredMessage>>& ladder) {
+    return FactorRoom(ladder).end;
 }
 
 int ErrorBudgetControl::next() noexcept {
@@ -218,18 +219,19 @@ bool ErrorBudgetControl::due() const noexcept {
     return probes > totals_.probes;
 }
 
-void ErrorBudgetControl::decide(const std::vector<double>& squares) {
+void ErrorBudgetControl::decide(const std::vector<double>& squares,
+                                const std::vector<double>& bounds) {
     int chosen = totals_.chosen;
     if (!squares.empty()) {
         const double most = static_cast<double>(rule_->max_error_ppm) / 1e6;
         chosen = kNative;
         for (size_t i = squares.size(); i-- > 0;) {
-            if (squares[i] <= (bounds_.empty() ? most * most : bounds_[i])) {
+            if (squares[i] <= (bounds.empty() ? most * most : bounds[i])) {
                 chosen = static_cast<int>(i);
             }
         }
     }
-    totals_.add(squares, chosen);
+    totals_.add(squares, bounds, chosen);
 }
 
 uint64_t probe_bytes(const std::vector<CodecSpec>& ladder, DType dtype, uint64_t count) {
@@ -242,11 +244,10 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
                                         const StepPlace& place) {
     const size_t codecs = plan->budget->ladder.size();
     BudgetedTensor& tensor =
-        tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->budget, bounds_of(*plan))
-            .first->second;
+        tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->budget).first->second;
     if (tensor.path != place.path) {
         // A tensor of another step.
-        tensor.control = ErrorBudgetControl(*plan->budget, bounds_of(*plan));
+        tensor.control = ErrorBudgetControl(*plan->budget);
         tensor.path = place.path;
         tensor.under_way = false;
     }
@@ -254,9 +255,9 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         const DeviceScope device(api, state->device);
         void* memory = nullptr;
         if (tensor.measured == nullptr) {
-            SLIMWIRE_TRY(cuda_status(api,
-                                     api.host_alloc(&memory, (codecs + 1) * sizeof(Measured), 0),
-                                     "measurements of max_error"));
+            SLIMWIRE_TRY(cuda_status(
+                api, api.host_alloc(&memory, (codecs + matrices_of(*plan)) * sizeof(Measured), 0),
+                "measurements of max_error"));
             tensor.measured = static_cast<Measured*>(memory);
         }
         SLIMWIRE_TRY(cuda_status(api,
@@ -271,10 +272,10 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         }
         SLIMWIRE_TRY(
             cuda_status(api, api.event_synchronize(tensor.end), "wait for a probe of max_error"));
-        const std::vector<double> squares = plan->probe->factored.empty()
-                                                ? squares_of_runs(tensor.measured, codecs)
-                                                : squares_of_factors(tensor.measured, codecs);
-        tensor.control.decide(squares.size() == codecs ? squares : std::vector<double>());
+        const Found found = plan->probe->factored.empty()
+                                ? found_of_runs(tensor.measured, codecs)
+                                : found_of_factors(tensor.measured, *plan);
+        tensor.control.decide(found.squares, found.bounds);
         state->stats->update([&](CommStats&) {
             plan->stats->budgets[{place.slot, place.ordinal}] = tensor.control.totals();
         });

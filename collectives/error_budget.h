@@ -37,9 +37,7 @@ class ErrorBudgetControl {
     static constexpr int kNative = -1;
     static constexpr int kProbe = -2;
 
-    // `bounds`: of the squares of the ladder's codecs, one each; empty: the rule's for all.
-    explicit ErrorBudgetControl(const ErrorBudgetRule& rule, std::vector<double> bounds = {})
-        : rule_(&rule), bounds_(std::move(bounds)) {}
+    explicit ErrorBudgetControl(const ErrorBudgetRule& rule) noexcept : rule_(&rule) {}
 
     // What the next call takes.
     int next() noexcept;
@@ -48,25 +46,23 @@ class ErrorBudgetControl {
     // Whether the next call comes after decide() for the probe before it.
     [[nodiscard]] bool due() const noexcept;
     // `squares`: of the relative L2 errors of the ladder's codecs on the probe's result; empty
-    // where that was not finite.
-    void decide(const std::vector<double>& squares);
+    // where that was not finite. `bounds`: of each; empty: the rule's for all.
+    void decide(const std::vector<double>& squares, const std::vector<double>& bounds = {});
 
     [[nodiscard]] const ErrorBudgetTotals& totals() const noexcept { return totals_; }
 
   private:
     const ErrorBudgetRule* rule_;  // outlives this
-    std::vector<double> bounds_;
     uint64_t calls_ = 0;
     ErrorBudgetTotals totals_;
 };
 
 // A tensor's controller and the way of its measurements to the host.
 struct BudgetedTensor {
-    BudgetedTensor(const ErrorBudgetRule& rule, std::vector<double> bounds)
-        : control(rule, std::move(bounds)) {}
+    explicit BudgetedTensor(const ErrorBudgetRule& rule) noexcept : control(rule) {}
     ErrorBudgetControl control;
     uint64_t path = 0;  // of its place (StepPlace)
-    // Pinned: one a codec, and of codecs of low rank one of the matrices that they factor.
+    // Pinned: one a codec, and behind them, of codecs of low rank, one a matrix.
     Measured* measured = nullptr;
     cudaEvent_t end = nullptr;
     bool under_way = false;
@@ -78,16 +74,15 @@ struct BudgetedCall {
     int rung = ErrorBudgetControl::kNative;
 };
 
-// Times what noise would keep must be kept for the factors to be worth sending.
-inline constexpr double kRandomMargin = 1.25;
-// What a rank keeps at most of the squared norm of matrices of independent noise: of an m x n
-// matrix rank (sqrt m + sqrt n)^2 / (m n), where the spectrum of noise ends (Marchenko, Pastur
-// 1967), over all matrices of the message by their elements.
-[[nodiscard]] double random_share(const FactoredMessage& message) noexcept;
+// The share of its squared norm that a matrix must keep in factors of this rank for them to be
+// worth sending: 1.25 times what independent noise keeps at most, rank (sqrt rows + sqrt cols)^2 /
+// (rows cols), where its spectrum ends (Marchenko, Pastur 1967); but 0.9 of matrices so small that
+// rank holds most of anything.
+[[nodiscard]] double needed_share(int64_t rows, int64_t cols, uint32_t rank) noexcept;
 
-// Scratch of a probe of `count` elements by codecs of low rank.
+// Scratch of a probe by codecs of low rank.
 [[nodiscard]] uint64_t factor_probe_bytes(
-    const std::vector<std::shared_ptr<const FactoredMessage>>& ladder, DType dtype, uint64_t count);
+    const std::vector<std::shared_ptr<const FactoredMessage>>& ladder);
 // Scratch of a probe of `count` elements.
 [[nodiscard]] uint64_t probe_bytes(const std::vector<CodecSpec>& ladder,
                                    DType dtype,

@@ -474,9 +474,9 @@ std::string add_ladder(const ErrorBudgetRule& rule,
         }
         probe->factored.push_back(plan->layout.factored);
     }
-    probe->scratch_bytes =
-        low_rank ? factor_probe_bytes(probe->factored, plan->facts.dtype, plan->facts.count)
-                 : probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
+    probe->scratch_bytes = low_rank
+                               ? factor_probe_bytes(probe->factored)
+                               : probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
     probe->random = plan->random;
     probe->budget = rule;
     plan->probe = std::move(probe);

@@ -151,7 +151,7 @@ struct AccordionRule {
 // Which of several codecs a tensor travels by (error_budget.h).
 struct ErrorBudgetRule {
     uint32_t max_error_ppm = 0;     // relative L2 error; 0: as beats_random says
-    bool beats_random = false;      // of low rank: keeps more than of noise (random_share())
+    bool beats_random = false;      // of low rank: keeps more than of noise (needed_share())
     std::vector<CodecSpec> ladder;  // the strongest first; the rule's codec last
     uint64_t every = 500;           // calls of a tensor from probe to probe, at least 2
     bool operator==(const ErrorBudgetRule&) const = default;

@@ -147,6 +147,9 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                                           : k.ladder[static_cast<size_t>(tensor.chosen)]},
              {"squares", tensor.squares},
              {"decisions_hash", hex(tensor.hash)}});
+        if (!tensor.bounds.empty()) {
+            json["max_error"].back()["bounds"] = tensor.bounds;
+        }
     }
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;

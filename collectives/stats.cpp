@@ -59,10 +59,13 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
 
 }  // namespace
 
-void ErrorBudgetTotals::add(const std::vector<double>& of_probe, int choice) {
+void ErrorBudgetTotals::add(const std::vector<double>& of_probe,
+                            const std::vector<double>& bounds_of_probe,
+                            int choice) {
     ++probes;
     chosen = choice;
     squares = of_probe.empty() ? squares : of_probe;
+    bounds = of_probe.empty() ? bounds : bounds_of_probe;
     std::vector<uint64_t> words{hash, static_cast<uint64_t>(choice + 1)};
     for (const double square : of_probe) {
         words.push_back(std::bit_cast<uint64_t>(square));

@@ -64,10 +64,13 @@ struct ErrorBudgetTotals {
     int chosen = -1;  // codec of the ladder; -1: native
     // Squares of relative errors, of the ladder's codecs on the last probe that was finite.
     std::vector<double> squares;
+    std::vector<double> bounds;  // of these, where they are not the rule's
     uint64_t hash = 0;
 
     // `of_probe`: empty of a probe that was not finite.
-    void add(const std::vector<double>& of_probe, int choice);
+    void add(const std::vector<double>& of_probe,
+             const std::vector<double>& bounds_of_probe,
+             int choice);
 };
 // By slot and ordinal of the tensor's place in the step.
 using ErrorBudgetTensors = std::map<std::pair<uint32_t, uint32_t>, ErrorBudgetTotals>;

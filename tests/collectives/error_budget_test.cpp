@@ -49,6 +49,26 @@ TEST(ErrorBudget, TheStrongestWithinTheBoundIsTaken) {
     EXPECT_EQ(control.totals().chosen, 0);
 }
 
+TEST(ErrorBudget, BoundsOfAProbeStandBeforeTheRules) {
+    const ErrorBudgetRule rule = rule_of(4);
+    ErrorBudgetControl control(rule);
+    (void)control.next();
+    control.decide({0.5, 0.3, 0.2}, {0.4, 0.3, 0.1});
+    EXPECT_EQ(control.next(), 1);
+    EXPECT_EQ(control.totals().bounds, (std::vector<double>{0.4, 0.3, 0.1}));
+    control.decide({0.5, 0.3, 0.2}, {0.4, 0.2, 0.1});
+    EXPECT_EQ(control.next(), ErrorBudgetControl::kNative);
+}
+
+// Noise keeps what its spectrum says; tiny matrices need not keep more than there is.
+TEST(ErrorBudget, WhatFactorsMustKeep) {
+    EXPECT_NEAR(needed_share(1024, 1024, 4), 1.25 * 4 * 4 / 1024, 1e-12);
+    EXPECT_NEAR(needed_share(100, 400, 1), 1.25 * 900 / 40000, 1e-12);
+    EXPECT_NEAR(needed_share(400, 100, 1), needed_share(100, 400, 1), 1e-12);
+    EXPECT_EQ(needed_share(16, 16, 4), 0.9);
+    EXPECT_EQ(needed_share(1, 1, 1), 0.9);
+}
+
 TEST(ErrorBudget, AProbeThatIsNotFiniteLeavesThingsAsTheyWere) {
     const ErrorBudgetRule rule = rule_of(3);
     ErrorBudgetControl control(rule);

@@ -194,6 +194,7 @@ TEST_P(ErrorBudget, FactorsMustKeepMoreThanOfNoise) {
                 if (tensor.at("probes") == (rule == "matrix" ? 4 : 3)) {
                     hashes[rule].insert(tensor.at("decisions_hash"));
                     chosen[rule].insert(tensor.at("chosen"));
+                    EXPECT_EQ(tensor.contains("bounds"), rule == "matrix");
                     // Of 0.1 noise 1 % is not in the direction; all is in two.
                     EXPECT_NEAR(tensor.at("squares").at(0).get<double>(),
                                 rule == "matrix" ? 0.01 : 0.45, rule == "matrix" ? 0.005 : 0.1);
