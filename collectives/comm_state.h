@@ -24,6 +24,7 @@
 #include "collectives/budget.h"
 #include "collectives/error_budget.h"
 #include "collectives/framework/model_starts.h"
+#include "collectives/gate.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
 #include "collectives/plan.h"
@@ -112,6 +113,7 @@ struct CommState {
     Accordions accordions;
     std::map<PlaceKey, CountedTensor> averaged;
     ErrorBudgets budgets;
+    Gates gates;
     std::unique_ptr<StepAhead> step_ahead;  // null when no rule previews
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.

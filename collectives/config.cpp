@@ -72,6 +72,10 @@ Status convert(const VariableInfo& variable, const std::string& text, bool* out)
 }
 
 Status convert(const VariableInfo& variable, const std::string& text, uint64_t* out) {
+    if (variable.kind == VariableKind::kBytesOrAuto && text == "auto") {
+        *out = kAutoBytes;
+        return {};
+    }
     Result<uint64_t> value =
         variable.kind == VariableKind::kDuration ? parse_duration_us(text) : parse_bytes(text);
     if (!value.ok()) {
@@ -107,6 +111,10 @@ Status convert(const VariableInfo& variable, const std::string& text, double* ou
 
 Status convert(const VariableInfo& variable, const std::string& text, std::string* out) {
     if (variable.kind == VariableKind::kNetCodec && text != "palette" && text != "off") {
+        return bad_value(variable, text);
+    }
+    if (variable.kind == VariableKind::kGate && !text.empty() && text != "measured" &&
+        text != "off") {
         return bad_value(variable, text);
     }
     if (variable.kind == VariableKind::kPattern) {
@@ -210,8 +218,8 @@ Status add_environment_rule(GetenvFunction getenv_function,
                             const Settings& settings,
                             Policy* policy) {
     if (settings.codec.empty()) {
-        for (const char* name :
-             {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
+        for (const char* name : {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES",
+                                 "SLIMWIRE_OPS", "SLIMWIRE_GATE"}) {
             if (set_value(getenv_function, name) != nullptr) {
                 return {Code::kInvalidArgument,
                         std::string(name) +
@@ -275,7 +283,11 @@ Status add_environment_rule(GetenvFunction getenv_function,
     }
     if (rule.action.codec) {
         rule.action.tensor = rule.action.shares_state() ? TensorBy::kStep : TensorBy::kAddress;
-        rule.action.min_bytes = settings.min_bytes;
+        rule.action.auto_bytes = settings.min_bytes == kAutoBytes;
+        rule.action.min_bytes = rule.action.auto_bytes ? 0 : settings.min_bytes;
+        if (settings.gate.empty() ? rule.action.auto_bytes : settings.gate == "measured") {
+            rule.action.gate.emplace();
+        }
     }
     policy->rules.insert(policy->rules.begin(), std::move(rule));
     if (settings.policy_path.empty()) {

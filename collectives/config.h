@@ -22,6 +22,9 @@ enum class Mode : uint8_t { kOff, kRecord, kShadow, kOn };
 }
 enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 
+// Settings::min_bytes of "auto".
+inline constexpr uint64_t kAutoBytes = ~uint64_t{0};
+
 // One member per variable of collectives/variables.def, converted and checked.
 // Absent and empty variables have the default of the table.
 struct Settings {
@@ -31,7 +34,8 @@ struct Settings {
     std::string error_feedback;            // SLIMWIRE_EF
     std::string residual;                  // SLIMWIRE_RESIDUAL
     std::string operations;                // SLIMWIRE_OPS, comma separated
-    uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES
+    uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES; kAutoBytes: auto
+    std::string gate;                      // SLIMWIRE_GATE
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
     std::string report_pattern;            // SLIMWIRE_REPORT
     LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG

@@ -8,6 +8,12 @@
 namespace slimwire {
 namespace {
 
+// Collectives have a gate, which measures from here on; two ranks of a message have none.
+uint64_t least_bytes(const Action& action, const CallFacts& facts) {
+    return action.gate.has_value() && !is_point_to_point(facts.op) ? kLeastGatedBytes
+                                                                   : kLeastUngatedBytes;
+}
+
 std::string named(const Rule& rule) {
     return "rule '" + rule.name + "'";
 }
@@ -20,6 +26,10 @@ std::string why_native(const Rule* rule, const CallFacts& facts, uint64_t bytes)
     const Action& action = rule->action;
     if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
         return named(*rule) + " says native";
+    }
+    if (const uint64_t least = least_bytes(action, facts); action.auto_bytes && bytes < least) {
+        return std::to_string(bytes) + " bytes are less than the " + std::to_string(least) +
+               " from which it is tried, min_bytes of " + named(*rule) + " being auto";
     }
     if (bytes < action.min_bytes) {
         return std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule);
@@ -142,6 +152,7 @@ std::string feedback_text(const Action& action) {
 Action merge(const std::vector<Share>& shares, const Share& main, std::string* notes) {
     Action action = main.rule->action;
     action.min_bytes = 0;  // was asked of each rule
+    action.auto_bytes = false;
     const Share* feeder = largest(shares, [](const Share& share) { return share.fed(); });
     if (feeder != nullptr) {
         action.error_feedback = feeder->rule->action.error_feedback;

@@ -234,8 +234,25 @@ std::optional<ncclResult_t> dispatch_planned(
         }
         return step_ahead_of_native(runtime, call, state, place.place);
     }
+    GatedCall gated;
+    if (plan->gate.has_value()) {
+        const Result<GatedCall> next =
+            state->gates.next(runtime.nccl, runtime.api(), state, plan, call.stream);
+        if (!next.ok()) {
+            return runtime.fail(
+                {next.status().code(), where(*state, name) + ": " + next.status().message()});
+        }
+        gated = next.value();
+        if (gated.at.native && !gated.acts()) {
+            count_detour(state, plan, Detour::kSlower);
+            if (in_group()) {
+                thread_group().has_native = true;
+            }
+            return step_ahead_of_native(runtime, call, state, place.place);
+        }
+    }
     PacedCall paced;
-    if (plan->low != nullptr) {
+    if (plan->low != nullptr && !gated.at.native) {
         const Result<PacedCall> next =
             state->accordions.next(runtime.api(), state, plan, place.place);
         if (!next.ok()) {
@@ -248,7 +265,7 @@ std::optional<ncclResult_t> dispatch_planned(
         }
     }
     BudgetedCall budgeted;
-    if (plan->probe != nullptr) {
+    if (plan->probe != nullptr && !gated.at.native) {
         const Result<BudgetedCall> next =
             state->budgets.next(runtime.api(), state, plan, place.place);
         if (!next.ok()) {
@@ -267,11 +284,15 @@ std::optional<ncclResult_t> dispatch_planned(
             return std::nullopt;
         }
     }
-    Plan* const run = budgeted.tensor != nullptr ? plan_of_rung(plan, budgeted.rung)
-                      : paced.tensor == nullptr  ? plan->of_last_call()
-                      : paced.at.high            ? plan
-                                                 : plan->low.get();
-    if (!run->compressed && run != plan->probe.get()) {
+    if (budgeted.rung == ErrorBudgetControl::kProbe) {
+        gated.at.slot = -1;  // takes as long as an exact sum and what measures it
+    }
+    Plan* const run = gated.at.native              ? plan->native.get()
+                      : budgeted.tensor != nullptr ? plan_of_rung(plan, budgeted.rung)
+                      : paced.tensor == nullptr    ? plan->of_last_call()
+                      : paced.at.high              ? plan
+                                                   : plan->low.get();
+    if (!run->compressed && run != plan->probe.get() && !gated.at.native) {
         run->stats->count_call();
         if (in_group()) {
             thread_group().has_native = true;
@@ -284,16 +305,17 @@ std::optional<ncclResult_t> dispatch_planned(
         }
     }
     const Result<std::optional<StepAhead::Pending>> ahead =
-        step_ahead(runtime, call, state, place.place, plan);
+        step_ahead(runtime, call, state, place.place, gated.at.native ? nullptr : plan);
     if (!ahead.ok()) {
         return runtime.fail(
             {ahead.status().code(), where(*state, name) + ": " + ahead.status().message()});
     }
     Queued item{call, state, run, place.place, {}, paced, budgeted};
+    item.gated = gated;
     if (scaled) {
         item.scalar = *scalar;
     }
-    const bool averages = averages_now(state, *plan, place.place);
+    const bool averages = !gated.at.native && averages_now(state, *plan, place.place);
     if (in_group()) {
         thread_group().queued.push_back(item);
         if (averages) {

@@ -10,6 +10,7 @@
 #include "collectives/decision.h"
 #include "collectives/error_budget.h"
 #include "collectives/estimates_of_all.h"
+#include "collectives/gate.h"
 
 namespace slimwire {
 namespace {
@@ -484,6 +485,23 @@ std::string add_ladder(const ErrorBudgetRule& rule,
     return {};
 }
 
+// Both ends of a message make it, and no other rank hears of it.
+void add_gate(const GateRule& rule, Plan* plan) {
+    if (is_point_to_point(plan->facts.op)) {
+        plan->reason += ", without a gate, because two ranks only know of a message";
+        return;
+    }
+    auto native = std::make_shared<Plan>();
+    native->facts = plan->facts;
+    native->rule = plan->rule;
+    native->reason = "timed by its gate";
+    native->scratch_bytes = kGateScratchBytes;
+    plan->scratch_bytes = std::max(plan->scratch_bytes, kGateScratchBytes);
+    plan->gate = rule;
+    plan->native = std::move(native);
+    plan->reason += ", where that is faster";
+}
+
 }  // namespace
 
 Plan make_plan(const CallFacts& facts,
@@ -545,6 +563,9 @@ Plan make_plan(const CallFacts& facts,
                     native.reason = std::move(reason_against);
                     return native;
                 }
+            }
+            if (action.gate.has_value()) {
+                add_gate(*action.gate, &plan);
             }
             for (const RampStage& stage : action.ramp) {
                 plan.ramp.push_back(

@@ -34,8 +34,9 @@ enum class Detour : uint8_t {
     kNoMemory,    // its place would keep one residual too many
     kPhase,       // it feeds back, and the program is not training
     kOverBudget,  // no codec of its ladder stays within max_error
+    kSlower,      // than NCCL's own call, as its gate measured
 };
-inline constexpr size_t kDetourCount = 12;
+inline constexpr size_t kDetourCount = 13;
 
 struct Plan;
 struct Averaging;  // averaging.h
@@ -75,6 +76,9 @@ struct Plan {
     std::shared_ptr<Plan> probe;
     // Of a probe by codecs of low rank: each one's message.
     std::vector<std::shared_ptr<const FactoredMessage>> factored;
+    // With a gate (gate.h), and the plan of the native calls that it times.
+    std::optional<GateRule> gate;
+    std::shared_ptr<Plan> native;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored

@@ -123,13 +123,48 @@ class PolicyActionReader : protected PolicyReader {
             }
         }
         if (const toml::node* node = table.get("min_bytes")) {
-            read_size(*node, "min_bytes", &action->min_bytes);
+            action->auto_bytes = node->value<std::string>().value_or("") == "auto";
+            if (action->auto_bytes) {
+                action->min_bytes = 0;
+            } else {
+                read_size(*node, "min_bytes", &action->min_bytes);
+            }
         }
         read_ramp(table, action);
         read_accordion(table, action);
         read_averaging(table, action);
         read_budget(table, action);
         read_preview(table, action);
+        read_gate(table, action);
+    }
+
+    void read_gate(const toml::table& table, Action* action) {
+        if (const toml::node* node = table.get("gate")) {
+            const std::string word = node->value<std::string>().value_or("");
+            if (word != "measured" && word != "off") {
+                return report(node->source(),
+                              "'gate' accepts \"measured\" (calls are compressed where that is "
+                              "faster than NCCL's own) or \"off\"");
+            }
+            if (word == "off") {
+                action->gate.reset();
+            } else if (!action->gate.has_value()) {
+                action->gate.emplace();
+            }
+        }
+        // A threshold that nobody chose is not relied upon.
+        if (action->auto_bytes && table.contains("min_bytes") && !table.contains("gate") &&
+            !action->gate.has_value()) {
+            action->gate.emplace();
+        }
+        const toml::node* every = table.get("gate_every");
+        if (every != nullptr && !action->gate.has_value()) {
+            return report(every->source(),
+                          "'gate_every' without gate = \"measured\"; accepted: both, or neither");
+        }
+        if (every != nullptr) {
+            read_count(table, "gate_every", "", 2, int64_t{1} << 40, &action->gate->every);
+        }
     }
 
     void read_preview(const toml::table& table, Action* action) {

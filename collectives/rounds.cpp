@@ -10,6 +10,7 @@
 #include "collectives/averaging.h"
 #include "collectives/comparison.h"
 #include "collectives/estimates_of_all.h"
+#include "collectives/gated_exchange.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
 #include "collectives/loss_scale.h"
@@ -44,6 +45,8 @@ struct Running {
     std::optional<ComparisonExchange> comparison;
     std::optional<AveragingExchange> averaging;
     std::optional<ProbeExchange> probe;
+    std::optional<NativeExchange> native;
+    std::optional<GatedExchange> gated;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     void* residual = nullptr;
@@ -230,6 +233,8 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         run->exchange = &run->comparison.emplace(context, run->item.comparison);
     } else if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
         run->exchange = &run->probe.emplace(context);
+    } else if (run->item.gated.at.native) {
+        run->exchange = &run->native.emplace(context);
     } else if (averages) {
         run->exchange = &run->averaging.emplace(context, keeper, &run->room);
     } else {
@@ -248,6 +253,9 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             moment = PendingState::instance().moment(state.lasting_key);
         }
         run->exchange = &run->of_all.emplace(context, moment, run->exchange);
+    }
+    if (run->item.gated.acts()) {
+        run->exchange = &run->gated.emplace(context, run->item.gated, run->exchange);
     }
     return {};
 }

@@ -28,6 +28,7 @@ struct Queued {
     // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
     const Plan* averaged = nullptr;
     Comparison* comparison = nullptr;  // the call is this one's, and nothing else
+    GatedCall gated = {};              // of a plan with a gate
 };
 
 // What averages the residuals of a tensor behind a call of it.

@@ -25,6 +25,7 @@ struct ThreadGroup {
     // Whose averages a call of this group counts for.
     std::vector<std::pair<CommState*, CountedTensor*>> averaged;
     std::vector<std::pair<CommState*, BudgetedTensor*>> budgeted;
+    std::vector<std::pair<CommState*, GatedPlan*>> gated;
     std::vector<StepAhead::Pending> ahead;  // what is to be done behind calls of this group
     std::vector<CommState*> heard;          // whose contents listened to a call of this group
     std::vector<CommState*> flagged;        // that a call of this group may give a flag of a step

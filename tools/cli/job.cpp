@@ -141,8 +141,12 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
     app.add_option("--ef", options->error_feedback,
                    "error feedback with --codec: none, ef14, ema or ef21")
         ->type_name("KIND");
-    app.add_option("--min-bytes", options->min_bytes, "smaller calls stay native, as 1MiB")
+    app.add_option("--min-bytes", options->min_bytes,
+                   "smaller calls stay native, as 1MiB; auto: as measured")
         ->type_name("BYTES");
+    app.add_option("--gate", options->gate,
+                   "measured: with --codec, calls are compressed where that is faster; off")
+        ->type_name("WORD");
     app.add_option("--report", options->report,
                    "report files, one per rank: %h host, %r rank, %p process")
         ->type_name("PATTERN");
@@ -243,6 +247,7 @@ Result<Environment> make_job_environment(const JobOptions& options,
     const std::pair<const char*, const std::string&> plain[] = {
         {"SLIMWIRE_EF", options.error_feedback},
         {"SLIMWIRE_MIN_BYTES", options.min_bytes},
+        {"SLIMWIRE_GATE", options.gate},
         {"SLIMWIRE_MODE", options.mode},
         {"SLIMWIRE_LOG", options.log}};
     for (const auto& [name, value] : plain) {

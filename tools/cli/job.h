@@ -21,6 +21,7 @@ struct JobOptions {
     std::string codec;           // SLIMWIRE_CODEC
     std::string error_feedback;  // SLIMWIRE_EF
     std::string min_bytes;       // SLIMWIRE_MIN_BYTES
+    std::string gate;            // SLIMWIRE_GATE
     std::string report;          // SLIMWIRE_REPORT
     std::string mode;            // SLIMWIRE_MODE
     std::string log;             // SLIMWIRE_LOG

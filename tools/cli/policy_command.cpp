@@ -146,7 +146,11 @@ Json rule_json(const Rule& rule) {
                            {"steps", rule.found_steps ? "found" : "marked"}};
     }
     json["start_step"] = action.start_step;
-    json["min_bytes"] = action.min_bytes;
+    json["min_bytes"] = action.auto_bytes ? Json("auto") : Json(action.min_bytes);
+    if (action.gate.has_value()) {
+        json["gate"] = "measured";
+        json["gate_every"] = action.gate->every;
+    }
     return json;
 }
 
@@ -220,6 +224,10 @@ std::string rule_text(const Rule& rule) {
         }
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);
+        }
+        if (action.gate.has_value()) {
+            result += fmt::format(", where that is measured to be faster, looked at every {} calls",
+                                  action.gate->every);
         }
         if (action.min_bytes != 0) {
             result += fmt::format(", from {}", format_bytes(static_cast<double>(action.min_bytes)));
