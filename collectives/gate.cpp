@@ -1,6 +1,7 @@
 #include "collectives/gate.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -128,15 +129,16 @@ void GateControl::decide(const std::vector<float>& seconds) {
     rest();
 }
 
-namespace {
+namespace {}  // namespace
 
-// Waits on the host for the event, as long as the communicator lives.
-Status wait_for(const RealNccl& nccl,
-                const DeviceApi& api,
-                const CommState& state,
-                cudaEvent_t event,
-                const char* what) {
-    for (Patience patience;; patience.pause()) {
+Status wait_alive(const RealNccl& nccl,
+                  const DeviceApi& api,
+                  const CommState& state,
+                  cudaEvent_t event,
+                  const char* what) {
+    Patience patience;
+    // What is timed begins behind this: asleep, ranks would begin apart.
+    for (int looks = 0;; looks < 10000 ? std::this_thread::yield() : patience.pause(), ++looks) {
         const cudaError_t ready = api.event_query(event);
         if (ready != cudaErrorNotReady) {
             return cuda_status(api, ready, what);
@@ -146,6 +148,8 @@ Status wait_for(const RealNccl& nccl,
         SLIMWIRE_TRY(still_alive(nccl, state, &launching));
     }
 }
+
+namespace {
 
 Status make_room(const DeviceApi& api, const CommState& state, GatedPlan* gate, int slot) {
     const DeviceScope device(api, state.device);
@@ -187,7 +191,7 @@ Status collect(const RealNccl& nccl,
         if (!times.timed || i >= gate->control.slots()) {
             continue;
         }
-        SLIMWIRE_TRY(wait_for(nccl, api, state, times.end, "a call timed by a gate"));
+        SLIMWIRE_TRY(wait_alive(nccl, api, state, times.end, "a call timed by a gate"));
         float elapsed_ms = 0;
         SLIMWIRE_TRY(cuda_status(api, api.event_elapsed_time(&elapsed_ms, times.begin, times.end),
                                  "gate's time"));
@@ -217,7 +221,7 @@ Result<GatedCall> Gates::next(
     if (due) {
         std::vector<float> seconds;
         if (std::exchange(gate.told, false)) {
-            SLIMWIRE_TRY(wait_for(nccl, api, *state, gate.heard, "times of the other ranks"));
+            SLIMWIRE_TRY(wait_alive(nccl, api, *state, gate.heard, "times of the other ranks"));
             seconds.assign(gate.words + GatedPlan::kSlots, gate.words + 2 * GatedPlan::kSlots);
         }
         gate.control.decide(seconds);

@@ -1,12 +1,12 @@
 // Whether calls of a kind travel compressed or by NCCL's own call: whichever is measured faster
 // (rule key `gate`).
 //
-// The first calls of a plan go the two ways by turns, behind a barrier, and events on the stream
-// time them. Each rank's times meet the others' in a small maximum over the ranks some calls later;
-// a few calls behind that all ranks read the same numbers and decide alike. Which call does what
-// follows from how many there were, so nothing is agreed upon on the way of a call. A choice is
-// looked at again now and then by two pairs of calls; where these speak against it, it is measured
-// anew.
+// The first calls of a plan go the two ways by turns, each enqueued when a barrier is done, and
+// events on the stream time them: so what the host takes to enqueue a call counts. Each rank's
+// times meet the others' in a small maximum over the ranks some calls later; a few calls behind
+// that all ranks read the same numbers and decide alike. Which call does what follows from how many
+// there were, so nothing is agreed upon on the way of a call. A choice is looked at again now and
+// then by two pairs of calls; where these speak against it, it is measured anew.
 //
 // Of the calls that a group holds of one plan only the first counts, and the others go its way:
 // what the group's own calls take is not known before it ends. Groups are alike on all ranks, as
@@ -114,6 +114,13 @@ struct GatedCall {
 // Bytes that a call which is timed or tells needs of scratch.
 inline constexpr uint64_t kGateScratchBytes = 256;
 static_assert(kGateScratchBytes >= GatedPlan::kSlots * sizeof(float));
+
+// Waits on the host for the event, as long as the communicator lives.
+Status wait_alive(const RealNccl& nccl,
+                  const DeviceApi& api,
+                  const CommState& state,
+                  cudaEvent_t event,
+                  const char* what);
 
 // Of one communicator, on its device.
 class Gates {

@@ -106,10 +106,11 @@ Status GatedExchange::finish(int phase) {
             gate->told = true;
             return {};
         }
-        return cuda_status(
-            api,
-            api.event_record(gate->times[static_cast<size_t>(gated_.at.slot)].begin, context_.work),
-            "begin of a timed call");
+        const cudaEvent_t begin = gate->times[static_cast<size_t>(gated_.at.slot)].begin;
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_record(begin, context_.work), "barrier of a timed call"));
+        SLIMWIRE_TRY(wait_alive(context_.nccl, api, context_.state, begin, "barrier of ranks"));
+        return cuda_status(api, api.event_record(begin, context_.work), "begin of a timed call");
     }
     SLIMWIRE_TRY(call_->finish(phase - 1));
     if (gated_.at.slot >= 0 && phase == call_->phases()) {

@@ -36,39 +36,50 @@ void check(bool good, const char* what) {
     }
 }
 
-// Each way has a size of its own, by which its rule knows it.
-size_t elements_of(size_t bytes, Way way) {
-    return bytes / 4 + 4 * way;
-}
+// Each way has communicators of its own, by whose name its rule knows them.
+constexpr const char* kNames[kWays] = {"native", "always", "gated"};
 
-std::string policy_of(const std::vector<size_t>& sizes, const std::string& codec) {
+std::string policy_of(const std::string& codec) {
     std::string text = "version = 1\n";
-    for (const size_t bytes : sizes) {
-        for (const Way way : {kNative, kAlways, kGated}) {
-            const std::string size = std::to_string(4 * elements_of(bytes, way));
-            text += "[[rule]]\nname = \"r" + size + "\"\nmatch = { op = \"allreduce\", bytes = \"" +
-                    size + ".." + size + "\" }\ncodec = \"" + (way == kNative ? "native" : codec) +
-                    "\"\n" +
-                    (way == kGated ? "min_bytes = \"auto\"\ngate_every = 1000000000\n" : "");
-        }
+    for (const Way way : {kNative, kAlways, kGated}) {
+        text += "[[rule]]\nname = \"" + std::string(kNames[way]) +
+                "\"\nmatch = { op = \"allreduce\", comm = \"" + kNames[way] + "\" }\ncodec = \"" +
+                (way == kNative ? "native" : codec) + "\"\n" +
+                (way == kGated ? "min_bytes = \"auto\"\ngate_every = 1000000000\n" : "");
     }
     return text;
 }
 
 struct Ranks {
     int count = 0;
-    ncclComm_t comms[kMostRanks] = {};
+    ncclComm_t comms[kWays][kMostRanks] = {};
     float* send[kMostRanks] = {};
     float* recv[kMostRanks] = {};
 
+    void create() {
+        for (const Way way : {kNative, kAlways, kGated}) {
+            ncclUniqueId id;
+            check(ncclGetUniqueId(&id) == ncclSuccess, "ncclGetUniqueId");
+            check(ncclGroupStart() == ncclSuccess, "ncclGroupStart");
+            for (int rank = 0; rank < count; ++rank) {
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.commName = kNames[way];
+                check(cudaSetDevice(rank) == cudaSuccess &&
+                          ncclCommInitRankConfig(&comms[way][rank], count, id, rank, &config) ==
+                              ncclSuccess,
+                      "ncclCommInitRankConfig");
+            }
+            check(ncclGroupEnd() == ncclSuccess, "ncclGroupEnd");
+        }
+    }
     // Microseconds.
-    double time(size_t elements, int calls) const {
+    double time(Way way, size_t elements, int calls) const {
         const auto begin = std::chrono::steady_clock::now();
         for (int call = 0; call < calls; ++call) {
             check(ncclGroupStart() == ncclSuccess, "ncclGroupStart");
             for (int rank = 0; rank < count; ++rank) {
                 check(ncclAllReduce(send[rank], recv[rank], elements, ncclFloat32, ncclSum,
-                                    comms[rank], nullptr) == ncclSuccess,
+                                    comms[way][rank], nullptr) == ncclSuccess,
                       "ncclAllReduce");
             }
             check(ncclGroupEnd() == ncclSuccess, "ncclGroupEnd");
@@ -104,11 +115,11 @@ double median(std::vector<double> values) {
 // The gate's choice: native or not. A batch of a trial has both, and 13 calls are never without
 // one.
 bool decided_native(const Ranks& ranks, size_t elements) {
-    (void)ranks.time(elements, 15);
+    (void)ranks.time(kGated, elements, 15);
     for (int batch = 0; batch < 9; ++batch) {
         int native = 0;
         for (int call = 0; call < 13; ++call) {
-            (void)ranks.time(elements, 1);
+            (void)ranks.time(kGated, elements, 1);
             native += ranks.exact() ? 1 : 0;
         }
         if (native == 0 || native == 13) {
@@ -142,15 +153,15 @@ int main(int argc, char** argv) {
     Ranks ranks;
     ranks.count = nodes * local;
     const std::string stem = "/tmp/gate_bench_" + std::to_string(getpid());
-    std::ofstream(stem + ".toml") << policy_of(sizes, codec);
+    std::ofstream(stem + ".toml") << policy_of(codec);
     ::setenv("SLIMWIRE_POLICY", (stem + ".toml").c_str(), 1);
     ::setenv("SLIMWIRE_SUMMARY", "0", 1);
     ::setenv("SLIMWIRE_EMU_DEVICES", std::to_string(ranks.count).c_str(), 1);
     ::setenv("SLIMWIRE_EMU_NODES", argv[2], 1);
     ::setenv("SLIMWIRE_EMU_LINK", argv[1], 1);
-    check(ncclCommInitAll(ranks.comms, ranks.count, nullptr) == ncclSuccess, "ncclCommInitAll");
+    ranks.create();
     (void)std::remove((stem + ".toml").c_str());
-    const size_t most = *std::max_element(sizes.begin(), sizes.end()) / 4 + 4 * kWays;
+    const size_t most = *std::max_element(sizes.begin(), sizes.end()) / 4;
     std::vector<float> data(most);
     for (size_t i = 0; i < most; ++i) {
         data[i] = std::sin(0.7f * static_cast<float>(i % 100003));
@@ -167,15 +178,15 @@ int main(int argc, char** argv) {
     }
     int status = 0;
     for (const size_t bytes : sizes) {
-        const bool native = decided_native(ranks, elements_of(bytes, kGated));
-        (void)ranks.time(elements_of(bytes, kAlways), 2);
-        const double once = ranks.time(elements_of(bytes, kNative), 2);
+        const bool native = decided_native(ranks, bytes / 4);
+        (void)ranks.time(kAlways, bytes / 4, 2);
+        const double once = ranks.time(kNative, bytes / 4, 2);
         const int calls = std::clamp(static_cast<int>(4000 / once), 1, 16);
         std::vector<double> times[kWays], ratios;
         for (int pair = 0; pair < pairs; ++pair) {
             for (size_t turn = 0; turn < kWays; ++turn) {
                 const auto way = static_cast<Way>((turn + static_cast<size_t>(pair)) % kWays);
-                times[way].push_back(ranks.time(elements_of(bytes, way), calls));
+                times[way].push_back(ranks.time(way, bytes / 4, calls));
             }
             ratios.push_back(times[kGated].back() / times[kNative].back());
         }
@@ -202,7 +213,9 @@ int main(int argc, char** argv) {
         std::fflush(stdout);
     }
     for (int rank = 0; rank < ranks.count; ++rank) {
-        check(ncclCommDestroy(ranks.comms[rank]) == ncclSuccess, "ncclCommDestroy");
+        for (ncclComm_t* comms : ranks.comms) {
+            check(ncclCommDestroy(comms[rank]) == ncclSuccess, "ncclCommDestroy");
+        }
         (void)cudaFree(ranks.send[rank]);
         (void)cudaFree(ranks.recv[rank]);
     }
