@@ -24,6 +24,7 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     add_bench_command(app, invocation);
     add_topo_command(app, invocation);
     add_advise_command(app, invocation);
+    add_calibrate_command(app, invocation);
     try {
         // CLI11 takes the arguments from the back.
         std::reverse(arguments.begin(), arguments.end());

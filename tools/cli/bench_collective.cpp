@@ -26,6 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kJobTimeoutSeconds = 3600;
+constexpr char kNoWorker[] =
+    "slimwire-bench-worker is not beside this program; build it (ninja -C build)";
 
 Status invalid(std::string text) {
     return {Code::kInvalidArgument, std::move(text)};
@@ -315,6 +317,26 @@ std::vector<std::string> split_codecs(const std::string& text) {
     return codecs;
 }
 
+Result<std::vector<CollectiveMeasurement>> measure_collectives(const CollectiveOptions& options) {
+    SLIMWIRE_TRY_ASSIGN(const Plan plan, make_plan(options));
+    const Installation installation = find_installation();
+    if (installation.helpers.empty()) {
+        return Status(Code::kNotFound, kNoWorker);
+    }
+    std::vector<CollectiveMeasurement> all;
+    for (const std::string& codec : plan.codecs) {
+        SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+        SLIMWIRE_TRY(run_ranks(plan, options, installation, codec, folder));
+        if (plan.rank == 0) {
+            SLIMWIRE_TRY_ASSIGN(std::vector<CollectiveMeasurement> measured,
+                                collect(plan, options, codec, folder));
+            all.insert(all.end(), std::make_move_iterator(measured.begin()),
+                       std::make_move_iterator(measured.end()));
+        }
+    }
+    return all;
+}
+
 int bench_collective(const CollectiveOptions& options) {
     const Result<Plan> made = make_plan(options);
     if (!made.ok()) {
@@ -323,9 +345,7 @@ int bench_collective(const CollectiveOptions& options) {
     const Plan& plan = made.value();
     const Installation installation = find_installation();
     if (installation.helpers.empty()) {
-        return fail(kCannotStart,
-                    "slimwire-bench-worker is not beside this program; build it (ninja "
-                    "-C build)");
+        return fail(kCannotStart, kNoWorker);
     }
     const bool speaks = plan.rank == 0;
     if (speaks && !options.json) {

@@ -13,6 +13,7 @@
 #include "collectives/names.h"
 #include "collectives/plan.h"
 #include "tools/cli/advise.h"
+#include "tools/cli/calibrations.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/job.h"
 #include "tools/cli/outcome.h"
@@ -37,6 +38,7 @@ struct ExplainOptions {
     std::string policy;
     std::string gpu = "h100";
     double between_gbit_s = 400;
+    std::string calibration;
     bool json = false;
 };
 
@@ -207,6 +209,12 @@ std::string asks_more(const Match& match, const Asked& asked) {
     return text;
 }
 
+// Without what error feedback adds to it, which calibrations have none of.
+std::string codec_text_of_message(const Plan& plan) {
+    const std::string text = codec_text(plan);
+    return text.substr(0, text.find('+'));
+}
+
 // What the algorithm does, in its order.
 std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
     const int others = shape.ranks - 1;
@@ -257,7 +265,23 @@ struct Explained {
     uint64_t averaging_wire = 0;  // each time that residuals are averaged
     std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
     std::vector<AlgorithmTime> times;  // on paper, of an all-reduce by a codec of runs
+    // By a calibration of this shape, on its link; 0: it has none of the call's.
+    double measured_native_s = 0, measured_s = 0;
+    Threshold pays;  // from which size its codec does
 };
+
+// What a calibration says of the call, where it has such calls.
+void look_up(const Calibration& calibration, Explained* found) {
+    const double gb_s = calibration.link.gb_s;
+    const auto bytes = static_cast<double>(found->bytes);
+    found->measured_native_s = calibration.ways.front().seconds(bytes, gb_s);
+    const CalibratedWay* way =
+        found->plan.compressed ? calibration.find(codec_text_of_message(found->plan)) : nullptr;
+    if (way != nullptr) {
+        found->measured_s = way->seconds(bytes, gb_s);
+        found->pays = calibration.threshold(*way, gb_s, 0.05);
+    }
+}
 
 // Of the codec that most of the message travels by.
 std::vector<AlgorithmTime> times_of(const Plan& plan, const Asked& asked, uint64_t bytes) {
@@ -334,6 +358,14 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["wire_bytes"] = found.wire;
     if (plan.compressed) {
         json["node_wire_bytes"] = found.node_wire;
+    }
+    if (found.measured_native_s > 0) {
+        json["calibrated"] = {{"native_s", found.measured_native_s}};
+        if (found.measured_s > 0) {
+            json["calibrated"]["compressed_s"] = found.measured_s;
+            json["calibrated"]["pays_from_bytes"] =
+                found.pays.pays ? Json(found.pays.enter_bytes) : Json(nullptr);
+        }
     }
     if (!found.times.empty()) {
         json["predicted"] = {{"gpu", asked.gpu.name},
@@ -414,6 +446,15 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
                                                    asked.gpu.name, 8 * asked.links.between.gb_s)
                                      : fmt::format(" ({})", asked.gpu.name));
     }
+    if (found.measured_native_s > 0) {
+        fmt::print("  calibrated native {:.3f} ms", 1e3 * found.measured_native_s);
+        if (found.measured_s > 0) {
+            fmt::print(", compressed {:.3f} ms; pays {}", 1e3 * found.measured_s,
+                       found.pays.pays ? "from " + size_text(found.pays.enter_bytes) + " on"
+                                       : std::string("at no size measured"));
+        }
+        fmt::print("\n");
+    }
     fmt::print("  memory     {} of scratch for all calls of the communicator",
                size_text(plan.scratch_bytes));
     if (plan.residual_bytes > 0) {
@@ -465,7 +506,29 @@ int explain(const ExplainOptions& options) {
     if (!config.ok()) {
         return fail(kCheckFailed, config.status());
     }
-    const Explained found = explained(asked.value(), config.value());
+    Explained found = explained(asked.value(), config.value());
+    const bool named = !options.calibration.empty();
+    const Result<std::vector<Calibration>> calibrations =
+        load_calibrations(named ? options.calibration : default_calibration_path(false));
+    if (!calibrations.ok() && named) {
+        return fail(kCheckFailed, calibrations.status());
+    }
+    const Calibration* calibration =
+        calibrations.ok() ? find_calibration(calibrations.value(), asked.value().facts.op,
+                                             asked.value().facts.dtype, asked.value().shape.ranks,
+                                             asked.value().nodes)
+                          : nullptr;
+    if (named && calibration == nullptr) {
+        return fail(kCheckFailed,
+                    fmt::format("{} has no {} of {} on {} ranks of {} nodes; slimwire calibrate "
+                                "measures them",
+                                options.calibration, op_name(asked.value().facts.op),
+                                dtype_name(asked.value().facts.dtype), asked.value().shape.ranks,
+                                asked.value().nodes));
+    }
+    if (calibration != nullptr) {
+        look_up(*calibration, &found);
+    }
     if (options.json) {
         fmt::print("{}\n", json_of(found, asked.value(), config.value()).dump());
     } else {
@@ -502,6 +565,9 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
                      "for times on paper: Gbit/s between nodes for each rank")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    command->add_option("--calibration", options->calibration,
+                        "what slimwire calibrate kept of such a communicator; default: of this "
+                        "host, GPU and driver, if there is");
     command->add_option("--policy", options->policy,
                         "policy file; default: what the environment says");
     command->add_flag("--json", options->json, "one JSON line");

@@ -1,0 +1,253 @@
+// `slimwire calibrate`: measures what all-reduces take here, natively and by codecs, and keeps that
+// for `slimwire explain`; with --check it says how well other sizes and links are predicted.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "collectives/config.h"
+#include "tools/cli/bench_collective.h"
+#include "tools/cli/calibrations.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/environment.h"
+#include "tools/cli/job.h"
+#include "tools/cli/outcome.h"
+#include "tools/cli/stamp.h"
+#include "tools/cli/variables_help.h"
+
+namespace slimwire::cli {
+namespace {
+
+struct CalibrateOptions {
+    CollectiveOptions run;
+    std::string out;
+    std::string check_bytes;
+    std::string check_links;
+    bool json = false;
+};
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const size_t n = values.size();
+    return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+// Bytes that leave the busiest port: a node's between nodes, else a rank's.
+double wire_bytes(const CollectiveMeasurement& of, int nodes, bool native) {
+    const double between = native ? of.native_between_nodes_bytes : of.between_nodes_bytes;
+    if (of.counted && nodes > 1 && between > 0) {
+        return between / nodes;
+    }
+    const double counted = native ? of.native_wire_bytes : of.wire_bytes;
+    return of.counted && counted > 0 ? counted : native ? of.formula_bytes : of.reported_wire_bytes;
+}
+
+// Of every codec and of the native calls beside it, by size.
+Result<std::vector<CalibratedWay>> measure(const CollectiveOptions& options, int* ranks) {
+    SLIMWIRE_TRY_ASSIGN(const std::vector<CollectiveMeasurement> measured,
+                        measure_collectives(options));
+    std::vector<CalibratedWay> ways(1);
+    ways[0].codec = ways[0].algorithm = "native";
+    const int nodes = options.nodes != 0 ? options.nodes : measured.empty() ? 1 : measured[0].ranks;
+    std::map<uint64_t, std::vector<double>> native_us;
+    for (const CollectiveMeasurement& one : measured) {
+        *ranks = one.ranks;
+        std::vector<double>& all = native_us[one.bytes];
+        all.insert(all.end(), one.native_us.begin(), one.native_us.end());
+        const double bytes = static_cast<double>(one.bytes);
+        if (all.size() == one.native_us.size()) {
+            ways[0].samples.push_back({bytes, wire_bytes(one, nodes, true), 0});
+        }
+        if (one.codec == "native") {
+            continue;
+        }
+        if (one.reported_codec.empty() || one.reported_codec == "native") {
+            continue;  // too small for it, or it takes no such call
+        }
+        if (ways.back().codec != one.reported_codec) {
+            ways.push_back({one.reported_codec, one.algorithm, {}, {}});
+        }
+        ways.back().samples.push_back(
+            {bytes, wire_bytes(one, nodes, false), median(one.time_us) * 1e-6});
+    }
+    for (CalibrationSample& sample : ways[0].samples) {
+        sample.seconds = median(native_us[static_cast<uint64_t>(sample.bytes)]) * 1e-6;
+    }
+    for (CalibratedWay& way : ways) {
+        std::sort(way.samples.begin(), way.samples.end(),
+                  [](const CalibrationSample& a, const CalibrationSample& b) {
+                      return a.bytes < b.bytes;
+                  });
+    }
+    return ways;
+}
+
+Result<double> nominal_gb_s(const std::string& link) {
+    if (link.empty()) {
+        return 0.0;
+    }
+    SLIMWIRE_TRY_ASSIGN(const LinkSpec spec, parse_link(link));
+    return static_cast<double>(spec.bits_per_second) / 8e9;
+}
+
+void print(const Calibration& calibration, const std::string& link, const std::string& path) {
+    fmt::print(
+        "{} of {} on {} ranks of {} node{}{}: {:.0f} us and {:.3g} GB/s, off by {:.0f} % in the "
+        "median and {:.0f} % at most\n",
+        calibration.op, calibration.dtype, calibration.ranks, calibration.nodes,
+        calibration.nodes == 1 ? "" : "s", link.empty() ? "" : ", " + link,
+        calibration.link.alpha_s * 1e6, calibration.link.gb_s,
+        100 * calibration.quality.median_error, 100 * calibration.quality.worst_error);
+    for (const CalibratedWay& way : calibration.ways) {
+        if (way.codec == "native") {
+            continue;
+        }
+        const Threshold threshold = calibration.threshold(way, calibration.link.gb_s, 0.05);
+        fmt::print("  {:<24} {}\n", way.codec,
+                   threshold.pays
+                       ? fmt::format("pays from {} on",
+                                     format_bytes(static_cast<double>(threshold.enter_bytes)))
+                       : "pays at no size measured");
+    }
+    fmt::print("kept in {}\n", path);
+}
+
+// Measures other sizes, and other links, and says how far off they were predicted.
+Status check(const CalibrateOptions& options, const Calibration& calibration) {
+    std::vector<std::string> links = split_list(options.check_links, ",");
+    if (links.empty()) {
+        links.push_back(options.run.link);
+    }
+    std::vector<double> errors;
+    for (const std::string& link : links) {
+        CollectiveOptions run = options.run;
+        run.link = link;
+        run.bytes = options.check_bytes;
+        SLIMWIRE_TRY_ASSIGN(const double nominal, nominal_gb_s(link));
+        const double gb_s =
+            nominal > 0 ? calibration.expected_gb_s(nominal) : calibration.link.gb_s;
+        int ranks = 0;
+        SLIMWIRE_TRY_ASSIGN(const std::vector<CalibratedWay> ways, measure(run, &ranks));
+        for (const CalibratedWay& way : ways) {
+            const CalibratedWay* known = calibration.find(way.codec);
+            if (known == nullptr) {
+                continue;
+            }
+            for (const CalibrationSample& sample : way.samples) {
+                const double predicted = known->seconds(sample.bytes, gb_s);
+                const double off = predicted / sample.seconds - 1;
+                errors.push_back(std::abs(off));
+                if (options.json) {
+                    auto json = stamped("calibration_check");
+                    json["op"] = calibration.op;
+                    json["dtype"] = calibration.dtype;
+                    json["ranks"] = calibration.ranks;
+                    json["nodes"] = calibration.nodes;
+                    json["calibrated_link"] = options.run.link;
+                    json["link"] = link;
+                    json["codec"] = way.codec;
+                    json["bytes"] = sample.bytes;
+                    json["measured_us"] = sample.seconds * 1e6;
+                    json["predicted_us"] = predicted * 1e6;
+                    json["error"] = off;
+                    fmt::print("{}\n", json.dump());
+                } else {
+                    fmt::print(
+                        "  {:<10} {:<24} {:>10} {:>12.1f} us, predicted {:>12.1f}: {:+.1f} %\n",
+                        link, way.codec, format_bytes(sample.bytes), sample.seconds * 1e6,
+                        predicted * 1e6, 100 * off);
+                }
+            }
+        }
+    }
+    if (!options.json) {
+        fmt::print("{} points, off by {:.1f} % in the median\n", errors.size(),
+                   100 * median(errors));
+    }
+    return {};
+}
+
+int calibrate(const CalibrateOptions& options) {
+    Calibration calibration;
+    calibration.op = options.run.op;
+    calibration.dtype = options.run.dtype;
+    const Result<double> nominal = nominal_gb_s(options.run.link);
+    if (!nominal.ok()) {
+        return fail(kUsage, nominal.status());
+    }
+    calibration.nominal_gb_s = nominal.value();
+    Result<std::vector<CalibratedWay>> ways = measure(options.run, &calibration.ranks);
+    if (!ways.ok()) {
+        return fail(kCannotStart, ways.status());
+    }
+    if (ways.value()[0].samples.empty()) {
+        return kSuccess;  // another rank of the job speaks
+    }
+    calibration.nodes = options.run.nodes != 0 ? options.run.nodes : calibration.ranks;
+    calibration.ways = std::move(ways).value();
+    Result<Calibration> fitted = fit_calibration(std::move(calibration));
+    if (!fitted.ok()) {
+        return fail(kCheckFailed, fitted.status());
+    }
+    const bool emulated = options.run.ranks != 0 || std::getenv("RANK") == nullptr;
+    const std::string path = options.out.empty() ? default_calibration_path(emulated) : options.out;
+    if (const Status kept = keep_calibration(path, fitted.value(), options.run.link); !kept.ok()) {
+        return fail(kCheckFailed, kept);
+    }
+    if (!options.json) {
+        print(fitted.value(), options.run.link, path);
+    } else if (options.check_bytes.empty()) {
+        fmt::print("{}\n", calibration_json(fitted.value(), options.run.link).dump());
+    }
+    if (!options.check_bytes.empty()) {
+        if (const Status checked = check(options, fitted.value()); !checked.ok()) {
+            return fail(kCannotStart, checked);
+        }
+    }
+    return kSuccess;
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app, Invocation* invocation) {
+    auto options = std::make_shared<CalibrateOptions>();
+    CollectiveOptions& run = options->run;
+    run.bytes = "4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB";
+    run.codecs = "int4,int8";
+    run.rounds = 9;
+    run.warmup = 3;
+    CLI::App* command = app.add_subcommand(
+        "calibrate",
+        "measure what collectives take here, natively and by codecs, for slimwire explain");
+    command->add_option("--op", run.op, "all_reduce, reduce_scatter, all_gather, all_to_all")
+        ->capture_default_str();
+    command->add_option("--codec", run.codecs, "comma list")->capture_default_str();
+    command->add_option("--dtype", run.dtype, "f32, f16 or bf16")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+        ->capture_default_str();
+    command->add_option("--bytes", run.bytes, "sizes to measure, two or more")
+        ->capture_default_str();
+    command
+        ->add_option("--ranks", run.ranks,
+                     "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
+        ->check(CLI::Range(2, 1024));
+    command->add_option("--nodes", run.nodes, "their nodes, or the job's; default: one per rank")
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--link", run.link, "rate and latency of a node's network, as 1gbit");
+    command->add_option("--rounds", run.rounds, "measured rounds")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    command->add_option("--out", options->out,
+                        "file to keep it in; default: one of this host, GPU and driver in the "
+                        "user's cache");
+    CLI::Option* check_bytes = command->add_option(
+        "--check", options->check_bytes, "then measure these sizes and compare with predictions");
+    command->add_option("--check-links", options->check_links, "on these links, as 300mbit,3gbit")
+        ->needs(check_bytes);
+    command->add_flag("--json", options->json, "JSON lines (collectives/SCHEMA.md)");
+    command->callback([=] { invocation->action = [=] { return calibrate(*options); }; });
+}
+
+}  // namespace slimwire::cli
