@@ -15,19 +15,20 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/comm_shape.h"
+#include "topology/comm_links.h"
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 2;
+inline constexpr uint32_t kAgreementVersion = 3;
 
 // Who a rank is; equal bytes on all ranks after the agreement.
 struct Member {
     RankIdentity place;
     uint64_t process = 0;  // distinguishes processes of one host
+    RankPlace links;
     bool operator==(const Member&) const = default;
 };
-static_assert(sizeof(Member) == 24);
+static_assert(sizeof(Member) == 80);
 
 enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
 

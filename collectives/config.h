@@ -35,6 +35,7 @@ struct Settings {
     std::string residual;                  // SLIMWIRE_RESIDUAL
     std::string operations;                // SLIMWIRE_OPS, comma separated
     uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES; kAutoBytes: auto
+    double bandwidth_bits = 0;             // SLIMWIRE_BANDWIDTH, a second; 0: as found
     std::string gate;                      // SLIMWIRE_GATE
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
     std::string report_pattern;            // SLIMWIRE_REPORT

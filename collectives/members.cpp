@@ -15,7 +15,7 @@
 #include "collectives/launcher.h"
 #include "collectives/log.h"
 #include "collectives/pending_state.h"
-#include "topology/comm_shape.h"
+#include "collectives/rank_places.h"
 
 namespace slimwire {
 namespace {
@@ -60,29 +60,51 @@ Member member_of(Runtime& runtime, int device) {
     static const auto begun =
         static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
     member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
+    member.links = rank_place_of(runtime, device, member.place.host_id);
     return member;
 }
+
+namespace {
+
+// "2 nodes, NET 3125 MB/s at the slowest", for the log.
+std::string links_text(const CommLinks& links) {
+    const RankLink& slowest = links.slowest();
+    return std::to_string(links.shape.nodes) + (links.shape.nodes == 1 ? " node" : " nodes") +
+           ", slowest link " + path_class_name(slowest.path_class) +
+           (slowest.mb_s > 0 ? " " + std::to_string(slowest.mb_s) + " MB/s" : "") +
+           (links.rails > 0 ? ", " + std::to_string(links.rails) + " rails" : "");
+}
+
+}  // namespace
 
 // The communicator's key: its members and how many were made of them before.
 Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     uint64_t members = parent_key;
     std::vector<RankIdentity> places;
+    std::vector<RankPlace> links;
     for (const Member& member : state->members) {
         members = mix_key(mix_key(members, member.place.host_id), member.process);
         members = mix_key(members, static_cast<uint64_t>(member.place.device));
         places.push_back(member.place);
+        links.push_back(member.links);
+        links.back().host_id = member.place.host_id;
     }
     SLIMWIRE_TRY_ASSIGN(const CommShape shape, make_comm_shape(places));
     state->shape.scope = shape.scope;
     state->shape.max_ranks_per_node = shape.max_ranks_per_node;
     state->shape.nodes = std::make_shared<const NodeTable>(shape);
     state->stats->nodes = shape.nodes;
+    SLIMWIRE_TRY_ASSIGN(state->stats->links, make_comm_links(links));
     // Ranks of one process count their communicators of these members apart.
     const uint64_t ordinal =
         runtime.comms.next_ordinal(mix_key(members, static_cast<uint64_t>(state->rank)));
     state->comm_key = mix_key(members, ordinal);
     state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
     state->stats->comm = hex_key(state->comm_key);
+    if (log_enabled(LogLevel::kInfo)) {
+        log_line(LogLevel::kInfo, "rank " + std::to_string(state->rank) + " comm " +
+                                      state->stats->comm + ": " + links_text(state->stats->links));
+    }
     // Hosts, processes and devices may be others in the next process.
     uint64_t lasting = stable_hash("lasting communicator");
     for (const Member& member : state->members) {

@@ -47,6 +47,24 @@ Json process_json(const ProcessRecord& p) {
             {"loss_scale", p.training.loss_scale ? Json(*p.training.loss_scale) : Json(nullptr)}};
 }
 
+Json link_json(const RankLink& link) {
+    return {{"class", path_class_name(link.path_class)}, {"mb_s", link.mb_s}};
+}
+
+// Where ranks agreed.
+Json links_json(const CommLinks& links) {
+    if (links.shape.nodes == 0) {
+        return nullptr;
+    }
+    return {{"ranks_on_node", links.ranks_on_node},
+            {"nv_domains", links.nv_domains},
+            {"rails", links.rails},
+            {"rails_aligned", links.rails_aligned},
+            {"shared_gpus", links.shared_gpus},
+            {"slowest_in_node", link_json(links.slowest_in_node)},
+            {"slowest_between_nodes", link_json(links.slowest_between_nodes)}};
+}
+
 Json comm_json(const CommRecord& c) {
     return {{"v", 1},
             {"record", "comm"},
@@ -54,6 +72,7 @@ Json comm_json(const CommRecord& c) {
             {"rank", c.rank},
             {"ranks", c.ranks},
             {"nodes", c.nodes},
+            {"links", links_json(c.links)},
             {"device", c.device},
             {"name", c.name},
             {"agreement", c.agreement},

@@ -121,6 +121,7 @@ CommRecord CommStats::snapshot() const {
     record.rank = rank;
     record.ranks = ranks;
     record.nodes = nodes;
+    record.links = links;
     record.device = device;
     record.name = name;
     record.agreement = agreement;

@@ -18,6 +18,7 @@
 #include "codecs/base/status.h"
 #include "collectives/call.h"
 #include "collectives/report_source.h"
+#include "topology/comm_links.h"
 
 namespace slimwire {
 
@@ -187,6 +188,7 @@ struct CommStats {
     int rank = 0;
     int ranks = 0;
     int nodes = 0;
+    CommLinks links;  // of the ranks, as they said; without nodes where they did not agree
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
