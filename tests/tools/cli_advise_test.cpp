@@ -144,5 +144,80 @@ TEST(Advise, WhatCannotBeIsOneLine) {
     EXPECT_HAS(error({"--layers", "-1"}), "--layers");
 }
 
+// Four ranks whose sums of 4 MB took 53.7 ms, as a link of 1 Gbit/s makes them; small ones and a
+// broadcast beside.
+std::string trace_of(int rank) {
+    std::string text = R"({"v":1,"record":"trace","part":1,"mode":"record","host":"h","pid":)" +
+                       std::to_string(100 + rank) + "}\n" +
+                       R"({"v":1,"record":"trace_comm","comm":"c","ordinal":1,"rank":)" +
+                       std::to_string(rank) + R"(,"ranks":4,"device":0})" + "\n";
+    int number = 0;
+    const auto call = [&](const char* op, const char* redop, int count, double device_us) {
+        const std::string id = std::to_string(++number);
+        text += R"({"v":1,"record":"call","call":)" + id + R"(,"comm":"c","op":")" + op +
+                R"(","dtype":"f32","redop":")" + redop + R"(","count":)" + std::to_string(count) +
+                R"(,"bytes":)" + std::to_string(4 * count) + R"(,"tensor":")" + op +
+                std::to_string(count) + R"(","host_us":5,"at_us":)" +
+                std::to_string(100000 * number) + "}\n" + R"({"v":1,"record":"time","call":)" + id +
+                R"(,"device_us":)" + std::to_string(device_us) + "}\n";
+    };
+    for (int step = 0; step < 5; ++step) {
+        call("allreduce", "sum", 1 << 20, 50331.6 + 6 * 12);
+        call("allreduce", "sum", 16, 80);
+    }
+    call("broadcast", "none", 1 << 20, 40000);
+    return text;
+}
+
+TEST(Advise, ARecordedJob) {
+    const ScratchFolder folder;
+    std::vector<std::string> arguments = {
+        "--gpu",   "h100", "--codec",  "int8",
+        "--codec", "int4", "--policy", folder.path() / "advised.toml",
+        "--trace"};
+    for (int rank = 0; rank < 4; ++rank) {
+        arguments.push_back(
+            folder.write("trace." + std::to_string(rank) + ".jsonl", trace_of(rank)));
+    }
+    const Json json = advised(arguments);
+    EXPECT_EQ(json["record"], "advise_trace");
+    ASSERT_EQ(json["kinds"].size(), 3u);
+    const Json& large = json["kinds"][0];
+    EXPECT_EQ(large["bytes"], 4 << 20);
+    EXPECT_EQ(large["calls"], 20);
+    EXPECT_EQ(large["ranks"], 4);
+    // 2 x 3/4 of 4 MiB in 50.3 ms, beside six steps of 12 us.
+    EXPECT_NEAR(large["gb_s"].get<double>(), 0.125, 0.0002);
+    EXPECT_NEAR(large["with_s"][1].get<double>(), 4.25 / 32 * 50.3e-3, 5e-4);
+    // Two exchanges have fewer steps than a ring, so on an H100 at any bandwidth.
+    EXPECT_TRUE(large["break_even_gb_s"].is_null()) << large;
+    EXPECT_EQ(json["kinds"][1]["op"], "broadcast");
+    EXPECT_TRUE(json["kinds"][1]["with_s"].empty());
+    EXPECT_NEAR(json["native_s"].get<double>(), 20 * (50403.6e-6 + 80e-6), 1e-6);
+    EXPECT_NEAR(json["recorded_s"].get<double>(), 4 * 1.0, 1e-9);
+    EXPECT_EQ(json["advised"], 1);
+    EXPECT_EQ(json["min_bytes"], 4 << 20);
+    const Ended checked = run_slimwire({"policy", "check", folder.path() / "advised.toml"});
+    EXPECT_EQ(checked.exit_code, 0) << checked.err;
+    EXPECT_HAS(checked.out, "op allreduce; dtype f32");
+    EXPECT_HAS(checked.out, "measured to be faster");
+    const Ended wrong = advise({"--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")});
+    EXPECT_EQ(wrong.exit_code, 1);
+    EXPECT_HAS(wrong.err, "wrong.jsonl:1: no record of a trace");
+    EXPECT_EQ(advise({"--trace", "x", "--html", "y"}).exit_code, 2);
+}
+
+// Nothing to gain: a link that is faster than the codec, and sums that nobody recorded.
+TEST(Advise, ARecordedJobThatStaysNative) {
+    const ScratchFolder folder;
+    std::string text = trace_of(0);
+    for (size_t at = text.find("\"sum\""); at != std::string::npos; at = text.find("\"sum\"", at)) {
+        text.replace(at, 5, "\"max\"");
+    }
+    const Json json = advised({"--trace", folder.write("trace.jsonl", text)});
+    EXPECT_EQ(json["advised"], -1);
+    EXPECT_EQ(json["native_s"], 0);
+}
+
 }  // namespace
 }  // namespace slimwire::cli::test

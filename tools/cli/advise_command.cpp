@@ -9,6 +9,7 @@
 
 #include "collectives/names.h"
 #include "tools/cli/advise.h"
+#include "tools/cli/advise_trace.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/topo.h"
@@ -20,7 +21,7 @@ namespace {
 struct AdviseOptions {
     AdviseInput input;
     std::string gpu = "h100", dtype = "bf16", xml, html, policy;
-    std::vector<std::string> codecs;
+    std::vector<std::string> codecs, traces;
     double utilization = 0.4, within_gb_s = 0, between_gbit_s = 0;
     bool json = false;
 };
@@ -102,9 +103,42 @@ Status write(const std::string& path, const std::string& text) {
     return file ? Status() : Status(Code::kSystemError, path + " cannot be written");
 }
 
+Status write_policy(const AdviseOptions& options, const std::string& policy) {
+    if (options.policy.empty()) {
+        return {};
+    }
+    if (policy.empty()) {
+        note("no policy written: native is advised");
+        return {};
+    }
+    SLIMWIRE_TRY(write(options.policy, policy));
+    note("wrote " + options.policy);
+    return {};
+}
+
+int advise_by_trace(const AdviseOptions& options) {
+    const Result<TraceTable> table = read_traces(options.traces);
+    if (!table.ok()) {
+        return fail(kCheckFailed, table.status());
+    }
+    const TraceAdviseInput input{options.input.codecs, options.input.gpu,
+                                 options.input.cluster.between};
+    const TraceAdvice advice = advise_trace(table.value(), input);
+    if (const Status status = write_policy(options, trace_advice_policy(advice, input));
+        !status.ok()) {
+        return fail(kCheckFailed, status);
+    }
+    fmt::print("{}", options.json ? trace_advice_json(advice, input).dump() + "\n"
+                                  : trace_advice_text(advice, input));
+    return kSuccess;
+}
+
 int run_advise(AdviseOptions* options) {
     if (const Status status = complete(options); !status.ok()) {
         return fail(kUsage, status);
+    }
+    if (!options->traces.empty()) {
+        return advise_by_trace(*options);
     }
     const Advice advice = advise(options->input);
     if (!options->html.empty()) {
@@ -114,15 +148,9 @@ int run_advise(AdviseOptions* options) {
         }
         note("wrote " + options->html);
     }
-    if (!options->policy.empty()) {
-        const std::string policy = advice_policy(options->input, advice);
-        if (policy.empty()) {
-            note("no policy written: native is advised");
-        } else if (const Status status = write(options->policy, policy); !status.ok()) {
-            return fail(kCheckFailed, status);
-        } else {
-            note("wrote " + options->policy);
-        }
+    if (const Status status = write_policy(*options, advice_policy(options->input, advice));
+        !status.ok()) {
+        return fail(kCheckFailed, status);
     }
     fmt::print("{}", options->json ? advice_json(options->input, advice).dump() + "\n"
                                    : advice_text(options->input, advice));
@@ -178,7 +206,13 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--codec", o->codecs,
                         "candidates, the careful first; default: int8 int4 int2:block=512");
     command->add_flag("--json", o->json, "one JSON line");
-    command->add_option("--html", o->html, "also write a page with plots");
+    CLI::Option* html = command->add_option("--html", o->html, "also write a page with plots");
+    command
+        ->add_option(
+            "--trace", o->traces,
+            "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its calls "
+            "took what they took")
+        ->excludes(html);
     command->add_option("--policy", o->policy, "also write a policy file of what is advised");
     command->footer(
         "A model on paper from data sheets: good for what pays and where, not for milliseconds. "

@@ -43,7 +43,9 @@ class Reader {
     struct Would {
         uint64_t wire_bytes = 0, native_bytes = 0, calls = 0;
     };
-    std::string process_;  // that wrote the file that is read
+    uint64_t calls_of_file_ = 0;
+    double first_us_ = 0, last_us_ = 0;  // of these
+    std::string process_;                // that wrote the file that is read
     std::map<std::pair<std::string, std::string>, Would> would_;
 };
 
@@ -55,6 +57,10 @@ void Reader::take(const Json& record) {
         of.dtype = record.at("dtype");
         of.redop = record.at("redop");
         of.count = record.at("count");
+        of.ranks = ranks_of_comm_[record.at("comm")];
+        const double at_us = record.value("at_us", 0.0);
+        first_us_ = calls_of_file_++ == 0 ? at_us : std::min(first_us_, at_us);
+        last_us_ = calls_of_file_ == 1 ? at_us : std::max(last_us_, at_us);
         ++of.calls;
         of.bytes += record.at("bytes").get<uint64_t>();
         of.captured += record.value("captured", false) ? 1 : 0;
@@ -126,6 +132,8 @@ Status Reader::read(const std::string& path) {
         return {Code::kNotFound, path + ": cannot be read"};
     }
     tensor_of_call_.clear();
+    calls_of_file_ = 0;
+    first_us_ = last_us_ = 0;
     ++table_.files;
     int number = 0;
     for (std::string line; std::getline(file, line);) {
@@ -147,6 +155,7 @@ Status Reader::read(const std::string& path) {
             return {Code::kInvalidArgument, where + error.what()};
         }
     }
+    table_.recorded_us += last_us_ - first_us_;
     return {};
 }
 

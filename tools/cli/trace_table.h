@@ -34,6 +34,7 @@ struct TracedTensor {
 
 struct TraceTable {
     uint64_t files = 0, communicators = 0, calls = 0, bytes = 0;
+    double recorded_us = 0;             // from first to last call, of all files
     uint64_t lost_items = 0;            // by a full ring
     uint64_t lost_calls = 0;            // in files that made way and were not given
     std::vector<TracedTensor> tensors;  // by bytes, largest first
