@@ -244,7 +244,11 @@ std::optional<ncclResult_t> dispatch_planned(
         }
         gated = next.value();
         if (gated.at.native && !gated.acts()) {
-            count_detour(state, plan, Detour::kSlower);
+            if (gated.gate->control.totals().trials == 0) {
+                plan->native->stats->count_call();  // what warms up a trial
+            } else {
+                count_detour(state, plan, Detour::kSlower);
+            }
             if (in_group()) {
                 thread_group().has_native = true;
             }

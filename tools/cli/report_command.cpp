@@ -3,12 +3,14 @@
 #include <cmath>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/commands.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/report_merge.h"
+#include "tools/cli/report_page.h"
 #include "tools/cli/stamp.h"
 #include "tools/cli/trace_table.h"
 #include "tools/cli/variables_help.h"
@@ -20,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 struct ReportOptions {
     std::vector<std::string> files;
+    std::string html;
     bool json = false;
 };
 
@@ -54,6 +57,14 @@ void add_sums(const MergedKey& key, Json* json) {
     if (key.previewed) {
         (*json)["previews"] = key.previews;
         (*json)["step_size"] = key.step_size;
+    }
+    if (!key.gate.decisions.empty()) {
+        const GateDecision& last = key.gate.decisions.back();
+        (*json)["gate"] = {{"choice", key.gate.native ? "native" : "compressed"},
+                           {"trials", key.gate.trials},
+                           {"looks", key.gate.looks},
+                           {"native_us", 1e6 * last.native_s},
+                           {"compressed_us", 1e6 * last.compressed_s}};
     }
     for (const auto& [place, tensor] : key.budgets) {
         (*json)["max_error"].push_back({{"slot", place.first},
@@ -257,6 +268,21 @@ void print_budgets(const MergedComm& comm) {
     }
 }
 
+// Which way gates sent calls, and what both ways took in the last trial.
+void print_gates(const MergedComm& comm) {
+    for (const MergedKey& key : comm.keys) {
+        if (key.gate.decisions.empty()) {
+            continue;
+        }
+        const GateDecision& last = key.gate.decisions.back();
+        fmt::print(
+            "  {} of {} {}: {} by its gate, {} trials and {} looks; the last: native {:.1f} us, "
+            "compressed {:.1f}\n",
+            key.op, key.count, key.dtype, key.gate.native ? "native" : "compressed",
+            key.gate.trials, key.gate.looks, 1e6 * last.native_s, 1e6 * last.compressed_s);
+    }
+}
+
 // How thresholds that follow the data did.
 void print_aims(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
@@ -370,6 +396,7 @@ void print_table(const MergedReport& report) {
         print_aims(comm);
         print_accordions(comm);
         print_budgets(comm);
+        print_gates(comm);
         print_averagings(comm);
         print_previews(comm);
         print_shadow(comm);
@@ -411,7 +438,41 @@ int report_traces(const ReportOptions& options) {
     return kSuccess;
 }
 
+// Reports, traces or both.
+int report_html(const ReportOptions& options) {
+    std::vector<std::string> reports, traces;
+    for (const std::string& file : options.files) {
+        (is_trace(file) ? traces : reports).push_back(file);
+    }
+    const Result<MergedReport> merged = merge_reports(reports);
+    if (!merged.ok()) {
+        return fail(kCheckFailed, merged.status());
+    }
+    const Result<TraceTable> table = read_traces(traces);
+    if (!table.ok()) {
+        return fail(kCheckFailed, table.status());
+    }
+    const std::string page = report_page(merged.value(), table.value());
+    if (options.html == "-") {
+        fmt::print("{}", page);
+        return kSuccess;
+    }
+    std::ofstream file(options.html, std::ios::binary);
+    file << page;
+    file.close();
+    if (!file) {
+        return fail(
+            kCheckFailed,
+            fmt::format("{} cannot be written; accepted: a path that can, or -", options.html));
+    }
+    note("wrote " + options.html);
+    return kSuccess;
+}
+
 int report(const ReportOptions& options) {
+    if (!options.html.empty()) {
+        return report_html(options);
+    }
     const auto traces = std::count_if(options.files.begin(), options.files.end(), is_trace);
     if (traces == static_cast<std::ptrdiff_t>(options.files.size())) {
         return report_traces(options);
@@ -446,7 +507,12 @@ void add_report_command(CLI::App& app, Invocation* invocation) {
         ->add_option("files", options->files,
                      "report files, one per rank, or traces (SLIMWIRE_MODE=record, shadow)")
         ->required();
-    command->add_flag("--json", options->json, "merged JSON lines instead of a table");
+    CLI::Option* json =
+        command->add_flag("--json", options->json, "merged JSON lines instead of a table");
+    command
+        ->add_option("--html", options->html,
+                     "write a page with pictures to FILE, - for stdout; of reports, traces or both")
+        ->excludes(json);
     command->footer(
         "Sums are over all ranks. ~ marks bytes by formula, ! what differs between ranks. Of "
         "traces of "

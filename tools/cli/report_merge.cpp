@@ -132,6 +132,7 @@ void Merger::add_record(const Json& record, const std::string& file) {
 
 void Merger::add_process(const Json& record, const std::string& file) {
     ++report_.processes;
+    report_.uptime_us = std::max(report_.uptime_us, record.value("uptime_us", 0.0));
     files_of_hash_[record.value("config_hash", "")].insert(file);
     const Json nccl = record.value("nccl_version", Json());
     if (!nccl.is_null()) {
@@ -167,6 +168,13 @@ void Merger::add_comm(const Json& record, const std::string& file) {
     comm.step_flags = std::max(comm.step_flags, record.value("step_flags", uint64_t{0}));
     comm.skipped_steps = std::max(comm.skipped_steps, record.value("skipped_steps", uint64_t{0}));
     comm.other_flags = std::max(comm.other_flags, record.value("other_flags", uint64_t{0}));
+    if (const auto links = record.find("links"); links != record.end() && links->is_object()) {
+        const Json& between = links->at("slowest_between_nodes");
+        const Json& slowest =
+            between.value("class", "DIS") != "DIS" ? between : links->at("slowest_in_node");
+        comm.slowest_class = slowest.value("class", "");
+        comm.slowest_mb_s = slowest.value("mb_s", uint64_t{0});
+    }
     if (const std::string role = record.value("role", ""); !role.empty()) {
         comm.roles.insert(role + ": " + record.value("role_evidence", ""));
     }
@@ -233,6 +241,23 @@ void Merger::add_key(const Json& record) {
 }
 
 void Merger::add_decisions(const Json& record, MergedKey* key) {
+    if (const auto gate = record.find("gate"); gate != record.end()) {
+        const auto trials = gate->value("trials", uint64_t{0});
+        key->gate.hashes[{trials, gate->value("decisions_hash", "")}].insert(
+            record.at("rank").get<int>());
+        if (trials >= key->gate.trials) {
+            key->gate.trials = trials;
+            key->gate.looks = gate->value("looks", uint64_t{0});
+            key->gate.native = gate->value("choice", "") == "native";
+            key->gate.decisions.clear();
+            for (const Json& decision : gate->value("decisions", Json::array())) {
+                key->gate.decisions.push_back(
+                    {decision.value("call", uint64_t{0}), decision.value("choice", "") == "native",
+                     decision.value("pairs", uint64_t{0}), decision.value("native_us", 0.0) * 1e-6,
+                     decision.value("compressed_us", 0.0) * 1e-6});
+            }
+        }
+    }
     if (const auto budgets = record.find("max_error"); budgets != record.end()) {
         for (const Json& tensor : *budgets) {
             MergedBudget& merged = key->budgets[{tensor.value("slot", uint32_t{0}),
@@ -344,6 +369,10 @@ void Merger::find_differences(MergedComm* comm) {
     for (const MergedKey& key : comm->keys) {
         compare_decisions(key, key.accordions, "windows of the accordion", comm);
         compare_decisions(key, key.budgets, "probes of max_error", comm);
+        if (key.gate.trials > 0) {
+            const std::map<std::pair<uint32_t, uint32_t>, MergedGate> gates = {{{0, 0}, key.gate}};
+            compare_decisions(key, gates, "trials of its gate", comm);
+        }
         // Point-to-point calls differ between ranks by nature, folded ones by chance.
         if (key.op == "send" || key.op == "recv" || key.folded) {
             continue;

@@ -30,6 +30,14 @@ struct MergedBudget {
     std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many probes -> ranks
 };
 
+// What a plan's gate (collectives/gate.h) chose.
+struct MergedGate {
+    uint64_t trials = 0, looks = 0;
+    bool native = false;
+    std::vector<GateDecision> decisions;                               // the last
+    std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many trials -> ranks
+};
+
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
     std::string op, dtype, redop, rule, codec, algorithm, reason;
@@ -49,6 +57,7 @@ struct MergedKey {
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
     std::map<std::pair<uint32_t, uint32_t>, MergedBudget> budgets;
+    MergedGate gate;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none
@@ -70,6 +79,8 @@ struct MergedComm {
     uint64_t placed_calls = 0, unplaced_calls = 0;
     uint64_t step_calls = 0, steps = 0;  // largest of a rank, as are the next three
     uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
+    std::string slowest_class;             // of its links; empty where nobody said
+    uint64_t slowest_mb_s = 0;             // 0: not known
     std::set<std::string> roles;           // "dp: why", as its traffic says
     std::vector<MergedKey> keys;           // by input bytes, largest first
     std::vector<std::string> differences;  // one line each
@@ -88,6 +99,7 @@ struct MergedPeer {
 
 struct MergedReport {
     int processes = 0;
+    double uptime_us = 0;                  // of the process that ran longest
     std::vector<MergedComm> comms;         // in order of appearance
     std::vector<std::string> differences;  // between processes
     std::vector<std::string> notes;        // a cut last line and the like

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tools/cli/html_text.h"
 #include "tools/cli/topo.h"
 #include "topology/link_speed.h"
 
@@ -21,29 +22,6 @@ constexpr const char* kStyle =
     "table{border-collapse:collapse}td,th{padding:4px 8px;border:1px solid #dde3ea;"
     "text-align:center;white-space:nowrap}th{background:#f4f6f9;font-weight:600}"
     "li{margin:2px 0}.key span{display:inline-block;padding:2px 8px;margin:0 6px 6px 0}";
-
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                result += "&amp;";
-                break;
-            case '<':
-                result += "&lt;";
-                break;
-            case '>':
-                result += "&gt;";
-                break;
-            case '"':
-                result += "&quot;";
-                break;
-            default:
-                result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-        }
-    }
-    return result;
-}
 
 const char* color_of(DeviceKind kind) {
     switch (kind) {

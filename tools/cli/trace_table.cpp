@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr size_t kMostErrors = 200;
+
 double mean(double sum, uint64_t count) {
     return count == 0 ? 0 : sum / static_cast<double>(count);
 }
@@ -43,6 +45,7 @@ class Reader {
     struct Would {
         uint64_t wire_bytes = 0, native_bytes = 0, calls = 0;
     };
+    std::map<uint64_t, double> second_of_call_;  // of that file
     uint64_t calls_of_file_ = 0;
     double first_us_ = 0, last_us_ = 0;  // of these
     std::string process_;                // that wrote the file that is read
@@ -74,6 +77,9 @@ void Reader::take(const Json& record) {
             ++would_[{process_, of.tensor}].calls;
         }
         tensor_of_call_[record.at("call")] = of.tensor;
+        second_of_call_[record.at("call")] = at_us * 1e-6;
+        table_.bytes_by_second[static_cast<uint64_t>(std::max(0.0, at_us) * 1e-6)] +=
+            record.at("bytes").get<uint64_t>();
         ++table_.calls;
         table_.bytes += record.at("bytes").get<uint64_t>();
     } else if (kind == "time") {
@@ -95,6 +101,10 @@ void Reader::take(const Json& record) {
         const double error = record.at("rel_error");
         ++of.rehearsed;
         of.rel_error += error;
+        if (const auto made = second_of_call_.find(record.value("call", uint64_t{0}));
+            made != second_of_call_.end()) {
+            of.errors.emplace_back(made->second, error);
+        }
         of.largest_rel_error = std::max(of.largest_rel_error, error);
     } else if (kind == "decision") {
         TracedTensor& of = tensor(record);
@@ -132,6 +142,7 @@ Status Reader::read(const std::string& path) {
         return {Code::kNotFound, path + ": cannot be read"};
     }
     tensor_of_call_.clear();
+    second_of_call_.clear();
     calls_of_file_ = 0;
     first_us_ = last_us_ = 0;
     ++table_.files;
@@ -168,6 +179,12 @@ TraceTable Reader::finish() {
         of.would_native_bytes += would.calls * would.native_bytes;
     }
     for (auto& [key, of] : tensors_) {
+        std::sort(of.errors.begin(), of.errors.end());
+        const size_t step = of.errors.size() / kMostErrors + 1;
+        for (size_t i = 0; i * step < of.errors.size(); ++i) {
+            of.errors[i] = of.errors[i * step];
+        }
+        of.errors.resize((of.errors.size() + step - 1) / step);
         table_.tensors.push_back(std::move(of));
     }
     std::stable_sort(table_.tensors.begin(), table_.tensors.end(),

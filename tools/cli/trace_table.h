@@ -28,17 +28,20 @@ struct TracedTensor {
     uint64_t rehearsed = 0, codec_times = 0;
     double rel_error = 0, codec_us = 0;  // sums
     double largest_rel_error = 0;        // of a call
+    // Calls that were rehearsed, by when they were made: at most kMostErrors, evenly.
+    std::vector<std::pair<double, double>> errors;  // seconds since the trace began, rel_error
     // Place in the step -> sure calls there.
     std::map<uint32_t, uint64_t> places;
 };
 
 struct TraceTable {
     uint64_t files = 0, communicators = 0, calls = 0, bytes = 0;
-    double recorded_us = 0;             // from first to last call, of all files
-    uint64_t lost_items = 0;            // by a full ring
-    uint64_t lost_calls = 0;            // in files that made way and were not given
-    std::vector<TracedTensor> tensors;  // by bytes, largest first
-    std::vector<std::string> notes;     // a cut last line
+    std::map<uint64_t, uint64_t> bytes_by_second;  // since each trace began, in buffers
+    double recorded_us = 0;                        // from first to last call, of all files
+    uint64_t lost_items = 0;                       // by a full ring
+    uint64_t lost_calls = 0;                       // in files that made way and were not given
+    std::vector<TracedTensor> tensors;             // by bytes, largest first
+    std::vector<std::string> notes;                // a cut last line
 };
 
 // Whether the file begins as a trace does.
