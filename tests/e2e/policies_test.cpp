@@ -34,6 +34,7 @@ struct Expected {
 const std::map<std::string, Expected> kPolicies = {
     {"accordion-powersgd", {Promise::kNothing, 16, false}},  // asks for matrices
     {"accordion-topk", {Promise::kPaysBack, 256}},
+    {"auto", {Promise::kNear, 64, true, 0.03}},
     {"bf16", {Promise::kNear, 64, true, 0.02}},
     {"by-size", {Promise::kNear, 64, true, 0.03}},
     {"dct-data-parallel", {Promise::kPaysBack, 800}},

@@ -44,21 +44,24 @@ double wire_bytes(const CollectiveMeasurement& of, int nodes, bool native) {
     return of.counted && counted > 0 ? counted : native ? of.formula_bytes : of.reported_wire_bytes;
 }
 
-// Of every codec and of the native calls beside it, by size.
-Result<std::vector<CalibratedWay>> measure(const CollectiveOptions& options, int* ranks) {
+// Of every codec and of the native calls beside it, by size; also how many ranks and nodes there
+// are.
+Result<std::vector<CalibratedWay>> measure(const CollectiveOptions& options,
+                                           int* ranks,
+                                           int* nodes) {
     SLIMWIRE_TRY_ASSIGN(const std::vector<CollectiveMeasurement> measured,
                         measure_collectives(options));
     std::vector<CalibratedWay> ways(1);
     ways[0].codec = ways[0].algorithm = "native";
-    const int nodes = options.nodes != 0 ? options.nodes : measured.empty() ? 1 : measured[0].ranks;
     std::map<uint64_t, std::vector<double>> native_us;
     for (const CollectiveMeasurement& one : measured) {
         *ranks = one.ranks;
+        *nodes = one.nodes != 0 ? one.nodes : std::max(1, one.reported_nodes);
         std::vector<double>& all = native_us[one.bytes];
         all.insert(all.end(), one.native_us.begin(), one.native_us.end());
         const double bytes = static_cast<double>(one.bytes);
         if (all.size() == one.native_us.size()) {
-            ways[0].samples.push_back({bytes, wire_bytes(one, nodes, true), 0});
+            ways[0].samples.push_back({bytes, wire_bytes(one, *nodes, true), 0});
         }
         if (one.codec == "native") {
             continue;
@@ -70,7 +73,7 @@ Result<std::vector<CalibratedWay>> measure(const CollectiveOptions& options, int
             ways.push_back({one.reported_codec, one.algorithm, {}, {}});
         }
         ways.back().samples.push_back(
-            {bytes, wire_bytes(one, nodes, false), median(one.time_us) * 1e-6});
+            {bytes, wire_bytes(one, *nodes, false), median(one.time_us) * 1e-6});
     }
     for (CalibrationSample& sample : ways[0].samples) {
         sample.seconds = median(native_us[static_cast<uint64_t>(sample.bytes)]) * 1e-6;
@@ -128,8 +131,8 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
         SLIMWIRE_TRY_ASSIGN(const double nominal, nominal_gb_s(link));
         const double gb_s =
             nominal > 0 ? calibration.expected_gb_s(nominal) : calibration.link.gb_s;
-        int ranks = 0;
-        SLIMWIRE_TRY_ASSIGN(const std::vector<CalibratedWay> ways, measure(run, &ranks));
+        int ranks = 0, nodes = 0;
+        SLIMWIRE_TRY_ASSIGN(const std::vector<CalibratedWay> ways, measure(run, &ranks, &nodes));
         for (const CalibratedWay& way : ways) {
             const CalibratedWay* known = calibration.find(way.codec);
             if (known == nullptr) {
@@ -178,14 +181,14 @@ int calibrate(const CalibrateOptions& options) {
         return fail(kUsage, nominal.status());
     }
     calibration.nominal_gb_s = nominal.value();
-    Result<std::vector<CalibratedWay>> ways = measure(options.run, &calibration.ranks);
+    Result<std::vector<CalibratedWay>> ways =
+        measure(options.run, &calibration.ranks, &calibration.nodes);
     if (!ways.ok()) {
         return fail(kCannotStart, ways.status());
     }
     if (ways.value()[0].samples.empty()) {
         return kSuccess;  // another rank of the job speaks
     }
-    calibration.nodes = options.run.nodes != 0 ? options.run.nodes : calibration.ranks;
     calibration.ways = std::move(ways).value();
     Result<Calibration> fitted = fit_calibration(std::move(calibration));
     if (!fitted.ok()) {
@@ -233,7 +236,7 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
         ->add_option("--ranks", run.ranks,
                      "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
         ->check(CLI::Range(2, 1024));
-    command->add_option("--nodes", run.nodes, "their nodes, or the job's; default: one per rank")
+    command->add_option("--nodes", run.nodes, "emulated nodes; default: one per rank")
         ->check(CLI::Range(1, 1024));
     command->add_option("--link", run.link, "rate and latency of a node's network, as 1gbit");
     command->add_option("--rounds", run.rounds, "measured rounds")
