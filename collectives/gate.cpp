@@ -1,7 +1,6 @@
 #include "collectives/gate.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -129,16 +128,13 @@ void GateControl::decide(const std::vector<float>& seconds) {
     rest();
 }
 
-namespace {}  // namespace
-
+namespace {  // Waits on the host for the event, as long as the communicator lives.
 Status wait_alive(const RealNccl& nccl,
                   const DeviceApi& api,
                   const CommState& state,
                   cudaEvent_t event,
                   const char* what) {
-    Patience patience;
-    // What is timed begins behind this: asleep, ranks would begin apart.
-    for (int looks = 0;; looks < 10000 ? std::this_thread::yield() : patience.pause(), ++looks) {
+    for (Patience patience;; patience.pause()) {
         const cudaError_t ready = api.event_query(event);
         if (ready != cudaErrorNotReady) {
             return cuda_status(api, ready, what);
@@ -148,8 +144,6 @@ Status wait_alive(const RealNccl& nccl,
         SLIMWIRE_TRY(still_alive(nccl, state, &launching));
     }
 }
-
-namespace {
 
 Status make_room(const DeviceApi& api, const CommState& state, GatedPlan* gate, int slot) {
     const DeviceScope device(api, state.device);
@@ -196,7 +190,7 @@ Status collect(const RealNccl& nccl,
         SLIMWIRE_TRY(cuda_status(api, api.event_elapsed_time(&elapsed_ms, times.begin, times.end),
                                  "gate's time"));
         // What is too short for the events was there all the same.
-        gate->words[i] = std::max(elapsed_ms * 1e-3f, 1e-9f);
+        gate->words[i] = std::max(elapsed_ms * 1e-3f, 1e-9f) + times.host_s;
     }
     return {};
 }

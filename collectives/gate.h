@@ -1,8 +1,8 @@
 // Whether calls of a kind travel compressed or by NCCL's own call: whichever is measured faster
 // (rule key `gate`).
 //
-// The first calls of a plan go the two ways by turns, each enqueued when a barrier is done, and
-// events on the stream time them: so what the host takes to enqueue a call counts. Each rank's
+// The first calls of a plan go the two ways by turns, behind a barrier, and events on the stream
+// time them; what the host took to enqueue a call counts beside, as if nothing hid it. Each rank's
 // times meet the others' in a small maximum over the ranks some calls later; a few calls behind
 // that all ranks read the same numbers and decide alike. Which call does what follows from how many
 // there were, so nothing is agreed upon on the way of a call. A choice is looked at again now and
@@ -100,6 +100,7 @@ struct GatedPlan {
     struct Times {
         cudaEvent_t begin = nullptr, end = nullptr;
         bool timed = false;  // both are recorded
+        float host_s = 0;    // to enqueue the call
     };
     std::array<Times, kSlots> times = {};
 };
@@ -114,13 +115,6 @@ struct GatedCall {
 // Bytes that a call which is timed or tells needs of scratch.
 inline constexpr uint64_t kGateScratchBytes = 256;
 static_assert(kGateScratchBytes >= GatedPlan::kSlots * sizeof(float));
-
-// Waits on the host for the event, as long as the communicator lives.
-Status wait_alive(const RealNccl& nccl,
-                  const DeviceApi& api,
-                  const CommState& state,
-                  cudaEvent_t event,
-                  const char* what);
 
 // Of one communicator, on its device.
 class Gates {

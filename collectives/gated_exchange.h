@@ -44,6 +44,7 @@ class GatedExchange final : public Exchange {
     ExchangeContext context_;
     GatedCall gated_;
     Exchange* call_;
+    uint64_t began_us_ = 0;
 };
 
 }  // namespace slimwire
