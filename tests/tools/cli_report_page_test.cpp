@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -145,6 +146,181 @@ TEST(ReportPage, TracesHaveATime) {
     EXPECT_HAS(page, "100001 s");
     EXPECT_HAS(page, "error of int4 up to 0.25");
     EXPECT_HAS(page, "M0.0 24.8L200.0 2.0L600.0 9.6");
+}
+
+TEST(ReportPage, StaysSmallHoweverMuchAJobHas) {
+    std::vector<MergedKey> keys;
+    for (uint64_t i = 0; i < 200; ++i) {
+        MergedKey key = key_of("native", 10000 - i, 1 << 20, 1 << 20);
+        key.names = {"begin" + std::string(5000, 'x') + "\u00e9\u00e9\u00e9end"};
+        key.reason = std::string(5000, 'y');
+        keys.push_back(key);
+    }
+    MergedReport report = report_of(keys);
+    report.comms[0].differences.assign(500, "rank 1 differs");
+    for (int i = 0; i < 60; ++i) {
+        report.comms.push_back(report.comms[0]);
+    }
+    for (int i = 0; i < 500; ++i) {
+        MergedPeer& peer = report.peers.emplace_back();
+        peer.direction = "send";
+        peer.peer = "host" + std::to_string(i);
+        peer.messages = 3;
+        peer.bytes = 1 << 20;
+        peer.wire_bytes = 1 << 19;
+    }
+    const std::string page = page_of(report);
+    EXPECT_LT(page.size(), 500'000u);
+    EXPECT_HAS(page, "and 488 more (report --json has all)");
+    EXPECT_HAS(page, "<td>476 more</td><td></td><td class=\"num\">1428</td>");
+    EXPECT_HAS(page, "476 MiB");
+    EXPECT_HAS(page, "195 more kinds of calls");  // of the last communicators
+    EXPECT_HAS(page, "\u00e9\u00e9\u00e9end");
+    EXPECT_HAS(page, "x...x");
+}
+
+std::string trace_of(const std::string& more, int calls = 300) {
+    std::string text = R"({"v":1,"record":"trace","part":1,"host":"h","pid":1})"
+                       "\n"
+                       R"({"v":1,"record":"trace_comm","comm":"c","ranks":2})"
+                       "\n";
+    for (int call = 1; call <= calls; ++call) {
+        // The later half is half as fast; what is small, in a group or not timed does not count.
+        text += nlohmann::json{{"v", 1},
+                               {"record", "call"},
+                               {"call", call},
+                               {"comm", "c"},
+                               {"op", "allreduce"},
+                               {"dtype", "f32"},
+                               {"redop", "sum"},
+                               {"count", call % 10 == 0 ? 8 : 1000000},
+                               {"bytes", call % 10 == 0 ? 32 : 4000000},
+                               {"tensor", call % 10 == 0 ? "small" : "big"},
+                               {"group", call % 10 == 1 ? 7 : 0},
+                               {"at_us", 1e6 * call},
+                               {"host_us", 1.0},
+                               {"would_compress", call % 10 != 0}}
+                    .dump() +
+                "\n";
+        if (call % 10 != 2) {
+            const bool counts = call % 10 > 2;
+            text += nlohmann::json{{"v", 1},
+                                   {"record", "time"},
+                                   {"call", call},
+                                   {"device_us", !counts             ? 1.0
+                                                 : call <= calls / 2 ? 1e4
+                                                                     : 2e4}}
+                        .dump() +
+                    "\n";
+        }
+    }
+    return text + more;
+}
+
+TEST(ReportPage, TracesSayHowFastLinksWereAndWhatTheProgramTold) {
+    const ScratchFolder folder;
+    const std::string first = folder.write(
+        "t0",
+        trace_of(
+            R"({"v":1,"record":"training","at_us":1e6,"phase":"training","step":1,"learning_rate":0.5})"
+            "\n"
+            R"({"v":1,"record":"training","at_us":200e6,"phase":"evaluation","step":200,"learning_rate":0.25})"
+            "\n"
+            R"({"v":1,"record":"rehearsal","call":3,"tensor":"big","rel_error":0.125})"
+            "\n"
+            R"({"v":1,"record":"codec_time","call":3,"device_us":50})"
+            "\n"
+            R"({"v":1,"record":"decision","comm":"c","tensor":"big","codec":"int4","algorithm":"two_shot","rule":"a","reason":"b","wire_bytes":1000,"native_wire_bytes":4000})"
+            "\n"));
+    const std::string second = folder.write("t1", trace_of(""));
+    const Result<TraceTimeline> line = read_timeline({first, second});
+    ASSERT_TRUE(line.ok()) << line.status().message();
+    EXPECT_EQ(line.value().training.size(), 2u);
+    EXPECT_GT(line.value().used, kMostSlices / 2);
+    uint64_t bytes = 0;
+    double busy_us = 0;
+    for (const TraceSlice& slice : line.value().slices) {
+        bytes += slice.timed_wire_bytes;
+        busy_us += slice.timed_us;
+    }
+    // Seven of ten calls of both files, as many bytes as a rank's all-reduce of two sends.
+    EXPECT_EQ(bytes, 2u * 210 * 4000000);
+    EXPECT_DOUBLE_EQ(busy_us, 2 * (105 * 1e4 + 105 * 2e4));
+    EXPECT_DOUBLE_EQ(line.value().slices[2].timed_wire_bytes / line.value().slices[2].timed_us,
+                     400);
+    const Ended ended = run_slimwire({"report", "--html", "-", first, second});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_TRUE(parse_xml(ended.out.substr(ended.out.find('\n') + 1)).ok());
+    for (const char* part :
+         {"were timed; most 381.5 MiB/s", "<span>300 s</span>", "Learning rate; most 0.5",
+          "training from 1 s, step 1, evaluation from 200 s, step 200", "What mode on would do",
+          // 540 calls.
+          "<td class=\"num\">527.3 KiB</td>", "<td class=\"num\">2.06 MiB</td>", ">0.125</td>",
+          "<td>yes</td>"}) {
+        EXPECT_HAS(ended.out, part);
+    }
+    EXPECT_EQ(ended.out, run_slimwire({"report", "--html", "-", first, second}).out);
+    EXPECT_HAS(run_slimwire({"report", "--html", "-", second}).out,
+               "The program told nothing of its training");
+}
+
+// Not over what was recorded, as `--html slim-*.jsonl` without a name of its own would.
+TEST(ReportPage, RecordsAreNeverOverwritten) {
+    const ScratchFolder folder;
+    const std::string record = R"({"v":1,"record":"process","config_hash":"a","uptime_us":2000000})"
+                               "\n";
+    const std::string first = folder.write("r0.jsonl", record);
+    const std::string second = folder.write("r1.jsonl", record);
+    const auto refused = [&](const std::string& path, int exit_code, const std::string& why) {
+        const Ended ended = run_slimwire({"report", "--html", path, second});
+        EXPECT_EQ(ended.exit_code, exit_code) << path;
+        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+        EXPECT_HAS(ended.err, why);
+    };
+    refused(first, 2, "holds records, which the page would overwrite");
+    refused(second, 2, "is one of the files to read");
+    refused(folder.path().string(), 1, "is a folder; accepted: a file");
+    refused(folder.path() / "no" / "page.html", 1, "there is no folder");
+    refused("/dev/full", 1, "/dev/full cannot be written: No space left");
+    EXPECT_EQ(read_file(first), record);
+    EXPECT_EQ(read_file(second), record);
+    const std::string page = folder.path() / "page.html";
+    for (int i = 0; i < 2; ++i) {  // a page is replaced
+        EXPECT_EQ(run_slimwire({"report", "--html", page, first, second}).exit_code, 0);
+    }
+    using Files = std::filesystem::directory_iterator;
+    EXPECT_EQ(std::distance(Files(folder.path()), Files()), 3) << "nothing is left beside it";
+}
+
+TEST(ReportPage, NothingStandsBesideANarrowWindow) {
+    const char* browser = "/usr/bin/chromium";
+    if (access(browser, X_OK) != 0) {
+        GTEST_SKIP() << "no " << browser << " to open the page with";
+    }
+    const ScratchFolder folder;
+    MergedKey paced = key_of("topk", 2000, 10 << 20, 20 << 20);
+    paced.accordions[{0, 3}] = {64, 4, 1, std::string(60, 'L') + "HHHH", {}};
+    paced.names = {std::string(150, 'n')};
+    MergedReport report = report_of({paced, key_of("native", 7, 200 << 20, 200 << 20)});
+    report.differences = {std::string(300, 'd')};
+    TraceTable traces;
+    traces.files = 1;
+    traces.bytes_by_second = {{0, 1 << 20}, {5, 2 << 20}};
+    folder.write("page.html", page_of(report, traces));
+    // A page around it measures it in a frame; headless windows have 500 pixels at least.
+    folder.write("around.html",
+                 "<!DOCTYPE html><title>-</title><iframe id=f src=page.html "
+                 "style='width:420px;height:900px;border:0'></iframe><script>onload=()=>{const "
+                 "d=f.contentDocument;document.title='measured '+[d.documentElement.scrollWidth<="
+                 "420,d.querySelectorAll('h2').length,d.querySelector('svg.plot')."
+                 "getBoundingClientRect().height]}</script>");
+    Program program(
+        {browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+         "--user-data-dir=" + (folder.path() / "profile").string(), "--dump-dom",
+         "--virtual-time-budget=3000", "file://" + (folder.path() / "around.html").string()});
+    const Ended seen = program.wait(100);
+    EXPECT_EQ(seen.exit_code, 0) << seen.err;
+    EXPECT_HAS(seen.out, "<title>measured true,5,150</title>");
 }
 
 TEST(ReportPage, TheCommandWritesIt) {

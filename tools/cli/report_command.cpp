@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -438,40 +437,9 @@ int report_traces(const ReportOptions& options) {
     return kSuccess;
 }
 
-// Reports, traces or both.
-int report_html(const ReportOptions& options) {
-    std::vector<std::string> reports, traces;
-    for (const std::string& file : options.files) {
-        (is_trace(file) ? traces : reports).push_back(file);
-    }
-    const Result<MergedReport> merged = merge_reports(reports);
-    if (!merged.ok()) {
-        return fail(kCheckFailed, merged.status());
-    }
-    const Result<TraceTable> table = read_traces(traces);
-    if (!table.ok()) {
-        return fail(kCheckFailed, table.status());
-    }
-    const std::string page = report_page(merged.value(), table.value());
-    if (options.html == "-") {
-        fmt::print("{}", page);
-        return kSuccess;
-    }
-    std::ofstream file(options.html, std::ios::binary);
-    file << page;
-    file.close();
-    if (!file) {
-        return fail(
-            kCheckFailed,
-            fmt::format("{} cannot be written; accepted: a path that can, or -", options.html));
-    }
-    note("wrote " + options.html);
-    return kSuccess;
-}
-
 int report(const ReportOptions& options) {
     if (!options.html.empty()) {
-        return report_html(options);
+        return report_html(options.html, options.files);
     }
     const auto traces = std::count_if(options.files.begin(), options.files.end(), is_trace);
     if (traces == static_cast<std::ptrdiff_t>(options.files.size())) {

@@ -13,7 +13,10 @@ namespace {
 
 constexpr size_t kMostKeys = 60;  // of a communicator; the rest is added up
 constexpr size_t kMostComms = 40;
-constexpr size_t kMostTensors = 12;  // with a curve of errors
+constexpr size_t kMostRows = 300, kLeastKeys = 5;  // of all; and of one, however many there were
+constexpr size_t kMostPeers = 24;                  // in a direction; the rest is added up
+constexpr size_t kMostLines = 12;                  // of what differs
+constexpr size_t kMostTensors = 12;                // with a curve of errors
 
 constexpr const char* kStyle =
     ":root{color-scheme:light dark;--ink:#1b2733;--soft:#5b6b7a;--line:#dde3ea;--paper:#fff;"
@@ -38,8 +41,10 @@ constexpr const char* kStyle =
     ".bar{min-width:2px}.row{display:grid;grid-template-columns:130px 1fr 210px;gap:12px;"
     "align-items:center;margin:6px 0}@media(max-width:640px){.row{grid-template-columns:1fr}}"
     ".cells i{display:inline-block;width:8px;height:14px;margin-right:1px;border-radius:1px}"
-    "svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font:12px "
-    "system-ui,sans-serif}.area{fill:var(--saved);stroke:var(--wire);stroke-width:1.5}"
+    "svg{display:block;width:100%;height:auto}svg.plot{height:150px}svg.plot *{vector-effect:"
+    "non-scaling-stroke}.ends{display:flex;justify-content:space-between;margin:0;font-size:12px}"
+    "p,h3,td.why,.row{overflow-wrap:anywhere}.area{fill:var(--saved);stroke:var(--wire);stroke-"
+    "width:1.5}"
     ".curve{fill:none;stroke:var(--wire);stroke-width:1.5}.axis{stroke:var(--line)}"
     ".key span{display:inline-block;width:12px;height:12px;border-radius:2px;margin:0 5px 0 14px;"
     "vertical-align:-1px}";
@@ -91,6 +96,17 @@ std::string tiles(const MergedReport& report, const TraceTable& traces) {
     return text + "</div>\n";
 }
 
+std::string bad_lines(const std::vector<std::string>& lines) {
+    std::string text;
+    for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
+        text += "<p class=\"bad\">! " + escaped(lines[i]) + "</p>\n";
+    }
+    return lines.size() <= kMostLines
+               ? text
+               : text + fmt::format("<p class=\"bad\">! and {} more (report --json has all)</p>\n",
+                                    lines.size() - kMostLines);
+}
+
 struct Sums {
     uint64_t compressed = 0, native = 0, would = 0;
     void add(const MergedKey& key) {
@@ -128,7 +144,7 @@ std::string where_section(const MergedReport& report) {
 
 std::string key_row(const MergedKey& key) {
     const bool native = key.codec == "native";
-    std::string state = native ? "" : escaped(key.codec) + ", " + escaped(key.algorithm);
+    std::string state = native ? "" : escaped(shortened(key.codec)) + ", " + escaped(key.algorithm);
     if (key.aims.wanted > 0) {
         state +=
             fmt::format(", survivors {:.3f} of wanted", static_cast<double>(key.aims.survivors) /
@@ -145,10 +161,11 @@ std::string key_row(const MergedKey& key) {
         key.timed_calls == 0
             ? std::string("-")
             : fmt::format("{:.1f}", key.time_us / static_cast<double>(key.timed_calls)),
-        escaped(key.reason));
+        escaped(shortened(key.reason)));
 }
 
-std::string comm_section(const MergedComm& comm, double uptime_us) {
+// `rows`: of tables so far.
+std::string comm_section(const MergedComm& comm, double uptime_us, size_t* rows) {
     std::string agreement;
     for (const auto& [text, ranks] : comm.agreements) {
         agreement += (agreement.empty() ? "" : "; ") + text;
@@ -183,12 +200,14 @@ std::string comm_section(const MergedComm& comm, double uptime_us) {
         "class=\"num\">us/call</th><th>why</th></tr>\n";
     MergedKey rest;
     size_t left = 0;
+    const size_t most = std::clamp(kMostRows - std::min(kMostRows, *rows), kLeastKeys, kMostKeys);
     for (size_t i = 0; i < comm.keys.size(); ++i) {
         const MergedKey& key = comm.keys[i];
         if (key.calls == 0) {
             continue;
         }
-        if (i < kMostKeys) {
+        if (i < most) {
+            ++*rows;
             text += key_row(key);
             continue;
         }
@@ -204,10 +223,7 @@ std::string comm_section(const MergedComm& comm, double uptime_us) {
             left, rest.calls, bytes(rest.wire_bytes), wire_ratio(rest));
     }
     text += "</table></div>\n";
-    for (const std::string& difference : comm.differences) {
-        text += "<p class=\"bad\">! " + escaped(difference) + "</p>\n";
-    }
-    return text;
+    return text + bad_lines(comm.differences);
 }
 
 // Of what each second's calls had in their buffers.
@@ -243,13 +259,13 @@ std::string time_section(const TraceTable& traces) {
                                 kWide * static_cast<double>(column + 1) / columns_in_all, y);
         }
         text += fmt::format(
-            "<p>Bytes in buffers, by {} of all traces together; most {}.</p>\n<svg viewBox=\"0 0 "
-            "{:.0f} {:.0f}\" role=\"img\" aria-label=\"bytes over time\"><path class=\"area\" "
+            "<p>Bytes in buffers, by {} of all traces together; most {}.</p>\n<svg "
+            "class=\"plot\" preserveAspectRatio=\"none\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+            "role=\"img\" aria-label=\"bytes over time\"><path class=\"area\" "
             "d=\"{}L{:.0f} {:.0f}Z\"/><line class=\"axis\" x1=\"0\" x2=\"{:.0f}\" y1=\"{:.0f}\" "
-            "y2=\"{:.0f}\"/><text x=\"2\" y=\"{:.0f}\">0 s</text><text x=\"{:.0f}\" y=\"{:.0f}\" "
-            "text-anchor=\"end\">{} s</text></svg>\n",
-            step == 1 ? "second" : fmt::format("{} seconds", step), bytes(most), kWide, kHigh + 20,
-            path, kWide, kHigh, kWide, kHigh, kHigh, kHigh + 16, kWide - 2, kHigh + 16, last + 1);
+            "y2=\"{:.0f}\"/></svg><p class=\"ends soft\"><span>0 s</span><span>{} s</span></p>\n",
+            step == 1 ? "second" : fmt::format("{} seconds", step), bytes(most), kWide, kHigh, path,
+            kWide, kHigh, kWide, kHigh, kHigh, last + 1);
     }
     size_t shown = 0;
     for (const TracedTensor& of : traces.tensors) {
@@ -291,29 +307,61 @@ std::string network_section(const MergedReport& report) {
         "compressed.</p>\n<div class=\"scroll\"><table><tr><th>way</th><th>peer</th><th>wire</th>"
         "<th class=\"num\">messages</th><th class=\"num\">bytes</th><th class=\"num\">on the "
         "wire</th><th class=\"num\">ratio</th></tr>\n";
-    for (const MergedPeer& peer : report.peers) {
+    std::map<std::string, size_t> shown;
+    std::map<std::string, MergedPeer> rest;
+    const auto row = [&text](const MergedPeer& peer, const std::string& who) {
         text += fmt::format(
             "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"num\">{}</td><td "
             "class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{:.2f}</td></tr>\n",
-            escaped(peer.direction), escaped(peer.peer), escaped(peer.wire), peer.messages,
-            bytes(peer.bytes), bytes(peer.wire_bytes),
+            escaped(peer.direction), who, escaped(peer.wire), peer.messages, bytes(peer.bytes),
+            bytes(peer.wire_bytes),
             peer.wire_bytes == 0
                 ? 1.0
                 : static_cast<double>(peer.bytes) / static_cast<double>(peer.wire_bytes));
+    };
+    for (const MergedPeer& peer : report.peers) {
+        if (++shown[peer.direction] <= kMostPeers) {
+            row(peer, escaped(shortened(peer.peer)));
+            continue;
+        }
+        MergedPeer& sum = rest[peer.direction];
+        sum.direction = peer.direction;
+        sum.messages += peer.messages;
+        sum.bytes += peer.bytes;
+        sum.wire_bytes += peer.wire_bytes;
+    }
+    for (const auto& [direction, sum] : rest) {
+        row(sum, fmt::format("{} more", shown[direction] - kMostPeers));
     }
     return text + "</table></div>\n";
 }
 
 }  // namespace
 
+std::string shortened(const std::string& name) {
+    constexpr size_t kMost = 160, kEnd = 40;
+    // Not within a character.
+    const auto at = [&](size_t cut) {
+        while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xC0) == 0x80) {
+            --cut;
+        }
+        return cut;
+    };
+    return name.size() <= kMost
+               ? name
+               : name.substr(0, at(kMost - kEnd)) + "..." + name.substr(at(name.size() - kEnd));
+}
+
 std::string call_text(const MergedKey& key) {
     std::string text = key.op + " " + key.dtype;
     text += key.folded ? ", many sizes" : " " + std::to_string(key.count);
-    const std::string name = key.name();
+    const std::string name = shortened(key.name());
     return escaped(name.empty() ? text : text + ", '" + name + "'");
 }
 
-std::string report_page(const MergedReport& report, const TraceTable& traces) {
+std::string report_page(const MergedReport& report,
+                        const TraceTable& traces,
+                        const TraceTimeline& timeline) {
     std::string text = fmt::format(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta "
         "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>slimwire "
@@ -321,9 +369,7 @@ std::string report_page(const MergedReport& report, const TraceTable& traces) {
         kStyle);
     text += tiles(report, traces);
     for (const auto* lines : {&report.differences, &report.notes, &traces.notes}) {
-        for (const std::string& line : *lines) {
-            text += "<p class=\"bad\">! " + escaped(line) + "</p>\n";
-        }
+        text += bad_lines(*lines);
     }
     if (report.processes > 0) {
         text += where_section(report);
@@ -334,13 +380,14 @@ std::string report_page(const MergedReport& report, const TraceTable& traces) {
             "<p class=\"soft\">No report files were given: SLIMWIRE_REPORT writes them, and this "
             "page then says what was sent and decided.</p>\n";
     }
-    text += time_section(traces);
+    text += time_section(traces) + timeline_section(timeline) + rehearsed_section(traces);
     text += network_section(report);
     if (!report.comms.empty()) {
         text += "<h2>Communicators</h2>\n";
     }
+    size_t rows = 0;
     for (size_t i = 0; i < std::min(kMostComms, report.comms.size()); ++i) {
-        text += comm_section(report.comms[i], report.uptime_us);
+        text += comm_section(report.comms[i], report.uptime_us, &rows);
     }
     if (report.comms.size() > kMostComms) {
         text +=

@@ -166,7 +166,7 @@ std::string next_section(const MergedReport& report) {
             call_text(key), format_bytes(static_cast<double>(key.wire_bytes)),
             100 * static_cast<double>(key.wire_bytes) /
                 static_cast<double>(std::max<uint64_t>(1, all)),
-            escaped(key.reason), escaped(hint(key)));
+            escaped(shortened(key.reason)), escaped(hint(key)));
     }
     text += "</table></div>\n";
     if (report.total.shadow_calls > 0) {

@@ -207,22 +207,6 @@ std::string places_of(const TracedTensor& of) {
 constexpr char kRow[] =
     "{:<16} {:<14} {:<6} {:<8} {:>11} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>8}\n";
 
-// Whether mode on would save time. Its exchange encodes and decodes what a rank gives at most
-// twice, or as often as there are ranks where it decodes the contributions of all. "yes": even then
-// it is faster, if the native time shrinks as the bytes do; "no": the codec alone takes as long.
-std::string pays(const TracedTensor& of) {
-    const double native_us = mean(of.device_us, of.timed_calls);
-    const double codec_us = mean(of.codec_us, of.codec_times);
-    if (of.timed_calls == 0 || of.codec_times == 0 || of.would_native_bytes == 0) {
-        return "-";
-    }
-    const double share =
-        static_cast<double>(of.would_wire_bytes) / static_cast<double>(of.would_native_bytes);
-    const bool of_all = of.algorithm == "gather" || of.op == "allgather";
-    const double most = codec_us * std::max(2, of_all ? of.ranks : 0);
-    return most + share * native_us < native_us ? "yes" : codec_us >= native_us ? "no" : "?";
-}
-
 constexpr char kShadowRow[] =
     "{:<16} {:<22} {:<12} {:>9} {:>10} {:>10} {:>6} {:>10} {:>10} {:>9} {:>9} {:>5}  {}\n";
 
@@ -273,6 +257,22 @@ void print_shadow(const TraceTable& table) {
 }
 
 }  // namespace
+
+// Whether mode on would save time. Its exchange encodes and decodes what a rank gives at most
+// twice, or as often as there are ranks where it decodes the contributions of all. "yes": even then
+// it is faster, if the native time shrinks as the bytes do; "no": the codec alone takes as long.
+std::string pays(const TracedTensor& of) {
+    const double native_us = mean(of.device_us, of.timed_calls);
+    const double codec_us = mean(of.codec_us, of.codec_times);
+    if (of.timed_calls == 0 || of.codec_times == 0 || of.would_native_bytes == 0) {
+        return "-";
+    }
+    const double share =
+        static_cast<double>(of.would_wire_bytes) / static_cast<double>(of.would_native_bytes);
+    const bool of_all = of.algorithm == "gather" || of.op == "allgather";
+    const double most = codec_us * std::max(2, of_all ? of.ranks : 0);
+    return most + share * native_us < native_us ? "yes" : codec_us >= native_us ? "no" : "?";
+}
 
 bool is_trace(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

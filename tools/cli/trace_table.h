@@ -48,6 +48,8 @@ struct TraceTable {
 [[nodiscard]] bool is_trace(const std::string& path);
 // Errors have the form "FILE:LINE: what", as those of merge_reports().
 Result<TraceTable> read_traces(const std::vector<std::string>& files);
+// "yes", "no", "?" or "-": whether mode on would save time (collectives/SCHEMA.md, trace_tensor).
+[[nodiscard]] std::string pays(const TracedTensor& of);
 void print_traces(const TraceTable& table, bool json);
 
 }  // namespace slimwire::cli
