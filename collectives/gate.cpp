@@ -128,7 +128,9 @@ void GateControl::decide(const std::vector<float>& seconds) {
     rest();
 }
 
-namespace {  // Waits on the host for the event, as long as the communicator lives.
+namespace {
+
+// Waits on the host for the event, as long as the communicator lives.
 Status wait_alive(const RealNccl& nccl,
                   const DeviceApi& api,
                   const CommState& state,
