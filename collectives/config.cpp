@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "collectives/calibration_file.h"
 #include "collectives/hash.h"
 #include "collectives/launcher.h"
 #include "collectives/log.h"
@@ -321,7 +322,11 @@ std::string plan_text(const Config& config) {
     return std::string("mode=") + mode_name(s.mode) +
            " slice_bytes=" + std::to_string(s.slice_bytes) +
            " max_memory_bytes=" + std::to_string(s.max_memory_bytes) +
-           " seed=" + std::to_string(s.seed) + "\n" + config.policy.canonical();
+           " seed=" + std::to_string(s.seed) +
+           (config.calibrations == nullptr
+                ? ""
+                : " calibration=" + std::to_string(config.calibration_hash)) +
+           "\n" + config.policy.canonical();
 }
 
 }  // namespace
@@ -381,6 +386,16 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         SLIMWIRE_TRY(add_environment_rule(getenv_function, config.settings, &config.policy));
         SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
         SLIMWIRE_TRY(number_ranges(&config.policy));
+        if (const std::string& path = config.settings.calibration_path; !path.empty()) {
+            Result<std::vector<Calibration>> read =
+                load_named_calibrations(path, &config.calibration_hash);
+            if (!read.ok()) {
+                return Status(read.status().code(),
+                              "SLIMWIRE_CALIBRATION: " + read.status().message());
+            }
+            config.calibrations =
+                std::make_shared<const std::vector<Calibration>>(std::move(read).value());
+        }
         config.policy.warnings = policy_warnings(config.policy);
         config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
         config.listens =

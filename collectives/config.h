@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "collectives/policy.h"
 
 namespace slimwire {
+
+struct Calibration;  // topology/calibration.h
 
 // What slimwire does with a job: nothing; leaves it native and writes a trace; the same, and tries
 // on the side what the policy would do; compresses.
@@ -37,6 +40,7 @@ struct Settings {
     uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES; kAutoBytes: auto
     double bandwidth_bits = 0;             // SLIMWIRE_BANDWIDTH, a second; 0: as found
     std::string gate;                      // SLIMWIRE_GATE
+    std::string calibration_path;          // SLIMWIRE_CALIBRATION
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
     std::string report_pattern;            // SLIMWIRE_REPORT
     LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG
@@ -57,7 +61,10 @@ struct Settings {
 struct Config {
     Settings settings;
     Policy policy;
-    uint64_t hash = 0;  // of policy.canonical() and every plan-affecting setting
+    // What SLIMWIRE_CALIBRATION holds; null without one.
+    std::shared_ptr<const std::vector<Calibration>> calibrations;
+    uint64_t calibration_hash = 0;
+    uint64_t hash = 0;  // of policy.canonical(), every plan-affecting setting and the calibration
     // False: every call is native (another mode than on, or no rule has a codec).
     bool active = false;
     // Whether a rule asks for what is read from calls after they were made: the parameters that

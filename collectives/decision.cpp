@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "collectives/comm_costs.h"
 #include "collectives/plan.h"
 
 namespace slimwire {
 namespace {
 
-// Collectives have a gate, which measures from here on; two ranks of a message have none.
-uint64_t least_bytes(const Action& action, const CallFacts& facts) {
-    return action.gate.has_value() && !is_point_to_point(facts.op) ? kLeastGatedBytes
-                                                                   : kLeastUngatedBytes;
+// Collectives have a gate, which measures from here on; two ranks of a message have none. Where
+// calls are known what follows from their costs is said later (choose_by_costs()).
+uint64_t least_bytes(const Action& action, const CallFacts& facts, const PlanShape& shape) {
+    if (action.gate.has_value() && !is_point_to_point(facts.op)) {
+        return kLeastGatedBytes;
+    }
+    return known_costs(facts, shape, action).ways.empty() ? kLeastUngatedBytes : 0;
 }
 
 std::string named(const Rule& rule) {
@@ -19,7 +23,10 @@ std::string named(const Rule& rule) {
 }
 
 // Empty where the rule, null for none, compresses such a call; else why it does not.
-std::string why_native(const Rule* rule, const CallFacts& facts, uint64_t bytes) {
+std::string why_native(const Rule* rule,
+                       const CallFacts& facts,
+                       const PlanShape& shape,
+                       uint64_t bytes) {
     if (rule == nullptr) {
         return "no rule matches";
     }
@@ -27,7 +34,8 @@ std::string why_native(const Rule* rule, const CallFacts& facts, uint64_t bytes)
     if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
         return named(*rule) + " says native";
     }
-    if (const uint64_t least = least_bytes(action, facts); action.auto_bytes && bytes < least) {
+    if (const uint64_t least = action.auto_bytes ? least_bytes(action, facts, shape) : 0;
+        bytes < least) {
         return std::to_string(bytes) + " bytes are less than the " + std::to_string(least) +
                " from which it is tried, min_bytes of " + named(*rule) + " being auto";
     }
@@ -39,10 +47,13 @@ std::string why_native(const Rule* rule, const CallFacts& facts, uint64_t bytes)
                : action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
 }
 
-Decision of_one_rule(const Rule* rule, const CallFacts& facts, uint64_t bytes) {
+Decision of_one_rule(const Rule* rule,
+                     const CallFacts& facts,
+                     const PlanShape& shape,
+                     uint64_t bytes) {
     Decision decision;
     decision.rule = rule == nullptr ? "" : rule->name;
-    decision.reason = why_native(rule, facts, bytes);
+    decision.reason = why_native(rule, facts, shape, bytes);
     if (decision.reason.empty()) {
         decision.action = rule->action;
         decision.reason = named(*rule);
@@ -409,7 +420,7 @@ Decision decide(const CallFacts& facts,
                 return not_known(rule, "which parameters it carries");
             }
         }
-        Decision decision = of_one_rule(decided, facts, bytes);
+        Decision decision = of_one_rule(decided, facts, shape, bytes);
         CarriedRange unknown;
         unknown.count = facts.count;
         return decision.action.low_rank()
@@ -434,12 +445,12 @@ Decision decide(const CallFacts& facts,
                                         [&](const Share& share) { return share.rule == rule; });
         share_of[i] = static_cast<size_t>(found - shares.begin());
         if (found == shares.end()) {
-            shares.push_back({rule, 0, why_native(rule, facts, bytes)});
+            shares.push_back({rule, 0, why_native(rule, facts, shape, bytes)});
         }
         shares[share_of[i]].elems += range.count;
     }
     if (shares.size() == 1) {
-        Decision decision = of_one_rule(shares[0].rule, facts, bytes);
+        Decision decision = of_one_rule(shares[0].rule, facts, shape, bytes);
         return decision.action.low_rank()
                    ? with_matrices(std::move(decision), carried->ranges, facts.count)
                    : decision;

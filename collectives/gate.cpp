@@ -119,8 +119,10 @@ void GateControl::decide(const std::vector<float>& seconds) {
     }
     const double bound = !chosen_ ? 1 - kFirstGain : native_ ? 1 - kReturnGain : 1;
     const int rank = rank_of_bound(ratios.size());
-    const bool sure = rank >= 0 && (ratios[static_cast<size_t>(rank)] > bound ||
-                                    ratios[ratios.size() - 1 - static_cast<size_t>(rank)] < bound);
+    const double clear = ratios.size() < kFewPairs ? kClear : 0;
+    const auto least = static_cast<size_t>(std::max(rank, 0));
+    const bool sure = rank >= 0 && (ratios[least] > bound + clear ||
+                                    ratios[ratios.size() - 1 - least] < bound - clear);
     if (!sure && ratios.size() < kMostPairs) {
         return next_batch(kPairs);
     }

@@ -40,6 +40,9 @@ class GateControl {
     static constexpr uint64_t kPairs = 5;       // of a trial's batch
     static constexpr uint64_t kShortPairs = 2;  // that look whether the choice still holds
     static constexpr uint64_t kMostPairs = 40;  // of all batches of a trial
+    // Fewer pairs than these decide only where the ways differ by so much more.
+    static constexpr uint64_t kFewPairs = 15;
+    static constexpr double kClear = 0.1;
     // Parts of the native time: a first choice for compression and one that leaves native must save
     // so much; pairs of a look that speak against the choice by less do not count.
     static constexpr double kFirstGain = 0.01, kReturnGain = 0.03, kContrary = 0.05;

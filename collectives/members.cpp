@@ -11,6 +11,7 @@
 
 #include "codecs/base/emulator_abi.h"
 #include "collectives/all_gathering.h"
+#include "collectives/comm_costs.h"
 #include "collectives/hash.h"
 #include "collectives/launcher.h"
 #include "collectives/log.h"
@@ -95,6 +96,11 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     state->shape.nodes = std::make_shared<const NodeTable>(shape);
     state->stats->nodes = shape.nodes;
     SLIMWIRE_TRY_ASSIGN(state->stats->links, make_comm_links(links));
+    state->shape.costs = CommCosts::make(runtime.config.calibrations, state->shape.ranks,
+                                         shape.nodes, state->stats->links.slowest().mb_s);
+    if (state->shape.costs != nullptr) {
+        state->stats->thresholds = state->shape.costs->thresholds();
+    }
     // Ranks of one process count their communicators of these members apart.
     const uint64_t ordinal =
         runtime.comms.next_ordinal(mix_key(members, static_cast<uint64_t>(state->rank)));

@@ -8,6 +8,7 @@
 #include "codecs/base/device_scope.h"
 #include "collectives/algorithms.h"
 #include "collectives/call_ranges.h"
+#include "collectives/comm_costs.h"
 #include "collectives/contents.h"
 #include "collectives/keys.h"
 #include "collectives/launcher.h"
@@ -237,6 +238,7 @@ void Observer::ask_shape(CommState* state) {
     shape.scope = local.shape.scope;
     shape.max_ranks_per_node = local.shape.max_ranks_per_node;
     shape.nodes = std::make_shared<const NodeTable>(local.shape);
+    shape.costs = CommCosts::make(runtime_.config.calibrations, shape.ranks, local.shape.nodes, 0);
     shape.go = runtime_.config.policy.has_codec();
     shape.private_comm = runtime_.config.policy.can_compress(shape.ranks, shape.scope);
     if (!shape.go) {

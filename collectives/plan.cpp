@@ -7,6 +7,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/averaging.h"
 #include "collectives/call_choice.h"
+#include "collectives/comm_costs.h"
 #include "collectives/decision.h"
 #include "collectives/error_budget.h"
 #include "collectives/estimates_of_all.h"
@@ -530,11 +531,16 @@ Plan make_plan(const CallFacts& facts,
         plan.reason = decision.reason;
         return plan;
     }
-    plan.reason.clear();
-    for (const Algorithm algorithm : candidates(facts, shape, action, decision.segments)) {
+    CostChoice choice;
+    choice.algorithms = candidates(facts, shape, action, decision.segments);
+    if (decision.segments.empty()) {
+        choice = choose_by_costs(facts, shape, action, std::move(choice.algorithms));
+    }
+    plan.reason = std::move(choice.native);
+    for (const Algorithm algorithm : choice.algorithms) {
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
-            plan.reason = decision.reason;
+            plan.reason = decision.reason + (choice.reason.empty() ? "" : ", " + choice.reason);
             std::string reason_against;
             if (action.preview.has_value()) {
                 add_preview(*action.preview, &plan);

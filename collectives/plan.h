@@ -39,6 +39,7 @@ enum class Detour : uint8_t {
 inline constexpr size_t kDetourCount = 13;
 
 struct Plan;
+class CommCosts;   // comm_costs.h
 struct Averaging;  // averaging.h
 
 // The plan of calls before call `until` (from 0 on), native or with residuals that lie as those of
@@ -143,6 +144,7 @@ struct PlanShape {
     Scope scope = Scope::kInterNode;
     int max_ranks_per_node = 1;
     std::shared_ptr<const NodeTable> nodes;  // null while unknown
+    std::shared_ptr<const CommCosts> costs;  // null where nothing was calibrated for it
     bool go = false;                         // the ranks agreed
     bool private_comm = true;                // one was made, because a rule can match
     std::string native_reason;               // when not

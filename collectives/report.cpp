@@ -65,6 +65,19 @@ Json links_json(const CommLinks& links) {
             {"slowest_between_nodes", link_json(links.slowest_between_nodes)}};
 }
 
+Json thresholds_json(const std::vector<CostThreshold>& thresholds) {
+    Json all = Json::array();
+    for (const CostThreshold& one : thresholds) {
+        all.push_back({{"op", op_name(one.op)},
+                       {"dtype", dtype_name(one.dtype)},
+                       {"codec", one.codec},
+                       {"algorithm", one.algorithm},
+                       {"pays_from_bytes",
+                        one.pays_from_bytes ? Json(*one.pays_from_bytes) : Json(nullptr)}});
+    }
+    return all;
+}
+
 Json comm_json(const CommRecord& c) {
     return {{"v", 1},
             {"record", "comm"},
@@ -73,6 +86,7 @@ Json comm_json(const CommRecord& c) {
             {"ranks", c.ranks},
             {"nodes", c.nodes},
             {"links", links_json(c.links)},
+            {"thresholds", thresholds_json(c.thresholds)},
             {"device", c.device},
             {"name", c.name},
             {"agreement", c.agreement},

@@ -42,6 +42,7 @@ struct CommRecord {
     std::string comm;
     int rank = 0, ranks = 0, nodes = 0, device = 0;
     CommLinks links;
+    std::vector<CostThreshold> thresholds;
     std::string name, agreement;
     uint64_t scratch_bytes = 0, residual_bytes = 0, residual_tensors = 0, plans = 0;
     uint64_t unfed_calls = 0, unflagged_calls = 0;

@@ -122,6 +122,7 @@ CommRecord CommStats::snapshot() const {
     record.ranks = ranks;
     record.nodes = nodes;
     record.links = links;
+    record.thresholds = thresholds;
     record.device = device;
     record.name = name;
     record.agreement = agreement;

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,14 @@ struct ErrorBudgetTotals {
 };
 // By slot and ordinal of the tensor's place in the step.
 using ErrorBudgetTensors = std::map<std::pair<uint32_t, uint32_t>, ErrorBudgetTotals>;
+
+// From which size calls by a codec and algorithm pay on a communicator (comm_costs.h).
+struct CostThreshold {
+    Op op = Op::kAllReduce;
+    DType dtype = DType::kFloat32;
+    std::string codec, algorithm;
+    std::optional<uint64_t> pays_from_bytes;  // of message; empty: at no size that was measured
+};
 
 // What a plan's gate (gate.h) chose by a trial.
 struct GateDecision {
@@ -189,6 +198,7 @@ struct CommStats {
     int ranks = 0;
     int nodes = 0;
     CommLinks links;  // of the ranks, as they said; without nodes where they did not agree
+    std::vector<CostThreshold> thresholds;  // of what was calibrated for its shape
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};

@@ -42,9 +42,11 @@ double CalibratedWay::seconds(double bytes, double gb_s) const {
     return rest.seconds(bytes) + wire_bytes(bytes) / (gb_s * 1e9);
 }
 
-const CalibratedWay* Calibration::find(const std::string& codec) const {
-    const auto found = std::find_if(ways.begin(), ways.end(),
-                                    [&](const CalibratedWay& way) { return way.codec == codec; });
+const CalibratedWay* Calibration::find(const std::string& codec,
+                                       const std::string& algorithm) const {
+    const auto found = std::find_if(ways.begin(), ways.end(), [&](const CalibratedWay& way) {
+        return way.codec == codec && way.algorithm == algorithm;
+    });
     return found == ways.end() ? nullptr : &*found;
 }
 

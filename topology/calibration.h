@@ -20,7 +20,7 @@ struct CalibrationSample {
     double seconds = 0;
 };
 
-// Calls by one codec, or native.
+// Calls by one codec and algorithm, or native.
 struct CalibratedWay {
     std::string codec;  // canonical; "native"
     std::string algorithm;
@@ -41,7 +41,8 @@ struct Calibration {
     std::vector<CalibratedWay> ways;  // native first
 
     // Null where no calls went by it.
-    [[nodiscard]] const CalibratedWay* find(const std::string& codec) const;
+    [[nodiscard]] const CalibratedWay* find(const std::string& codec,
+                                            const std::string& algorithm) const;
     // The bandwidth to expect of a link of another nominal one, by what became of this one's.
     [[nodiscard]] double expected_gb_s(double nominal) const;
     // From which size on the codec saves `gain` of the native time on a link of `gb_s`.

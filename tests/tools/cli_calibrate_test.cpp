@@ -48,12 +48,18 @@ TEST_F(Calibrate, WhatWasMeasuredIsKeptAndExplained) {
         EXPECT_EQ(line.at("record"), "calibration");
         EXPECT_EQ(line.at("ranks"), 2);
         EXPECT_EQ(line.at("nodes"), 2);
-        ASSERT_EQ(line.at("ways").size(), 2u);
+        ASSERT_EQ(line.at("ways").size(), 3u);
         EXPECT_EQ(line.at("ways")[0].at("codec"), "native");
         const nlohmann::json& sample = line.at("ways")[0].at("samples")[1];
         EXPECT_EQ(sample.at("bytes"), 1 << 20);
         EXPECT_NEAR(sample.at("wire_bytes").get<double>(), 1 << 20, 1000) << "2 (N-1)/N of it";
         EXPECT_NEAR(line.at("ways")[1].at("samples")[1].at("wire_bytes").get<double>(),
+                    4.25 / 32 * (1 << 20), 2000);
+        // With two ranks a whole contribution is as many bytes as two halves.
+        EXPECT_EQ(line.at("ways")[1].at("algorithm"), "two_shot");
+        EXPECT_EQ(line.at("ways")[2].at("algorithm"), "gather");
+        EXPECT_EQ(line.at("ways")[2].at("codec"), "int4");
+        EXPECT_NEAR(line.at("ways")[2].at("samples")[1].at("wire_bytes").get<double>(),
                     4.25 / 32 * (1 << 20), 2000);
     }
     // The links are what they are said to be.
@@ -73,14 +79,33 @@ TEST_F(Calibrate, OtherSizesArePredicted) {
         calibrate("100mbit", {"--check", "256KiB", "--check-links", "50mbit", "--json"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     std::istringstream lines(ended.out);
-    int points = 0;
-    for (std::string line; std::getline(lines, line); ++points) {
+    int points = 0, choices = 0;
+    for (std::string line; std::getline(lines, line);) {
         const nlohmann::json json = nlohmann::json::parse(line);
-        EXPECT_EQ(json.at("record"), "calibration_check");
         EXPECT_EQ(json.at("link"), "50mbit");
-        EXPECT_NEAR(json.at("error").get<double>(), 0, 0.5) << line;
+        if (json.at("record") == "calibration_check") {
+            EXPECT_NEAR(json.at("error").get<double>(), 0, 0.5) << line;
+            ++points;
+            continue;
+        }
+        EXPECT_EQ(json.at("record"), "calibration_choice");
+        EXPECT_NE(json.at("chosen"), "native") << line;
+        EXPECT_GE(json.at("loss").get<double>(), 0) << line;
+        ++choices;
     }
-    EXPECT_EQ(points, 2);
+    EXPECT_EQ(points, 3);
+    EXPECT_EQ(choices, 1);
+}
+
+TEST_F(Calibrate, OnlyTheAlgorithmsThatAreAskedFor) {
+    ASSERT_EQ(calibrate("100mbit", {"--algorithm", "gather"}).exit_code, 0);
+    const std::vector<nlohmann::json> lines = kept();
+    ASSERT_EQ(lines.size(), 1u);
+    ASSERT_EQ(lines[0].at("ways").size(), 2u);
+    EXPECT_EQ(lines[0].at("ways")[1].at("algorithm"), "gather");
+    const Ended ended = calibrate("100mbit", {"--algorithm", "gathering"});
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_NE(ended.err.find("'gathering': accepted: "), std::string::npos) << ended.err;
 }
 
 TEST_F(Calibrate, FilesThatAreNone) {
@@ -97,12 +122,13 @@ TEST_F(Calibrate, FilesThatAreNone) {
     EXPECT_EQ(ended.exit_code, 1);
     ended = explain(folder_.path().string() + "/nothing.jsonl", "2");
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("has no allreduce of f32 on 2 ranks of 2 nodes"), std::string::npos)
+    EXPECT_NE(ended.err.find("nothing.jsonl cannot be read or is empty"), std::string::npos)
         << ended.err;
     ASSERT_EQ(calibrate("100mbit").exit_code, 0);
     ended = explain(file_, "4");
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("on 4 ranks"), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find("has no allreduce of f32 on 4 ranks of 4 nodes"), std::string::npos)
+        << ended.err;
     EXPECT_EQ(calibrate("fast").exit_code, 2);
     EXPECT_EQ(calibrate("100mbit", {"--ranks", "1"}).exit_code, 2);
 }

@@ -45,6 +45,14 @@ TEST(Run, CodecErrorBeforeAnythingStarts) {
     EXPECT_FALSE(std::filesystem::exists(mark));
 }
 
+TEST(Run, CalibrationErrorBeforeAnythingStarts) {
+    const Ended ended =
+        run_slimwire({"run", "--codec", "int4", "--calibration", "no-such.jsonl", "--", "true"});
+    EXPECT_EQ(ended.exit_code, 125) << ended.err;
+    EXPECT_HAS(ended.err, "SLIMWIRE_CALIBRATION: ");
+    EXPECT_HAS(ended.err, "no-such.jsonl cannot be read or is empty");
+}
+
 TEST(Run, UnknownVariableIsNamed) {
     const Ended ended = run_slimwire({"run", "--", "true"}, {{"SLIMWIRE_CODECC", "int4"}});
     EXPECT_EQ(ended.exit_code, 125);

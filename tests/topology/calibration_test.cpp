@@ -24,8 +24,8 @@ TEST(Calibration, OtherSizesAndLinksFollow) {
     const Calibration fitted = fit_calibration(measured(0.11)).value();
     EXPECT_NEAR(fitted.link.gb_s, 0.11, 0.001);
     EXPECT_LT(fitted.quality.median_error, 0.01);
-    const CalibratedWay& native = *fitted.find("native");
-    const CalibratedWay& int4 = *fitted.find("int4:block=64");
+    const CalibratedWay& native = *fitted.find("native", "native");
+    const CalibratedWay& int4 = *fitted.find("int4:block=64", "two_shot");
     for (const double bytes : {10e3, 100e3, 3e6, 40e6}) {
         EXPECT_NEAR(native.seconds(bytes, 0.11), 1e-4 + bytes / 0.11e9,
                     0.02 * native.seconds(bytes, 0.11));
@@ -36,12 +36,13 @@ TEST(Calibration, OtherSizesAndLinksFollow) {
                     0.02 * int4.seconds(bytes, 0.011));
     }
     EXPECT_NEAR(fitted.expected_gb_s(1.25), 1.1, 0.01);
-    EXPECT_EQ(fitted.find("int8"), nullptr);
+    EXPECT_EQ(fitted.find("int8", "two_shot"), nullptr);
+    EXPECT_EQ(fitted.find("int4:block=64", "gather"), nullptr);
 }
 
 TEST(Calibration, ThresholdsFollowTheLink) {
     const Calibration fitted = fit_calibration(measured(0.11)).value();
-    const CalibratedWay& int4 = *fitted.find("int4:block=64");
+    const CalibratedWay& int4 = *fitted.find("int4:block=64", "two_shot");
     const Threshold slow = fitted.threshold(int4, 0.011, 0.05);
     const Threshold fast = fitted.threshold(int4, 0.11, 0.05);
     ASSERT_TRUE(slow.pays);

@@ -125,6 +125,28 @@ Result<Plan> make_plan(const CollectiveOptions& options) {
     return plan;
 }
 
+bool by_policy(const CollectiveOptions& options) {
+    return !options.algorithm.empty() && options.algorithm != "auto";
+}
+
+// What SLIMWIRE_CODEC would make, with an algorithm.
+Result<std::string> write_policy(const Plan& plan,
+                                 const CollectiveOptions& options,
+                                 const std::string& codec,
+                                 const TemporaryFolder& folder) {
+    const std::string path = (folder.path() / "policy.toml").string();
+    std::ofstream file(path);
+    file << fmt::format(
+        "version = 1\n[[rule]]\nname = \"bench\"\nmatch = {{ op = \"{}\" }}\ncodec = \"{}\"\n"
+        "algorithm = \"{}\"\nmin_bytes = 0\n{}",
+        op_name(plan.operation.op), codec, options.algorithm,
+        options.error_feedback.empty() ? "" : fmt::format("ef = \"{}\"\n", options.error_feedback));
+    file.close();
+    return file ? Result<std::string>(path)
+                : Result<std::string>(
+                      Status(Code::kSystemError, fmt::format("{} cannot be written", path)));
+}
+
 // Runs the ranks (or our one of the surrounding job) with `codec`; rank 0's lines lie in `out`.
 Status run_ranks(const Plan& plan,
                  const CollectiveOptions& options,
@@ -132,16 +154,20 @@ Status run_ranks(const Plan& plan,
                  const std::string& codec,
                  const TemporaryFolder& folder) {
     Environment base = Environment::current();
-    for (const char* name :
-         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
-          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
+    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_GATE", "SLIMWIRE_POLICY",
+                             "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
+                             "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }
     base.set("SLIMWIRE_SUMMARY", "0");
     JobOptions job = plan.job;
-    job.codec = codec;
-    job.min_bytes = "0";
-    if (codec != "native") {
+    if (codec != "native" && by_policy(options)) {
+        SLIMWIRE_TRY_ASSIGN(job.policy, write_policy(plan, options, codec, folder));
+    } else {
+        job.codec = codec;
+        job.min_bytes = "0";
+    }
+    if (codec != "native" && !by_policy(options)) {
         job.error_feedback = options.error_feedback;
         base.set("SLIMWIRE_OPS", op_name(plan.operation.op));
     }

@@ -11,11 +11,16 @@
 
 namespace slimwire::cli {
 
+// What CollectiveOptions::algorithm may be.
+inline const std::vector<std::string> kBenchedAlgorithms = {"auto",   "two_shot",     "sparse",
+                                                            "gather", "hierarchical", "direct"};
+
 struct CollectiveOptions {
     std::string op = "all_reduce";
     std::string codecs = "int4";  // comma list; commas inside a specification belong to it
     std::string dtype = "f32";
     std::string bytes = "64MiB";  // comma list
+    std::string algorithm;        // empty: auto
     std::string error_feedback;
     int ranks = 0;  // 0: the job's own (RANK, WORLD_SIZE), else 4 emulated ones
     int nodes = 0;  // 0: each rank is a node

@@ -45,6 +45,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         ->capture_default_str();
     collective_app->add_option("--bytes", collective->bytes, "comma list of sizes, as 1MiB,64MiB")
         ->capture_default_str();
+    collective_app
+        ->add_option("--algorithm", collective->algorithm, "of the compressed calls; default: auto")
+        ->check(CLI::IsMember(kBenchedAlgorithms));
     collective_app->add_option("--ef", collective->error_feedback,
                                "error feedback: none, ef14, ema or ef21");
     collective_app

@@ -1,9 +1,11 @@
-// `slimwire calibrate`: measures what all-reduces take here, natively and by codecs, and keeps that
-// for `slimwire explain`; with --check it says how well other sizes and links are predicted.
+// `slimwire calibrate`: measures what collectives take here, natively and by codecs, and keeps that
+// for `slimwire explain` and for jobs (SLIMWIRE_CALIBRATION); with --check it says how well other
+// sizes and links are predicted.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <memory>
 
@@ -20,12 +22,22 @@
 namespace slimwire::cli {
 namespace {
 
+// Ranks of which each hears of all others' whole contributions.
+constexpr int kMostGathering = 8;
+
 struct CalibrateOptions {
     CollectiveOptions run;
+    std::string algorithms;  // comma list; empty: those that can be the fastest here
     std::string out;
     std::string check_bytes;
     std::string check_links;
     bool json = false;
+};
+
+// A way to do a call of one size.
+struct Candidate {
+    std::string algorithm;
+    double measured_s = 0, predicted_s = 0;
 };
 
 double median(std::vector<double> values) {
@@ -44,13 +56,46 @@ double wire_bytes(const CollectiveMeasurement& of, int nodes, bool native) {
     return of.counted && counted > 0 ? counted : native ? of.formula_bytes : of.reported_wire_bytes;
 }
 
-// Of every codec and of the native calls beside it, by size; also how many ranks and nodes there
-// are.
-Result<std::vector<CalibratedWay>> measure(const CollectiveOptions& options,
+// Beside what `auto` means, those that can be faster on such a communicator.
+std::vector<std::string> other_algorithms(const std::string& op, int ranks, int nodes) {
+    const bool levels = nodes > 1 && ranks > nodes;
+    std::vector<std::string> others;
+    if (levels && (op == "all_reduce" || op == "reduce")) {
+        others.emplace_back("two_shot");
+    }
+    if (levels && op == "reduce_scatter") {
+        others.emplace_back("direct");
+    }
+    if (op == "all_reduce" && ranks <= kMostGathering) {
+        others.emplace_back("gather");
+    }
+    return others;
+}
+
+// Of every codec by every algorithm, and of the native calls beside, by size; also how many ranks
+// and nodes there are.
+Result<std::vector<CalibratedWay>> measure(const CalibrateOptions& asked,
+                                           CollectiveOptions options,
                                            int* ranks,
                                            int* nodes) {
-    SLIMWIRE_TRY_ASSIGN(const std::vector<CollectiveMeasurement> measured,
-                        measure_collectives(options));
+    std::vector<std::string> algorithms = split_list(asked.algorithms, ",");
+    const bool by_shape = algorithms.empty();
+    if (by_shape) {
+        algorithms.emplace_back("auto");
+    }
+    std::vector<CollectiveMeasurement> measured;
+    for (size_t i = 0; i < algorithms.size(); ++i) {
+        options.algorithm = algorithms[i];
+        SLIMWIRE_TRY_ASSIGN(std::vector<CollectiveMeasurement> more, measure_collectives(options));
+        if (i == 0 && by_shape && !more.empty()) {
+            const CollectiveMeasurement& one = more.front();
+            const int nodes_there = one.nodes != 0 ? one.nodes : std::max(1, one.reported_nodes);
+            for (std::string& other : other_algorithms(options.op, one.ranks, nodes_there)) {
+                algorithms.push_back(std::move(other));
+            }
+        }
+        std::move(more.begin(), more.end(), std::back_inserter(measured));
+    }
     std::vector<CalibratedWay> ways(1);
     ways[0].codec = ways[0].algorithm = "native";
     std::map<uint64_t, std::vector<double>> native_us;
@@ -69,11 +114,18 @@ Result<std::vector<CalibratedWay>> measure(const CollectiveOptions& options,
         if (one.reported_codec.empty() || one.reported_codec == "native") {
             continue;  // too small for it, or it takes no such call
         }
-        if (ways.back().codec != one.reported_codec) {
-            ways.push_back({one.reported_codec, one.algorithm, {}, {}});
+        auto way = std::find_if(ways.begin(), ways.end(), [&](const CalibratedWay& known) {
+            return known.codec == one.reported_codec && known.algorithm == one.algorithm;
+        });
+        if (way == ways.end()) {
+            way = ways.insert(ways.end(), {one.reported_codec, one.algorithm, {}, {}});
         }
-        ways.back().samples.push_back(
-            {bytes, wire_bytes(one, *nodes, false), median(one.time_us) * 1e-6});
+        // Once, where what was asked for became what `auto` means.
+        if (std::none_of(way->samples.begin(), way->samples.end(),
+                         [&](const CalibrationSample& sample) { return sample.bytes == bytes; })) {
+            way->samples.push_back(
+                {bytes, wire_bytes(one, *nodes, false), median(one.time_us) * 1e-6});
+        }
     }
     for (CalibrationSample& sample : ways[0].samples) {
         sample.seconds = median(native_us[static_cast<uint64_t>(sample.bytes)]) * 1e-6;
@@ -108,7 +160,7 @@ void print(const Calibration& calibration, const std::string& link, const std::s
             continue;
         }
         const Threshold threshold = calibration.threshold(way, calibration.link.gb_s, 0.05);
-        fmt::print("  {:<24} {}\n", way.codec,
+        fmt::print("  {:<24} {:<12} {}\n", way.codec, way.algorithm,
                    threshold.pays
                        ? fmt::format("pays from {} on",
                                      format_bytes(static_cast<double>(threshold.enter_bytes)))
@@ -117,13 +169,74 @@ void print(const Calibration& calibration, const std::string& link, const std::s
     fmt::print("kept in {}\n", path);
 }
 
-// Measures other sizes, and other links, and says how far off they were predicted.
+// What a check came to: how far off predictions were, and by how much what they choose among all
+// ways of a codec is slower than the fastest.
+struct Checked {
+    std::vector<double> errors;
+    std::vector<double> losses;
+};
+
+void judge_choices(const CalibrateOptions& options,
+                   const Calibration& calibration,
+                   const std::string& link,
+                   double gb_s,
+                   const std::vector<CalibratedWay>& ways,
+                   Checked* checked) {
+    std::map<std::pair<std::string, double>, std::vector<Candidate>> points;
+    std::map<double, Candidate> native;
+    for (const CalibratedWay& way : ways) {
+        const CalibratedWay* known = calibration.find(way.codec, way.algorithm);
+        for (const CalibrationSample& sample : way.samples) {
+            if (known == nullptr) {
+                continue;
+            }
+            const Candidate one{way.algorithm, sample.seconds, known->seconds(sample.bytes, gb_s)};
+            if (&way == &ways.front()) {
+                native[sample.bytes] = one;
+            } else {
+                std::vector<Candidate>& all = points[{way.codec, sample.bytes}];
+                if (all.empty() && native.count(sample.bytes) != 0) {
+                    all.push_back(native[sample.bytes]);
+                }
+                all.push_back(one);
+            }
+        }
+    }
+    for (const auto& [point, candidates] : points) {
+        const auto& [codec, bytes] = point;
+        const auto& chosen = *std::min_element(
+            candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.predicted_s < b.predicted_s; });
+        const auto& fastest = *std::min_element(
+            candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.measured_s < b.measured_s; });
+        checked->losses.push_back(chosen.measured_s / fastest.measured_s - 1);
+        if (options.json) {
+            auto json = stamped("calibration_choice");
+            json["op"] = calibration.op;
+            json["dtype"] = calibration.dtype;
+            json["ranks"] = calibration.ranks;
+            json["nodes"] = calibration.nodes;
+            json["calibrated_link"] = options.run.link;
+            json["link"] = link;
+            json["codec"] = codec;
+            json["bytes"] = bytes;
+            json["chosen"] = chosen.algorithm;
+            json["fastest"] = fastest.algorithm;
+            json["loss"] = checked->losses.back();
+            fmt::print("{}\n", json.dump());
+        }
+    }
+}
+
+// Measures other sizes, and other links, and says how far off they were predicted, and what that
+// does to choices.
 Status check(const CalibrateOptions& options, const Calibration& calibration) {
     std::vector<std::string> links = split_list(options.check_links, ",");
     if (links.empty()) {
         links.push_back(options.run.link);
     }
-    std::vector<double> errors;
+    Checked checked;
     for (const std::string& link : links) {
         CollectiveOptions run = options.run;
         run.link = link;
@@ -132,16 +245,17 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
         const double gb_s =
             nominal > 0 ? calibration.expected_gb_s(nominal) : calibration.link.gb_s;
         int ranks = 0, nodes = 0;
-        SLIMWIRE_TRY_ASSIGN(const std::vector<CalibratedWay> ways, measure(run, &ranks, &nodes));
+        SLIMWIRE_TRY_ASSIGN(const std::vector<CalibratedWay> ways,
+                            measure(options, run, &ranks, &nodes));
         for (const CalibratedWay& way : ways) {
-            const CalibratedWay* known = calibration.find(way.codec);
+            const CalibratedWay* known = calibration.find(way.codec, way.algorithm);
             if (known == nullptr) {
                 continue;
             }
             for (const CalibrationSample& sample : way.samples) {
                 const double predicted = known->seconds(sample.bytes, gb_s);
                 const double off = predicted / sample.seconds - 1;
-                errors.push_back(std::abs(off));
+                checked.errors.push_back(std::abs(off));
                 if (options.json) {
                     auto json = stamped("calibration_check");
                     json["op"] = calibration.op;
@@ -151,6 +265,7 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
                     json["calibrated_link"] = options.run.link;
                     json["link"] = link;
                     json["codec"] = way.codec;
+                    json["algorithm"] = way.algorithm;
                     json["bytes"] = sample.bytes;
                     json["measured_us"] = sample.seconds * 1e6;
                     json["predicted_us"] = predicted * 1e6;
@@ -158,21 +273,41 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
                     fmt::print("{}\n", json.dump());
                 } else {
                     fmt::print(
-                        "  {:<10} {:<24} {:>10} {:>12.1f} us, predicted {:>12.1f}: {:+.1f} %\n",
-                        link, way.codec, format_bytes(sample.bytes), sample.seconds * 1e6,
-                        predicted * 1e6, 100 * off);
+                        "  {:<10} {:<24} {:<12} {:>10} {:>12.1f} us, predicted {:>12.1f}: "
+                        "{:+.1f} %\n",
+                        link, way.codec, way.algorithm, format_bytes(sample.bytes),
+                        sample.seconds * 1e6, predicted * 1e6, 100 * off);
                 }
             }
         }
+        judge_choices(options, calibration, link, gb_s, ways, &checked);
     }
     if (!options.json) {
-        fmt::print("{} points, off by {:.1f} % in the median\n", errors.size(),
-                   100 * median(errors));
+        fmt::print("{} points, off by {:.1f} % in the median\n", checked.errors.size(),
+                   100 * median(checked.errors));
+        if (!checked.losses.empty()) {
+            fmt::print("{} choices, {} within 5 % of the fastest, the worst {:.1f} % slower\n",
+                       checked.losses.size(),
+                       std::count_if(checked.losses.begin(), checked.losses.end(),
+                                     [](double loss) { return loss <= 0.05; }),
+                       100 * *std::max_element(checked.losses.begin(), checked.losses.end()));
+        }
     }
     return {};
 }
 
 int calibrate(const CalibrateOptions& options) {
+    for (const std::string& algorithm : split_list(options.algorithms, ",")) {
+        if (std::count(kBenchedAlgorithms.begin(), kBenchedAlgorithms.end(), algorithm) == 0) {
+            std::string accepted;
+            for (const std::string& word : kBenchedAlgorithms) {
+                accepted += (accepted.empty() ? "" : ", ") + word;
+            }
+            return fail(kUsage,
+                        Status(Code::kInvalidArgument,
+                               fmt::format("--algorithm '{}': accepted: {}", algorithm, accepted)));
+        }
+    }
     Calibration calibration;
     calibration.op = options.run.op;
     calibration.dtype = options.run.dtype;
@@ -182,7 +317,7 @@ int calibrate(const CalibrateOptions& options) {
     }
     calibration.nominal_gb_s = nominal.value();
     Result<std::vector<CalibratedWay>> ways =
-        measure(options.run, &calibration.ranks, &calibration.nodes);
+        measure(options, options.run, &calibration.ranks, &calibration.nodes);
     if (!ways.ok()) {
         return fail(kCannotStart, ways.status());
     }
@@ -223,10 +358,17 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
     run.warmup = 3;
     CLI::App* command = app.add_subcommand(
         "calibrate",
-        "measure what collectives take here, natively and by codecs, for slimwire explain");
-    command->add_option("--op", run.op, "all_reduce, reduce_scatter, all_gather, all_to_all")
+        "measure what collectives take here, natively and by codecs, for slimwire explain and for "
+        "jobs (SLIMWIRE_CALIBRATION)");
+    command
+        ->add_option("--op", run.op,
+                     "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, "
+                     "send_recv or pairs")
         ->capture_default_str();
     command->add_option("--codec", run.codecs, "comma list")->capture_default_str();
+    command->add_option("--algorithm", options->algorithms,
+                        "comma list; default: auto, and those that can be faster on such a "
+                        "communicator");
     command->add_option("--dtype", run.dtype, "f32, f16 or bf16")
         ->check(CLI::IsMember({"f32", "f16", "bf16"}))
         ->capture_default_str();

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "collectives/names.h"
 #include "tools/cli/stamp.h"
 #include "topology/discovery.h"
 
@@ -48,25 +47,6 @@ std::string gpu_name() {
         }
     }
     return "gpu";
-}
-
-Result<Calibration> calibration_of(const Json& json) {
-    Calibration read;
-    read.op = json.at("op");
-    read.dtype = json.at("dtype");
-    read.ranks = json.at("ranks");
-    read.nodes = json.at("nodes");
-    read.nominal_gb_s = json.at("nominal_gb_s");
-    for (const Json& way : json.at("ways")) {
-        CalibratedWay& one = read.ways.emplace_back();
-        one.codec = way.at("codec");
-        one.algorithm = way.at("algorithm");
-        for (const Json& sample : way.at("samples")) {
-            one.samples.push_back(
-                {sample.at("bytes"), sample.at("wire_bytes"), sample.at("seconds")});
-        }
-    }
-    return fit_calibration(std::move(read));
 }
 
 }  // namespace
@@ -113,35 +93,6 @@ Json calibration_json(const Calibration& calibration, const std::string& link) {
     return json;
 }
 
-Result<Calibration> read_calibration(const std::string& line) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.is_object() || json.value("record", "") != "calibration") {
-        return Status(Code::kInvalidArgument,
-                      "no calibration; accepted: lines that slimwire calibrate wrote");
-    }
-    try {
-        return calibration_of(json);
-    } catch (const nlohmann::json::exception& error) {
-        return Status(Code::kInvalidArgument, fmt::format("a calibration with {}", error.what()));
-    }
-}
-
-Result<std::vector<Calibration>> load_calibrations(const std::string& path) {
-    std::vector<Calibration> all;
-    std::ifstream file(path);
-    int number = 0;
-    for (std::string line; std::getline(file, line);) {
-        ++number;
-        Result<Calibration> one = read_calibration(line);
-        if (!one.ok()) {
-            return Status(Code::kInvalidArgument,
-                          fmt::format("{}:{}: {}", path, number, one.status().message()));
-        }
-        all.push_back(std::move(one).value());
-    }
-    return all;
-}
-
 Status keep_calibration(const std::string& path,
                         const Calibration& calibration,
                         const std::string& link) {
@@ -169,16 +120,6 @@ Status keep_calibration(const std::string& path,
                 fmt::format("{} cannot be written; accepted: --out with a path that can", path)};
     }
     return {};
-}
-
-const Calibration* find_calibration(
-    const std::vector<Calibration>& calibrations, Op op, DType dtype, int ranks, int nodes) {
-    const auto found =
-        std::find_if(calibrations.begin(), calibrations.end(), [&](const Calibration& one) {
-            return parse_op(one.op) == op && parse_dtype(one.dtype) == dtype &&
-                   one.ranks == ranks && one.nodes == nodes;
-        });
-    return found == calibrations.end() ? nullptr : &*found;
 }
 
 }  // namespace slimwire::cli

@@ -9,6 +9,8 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/averaging.h"
+#include "collectives/calibration_file.h"
+#include "collectives/comm_costs.h"
 #include "collectives/config.h"
 #include "collectives/names.h"
 #include "collectives/plan.h"
@@ -275,8 +277,10 @@ void look_up(const Calibration& calibration, Explained* found) {
     const double gb_s = calibration.link.gb_s;
     const auto bytes = static_cast<double>(found->bytes);
     found->measured_native_s = calibration.ways.front().seconds(bytes, gb_s);
-    const CalibratedWay* way =
-        found->plan.compressed ? calibration.find(codec_text_of_message(found->plan)) : nullptr;
+    const CalibratedWay* way = found->plan.compressed
+                                   ? calibration.find(codec_text_of_message(found->plan),
+                                                      algorithm_name(found->plan.algorithm))
+                                   : nullptr;
     if (way != nullptr) {
         found->measured_s = way->seconds(bytes, gb_s);
         found->pays = calibration.threshold(*way, gb_s, 0.05);
@@ -489,36 +493,45 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
     fmt::print("  graphs     captured calls are {}\n", plan.capturable ? "compressed" : "native");
 }
 
-const std::string* policy_of_this_run;
-const char* with_policy(const char* name) {
-    return std::string_view(name) == "SLIMWIRE_POLICY" && !policy_of_this_run->empty()
-               ? policy_of_this_run->c_str()
-               : process_getenv(name);
+// What the command line says wins over the environment.
+const ExplainOptions* options_of_this_run;
+const char* with_options(const char* name) {
+    const std::string_view asked = name;
+    const std::string none;
+    const std::string& said = asked == "SLIMWIRE_POLICY"        ? options_of_this_run->policy
+                              : asked == "SLIMWIRE_CALIBRATION" ? options_of_this_run->calibration
+                                                                : none;
+    return said.empty() ? process_getenv(name) : said.c_str();
 }
 
 int explain(const ExplainOptions& options) {
-    const Result<Asked> asked = read_options(options);
+    Result<Asked> asked = read_options(options);
     if (!asked.ok()) {
         return fail(kUsage, asked.status());
     }
-    policy_of_this_run = &options.policy;
-    const Result<Config> config = load_config(with_policy);
+    options_of_this_run = &options;
+    const Result<Config> config = load_config(with_options);
     if (!config.ok()) {
         return fail(kCheckFailed, config.status());
     }
+    // As in a job, which takes none that it was not given; the user's own is only shown.
+    PlanShape& shape = asked.value().shape;
+    shape.costs = CommCosts::make(config.value().calibrations, shape.ranks, asked.value().nodes, 0);
     Explained found = explained(asked.value(), config.value());
-    const bool named = !options.calibration.empty();
-    const Result<std::vector<Calibration>> calibrations =
-        load_calibrations(named ? options.calibration : default_calibration_path(false));
-    if (!calibrations.ok() && named) {
-        return fail(kCheckFailed, calibrations.status());
+    Result<std::vector<Calibration>> kept = std::vector<Calibration>();
+    if (config.value().calibrations == nullptr) {
+        kept = load_calibrations(default_calibration_path(false));
     }
+    const std::vector<Calibration>* calibrations = config.value().calibrations != nullptr
+                                                       ? config.value().calibrations.get()
+                                                   : kept.ok() ? &kept.value()
+                                                               : nullptr;
     const Calibration* calibration =
-        calibrations.ok() ? find_calibration(calibrations.value(), asked.value().facts.op,
-                                             asked.value().facts.dtype, asked.value().shape.ranks,
-                                             asked.value().nodes)
-                          : nullptr;
-    if (named && calibration == nullptr) {
+        calibrations == nullptr
+            ? nullptr
+            : find_calibration(*calibrations, asked.value().facts.op, asked.value().facts.dtype,
+                               shape.ranks, asked.value().nodes);
+    if (!options.calibration.empty() && calibration == nullptr) {
         return fail(kCheckFailed,
                     fmt::format("{} has no {} of {} on {} ranks of {} nodes; slimwire calibrate "
                                 "measures them",

@@ -147,6 +147,10 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
     app.add_option("--gate", options->gate,
                    "measured: with --codec, calls are compressed where that is faster; off")
         ->type_name("WORD");
+    app.add_option("--calibration", options->calibration,
+                   "what slimwire calibrate --out wrote, for rules that leave algorithm or sizes "
+                   "open")
+        ->type_name("FILE");
     app.add_option("--report", options->report,
                    "report files, one per rank: %h host, %r rank, %p process")
         ->type_name("PATTERN");
@@ -234,6 +238,9 @@ Result<Environment> make_job_environment(const JobOptions& options,
     if (!options.report.empty()) {
         SLIMWIRE_TRY(check_report(options.report));
         base.set("SLIMWIRE_REPORT", fs::absolute(options.report).string());
+    }
+    if (!options.calibration.empty()) {
+        base.set("SLIMWIRE_CALIBRATION", fs::absolute(options.calibration).string());
     }
     if (!options.policy.empty()) {
         base.set("SLIMWIRE_POLICY", fs::absolute(options.policy).string());
