@@ -26,7 +26,7 @@ class CommCosts {
     // job, and what a call may take longer where a gate will.
     static constexpr double kSavedAlone = 0.05, kTriedSlower = 0.5;
     // What another algorithm must save against the one that the communicator's shape suggests.
-    static constexpr double kSavedByAlgorithm = 0.05;
+    static constexpr double kSavedByAlgorithm = 0.1;
 
     // Of a communicator whose slowest link has `mb_s` MB/s (0: not known, taken for the one that
     // was measured). Null where no calibration has its shape.

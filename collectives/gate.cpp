@@ -74,16 +74,17 @@ bool GateControl::due() const noexcept {
 void GateControl::rest() noexcept {
     native_s_.clear();
     compressed_s_.clear();
-    begin_ = calls_ + rule_->every;
+    begin_ = calls_ + std::min(interval_, rule_->every);
+    interval_ = std::min(2 * interval_, rule_->every);
     warm_ = 0;
     pairs_ = kShortPairs;
     look_ = true;
 }
 
-void GateControl::next_batch(uint64_t pairs) noexcept {
-    begin_ = calls_;
+void GateControl::next_batch(uint64_t gap) noexcept {
+    begin_ = calls_ + std::min(gap, rule_->every);
     warm_ = 0;
-    pairs_ = pairs;
+    pairs_ = kPairs;
     look_ = false;
 }
 
@@ -92,6 +93,7 @@ void GateControl::choose(bool native) {
                           median(compressed_s_)};
     native_ = native;
     chosen_ = true;
+    interval_ = kFirstLook;
     totals_.add(decision);
 }
 
@@ -115,7 +117,7 @@ void GateControl::decide(const std::vector<float>& seconds) {
         const bool contrary =
             native_ ? ratios.back() < 1 - kContrary : ratios.front() > 1 + kContrary;
         ++totals_.looks;
-        return contrary ? next_batch(kPairs) : rest();
+        return contrary ? next_batch(0) : rest();
     }
     const double bound = !chosen_ ? 1 - kFirstGain : native_ ? 1 - kReturnGain : 1;
     const int rank = rank_of_bound(ratios.size());
@@ -124,7 +126,7 @@ void GateControl::decide(const std::vector<float>& seconds) {
     const bool sure = rank >= 0 && (ratios[least] > bound + clear ||
                                     ratios[ratios.size() - 1 - least] < bound - clear);
     if (!sure && ratios.size() < kMostPairs) {
-        return next_batch(kPairs);
+        return next_batch(kGap);
     }
     choose(median(ratios) > bound);
     rest();

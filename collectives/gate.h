@@ -43,6 +43,9 @@ class GateControl {
     // Fewer pairs than these decide only where the ways differ by so much more.
     static constexpr uint64_t kFewPairs = 15;
     static constexpr double kClear = 0.1;
+    // Calls between the batches of one trial, so that what disturbs a few calls in a row is not in
+    // all of them; and between a choice and the first look at it, which doubles up to the rule's.
+    static constexpr uint64_t kGap = 30, kFirstLook = 50;
     // Parts of the native time: a first choice for compression and one that leaves native must save
     // so much; pairs of a look that speak against the choice by less do not count.
     static constexpr double kFirstGain = 0.01, kReturnGain = 0.03, kContrary = 0.05;
@@ -74,7 +77,7 @@ class GateControl {
   private:
     [[nodiscard]] uint64_t end_of_timing() const noexcept { return begin_ + warm_ + 2 * pairs_; }
     void rest() noexcept;
-    void next_batch(uint64_t pairs) noexcept;
+    void next_batch(uint64_t gap) noexcept;
     void choose(bool native);
 
     const GateRule* rule_;  // outlives this
@@ -82,8 +85,9 @@ class GateControl {
     uint64_t begin_ = 0;  // call that the batch begins with
     uint64_t warm_ = kWarm;
     uint64_t pairs_ = kPairs;
-    bool look_ = false;    // the batch only looks whether the choice holds
-    bool chosen_ = false;  // once at least
+    uint64_t interval_ = kFirstLook;  // calls until the next look
+    bool look_ = false;               // the batch only looks whether the choice holds
+    bool chosen_ = false;             // once at least
     bool native_ = false;
     std::vector<double> native_s_, compressed_s_;  // of the trial, by pair
     GateTotals totals_;

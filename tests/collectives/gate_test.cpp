@@ -112,7 +112,7 @@ TEST(Gate, WhatIsCloseTakesMorePairs) {
         Gated gated(100, [&](uint64_t, bool native) {
             return (native ? 1.0 : native_wins ? 1.06 : 0.93) * noise(random);
         });
-        for (int i = 0; i < 200 && gated.control.totals().trials == 0; ++i) {
+        for (int i = 0; i < 600 && gated.control.totals().trials == 0; ++i) {
             (void)gated.run(1);
         }
         ASSERT_EQ(gated.control.totals().trials, 1u);
@@ -120,6 +120,25 @@ TEST(Gate, WhatIsCloseTakesMorePairs) {
         right += gated.control.totals().native == native_wins ? 1 : 0;
     }
     EXPECT_GE(right, 180);
+}
+
+// What disturbs all calls of one batch is not in the next, and looks come soon at first.
+TEST(Gate, ADisturbanceDoesNotDecide) {
+    Gated close(
+        500, [](uint64_t call, bool native) { return native ? (call < 14 ? 1.15 : 1.0) : 1.08; });
+    EXPECT_EQ(close.run(57), "cnNCCNNCCNNCcct" + std::string(31, 'c') + "NCCNNCCNNCcct");
+    (void)close.run(400);
+    EXPECT_TRUE(close.control.totals().native);
+    // Where it was more than that, the first looks find out.
+    Gated far(500,
+              [](uint64_t call, bool native) { return native ? (call < 14 ? 3.0 : 1.0) : 1.3; });
+    (void)far.run(15 + 50);
+    EXPECT_FALSE(far.control.totals().native);
+    (void)far.run(4 + 4 + 14);
+    EXPECT_TRUE(far.control.totals().native);
+    Gated right(500, [](uint64_t, bool native) { return native ? 3.0 : 1.0; });
+    (void)right.run(15 + 54 + 3 + 104 + 3 + 204 + 3 + 404 + 4);
+    EXPECT_EQ(right.control.totals().looks, 4u);
 }
 
 // Equals: no switching to and fro.

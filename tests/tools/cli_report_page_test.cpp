@@ -39,8 +39,7 @@ MergedReport report_of(std::vector<MergedKey> keys) {
     comm.nodes = 2;
     comm.ranks_seen = {0, 1};
     comm.agreements["go"] = {0, 1};
-    comm.slowest_class = "NET";
-    comm.slowest_mb_s = 100;
+    comm.links.slowest_between_nodes = {PathClass::kNet, 100, false};
     for (const MergedKey& key : keys) {
         report.total.calls += key.calls;
         report.total.wire_bytes += key.wire_bytes;
@@ -125,7 +124,7 @@ TEST(ReportPage, WithoutRecordsItSaysHowToHaveThem) {
     EXPECT_HAS(nothing, "SLIMWIRE_REPORT");
     EXPECT_HAS(nothing, "SLIMWIRE_MODE=record");
     MergedReport quiet = report_of({});
-    quiet.comms[0].slowest_mb_s = 0;
+    quiet.comms[0].links.slowest_between_nodes.mb_s = 0;
     EXPECT_HAS(page_of(quiet), "SLIMWIRE_BANDWIDTH");
     EXPECT_HAS(page_of(quiet), "No bytes go natively");
 }

@@ -104,6 +104,102 @@ TEST(Topo, WhatCannotBeReadIsOneLine) {
     EXPECT_EQ(topo({"--nodes", "0"}).exit_code, 2);
 }
 
+// Gather pays from where a third of the bytes makes up for 20 us, two_shot nowhere.
+TEST(Topo, ThresholdsOfACalibration) {
+    const ScratchFolder folder;
+    const auto way = [](const char* codec, const char* algorithm, double fixed_us, double wire) {
+        Json samples = Json::array();
+        for (double bytes = 4096; bytes <= 1 << 20; bytes *= 4) {
+            samples.push_back({{"bytes", bytes},
+                               {"wire_bytes", wire * bytes},
+                               {"seconds", fixed_us * 1e-6 + wire * bytes * 1e-9}});
+        }
+        return Json{{"codec", codec}, {"algorithm", algorithm}, {"samples", samples}};
+    };
+    const Json calibration{{"record", "calibration"},
+                           {"op", "all_reduce"},
+                           {"dtype", "f32"},
+                           {"ranks", 8},
+                           {"nodes", 1},
+                           {"nominal_gb_s", 0},
+                           {"ways",
+                            {way("native", "native", 20, 1), way("int8", "gather", 30, 0.3),
+                             way("int8", "two_shot", 9000, 0.3)}}};
+    const std::string file = folder.write("c.jsonl", calibration.dump() + "\n");
+    Ended ended = topo({"--xml", fixture("nvswitch_8gpu_8nic.xml"), "--calibration", file});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "comm      all GPUs: 8 ranks on 1 node; 8 rails");
+    EXPECT_HAS(ended.out, "allreduce of f32 by int8, gather: pays from 16");
+    EXPECT_HAS(ended.out, "two_shot: pays at no size that was measured, as calibrated\n");
+    // Another shape was not measured.
+    ended = topo({"--xml", fixture("nvswitch_8gpu_8nic.xml"), "--nodes", "2", "--calibration", file,
+                  "--json"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(Json::parse(ended.out).at("comms").at(0).at("thresholds").size(), 0u);
+    EXPECT_EQ(topo({"--xml", fixture("odd.xml"), "--calibration", "none"}).exit_code, 1);
+}
+
+TEST(Topo, CommunicatorsOfAJob) {
+    const ScratchFolder folder;
+    const auto key = [](int count, const char* choice) {
+        return Json{{"v", 1},
+                    {"record", "key"},
+                    {"comm", "ab"},
+                    {"rank", 0},
+                    {"op", "allreduce"},
+                    {"dtype", "f32"},
+                    {"count", count},
+                    {"calls", 10},
+                    {"input_bytes", 40 * count},
+                    {"codec", "int4"},
+                    {"algorithm", "two_shot"},
+                    {"gate",
+                     {{"choice", choice},
+                      {"trials", 1},
+                      {"looks", 0},
+                      {"decisions_hash", "x"},
+                      {"decisions", Json::array()}}}};
+    };
+    const Json comm{{"v", 1},
+                    {"record", "comm"},
+                    {"comm", "ab"},
+                    {"rank", 0},
+                    {"ranks", 4},
+                    {"nodes", 2},
+                    {"links",
+                     {{"ranks_on_node", {2, 2}},
+                      {"nv_domains", 2},
+                      {"rails", 1},
+                      {"rails_aligned", true},
+                      {"slowest_in_node", {{"class", "NVL"}, {"mb_s", 370800}}},
+                      {"slowest_between_nodes", {{"class", "NET"}, {"mb_s", 0}}}}},
+                    {"thresholds",
+                     {{{"op", "allreduce"},
+                       {"dtype", "f32"},
+                       {"codec", "int4"},
+                       {"algorithm", "gather"},
+                       {"pays_from_bytes", 65536}}}}};
+    std::string text = comm.dump() + "\n";
+    for (const int kib : {4, 16, 64, 256}) {
+        text += key(256 * kib, kib < 64 ? "native" : "compressed").dump() + "\n";
+    }
+    const std::string file = folder.write("r.jsonl", text);
+    const Ended ended = topo({"--report", file});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out,
+               "comm      ab: 4 ranks on 2 nodes; 1 rail, alike on every node; slowest link in a "
+               "node: NVL 370.8 GB/s, between nodes: NET, bandwidth not known\n");
+    EXPECT_HAS(ended.out, "allreduce of f32 by int4, gather: pays from 64 KiB on, as calibrated\n");
+    EXPECT_HAS(ended.out,
+               "allreduce of f32 by int4: 4 KiB to 16 KiB natively, as gates measured\n");
+    EXPECT_HAS(ended.out,
+               "allreduce of f32 by int4: 64 KiB to 256 KiB compressed, as gates measured\n");
+    const Ended page = topo({"--report", file, "--html", "-"});
+    EXPECT_HAS(page.out, "<li>allreduce of f32 by int4: 64 KiB to 256 KiB compressed");
+    EXPECT_TRUE(parse_xml(page.out).ok()) << parse_xml(page.out).status().message();
+    EXPECT_EQ(topo({"--report", "/nowhere.jsonl"}).exit_code, 1);
+}
+
 TEST(Topo, ThisMachine) {
     const Ended ended = topo({"--json"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;

@@ -9,12 +9,14 @@
 #include <map>
 #include <memory>
 
+#include "collectives/comm_costs.h"
 #include "collectives/config.h"
 #include "tools/cli/bench_collective.h"
 #include "tools/cli/calibrations.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/job.h"
+#include "tools/cli/mcbench.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/stamp.h"
 #include "tools/cli/variables_help.h"
@@ -29,6 +31,7 @@ struct CalibrateOptions {
     CollectiveOptions run;
     std::string algorithms;  // comma list; empty: those that can be the fastest here
     std::string out;
+    std::string layers;  // times of MCBench's layers; empty: its model is not asked for
     std::string check_bytes;
     std::string check_links;
     bool json = false;
@@ -176,6 +179,25 @@ struct Checked {
     std::vector<double> losses;
 };
 
+// What a job without a gate would take (collectives/comm_costs.h). Native comes first, then what
+// the communicator's shape suggests.
+const Candidate& chosen_of(const std::vector<Candidate>& candidates) {
+    const auto sooner = [](const Candidate& a, const Candidate& b) {
+        return a.predicted_s < b.predicted_s;
+    };
+    const Candidate& native = candidates.front();
+    if (candidates.size() == 1) {
+        return native;
+    }
+    const Candidate& usual = candidates[1];
+    const Candidate& fastest = *std::min_element(candidates.begin() + 1, candidates.end(), sooner);
+    if (fastest.predicted_s > (1 - CommCosts::kSavedAlone) * native.predicted_s) {
+        return native;
+    }
+    return fastest.predicted_s <= (1 - CommCosts::kSavedByAlgorithm) * usual.predicted_s ? fastest
+                                                                                         : usual;
+}
+
 void judge_choices(const CalibrateOptions& options,
                    const Calibration& calibration,
                    const std::string& link,
@@ -204,9 +226,7 @@ void judge_choices(const CalibrateOptions& options,
     }
     for (const auto& [point, candidates] : points) {
         const auto& [codec, bytes] = point;
-        const auto& chosen = *std::min_element(
-            candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.predicted_s < b.predicted_s; });
+        const Candidate& chosen = chosen_of(candidates);
         const auto& fastest = *std::min_element(
             candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.measured_s < b.measured_s; });
@@ -296,6 +316,31 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
     return {};
 }
 
+// MCBench's model by the fastest algorithm of each codec.
+Status tell_mcbench(const CalibrateOptions& options,
+                    const Calibration& calibration,
+                    const std::vector<FitSample>& layers) {
+    std::map<std::string, const CalibratedWay*> by_codec;
+    for (const CalibratedWay& way : calibration.ways) {
+        const CalibratedWay*& best = by_codec[way.codec];
+        if (best == nullptr || way.samples.back().seconds < best->samples.back().seconds) {
+            best = &way;
+        }
+    }
+    for (const auto& [codec, way] : by_codec) {
+        if (codec == "native") {
+            continue;
+        }
+        SLIMWIRE_TRY_ASSIGN(const Mcbench made, fit_mcbench_here(calibration, *way, layers));
+        if (options.json) {
+            fmt::print("{}\n", mcbench_json(made, calibration).dump());
+        } else {
+            fmt::print("{}", mcbench_text(made));
+        }
+    }
+    return {};
+}
+
 int calibrate(const CalibrateOptions& options) {
     for (const std::string& algorithm : split_list(options.algorithms, ",")) {
         if (std::count(kBenchedAlgorithms.begin(), kBenchedAlgorithms.end(), algorithm) == 0) {
@@ -307,6 +352,14 @@ int calibrate(const CalibrateOptions& options) {
                         Status(Code::kInvalidArgument,
                                fmt::format("--algorithm '{}': accepted: {}", algorithm, accepted)));
         }
+    }
+    std::vector<FitSample> layers;
+    if (!options.layers.empty()) {
+        Result<std::vector<FitSample>> read = read_layer_times(options.layers);
+        if (!read.ok()) {
+            return fail(kUsage, read.status());
+        }
+        layers = std::move(read).value();
     }
     Calibration calibration;
     calibration.op = options.run.op;
@@ -338,6 +391,11 @@ int calibrate(const CalibrateOptions& options) {
         print(fitted.value(), options.run.link, path);
     } else if (options.check_bytes.empty()) {
         fmt::print("{}\n", calibration_json(fitted.value(), options.run.link).dump());
+    }
+    if (!layers.empty()) {
+        if (const Status told = tell_mcbench(options, fitted.value(), layers); !told.ok()) {
+            return fail(kCheckFailed, told);
+        }
     }
     if (!options.check_bytes.empty()) {
         if (const Status checked = check(options, fitted.value()); !checked.ok()) {
@@ -387,6 +445,9 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--out", options->out,
                         "file to keep it in; default: one of this host, GPU and driver in the "
                         "user's cache");
+    command->add_option("--mcbench", options->layers,
+                        "times of transformer layers, as tests/papers/mcbench/layers writes them: "
+                        "fits MCBench's five constants and says what codecs gain a layer");
     CLI::Option* check_bytes = command->add_option(
         "--check", options->check_bytes, "then measure these sizes and compare with predictions");
     command->add_option("--check-links", options->check_links, "on these links, as 300mbit,3gbit")

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "collectives/names.h"
+
 namespace slimwire::cli {
 namespace {
 
@@ -149,6 +151,43 @@ MergedComm& Merger::comm_entry(const Json& record) {
     return report_.comms[found->second];
 }
 
+// What reports say of a communicator's links (collectives/SCHEMA.md).
+CommLinks links_of(const Json& json, const MergedComm& comm) {
+    const auto link = [&](const char* name) {
+        RankLink read;
+        const Json& told = json.at(name);
+        const std::string word = told.value("class", "");
+        for (int i = 0; i <= static_cast<int>(PathClass::kNone); ++i) {
+            const auto path_class = static_cast<PathClass>(i);
+            read.path_class = word == path_class_name(path_class) ? path_class : read.path_class;
+        }
+        read.mb_s = told.value("mb_s", uint32_t{0});
+        return read;
+    };
+    CommLinks links;
+    links.shape.ranks = comm.ranks;
+    links.shape.nodes = comm.nodes;
+    links.nv_domains = json.value("nv_domains", 0);
+    links.rails = json.value("rails", 0);
+    links.rails_aligned = json.value("rails_aligned", false);
+    links.slowest_in_node = link("slowest_in_node");
+    links.slowest_between_nodes = link("slowest_between_nodes");
+    return links;
+}
+
+CostThreshold threshold_of(const Json& json) {
+    CostThreshold one;
+    one.op = parse_op(json.value("op", "")).value_or(Op::kAllReduce);
+    one.dtype = parse_dtype(json.value("dtype", "")).value_or(DType::kFloat32);
+    one.codec = json.value("codec", "");
+    one.algorithm = json.value("algorithm", "");
+    if (const auto bytes = json.find("pays_from_bytes");
+        bytes != json.end() && bytes->is_number()) {
+        one.pays_from_bytes = bytes->get<uint64_t>();
+    }
+    return one;
+}
+
 void Merger::add_comm(const Json& record, const std::string& file) {
     MergedComm& comm = comm_entry(record);
     const int rank = record.at("rank").get<int>();
@@ -169,11 +208,13 @@ void Merger::add_comm(const Json& record, const std::string& file) {
     comm.skipped_steps = std::max(comm.skipped_steps, record.value("skipped_steps", uint64_t{0}));
     comm.other_flags = std::max(comm.other_flags, record.value("other_flags", uint64_t{0}));
     if (const auto links = record.find("links"); links != record.end() && links->is_object()) {
-        const Json& between = links->at("slowest_between_nodes");
-        const Json& slowest =
-            between.value("class", "DIS") != "DIS" ? between : links->at("slowest_in_node");
-        comm.slowest_class = slowest.value("class", "");
-        comm.slowest_mb_s = slowest.value("mb_s", uint64_t{0});
+        comm.links = links_of(*links, comm);
+    }
+    if (const auto all = record.find("thresholds"); all != record.end() && all->is_array()) {
+        comm.thresholds.clear();
+        for (const Json& one : *all) {
+            comm.thresholds.push_back(threshold_of(one));
+        }
     }
     if (const std::string role = record.value("role", ""); !role.empty()) {
         comm.roles.insert(role + ": " + record.value("role_evidence", ""));

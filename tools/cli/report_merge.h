@@ -79,11 +79,11 @@ struct MergedComm {
     uint64_t placed_calls = 0, unplaced_calls = 0;
     uint64_t step_calls = 0, steps = 0;  // largest of a rank, as are the next three
     uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
-    std::string slowest_class;             // of its links; empty where nobody said
-    uint64_t slowest_mb_s = 0;             // 0: not known
-    std::set<std::string> roles;           // "dp: why", as its traffic says
-    std::vector<MergedKey> keys;           // by input bytes, largest first
-    std::vector<std::string> differences;  // one line each
+    CommLinks links;                        // without nodes where nobody said; no more than is told
+    std::vector<CostThreshold> thresholds;  // as calibrated
+    std::set<std::string> roles;            // "dp: why", as its traffic says
+    std::vector<MergedKey> keys;            // by input bytes, largest first
+    std::vector<std::string> differences;   // one line each
 };
 
 // What the net plugin of all processes carried to or from one host, over one device.

@@ -180,13 +180,14 @@ std::string comm_section(const MergedComm& comm, double uptime_us, size_t* rows)
     }
     const double mb_s = part(static_cast<double>(wire), uptime_us) /
                         std::max<double>(1, static_cast<double>(comm.ranks_seen.size()));
-    if (comm.slowest_mb_s > 0) {
-        const double used = 100 * mb_s / static_cast<double>(comm.slowest_mb_s);
+    if (comm.links.slowest().mb_s > 0) {
+        const double used = 100 * mb_s / static_cast<double>(comm.links.slowest().mb_s);
         text += fmt::format(
             "<p>Slowest link {}, {} MB/s; {:.3g} MB/s a rank sent over the whole run: {:.1f} % of "
             "it.</p>\n<div class=\"bar\" style=\"max-width:420px\"><i class=\"c\" "
             "style=\"width:{:.2f}%\"></i></div>\n",
-            escaped(comm.slowest_class), comm.slowest_mb_s, mb_s, used, std::min(100.0, used));
+            escaped(path_class_name(comm.links.slowest().path_class)), comm.links.slowest().mb_s,
+            mb_s, used, std::min(100.0, used));
     } else {
         text += fmt::format(
             "<p class=\"soft\">{:.3g} MB/s a rank sent over the whole run. How busy its links "

@@ -17,15 +17,6 @@ std::string counted(size_t count, const char* one, const char* many) {
     return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-std::string link_text(const RankLink& link) {
-    if (link.path_class == PathClass::kNone) {
-        return "none";
-    }
-    return fmt::format("{}{}", path_class_name(link.path_class),
-                       link.mb_s == 0 ? ", bandwidth not known"
-                                      : fmt::format(" {} GB/s", gb_s_text(link.mb_s / 1000.0)));
-}
-
 std::string rail_text(const Topo& topo, const GpuPlace& place) {
     if (place.nics.empty()) {
         return "no NIC";
@@ -163,14 +154,7 @@ std::string Topo::communicator() const {
     if (places.gpus.empty()) {
         return {};
     }
-    return fmt::format("{} on {}; {}{}; slowest link in a node: {}, between nodes: {}",
-                       counted(static_cast<size_t>(links.shape.ranks), "rank", "ranks"),
-                       counted(static_cast<size_t>(links.shape.nodes), "node", "nodes"),
-                       counted(static_cast<size_t>(links.rails), "rail", "rails"),
-                       links.rails == 0      ? ""
-                       : links.rails_aligned ? ", alike on every node"
-                                             : ", not alike on every node",
-                       link_text(links.slowest_in_node), link_text(links.slowest_between_nodes));
+    return links_sentence(links);
 }
 
 std::string gb_s_text(double gb_s) {
@@ -184,6 +168,13 @@ std::string topo_text(const Topo& topo) {
     std::string text = fmt::format("machine   {}: {}\n", topo.machine.source, topo.summary());
     if (!topo.communicator().empty()) {
         text += fmt::format("ranks     {}\n", topo.communicator());
+    }
+    for (const TopoComm& comm : topo.comms) {
+        text += fmt::format("comm      {}{}{}\n", comm.name, comm.links.empty() ? "" : ": ",
+                            comm.links);
+        for (const std::string& line : comm_lines(comm)) {
+            text += fmt::format("          {}\n", line);
+        }
     }
     for (const std::string& line : topo.log) {
         text += fmt::format("log       {}\n", line);
@@ -249,6 +240,10 @@ Json topo_json(const Topo& topo) {
     json["source"] = topo.machine.source;
     json["log"] = topo.log;
     json["notes"] = topo.machine.notes;
+    json["comms"] = Json::array();
+    for (const TopoComm& comm : topo.comms) {
+        json["comms"].push_back(comm_json(comm));
+    }
     json["hosts"] = topo.machine.hosts;
     json["devices"] = Json::array();
     for (size_t i = 0; i < topo.machine.devices.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/cli/topo_comms.h"
 #include "topology/comm_links.h"
 #include "topology/machine.h"
 #include "topology/places.h"
@@ -20,6 +21,7 @@ struct Topo {
     std::vector<std::string> log;  // of discovery
     int nodes = 1;                 // of a communicator over all GPUs of such machines
     CommLinks links;               // empty without GPUs
+    std::vector<TopoComm> comms;   // to show beside, set by the caller
 
     [[nodiscard]] const Device& device(int index) const {
         return machine.devices[static_cast<size_t>(index)];

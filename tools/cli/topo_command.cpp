@@ -6,8 +6,10 @@
 #include <iterator>
 #include <memory>
 
+#include "collectives/calibration_file.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/outcome.h"
+#include "tools/cli/report_merge.h"
 #include "tools/cli/topo.h"
 #include "topology/discovery.h"
 #include "topology/machine_xml.h"
@@ -18,6 +20,8 @@ namespace {
 struct TopoOptions {
     std::string xml;
     std::string html;
+    std::string calibration;
+    std::vector<std::string> reports;
     bool json = false;
     int nodes = 1;
 };
@@ -42,7 +46,30 @@ int print_topo(const TopoOptions& options) {
         }
         found.machine = std::move(machine).value();
     }
-    const Topo topo(std::move(found.machine), std::move(found.log), options.nodes);
+    Topo topo(std::move(found.machine), std::move(found.log), options.nodes);
+    if (!options.calibration.empty()) {
+        uint64_t hash = 0;
+        const Result<std::vector<Calibration>> read =
+            load_named_calibrations(options.calibration, &hash);
+        if (!read.ok()) {
+            return fail(kCheckFailed, read.status());
+        }
+        if (topo.places.gpus.empty()) {
+            return fail(kCheckFailed,
+                        "--calibration: there are no GPUs here; accepted: with --xml of a machine "
+                        "that has some");
+        }
+        topo.comms.push_back(calibrated_comm(topo.links, read.value()));
+    }
+    if (!options.reports.empty()) {
+        const Result<MergedReport> merged = merge_reports(options.reports);
+        if (!merged.ok()) {
+            return fail(kCheckFailed, merged.status());
+        }
+        for (TopoComm& comm : reported_comms(merged.value())) {
+            topo.comms.push_back(std::move(comm));
+        }
+    }
     if (!options.html.empty()) {
         const std::string page = topo_html(topo);
         if (options.html == "-") {
@@ -78,6 +105,12 @@ void add_topo_command(CLI::App& app, Invocation* invocation) {
         ->add_option("--nodes", options->nodes,
                      "of a communicator over all GPUs of that many such machines (1)")
         ->check(CLI::Range(1, 2048));
+    command->add_option("--calibration", options->calibration,
+                        "what slimwire calibrate --out wrote: from which size calls pay on that "
+                        "communicator");
+    command->add_option("--report", options->reports,
+                        "report files of a job (SLIMWIRE_REPORT): its communicators, their links "
+                        "and from which sizes calls pay there");
     auto* json = command->add_flag("--json", options->json, "one JSON line");
     command
         ->add_option("--html", options->html, "write a page with a picture to FILE, - for stdout")

@@ -262,6 +262,14 @@ std::string topo_html(const Topo& topo) {
     if (!topo.communicator().empty()) {
         text += "<p>" + escaped(topo.communicator()) + "</p>";
     }
+    for (const TopoComm& comm : topo.comms) {
+        text += fmt::format("<p>Communicator {}{}{}</p><ul>", escaped(comm.name),
+                            comm.links.empty() ? "" : ": ", escaped(comm.links));
+        for (const std::string& line : comm_lines(comm)) {
+            text += "<li>" + escaped(line) + "</li>";
+        }
+        text += "</ul>";
+    }
     text += "\n<div class=\"scroll\">" + Picture(topo).draw() +
             "</div>\n<p>Figures are GB/s of one direction: at a box, of the link above it; red, "
             "between processors; green, NVLink or xGMI.</p>\n";
