@@ -69,7 +69,7 @@ struct NetContext {
     const Ucx* ucx = nullptr;
     Shaper* shaper = nullptr;
     std::mutex mutex;
-    ucp_worker_h worker = nullptr;
+    ucp_worker_h worker = nullptr;  // null until make_worker(), as is its address
     std::vector<unsigned char> address;
     uint64_t next_connection = 1;
     int active = 0;  // requests in use
@@ -91,6 +91,10 @@ struct NetComm {
     uint64_t refused_since_ns = 0;  // a message waits for room in the card's queue since then
     std::array<NetRequest, net::kNetMaxRequests> requests;
 };
+
+// Before the context's first connection: a communicator that has none makes no worker, which takes
+// a millisecond and shared memory. Takes the context's mutex.
+Status make_worker(NetContext& context);
 
 // Lets UCX move what it can. Under the context's mutex.
 void progress(NetContext& context);

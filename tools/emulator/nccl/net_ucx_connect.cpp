@@ -83,6 +83,7 @@ Status read_answer(NetContext* context,
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
     params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+    SLIMWIRE_TRY(make_worker(*context));
     const std::lock_guard lock(context->mutex);
     const UcxApi& api = context->ucx->api;
     const ucs_status_t status = api.ucp_ep_create(context->worker, &params, &comm->endpoint);
@@ -162,6 +163,9 @@ int node_of_net_device(int device) noexcept {
 ncclResult_t net_listen(void* context, int device, void* handle, void** listen_comm) {
     auto listener = std::make_unique<Listener>();
     listener->context = static_cast<NetContext*>(context);
+    if (const Status made = make_worker(*listener->context); !made.ok()) {
+        return to_nccl(made);
+    }
     listener->node = node_of_net_device(device);
     listener->token = random_u64();
     Handle made{kHandleMagic, listener->token, {}, listener->node, nullptr};

@@ -25,26 +25,6 @@ ncclResult_t net_init(
     auto context = std::make_unique<NetContext>();
     context->ucx = ucx.value();
     context->shaper = shaper.value();
-    const UcxApi& api = context->ucx->api;
-    ucp_worker_params_t params{};
-    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    ucs_status_t status = api.ucp_worker_create(context->ucx->context, &params, &context->worker);
-    ucp_address_t* address = nullptr;
-    size_t bytes = 0;
-    if (status == UCS_OK) {
-        status = api.ucp_worker_get_address(context->worker, &address, &bytes);
-        if (status != UCS_OK) {
-            api.ucp_worker_destroy(context->worker);
-        }
-    }
-    if (status != UCS_OK) {
-        return to_nccl(
-            {Code::kSystemError, std::string("UCX: worker: ") + api.ucs_status_string(status)});
-    }
-    const auto* first = reinterpret_cast<const unsigned char*>(address);
-    context->address.assign(first, first + bytes);
-    api.ucp_worker_release_address(context->worker, address);
     *out_context = context.release();
     return ncclSuccess;
 }
@@ -52,8 +32,10 @@ ncclResult_t net_init(
 ncclResult_t net_finalize(void* opaque) {
     const std::unique_ptr<NetContext> context(static_cast<NetContext*>(opaque));
     // Peers may wait for the last bytes of finished messages; after a failure nobody does.
-    finish_flush(*context, context->active == 0 ? kFlushLimitMs : 0);
-    context->ucx->api.ucp_worker_destroy(context->worker);
+    if (context->worker != nullptr) {
+        finish_flush(*context, context->active == 0 ? kFlushLimitMs : 0);
+        context->ucx->api.ucp_worker_destroy(context->worker);
+    }
     return ncclSuccess;
 }
 
@@ -127,6 +109,35 @@ constexpr net::NetV11 kBuiltinNet = {
 };
 
 }  // namespace
+
+Status make_worker(NetContext& context) {
+    const std::lock_guard lock(context.mutex);
+    if (context.worker != nullptr) {
+        return {};
+    }
+    const UcxApi& api = context.ucx->api;
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    ucp_worker_h worker = nullptr;
+    ucs_status_t status = api.ucp_worker_create(context.ucx->context, &params, &worker);
+    ucp_address_t* address = nullptr;
+    size_t bytes = 0;
+    if (status == UCS_OK) {
+        status = api.ucp_worker_get_address(worker, &address, &bytes);
+        if (status != UCS_OK) {
+            api.ucp_worker_destroy(worker);
+        }
+    }
+    if (status != UCS_OK) {
+        return {Code::kSystemError, std::string("UCX: worker: ") + api.ucs_status_string(status)};
+    }
+    const auto* first = reinterpret_cast<const unsigned char*>(address);
+    context.address.assign(first, first + bytes);
+    api.ucp_worker_release_address(worker, address);
+    context.worker = worker;
+    return {};
+}
 
 const net::NetV11* builtin_net() noexcept {
     return &kBuiltinNet;

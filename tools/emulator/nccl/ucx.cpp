@@ -62,6 +62,10 @@ Status make_context(Ucx* ucx, const char* transports) {
         ucx->api.ucp_config_modify(config, "TLS", transports);
     }
     ucx->api.ucp_config_modify(config, "RNDV_THRESH", "inf");
+    // Of receive buffers, which a worker touches when it is made; more come when they are needed.
+    if (getenv("UCX_POSIX_RX_BUFS_GROW") == nullptr) {
+        ucx->api.ucp_config_modify(config, "MM_RX_BUFS_GROW", "96");
+    }
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
     params.features = UCP_FEATURE_TAG;
