@@ -179,6 +179,24 @@ struct Checked {
     std::vector<double> losses;
 };
 
+nlohmann::ordered_json checked_json(const char* record,
+                                    const CalibrateOptions& options,
+                                    const Calibration& calibration,
+                                    const std::string& link,
+                                    const std::string& codec,
+                                    double bytes) {
+    auto json = stamped(record);
+    json["op"] = calibration.op;
+    json["dtype"] = calibration.dtype;
+    json["ranks"] = calibration.ranks;
+    json["nodes"] = calibration.nodes;
+    json["calibrated_link"] = options.run.link;
+    json["link"] = link;
+    json["codec"] = codec;
+    json["bytes"] = bytes;
+    return json;
+}
+
 // What a job without a gate would take (collectives/comm_costs.h). Native comes first, then what
 // the communicator's shape suggests.
 const Candidate& chosen_of(const std::vector<Candidate>& candidates) {
@@ -232,15 +250,8 @@ void judge_choices(const CalibrateOptions& options,
             [](const Candidate& a, const Candidate& b) { return a.measured_s < b.measured_s; });
         checked->losses.push_back(chosen.measured_s / fastest.measured_s - 1);
         if (options.json) {
-            auto json = stamped("calibration_choice");
-            json["op"] = calibration.op;
-            json["dtype"] = calibration.dtype;
-            json["ranks"] = calibration.ranks;
-            json["nodes"] = calibration.nodes;
-            json["calibrated_link"] = options.run.link;
-            json["link"] = link;
-            json["codec"] = codec;
-            json["bytes"] = bytes;
+            auto json =
+                checked_json("calibration_choice", options, calibration, link, codec, bytes);
             json["chosen"] = chosen.algorithm;
             json["fastest"] = fastest.algorithm;
             json["loss"] = checked->losses.back();
@@ -277,16 +288,9 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
                 const double off = predicted / sample.seconds - 1;
                 checked.errors.push_back(std::abs(off));
                 if (options.json) {
-                    auto json = stamped("calibration_check");
-                    json["op"] = calibration.op;
-                    json["dtype"] = calibration.dtype;
-                    json["ranks"] = calibration.ranks;
-                    json["nodes"] = calibration.nodes;
-                    json["calibrated_link"] = options.run.link;
-                    json["link"] = link;
-                    json["codec"] = way.codec;
+                    auto json = checked_json("calibration_check", options, calibration, link,
+                                             way.codec, sample.bytes);
                     json["algorithm"] = way.algorithm;
-                    json["bytes"] = sample.bytes;
                     json["measured_us"] = sample.seconds * 1e6;
                     json["predicted_us"] = predicted * 1e6;
                     json["error"] = off;
