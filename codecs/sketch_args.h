@@ -48,8 +48,8 @@ struct SketchParts {
 
 #ifdef __CUDACC__
 #define SLIMWIRE_SKETCH __host__ __device__ inline
-#else
-#define SLIMWIRE_SKETCH inline
+#else  // Never a function of its own: objects of every instruction set include this.
+#define SLIMWIRE_SKETCH [[gnu::always_inline]] inline
 #endif
 
 // Of 32 bits, every bit of the result depends on every bit given (Wellons's lowbias32).

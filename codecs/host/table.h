@@ -167,6 +167,19 @@ struct ThcTable {
     void (*restore)(const ThcChunk&);
 };
 
+// Rows [row, end) of a sketch's input, a part of it, are added to the cells.
+struct SketchPart {
+    const uint8_t* input;  // `count` elements of `dtype`, in rows of kSketchCells
+    int64_t count;
+    int64_t row, end;
+    DType dtype;
+    float* cells;  // kSketchCells
+};
+struct SketchTable {
+    // False where a sum of the part is not finite; the cells then stay as they are.
+    bool (*add_part)(const SketchPart&);
+};
+
 struct BlockIntTable {
     BlockIntKernels int8, int6, int4, int2;
 };
@@ -243,6 +256,7 @@ SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank)
 SLIMWIRE_HOST_FAMILY(ThcTable, host_thc)
+SLIMWIRE_HOST_FAMILY(SketchTable, host_sketch)
 #undef SLIMWIRE_HOST_FAMILY
 
 // The family's table of active_isa().

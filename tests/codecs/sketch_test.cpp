@@ -52,13 +52,19 @@ double relative_error(const std::vector<float>& values) {
     return std::abs(norm(sketched.state) / norm(values) - 1);
 }
 
-TEST(Sketch, KernelsGiveTheBitsOfTheHostBody) {
+class EachIsa : public ::testing::Test {
+  protected:
+    void TearDown() override { ASSERT_TRUE(force_isa(all_isas().back()).ok()); }
+};
+
+TEST_F(EachIsa, KernelsGiveTheBitsOfTheHostBody) {
     std::mt19937 random(test_seed());
     for (const DType dtype : kFloatTypes) {
         for (const int64_t count : {0, 1, 7, 8, 2047, 2048, 2049, 8192, 8193, 100003}) {
             for (const int64_t shift : {0, 1}) {  // of the input, in elements
                 SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(count));
-                Sketched on_host, on_cuda;
+                std::vector<Sketched> on_host(all_isas().size());
+                Sketched on_cuda;
                 for (int call = 0; call < 3; ++call) {
                     const auto bytes = static_cast<int64_t>(dtype_bytes(dtype));
                     Guarded input = random_input(dtype, count, 1.0, random, shift * bytes);
@@ -67,15 +73,19 @@ TEST(Sketch, KernelsGiveTheBitsOfTheHostBody) {
                         std::memset(input.data() + count / 2 * bytes, 0xFF,
                                     static_cast<size_t>(bytes));
                     }
-                    sketch_on_host(on_host.args(input.data(), dtype, count));
                     ASSERT_EQ(sketch_on_cuda(on_cuda.args(input.data(), dtype, count), nullptr),
                               cudaSuccess);
                     ASSERT_TRUE(on_cuda.margin_intact());
-                    ASSERT_EQ(std::memcmp(&on_host.state, &on_cuda.state, sizeof(SketchState)), 0)
-                        << "call " << call;
+                    for (size_t i = 0; i < all_isas().size(); ++i) {
+                        ASSERT_TRUE(force_isa(all_isas()[i]).ok());
+                        sketch_on_host(on_host[i].args(input.data(), dtype, count));
+                        ASSERT_EQ(
+                            std::memcmp(&on_host[i].state, &on_cuda.state, sizeof(SketchState)), 0)
+                            << isa_name(all_isas()[i]) << ", call " << call;
+                    }
                 }
-                EXPECT_EQ(on_host.state.buffers, count > 0 ? 2u : 3u);
-                EXPECT_EQ(on_host.state.skipped, count > 0 ? 1u : 0u);
+                EXPECT_EQ(on_cuda.state.buffers, count > 0 ? 2u : 3u);
+                EXPECT_EQ(on_cuda.state.skipped, count > 0 ? 1u : 0u);
             }
         }
     }
