@@ -19,6 +19,7 @@ void sketch_on_host(const SketchArgs& args) {
         finite = host_table<SketchTable>().add_part(
             {.input = device_view_as<const uint8_t>(args.input),
              .count = args.count,
+             .first_row = args.first_row,
              .row = part * parts.rows_each,
              .end = std::min((part + 1) * parts.rows_each, parts.rows),
              .dtype = args.dtype,

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) sketch_kernel(SketchArgs args, Sketc
     Eight sum = {};
 #pragma unroll 2
     for (int64_t number = part * parts.rows_each; number < end; ++number) {
-        const SketchRow row = sketch_row(number);
+        const SketchRow row = sketch_row(args.first_row + number);
         const uint32_t unit = (threadIdx.x - row.turn) % static_cast<uint32_t>(kSketchUnits);
         Eight x;
         load_eight<Element>(input, number * kSketchCells + unit * kSketchUnit, args.count, x);

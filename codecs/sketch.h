@@ -4,6 +4,9 @@
 // to the sum's own squares within a standard deviation of sqrt(2 / cells), 3.1 %: of the norm, 1.6
 // %. Not a codec: no wire bytes come of it.
 //
+// Buffers that lie in parts, each with its own rows (SketchArgs::first_row), are sketched apart,
+// and the cells of the parts add up to the whole one's.
+//
 // A buffer with a number that is not finite is counted and leaves the cells as they are.
 //
 // Called by the controller of compression in collectives/. Host body and kernels, equal to the bit;

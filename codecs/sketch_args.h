@@ -27,8 +27,13 @@ struct SketchArgs {
     SketchState* state;  // 16-byte aligned
     void* workspace;     // sketch_workspace_bytes(), 16-byte aligned
     int64_t count;
+    int64_t first_row;  // number of the first row: where parts of a buffer are looked at apart
     DType dtype;
 };
+
+constexpr int64_t sketch_rows(int64_t count) {
+    return (count + kSketchCells - 1) / kSketchCells;
+}
 
 // Rows of kSketchCells elements are summed part by part, and then the parts in order: the same sums
 // whatever the device.
@@ -39,7 +44,7 @@ struct SketchParts {
     int64_t parts;
 
     static constexpr SketchParts of(int64_t count) {
-        const int64_t rows = (count + kSketchCells - 1) / kSketchCells;
+        const int64_t rows = sketch_rows(count);
         const int64_t fair = (rows + kMost - 1) / kMost;
         const int64_t each = fair < 4 ? 4 : fair;
         return {rows, each, (rows + each - 1) / each};

@@ -15,7 +15,7 @@ bool AccordionControl::due() const noexcept {
     return ended > decided_ && calls_ - ended * rule_->window >= kLag;
 }
 
-AccordionDecision AccordionControl::decide(double energy, uint32_t buffers) noexcept {
+AccordionDecision AccordionControl::decide(double energy, double buffers) noexcept {
     const uint64_t window = decided_++;
     // A window may have had fewer finite results than another: of the mean.
     const double square = buffers == 0 ? -1 : energy / buffers / buffers;
@@ -73,6 +73,9 @@ Status make_memory(const DeviceApi& api, CommState* state, PacedTensor* tensor) 
         SLIMWIRE_TRY(
             cuda_status(api, api.malloc(&memory, sizeof(SketchState)), "accordion's sums"));
         tensor->sums = static_cast<SketchState*>(memory);
+        if (state->memory != nullptr) {
+            state->memory->take(state->device, sizeof(SketchState));  // planned (plan.cpp)
+        }
     }
     if (tensor->copy == nullptr) {
         SLIMWIRE_TRY(
@@ -106,7 +109,9 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
         }
         SLIMWIRE_TRY(
             cuda_status(api, api.event_synchronize(tensor.copied), "wait for a window's end"));
-        tensor.control.decide(sketch_energy(*tensor.copy), tensor.copy->buffers);
+        const int parts = plan->facts.op == Op::kReduceScatter ? state->shape.ranks : 1;
+        tensor.control.decide(sketch_energy(*tensor.copy),
+                              static_cast<double>(tensor.copy->buffers) / parts);
         state->stats->update([&](CommStats&) {
             plan->stats->accordions[{place.slot, place.ordinal}] = tensor.control.totals();
         });
@@ -115,31 +120,13 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
     return PacedCall{&tensor, tensor.control.next(rate)};
 }
 
-Status Accordions::add(const DeviceApi& api,
-                       const PacedCall& call,
-                       SketchArgs sketch,
-                       cudaStream_t stream) {
-    PacedTensor& tensor = *call.tensor;
-    sketch.state = tensor.sums;
-    if (call.at.first) {
-        SLIMWIRE_TRY(cuda_status(api, api.memset_async(tensor.sums, 0, sizeof(SketchState), stream),
-                                 "a window's begin"));
-    }
-    SLIMWIRE_TRY(enqueue(api, sketch, stream));
-    if (!call.at.last) {
-        return {};
-    }
-    SLIMWIRE_TRY(cuda_status(api,
-                             api.memcpy_async(tensor.copy, tensor.sums, sizeof(SketchState),
-                                              cudaMemcpyDeviceToHost, stream),
-                             "a window's end"));
-    SLIMWIRE_TRY(cuda_status(api, api.event_record(tensor.copied, stream), "a window's end"));
-    tensor.under_way = true;
-    return {};
-}
-
-void Accordions::release(const DeviceApi& api, std::vector<void*>* left) noexcept {
+void Accordions::release(const DeviceApi& api,
+                         CommState* state,
+                         std::vector<void*>* left) noexcept {
     for (auto& [key, tensor] : tensors_) {
+        if (tensor.sums != nullptr && state->memory != nullptr) {
+            state->memory->give_back(state->device, sizeof(SketchState));
+        }
         if (tensor.copied != nullptr) {
             tolerate(api, api.event_destroy(tensor.copied));
         }

@@ -4,8 +4,9 @@
 // one keeps more of it.
 //
 // What goes in is equal on all ranks: how many calls a tensor at one place in the step had, what
-// its results, which are equal too, add up to, and the learning rate if the program tells it,
-// between the same calls on all ranks. So ranks decide alike and tell each other nothing.
+// its results add up to, and the learning rate if the program tells it, between the same calls on
+// all ranks. So ranks decide alike. Results of all-reduces are equal, and nobody tells anything; of
+// reduce-scatters the ranks add up their parts' sketches once a window (paced_exchange.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,8 +38,8 @@ class AccordionControl {
     // Whether the next call comes after decide() for the window before.
     [[nodiscard]] bool due() const noexcept;
     // `energy`: squared norm of the sum of `buffers` results of that window, of those that were
-    // finite.
-    AccordionDecision decide(double energy, uint32_t buffers) noexcept;
+    // finite; in the mean over their parts, where ranks have parts.
+    AccordionDecision decide(double energy, double buffers) noexcept;
 
     // Where a call lies in its window.
     struct Call {
@@ -92,14 +93,8 @@ class Accordions {
                            CommState* state,
                            Plan* plan,
                            const StepPlace& place);
-    // Behind a call on `stream`: adds its result, which `sketch` says but for the state, and sends
-    // the sums to the host at the end of a window.
-    static Status add(const DeviceApi& api,
-                      const PacedCall& call,
-                      SketchArgs sketch,
-                      cudaStream_t stream);
     // Frees what it has; where work may still use it, that goes to `left` instead.
-    void release(const DeviceApi& api, std::vector<void*>* left) noexcept;
+    void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
 
   private:
     struct Key {

@@ -240,8 +240,7 @@ std::string add_averaging(const Action& action,
     call.random = plan->random;
     call.random.tensor ^= 0x2545F491u;  // else it would draw what the tensor's own call draws
     plan->scratch_bytes = std::max(plan->scratch_bytes, call.scratch_bytes);
-    const uint64_t needed =
-        shape.committed_bytes + plan->scratch_bytes + plan->residual_bytes + plan->copy_bytes;
+    const uint64_t needed = shape.committed_bytes + plan->scratch_bytes + plan->tensor_bytes();
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch, averaging included, " +
                "exceed SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);

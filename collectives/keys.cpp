@@ -188,7 +188,7 @@ bool grant_place(const Settings& settings,
             state->granted_places.begin(), state->granted_places.end(),
             [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
         if (sibling != state->granted_places.end()) {
-            const uint64_t tensor = plan.residual_bytes + plan.copy_bytes;
+            const uint64_t tensor = plan.tensor_bytes();
             found->second = !exceeds(committed + plan.scratch_bytes + tensor, settings);
             committed += found->second ? tensor : 0;
         }
@@ -206,8 +206,7 @@ void ungrant_place(CommState* state, const PlaceKey& key) noexcept {
     const bool last = std::none_of(state->granted_places.begin(), state->granted_places.end(),
                                    [&](const auto& other) { return other.first.plan == key.plan; });
     if (granted && !last) {
-        committed_of(state, key.plan->facts).residual_bytes -=
-            key.plan->residual_bytes + key.plan->copy_bytes;
+        committed_of(state, key.plan->facts).residual_bytes -= key.plan->tensor_bytes();
     }
 }
 
@@ -229,7 +228,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
         committed.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
         Plan* plan = state->plans.insert(std::move(made));
-        committed.residual_bytes += plan->residual_bytes + plan->copy_bytes;
+        committed.residual_bytes += plan->tensor_bytes();
         state->stats->plans = state->plans.size();
         plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
         if (plan->low != nullptr) {
@@ -265,7 +264,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     }
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;
-    made.residual_bytes = made.copy_bytes = 0;
+    made.residual_bytes = made.copy_bytes = made.control_bytes = 0;
     made.residuals_apart = false;
     made.averaging = nullptr;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.

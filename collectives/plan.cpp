@@ -217,7 +217,9 @@ std::string try_algorithm(Algorithm algorithm,
                                      : 0;
     const uint64_t scratch_bytes = std::max({exchange_bytes, sketch_bytes, tried_bytes});
     const uint64_t copy_bytes = action.roll_back ? copy_bytes_of(kept_bytes) : 0;
-    const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + copy_bytes;
+    const uint64_t control_bytes = action.accordion.has_value() ? sizeof(SketchState) : 0;
+    const uint64_t needed =
+        shape.committed_bytes + scratch_bytes + kept_bytes + copy_bytes + control_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -235,6 +237,7 @@ std::string try_algorithm(Algorithm algorithm,
     plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = kept_bytes;
     plan->copy_bytes = copy_bytes;
+    plan->control_bytes = control_bytes;
     plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
     plan->aims = kept_bytes > residual_bytes;
     plan->residuals_apart = apart;

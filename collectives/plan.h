@@ -85,6 +85,11 @@ struct Plan {
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored
     // Of a copy of them from before the step, which a skipped step gives back; 0: none is kept.
     uint64_t copy_bytes = 0;
+    uint64_t control_bytes = 0;  // of what a tensor's controller keeps (accordion.h)
+    // Of all that a tensor keeps on the device.
+    [[nodiscard]] uint64_t tensor_bytes() const noexcept {
+        return residual_bytes + copy_bytes + control_bytes;
+    }
     // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
     // fp32 at this offset of the scratch and put back, run by run.
     bool residuals_apart = false;

@@ -292,10 +292,12 @@ class Parser : PolicyActionReader {
             report(where, "'low' = " + quoted(low.to_string()) + " of 'accordion' beside codec " +
                               quoted(high.to_string()) + "; accepted: powersgd, of a larger rank");
         }
-        if (rule.match.ops != ops_with(Op::kAllReduce)) {
+        const uint32_t controlled = ops_with(Op::kAllReduce) | ops_with(Op::kReduceScatter);
+        if ((rule.match.ops & ~controlled) != 0) {
             report(where,
-                   "'accordion' in a rule of other operations than all-reduce, whose ranks do not "
-                   "have the same results; accepted: match = { op = \"allreduce\" }");
+                   "'accordion' in a rule of other operations than all-reduce and reduce-scatter, "
+                   "whose ranks do not all hear of the results; accepted: match = { op = "
+                   "\"allreduce\" }, \"reducescatter\", or both");
         }
         if (action.tensor != TensorBy::kStep) {
             report(where,

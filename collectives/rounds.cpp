@@ -14,6 +14,7 @@
 #include "collectives/keys.h"
 #include "collectives/log.h"
 #include "collectives/loss_scale.h"
+#include "collectives/paced_exchange.h"
 #include "collectives/pending_state.h"
 #include "collectives/probe_exchange.h"
 #include "collectives/rollback.h"
@@ -47,6 +48,7 @@ struct Running {
     std::optional<ProbeExchange> probe;
     std::optional<NativeExchange> native;
     std::optional<GatedExchange> gated;
+    std::optional<PacedExchange> paced;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
     void* residual = nullptr;
@@ -257,22 +259,15 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (run->item.gated.acts()) {
         run->exchange = &run->gated.emplace(context, run->item.gated, run->exchange);
     }
+    if (run->item.paced.tensor != nullptr && !averages) {
+        run->exchange = &run->paced.emplace(context, run->item.paced, run->exchange);
+    }
     return {};
 }
 
 Status end(Runtime& runtime, Running* run, Company company, bool after_another) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
-    if (run->item.paced.tensor != nullptr) {
-        const CallFacts& facts = run->item.plan->facts;
-        SLIMWIRE_TRY(Accordions::add(api, run->item.paced,
-                                     {.input = run->item.call.recv,
-                                      .state = nullptr,
-                                      .workspace = run->scratch,
-                                      .count = static_cast<int64_t>(facts.count),
-                                      .dtype = facts.dtype},
-                                     run->work));
-    }
     if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
         SLIMWIRE_TRY(ErrorBudgets::measure(api, *run->item.plan, run->item.call.recv, run->scratch,
                                            run->item.budgeted.tensor, run->work));
@@ -318,6 +313,9 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
         return {};
     }
     Plan& plan = *run->item.plan;
+    if (run->paced.has_value()) {
+        plan.stats->count_control(run->paced->control_bytes());
+    }
     const Course course = run->exchange->course();
     if (course == Course::kCompressed) {
         count_run(state, plan);

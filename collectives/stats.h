@@ -166,6 +166,11 @@ struct KeyStats {
     std::atomic<uint64_t> previews{0};
     std::atomic<double> step_size{0};
     void count_averaging() noexcept { averagings.fetch_add(1, std::memory_order_relaxed); }
+    // What ranks told each other beside their calls, as this rank gave it to the transport.
+    // Wait-free.
+    void count_control(uint64_t wire_bytes) noexcept {
+        folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
+    }
     // One call of a kind that has no key of its own. Wait-free.
     void count_folded_call(uint64_t input_bytes,
                            uint64_t native_bytes,

@@ -155,7 +155,7 @@ SLIMWIRE_LANES bool add_part_of(const SketchPart& part) {
         const int64_t left = part.count - begin;
         plan_row(row_of<Element>(part.input + begin * Element::kBytes,
                                  left < kSketchCells ? left : kSketchCells, rows[slot]),
-                 row + slot, plans[slot]);
+                 part.first_row + row + slot, plans[slot]);
     };
     for (; row + kRowsAtOnce <= part.end; row += kRowsAtOnce) {
         for (int64_t slot = 0; slot < kRowsAtOnce; ++slot) {

@@ -171,6 +171,7 @@ struct ThcTable {
 struct SketchPart {
     const uint8_t* input;  // `count` elements of `dtype`, in rows of kSketchCells
     int64_t count;
+    int64_t first_row;  // number of row 0
     int64_t row, end;
     DType dtype;
     float* cells;  // kSketchCells

@@ -27,6 +27,7 @@ struct Sketched {
                 .state = &state,
                 .workspace = workspace.data(),
                 .count = count,
+                .first_row = 0,
                 .dtype = dtype};
     }
     bool margin_intact() const {
@@ -50,6 +51,13 @@ double relative_error(const std::vector<float>& values) {
     sketch_on_host(
         sketched.args(values.data(), DType::kFloat32, static_cast<int64_t>(values.size())));
     return std::abs(norm(sketched.state) / norm(values) - 1);
+}
+
+std::vector<float> normals(size_t count, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<float> values(count);
+    std::generate(values.begin(), values.end(), [&] { return normal(random); });
+    return values;
 }
 
 class EachIsa : public ::testing::Test {
@@ -111,6 +119,40 @@ TEST(Sketch, NormIsThatOfTheSumOfTheBuffers) {
     // Four standard deviations of 1.6 %.
     EXPECT_NEAR(norm(sketched.state) / norm(sum), 1.0, 0.064);
     EXPECT_EQ(sketched.state.buffers, 40u);
+}
+
+// What ranks make of a reduce-scatter: each sketches its part, and the cells are added.
+TEST_F(EachIsa, PartsMakeTheWhole) {
+    std::mt19937 random(test_seed());
+    for (const Isa isa : all_isas()) {
+        ASSERT_TRUE(force_isa(isa).ok());
+        const int64_t rows = 11, parts = 3;
+        const std::vector<float> whole =
+            normals(static_cast<size_t>(rows * parts * kSketchCells), random);
+        Sketched once;
+        sketch_on_host(once.args(whole.data(), DType::kFloat32, rows * parts * kSketchCells));
+        std::vector<double> cells(kSketchCells);
+        double alike = 0;  // the parts' own rows, numbered alike
+        for (int64_t part = 0; part < parts; ++part) {
+            const float* const own = whole.data() + part * rows * kSketchCells;
+            Sketched of_part, on_cuda;
+            SketchArgs args = of_part.args(own, DType::kFloat32, rows * kSketchCells);
+            args.first_row = part * rows;
+            sketch_on_host(args);
+            args = on_cuda.args(own, DType::kFloat32, rows * kSketchCells);
+            args.first_row = part * rows;
+            ASSERT_EQ(sketch_on_cuda(args, nullptr), cudaSuccess);
+            ASSERT_EQ(std::memcmp(&of_part.state, &on_cuda.state, sizeof(SketchState)), 0);
+            for (size_t i = 0; i < cells.size(); ++i) {
+                cells[i] += static_cast<double>(of_part.state.cells[i]);
+            }
+            alike += sketch_energy(of_part.state);
+        }
+        for (size_t i = 0; i < cells.size(); ++i) {
+            ASSERT_NEAR(cells[i], once.state.cells[i], 1e-3) << isa_name(isa) << ' ' << i;
+        }
+        EXPECT_NEAR(alike / sketch_energy(once.state), 1, 0.2);
+    }
 }
 
 TEST(Sketch, NoStrideAndNoSparsityMisleadsIt) {

@@ -195,8 +195,9 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:6:13: rule 'grads': 'accordion' without error feedback; accepted: error_feedback "
          "other than \"none\""},
         {"codec = \"int4\"\nef = \"ef14\"\naccordion = { low = \"int8\", window = 9 }",
-         "p.toml:6:13: rule 'grads': 'accordion' in a rule of other operations than all-reduce, "
-         "whose ranks do not have the same results; accepted: match = { op = \"allreduce\" }"},
+         "p.toml:6:13: rule 'grads': 'accordion' in a rule of other operations than all-reduce "
+         "and reduce-scatter, whose ranks do not all hear of the results; accepted: match = { op = "
+         "\"allreduce\" }, \"reducescatter\", or both"},
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
          "tensor = \"address\"\naccordion = { low = \"int8\", window = 9 }",
          "p.toml:8:13: rule 'grads': 'accordion' with tensor = \"address\", which ranks do not "

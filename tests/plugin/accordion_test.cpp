@@ -33,6 +33,9 @@ class Accordion : public slimwire::test::SeveralDevices<4> {
             "}\n"
             "codec = \"topk:fraction=0.1\"\nef = \"ef14\"\n"
             "accordion = { low = \"topk:fraction=0.3\", window = 3, lr_drops = [13] }\n"
+            "[[rule]]\nname = \"parts\"\nmatch = { op = \"reducescatter\" }\n"
+            "codec = \"topk:fraction=0.1\"\nef = \"ef14\"\n"
+            "accordion = { low = \"topk:fraction=0.3\", window = 3 }\n"
             "[[rule]]\nname = \"matrix\"\nmatch = { op = \"allreduce\", bytes = \"12288..12288\" "
             "}\n"
             "codec = \"powersgd:rank=1,row=48\"\nef = \"ef14\"\n"
@@ -87,6 +90,44 @@ class Accordion : public slimwire::test::SeveralDevices<4> {
         }
         return text;
     }
+    // A reduce-scatter of `count` elements a rank, of which `scale` says how large each rank's part
+    // is; 'h' or 'l' by how much of rank 0's part arrived, which must be as much as of the others'.
+    char scattered(size_t count, const std::vector<float>& scale) {
+        Values values;
+        for (int part = 0; part < ranks(); ++part) {
+            const Values own = sparse(count, scale[static_cast<size_t>(part)])[0];
+            values.insert(values.end(), own.begin(), own.end());
+        }
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            EXPECT_EQ(cudaMemcpy(send_[rank], values.data(), values.size() * sizeof(float),
+                                 cudaMemcpyHostToDevice),
+                      cudaSuccess);
+            EXPECT_EQ(ncclReduceScatter(send_[rank], recv_[rank], count, ncclFloat32, ncclSum,
+                                        comms_[rank], nullptr),
+                      ncclSuccess);
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        std::string taken;
+        for (int rank = 0; rank < ranks(); ++rank) {
+            Values got(count);
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            EXPECT_EQ(
+                cudaMemcpy(got.data(), recv_[rank], count * sizeof(float), cudaMemcpyDeviceToHost),
+                cudaSuccess);
+            const double share = static_cast<double>(std::count_if(
+                                     got.begin(), got.end(), [](float x) { return x != 0.0f; })) /
+                                 static_cast<double>(count);
+            EXPECT_TRUE(std::abs(share - 0.1) < 0.01 || std::abs(share - 0.3) < 0.02) << share;
+            taken += share < 0.2 ? 'h' : 'l';
+        }
+        mark();
+        EXPECT_EQ(taken, std::string(taken.size(), taken[0])) << "ranks decided otherwise";
+        return taken[0];
+    }
+
     // Keys of a rule in the report of the communicators that have ended.
     std::vector<nlohmann::json> keys(const std::string& rule) {
         std::vector<nlohmann::json> found;
@@ -147,6 +188,37 @@ TEST_P(Accordion, CallsOfADroppedGroupWereNone) {
         ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
     }
     EXPECT_EQ(taken(kSparse, 1, 3), "lhh");
+}
+
+// What each rank gets differs; they decide by all parts together, where one alone would decide
+// otherwise.
+TEST_P(Accordion, PartsOfAReduceScatterDecideTogether) {
+    const size_t count = kSparse / static_cast<size_t>(kMostRanks);
+    const auto calls = [&](std::vector<float> scale, int number) {
+        scale.resize(static_cast<size_t>(ranks()), scale.back());
+        std::string text;
+        for (int call = 0; call < number; ++call) {
+            text += scattered(count, scale);
+        }
+        return text;
+    };
+    EXPECT_EQ(calls({8, 1}, 18), "llllllllllhhhhhhhh");
+    // The largest part stays as it is, the others fall tenfold: the norm is nearly the same.
+    EXPECT_EQ(calls({8, 0.1f}, 6), "hhhhhh");
+    // Only the first part falls: of the others nothing changes, and all see it.
+    EXPECT_EQ(calls({1, 0.1f}, 6), "hhhhll");
+    end_communicators();
+    std::set<std::string> hashes;
+    for (const nlohmann::json& key : keys("parts")) {
+        if (!key.contains("accordion")) {
+            continue;
+        }
+        for (const nlohmann::json& tensor : key.at("accordion")) {
+            EXPECT_GE(tensor.at("windows"), 9);
+            hashes.insert(tensor.at("decisions_hash"));
+        }
+    }
+    EXPECT_EQ(hashes.size(), 1u);
 }
 
 // Rows of `values` that are no sums of others: singular directions above 1e-3.
