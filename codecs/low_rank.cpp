@@ -63,7 +63,7 @@ uint32_t largest_of(const float* column, int64_t count) noexcept {
 
 // Columns of the matrix's state begin at this float.
 int64_t state_begin(const LowRankArgs& args, const LowRankMatrix& matrix) noexcept {
-    return matrix.right / args.rank * args.state_rank;
+    return int64_t{matrix.state} * args.state_rank;
 }
 
 }  // namespace
@@ -79,6 +79,7 @@ int64_t LowRankLayout::state_elems(int state_rank) const noexcept {
 LowRankLayout low_rank_layout(std::span<const MatrixShape> shapes, int rank) {
     LowRankLayout layout;
     layout.matrices.reserve(shapes.size());
+    int32_t columns = 0;
     for (const MatrixShape& shape : shapes) {
         layout.matrices.push_back({.element = shape.element,
                                    .left = layout.left_elems,
@@ -87,7 +88,8 @@ LowRankLayout low_rank_layout(std::span<const MatrixShape> shapes, int rank) {
                                    .rows = shape.rows,
                                    .cols = shape.cols,
                                    .tile = 0,
-                                   .reserved = 0});
+                                   .state = columns});
+        columns += shape.cols;
         layout.left_elems += int64_t{rank} * shape.rows;
         layout.right_elems += int64_t{rank} * shape.cols;
         layout.work_elems += work_of(shape, rank);

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
          tile += static_cast<int32_t>(gridDim.x)) {
         const LowRankMatrix& matrix = args.list[tile / args.rank];
         const int64_t k = tile % args.rank;
-        const int64_t column = matrix.right / args.rank * args.state_rank + k * matrix.cols;
+        const int64_t column = int64_t{matrix.state} * args.state_rank + k * matrix.cols;
         float* const to = args.right + matrix.right + k * matrix.cols;
         const float scale = factor_scale(largest_of(args.state + column, matrix.cols));
         for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
         const LowRankMatrix& matrix = args.list[tile / args.rank];
         const int64_t k = tile % args.rank;
         const float* const column = args.right + matrix.right + k * matrix.cols;
-        float* const to = args.state + matrix.right / args.rank * args.state_rank + k * matrix.cols;
+        float* const to = args.state + int64_t{matrix.state} * args.state_rank + k * matrix.cols;
         if (largest_of(column, matrix.cols) < kInfinityBits) {
             for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
                 to[j] = column[j];

@@ -21,8 +21,8 @@ struct LowRankMatrix {
     int64_t work;     // floats before its sums of runs
     int32_t rows;
     int32_t cols;
-    int32_t tile;  // for launchers
-    int32_t reserved;
+    int32_t tile;   // for launchers
+    int32_t state;  // columns before its own in the state
 };
 inline constexpr int kMostMatrices = 72;  // of one launch
 

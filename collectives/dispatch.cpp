@@ -195,15 +195,6 @@ std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
     return std::nullopt;
 }
 
-// That of a codec of the ladder, or of a probe.
-Plan* plan_of_rung(Plan* plan, int rung) noexcept {
-    if (rung == ErrorBudgetControl::kProbe) {
-        return plan->probe.get();
-    }
-    const auto at = static_cast<size_t>(rung);
-    return at < plan->ladder.size() ? plan->ladder[at].get() : plan;
-}
-
 std::optional<ncclResult_t> dispatch_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
@@ -292,7 +283,7 @@ std::optional<ncclResult_t> dispatch_planned(
         gated.at.slot = -1;  // takes as long as an exact sum and what measures it
     }
     Plan* const run = gated.at.native              ? plan->native.get()
-                      : budgeted.tensor != nullptr ? plan_of_rung(plan, budgeted.rung)
+                      : budgeted.tensor != nullptr ? budgeted.plan_of(plan)
                       : paced.tensor == nullptr    ? plan->of_last_call()
                       : paced.at.high              ? plan
                                                    : plan->low.get();

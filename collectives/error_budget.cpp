@@ -7,7 +7,9 @@
 #include "codecs/base/device_scope.h"
 #include "codecs/codec.h"
 #include "codecs/low_rank.h"
+#include "collectives/algorithms.h"
 #include "collectives/comm_state.h"
+#include "collectives/low_rank_exchange.h"
 
 namespace slimwire {
 namespace {
@@ -73,14 +75,16 @@ struct FactorRoom {
 };
 
 // Of codecs of low rank; else 0.
-size_t matrices_of(const Plan& plan) noexcept {
+uint32_t matrices_of(const Plan& plan) noexcept {
     const auto& factored = plan.probe->factored;
-    return factored.empty() ? 0 : factored.front()->factors.matrices.size();
+    return factored.empty() ? 0 : static_cast<uint32_t>(factored.front()->factors.matrices.size());
 }
 
-// What a probe found, as ErrorBudgetControl::decide() takes it.
+// What a probe found, as ErrorBudgetControl::decide() takes it; of matrices that are looked at one
+// by one also what choose() does.
 struct Found {
     std::vector<double> squares, bounds;
+    ChosenMatrices chosen;
 };
 
 // What is encoded and decoded is off by this.
@@ -100,31 +104,61 @@ Found found_of_runs(const Measured* measured, size_t codecs) {
 // What is needed of each matrix is a share of its own norm.
 Found found_of_factors(const Measured* measured, const Plan& plan) {
     const auto& factored = plan.probe->factored;
-    const size_t codecs = factored.size(), matrices = matrices_of(plan);
+    const size_t codecs = factored.size(), count = matrices_of(plan);
+    std::vector<ProbedMatrix> matrices(count);
+    std::vector<uint32_t> ranks;
+    for (const auto& message : factored) {
+        ranks.push_back(message->codec.params.kept);
+    }
     double whole = 0;
-    for (size_t m = 0; m < matrices; ++m) {
-        if (measured[codecs + m].nonfinite != 0) {
+    for (size_t m = 0; m < count; ++m) {
+        const Measured& of_all = measured[codecs * count + m];
+        if (of_all.nonfinite != 0) {
             return {};
         }
-        whole += measured[codecs + m].square_sum;
+        matrices[m].shape = factored.front()->factors.matrices[m];
+        matrices[m].square = of_all.square_sum;
+        whole += of_all.square_sum;
+        for (size_t i = 0; i < codecs; ++i) {
+            const Measured& kept = measured[i * count + m];
+            if (kept.nonfinite != 0) {
+                return {};
+            }
+            matrices[m].kept.push_back(kept.square_sum);
+        }
     }
     Found found;
     for (size_t i = 0; i < codecs; ++i) {
-        if (measured[i].nonfinite != 0) {
-            return {};
+        double kept = 0, needed = 0;
+        for (const ProbedMatrix& matrix : matrices) {
+            kept += matrix.kept[i];
+            needed += matrix.square * needed_share(matrix.shape.rows, matrix.shape.cols, ranks[i]);
         }
-        double needed = 0;
-        for (size_t m = 0; m < matrices; ++m) {
-            const LowRankMatrix& matrix = factored[i]->factors.matrices[m];
-            needed += measured[codecs + m].square_sum *
-                      needed_share(matrix.rows, matrix.cols, factored[i]->codec.params.kept);
-        }
-        found.squares.push_back(whole > 0 ? std::max(0.0, 1 - measured[i].square_sum / whole) : 0);
+        found.squares.push_back(whole > 0 ? std::max(0.0, 1 - kept / whole) : 0);
         if (plan.budget->beats_random) {
             found.bounds.push_back(whole > 0 ? 1 - needed / whole : 1);
         }
     }
+    if (plan.budget->beats_random) {
+        found.chosen = choose_matrices(matrices, ranks, plan.facts.dtype);
+    }
     return found;
+}
+
+// The plan with the refused matrices of its message raw. Room for them was planned (add_ladder()).
+std::shared_ptr<Plan> without_refused(const Plan& plan,
+                                      const std::vector<uint32_t>& refused,
+                                      const CommState& state) {
+    auto partial = std::make_shared<Plan>(plan);
+    partial->layout = without_matrices(plan.layout, refused, plan.facts.count);
+    const uint64_t room = LowRankMap(partial->layout, plan.facts.dtype).scratch.bytes();
+    const uint64_t before = LowRankMap(plan.layout, plan.facts.dtype).scratch.bytes();
+    const uint64_t moved = room > before ? aligned(room - before) : 0;
+    partial->window_offset += moved;
+    partial->marks_offset += moved;
+    partial->more_wire_bytes = wire_bytes_of(*partial, state.shape, state.rank) -
+                               wire_bytes_of(plan, state.shape, state.rank);
+    return partial;
 }
 
 // Newton's, because nothing of libm shall be loaded for it.
@@ -163,7 +197,8 @@ Status measure_factors(const DeviceApi& api,
         const LowRankMatrix& matrix = matrices[m];
         SLIMWIRE_TRY(measure(static_cast<const char*>(result) +
                                  matrix.element * static_cast<int64_t>(dtype_bytes(dtype)),
-                             int64_t{matrix.rows} * matrix.cols, dtype, codecs + m));
+                             int64_t{matrix.rows} * matrix.cols, dtype,
+                             codecs * matrices.size() + m));
     }
     for (size_t i = 0; i < plan.factored.size(); ++i) {
         const FactoredMessage& message = *plan.factored[i];
@@ -192,8 +227,12 @@ Status measure_factors(const DeviceApi& api,
               LowRankStep::kMultiplyLeft}) {
             SLIMWIRE_TRY(enqueue(api, step, message.factors, args, stream));
         }
-        SLIMWIRE_TRY(
-            measure(scratch + room.right, message.factors.right_elems, DType::kFloat32, i));
+        for (size_t m = 0; m < matrices.size(); ++m) {
+            const LowRankMatrix& matrix = message.factors.matrices[m];
+            SLIMWIRE_TRY(measure(floats(room.right) + matrix.right,
+                                 int64_t{matrix.cols} * args.rank, DType::kFloat32,
+                                 i * matrices.size() + m));
+        }
     }
     return {};
 }
@@ -234,8 +273,58 @@ void ErrorBudgetControl::decide(const std::vector<double>& squares,
     totals_.add(squares, bounds, chosen);
 }
 
+void ErrorBudgetControl::choose(const std::vector<double>& squares,
+                                const std::vector<double>& bounds,
+                                int rung,
+                                const std::vector<uint32_t>& refused) {
+    totals_.add(squares, bounds, squares.empty() ? totals_.chosen : rung, refused);
+}
+
+ChosenMatrices choose_matrices(const std::vector<ProbedMatrix>& matrices,
+                               const std::vector<uint32_t>& ranks,
+                               DType dtype) {
+    ChosenMatrices best;
+    double least = 0;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        ChosenMatrices chosen{static_cast<int>(i), {}};
+        double bytes = 0;
+        for (uint32_t m = 0; m < matrices.size(); ++m) {
+            const ProbedMatrix& matrix = matrices[m];
+            const double rows = matrix.shape.rows, cols = matrix.shape.cols;
+            const double needed =
+                matrix.square * needed_share(matrix.shape.rows, matrix.shape.cols, ranks[i]);
+            if (matrix.kept[i] >= needed) {
+                bytes += ranks[i] * (rows + cols) * sizeof(float);
+            } else {
+                bytes += rows * cols * static_cast<double>(dtype_bytes(dtype));
+                chosen.refused.push_back(m);
+            }
+        }
+        const bool refuses_all = chosen.refused.size() == matrices.size();
+        if (!refuses_all && (best.rung < 0 || bytes < least)) {
+            least = bytes;
+            best = std::move(chosen);
+        }
+    }
+    return best;
+}
+
 uint64_t probe_bytes(const std::vector<CodecSpec>& ladder, DType dtype, uint64_t count) {
     return ProbeRoom(ladder, dtype, count).end;
+}
+
+Plan* plan_of_rung(Plan* plan, int rung) noexcept {
+    if (rung == ErrorBudgetControl::kProbe) {
+        return plan->probe.get();
+    }
+    const auto at = static_cast<size_t>(rung);
+    return at < plan->ladder.size() ? plan->ladder[at].get() : plan;
+}
+
+Plan* BudgetedCall::plan_of(Plan* plan) const noexcept {
+    return rung != ErrorBudgetControl::kProbe && tensor->partial != nullptr
+               ? tensor->partial.get()
+               : plan_of_rung(plan, rung);
 }
 
 Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
@@ -248,6 +337,7 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
     if (tensor.path != place.path) {
         // A tensor of another step.
         tensor.control = ErrorBudgetControl(*plan->budget);
+        tensor.partial = nullptr;
         tensor.path = place.path;
         tensor.under_way = false;
     }
@@ -256,7 +346,9 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         void* memory = nullptr;
         if (tensor.measured == nullptr) {
             SLIMWIRE_TRY(cuda_status(
-                api, api.host_alloc(&memory, (codecs + matrices_of(*plan)) * sizeof(Measured), 0),
+                api,
+                api.host_alloc(&memory,
+                               (codecs + (codecs + 1) * matrices_of(*plan)) * sizeof(Measured), 0),
                 "measurements of max_error"));
             tensor.measured = static_cast<Measured*>(memory);
         }
@@ -275,9 +367,22 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         const Found found = plan->probe->factored.empty()
                                 ? found_of_runs(tensor.measured, codecs)
                                 : found_of_factors(tensor.measured, *plan);
-        tensor.control.decide(found.squares, found.bounds);
+        if (!plan->budget->beats_random) {
+            tensor.control.decide(found.squares, found.bounds);
+        } else if (!found.squares.empty()) {
+            tensor.control.choose(found.squares, found.bounds, found.chosen.rung,
+                                  found.chosen.refused);
+            tensor.partial = found.chosen.refused.empty()
+                                 ? nullptr
+                                 : without_refused(*plan_of_rung(plan, found.chosen.rung),
+                                                   found.chosen.refused, *state);
+        } else {
+            tensor.control.choose({}, {}, ErrorBudgetControl::kNative, {});
+        }
         state->stats->update([&](CommStats&) {
-            plan->stats->budgets[{place.slot, place.ordinal}] = tensor.control.totals();
+            ErrorBudgetTotals& totals = plan->stats->budgets[{place.slot, place.ordinal}];
+            totals = tensor.control.totals();
+            totals.matrices = plan->budget->beats_random ? matrices_of(*plan) : 0;
         });
     }
     return BudgetedCall{&tensor, tensor.control.next()};

@@ -7,6 +7,9 @@
 // nothing. What is owed waits meanwhile. A probe whose result is not finite leaves things as they
 // were.
 //
+// `max_error = "random"` looks at each matrix of a message by itself: those of which factors keep
+// no more than of noise travel raw beside the factors of the others.
+//
 // Part of a CommState, and like it used by one thread at a time.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
+#include "codecs/low_rank_args.h"
 #include "codecs/measure.h"
 #include "collectives/layout.h"
 #include "collectives/policy.h"
@@ -48,6 +52,11 @@ class ErrorBudgetControl {
     // `squares`: of the relative L2 errors of the ladder's codecs on the probe's result; empty
     // where that was not finite. `bounds`: of each; empty: the rule's for all.
     void decide(const std::vector<double>& squares, const std::vector<double>& bounds = {});
+    // Of codecs of low rank that look at each matrix: what found_of_matrices() chose.
+    void choose(const std::vector<double>& squares,
+                const std::vector<double>& bounds,
+                int rung,
+                const std::vector<uint32_t>& refused);
 
     [[nodiscard]] const ErrorBudgetTotals& totals() const noexcept { return totals_; }
 
@@ -62,8 +71,11 @@ struct BudgetedTensor {
     explicit BudgetedTensor(const ErrorBudgetRule& rule) noexcept : control(rule) {}
     ErrorBudgetControl control;
     uint64_t path = 0;  // of its place (StepPlace)
-    // Pinned: one a codec, and behind them, of codecs of low rank, one a matrix.
+    // Pinned: one a codec; of codecs of low rank one a matrix and codec, and behind them one a
+    // matrix.
     Measured* measured = nullptr;
+    // The plan of the chosen codec with the refused matrices raw; null where none is.
+    std::shared_ptr<Plan> partial;
     cudaEvent_t end = nullptr;
     bool under_way = false;
 };
@@ -72,7 +84,28 @@ struct BudgetedTensor {
 struct BudgetedCall {
     BudgetedTensor* tensor = nullptr;  // null: of none
     int rung = ErrorBudgetControl::kNative;
+    // What the call runs by, of the plan whose ladder it is; not of a native one.
+    [[nodiscard]] Plan* plan_of(Plan* plan) const noexcept;
 };
+
+// That of a codec of the ladder, or of a probe.
+[[nodiscard]] Plan* plan_of_rung(Plan* plan, int rung) noexcept;
+
+// One matrix of a probe, and what a codec of the ladder keeps of it.
+struct ProbedMatrix {
+    LowRankMatrix shape;
+    double square = 0;         // of its norm
+    std::vector<double> kept;  // of that, by each codec
+};
+struct ChosenMatrices {
+    int rung = ErrorBudgetControl::kNative;
+    std::vector<uint32_t> refused;  // ascending; empty where the rung is native
+};
+// The rung that sends least where each matrix of which it keeps less than needed_share() goes raw;
+// the stronger of equal ones, and native where all would.
+[[nodiscard]] ChosenMatrices choose_matrices(const std::vector<ProbedMatrix>& matrices,
+                                             const std::vector<uint32_t>& ranks,
+                                             DType dtype);
 
 // The share of its squared norm that a matrix must keep in factors of this rank for them to be
 // worth sending: 1.25 times what independent noise keeps at most, rank (sqrt rows + sqrt cols)^2 /

@@ -287,6 +287,9 @@ void count_run(const CommState& state, const Plan& plan) noexcept {
         plan.stats->count_folded_call(input_bytes(plan.facts), native, observed ? native : wire);
     } else {
         plan.stats->count_call();
+        if (plan.more_wire_bytes > 0) {
+            plan.stats->count_control(plan.more_wire_bytes);
+        }
     }
 }
 

@@ -75,6 +75,9 @@ struct Plan {
     std::optional<ErrorBudgetRule> budget;
     std::vector<std::shared_ptr<Plan>> ladder;
     std::shared_ptr<Plan> probe;
+    // Of a plan whose message leaves matrices raw that the plan with its `stats` sends as factors:
+    // what a call of it sends more.
+    uint64_t more_wire_bytes = 0;
     // Of a probe by codecs of low rank: each one's message.
     std::vector<std::shared_ptr<const FactoredMessage>> factored;
     // With a gate (gate.h), and the plan of the native calls that it times.

@@ -11,6 +11,9 @@
 namespace slimwire {
 namespace {
 
+// What aligning parts of the scratch may take.
+constexpr uint64_t kRawRoom = 1024;
+
 bool same_chunks(const Chunks& a, const Chunks& b) {
     return a.count == b.count && a.chunk_elems == b.chunk_elems;
 }
@@ -179,6 +182,21 @@ std::string add_ladder(const ErrorBudgetRule& rule,
                                : probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
     probe->random = plan->random;
     probe->budget = rule;
+    if (rule.beats_random) {
+        // Any of the matrices may go raw beside the factors of the others.
+        const uint64_t raw = plan->facts.count * dtype_bytes(plan->facts.dtype) + kRawRoom;
+        plan->scratch_bytes += raw;
+        for (const std::shared_ptr<Plan>& rung : plan->ladder) {
+            rung->scratch_bytes += raw;
+        }
+        const uint64_t needed = shape.committed_bytes + plan->scratch_bytes + plan->tensor_bytes();
+        if (exceeds(needed, config.settings)) {
+            return std::to_string(needed) +
+                   " bytes of residuals and scratch, matrices that max_error refuses included, "
+                   "exceed SLIMWIRE_MAX_MEMORY of " +
+                   std::to_string(config.settings.max_memory_bytes);
+        }
+    }
     plan->probe = std::move(probe);
     plan->reason += ", by max_error";
     return {};

@@ -198,6 +198,10 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
         if (!tensor.bounds.empty()) {
             json["max_error"].back()["bounds"] = tensor.bounds;
         }
+        if (tensor.matrices > 0) {
+            json["max_error"].back()["matrices"] = tensor.matrices;
+            json["max_error"].back()["refused"] = tensor.refused;
+        }
     }
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;

@@ -78,15 +78,18 @@ void GateTotals::add(const GateDecision& decision) {
 
 void ErrorBudgetTotals::add(const std::vector<double>& of_probe,
                             const std::vector<double>& bounds_of_probe,
-                            int choice) {
+                            int choice,
+                            const std::vector<uint32_t>& refused_of_probe) {
     ++probes;
     chosen = choice;
     squares = of_probe.empty() ? squares : of_probe;
     bounds = of_probe.empty() ? bounds : bounds_of_probe;
+    refused = of_probe.empty() ? refused : refused_of_probe;
     std::vector<uint64_t> words{hash, static_cast<uint64_t>(choice + 1)};
     for (const double square : of_probe) {
         words.push_back(std::bit_cast<uint64_t>(square));
     }
+    words.insert(words.end(), refused.begin(), refused.end());
     hash =
         stable_hash({reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t)});
 }

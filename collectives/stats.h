@@ -67,12 +67,17 @@ struct ErrorBudgetTotals {
     // Squares of relative errors, of the ladder's codecs on the last probe that was finite.
     std::vector<double> squares;
     std::vector<double> bounds;  // of these, where they are not the rule's
+    // Where each matrix of a message is looked at: how many there are, and which go raw beside the
+    // factors of the others.
+    uint32_t matrices = 0;
+    std::vector<uint32_t> refused;
     uint64_t hash = 0;
 
     // `of_probe`: empty of a probe that was not finite.
     void add(const std::vector<double>& of_probe,
              const std::vector<double>& bounds_of_probe,
-             int choice);
+             int choice,
+             const std::vector<uint32_t>& refused_of_probe = {});
 };
 // By slot and ordinal of the tensor's place in the step.
 using ErrorBudgetTensors = std::map<std::pair<uint32_t, uint32_t>, ErrorBudgetTotals>;

@@ -44,7 +44,7 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
         const int64_t cols = matrix.cols;
         float* const p = buffers.left.data() + matrix.left;
         float* const q = buffers.right.data() + matrix.right;
-        float* const state = buffers.state.data() + matrix.right / job.rank * job.state_rank;
+        float* const state = buffers.state.data() + int64_t{matrix.state} * job.state_rank;
         const auto m = [&](int64_t i, int64_t j) {
             const auto at = static_cast<size_t>(matrix.element + i * cols + j);
             volatile float scaled = factor * input[at];

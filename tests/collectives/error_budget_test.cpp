@@ -60,6 +60,41 @@ TEST(ErrorBudget, BoundsOfAProbeStandBeforeTheRules) {
     EXPECT_EQ(control.next(), ErrorBudgetControl::kNative);
 }
 
+// The rung that sends least goes, with what it does not keep enough of raw.
+TEST(ErrorBudget, EachMatrixIsLookedAt) {
+    const auto matrix = [](int32_t rows, int32_t cols, std::vector<double> kept) {
+        LowRankMatrix shape{};
+        shape.rows = rows;
+        shape.cols = cols;
+        return ProbedMatrix{shape, 1, std::move(kept)};
+    };
+    const std::vector<uint32_t> ranks{1, 4};
+    const double one = needed_share(256, 256, 1), four = needed_share(256, 256, 4);
+    const auto chosen = [&](const std::vector<ProbedMatrix>& matrices) {
+        const ChosenMatrices of = choose_matrices(matrices, ranks, DType::kFloat32);
+        std::string text = std::to_string(of.rung);
+        for (const uint32_t refused : of.refused) {
+            text += " -" + std::to_string(refused);
+        }
+        return text;
+    };
+    const ProbedMatrix good = matrix(256, 256, {2 * one, 2 * four});
+    const ProbedMatrix noise = matrix(256, 256, {0.7 * one, 0.7 * four});
+    const ProbedMatrix wide = matrix(256, 256, {0.7 * one, 1.01 * four});
+    EXPECT_EQ(chosen({good, good}), "0");
+    EXPECT_EQ(chosen({good, noise}), "0 -1");
+    EXPECT_EQ(chosen({noise, good, noise}), "0 -0 -2");
+    EXPECT_EQ(chosen({noise, noise}), "-1");
+    // Four columns of both are less than one column of one and all of the other.
+    EXPECT_EQ(chosen({good, wide}), "1");
+    EXPECT_EQ(chosen({noise, wide}), "1 -0");
+    // Of nothing nothing is needed.
+    ProbedMatrix zero = noise;
+    zero.square = 0;
+    zero.kept = {0, 0};
+    EXPECT_EQ(chosen({zero, good}), "0");
+}
+
 // Noise keeps what its spectrum says; tiny matrices need not keep more than there is.
 TEST(ErrorBudget, WhatFactorsMustKeep) {
     EXPECT_NEAR(needed_share(1024, 1024, 4), 1.25 * 4 * 4 / 1024, 1e-12);

@@ -71,6 +71,10 @@ void add_sums(const MergedKey& key, Json* json) {
                                         {"probes", tensor.probes},
                                         {"chosen", tensor.chosen},
                                         {"squares", tensor.squares}});
+        if (tensor.matrices > 0) {
+            (*json)["max_error"].back()["matrices"] = tensor.matrices;
+            (*json)["max_error"].back()["refused"] = tensor.refused;
+        }
     }
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
@@ -260,9 +264,9 @@ void print_budgets(const MergedComm& comm) {
                 errors += fmt::format("{}{:.3g}", errors.empty() ? "" : ", ", std::sqrt(square));
             }
             fmt::print(
-                "  {} of {} {}, tensor {}.{}: {} after {} probes; errors of the ladder: {}\n",
+                "  {} of {} {}, tensor {}.{}: {} after {} probes{}; errors of the ladder: {}\n",
                 key.op, key.count, key.dtype, place.first, place.second, tensor.chosen,
-                tensor.probes, errors);
+                tensor.probes, refused_text(tensor), errors);
         }
     }
 }

@@ -310,6 +310,8 @@ void Merger::add_decisions(const Json& record, MergedKey* key) {
                 merged.probes = probes;
                 merged.chosen = tensor.value("chosen", "");
                 merged.squares = tensor.value("squares", std::vector<double>());
+                merged.matrices = tensor.value("matrices", uint32_t{0});
+                merged.refused = tensor.value("refused", std::vector<uint32_t>());
             }
         }
     }
@@ -480,6 +482,12 @@ double ratio_of(uint64_t native, uint64_t wire) {
 }
 
 }  // namespace
+
+std::string refused_text(const MergedBudget& budget) {
+    return budget.refused.empty() ? std::string()
+                                  : ", " + std::to_string(budget.refused.size()) + " of " +
+                                        std::to_string(budget.matrices) + " matrices raw";
+}
 
 double wire_ratio(const MergedKey& key) {
     return ratio_of(key.native_wire_bytes, key.wire_bytes);

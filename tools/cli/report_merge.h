@@ -25,8 +25,10 @@ struct MergedAccordion {
 // And what one with a bound of error did (collectives/error_budget.h).
 struct MergedBudget {
     uint64_t probes = 0;
-    std::string chosen;           // codec of the ladder, or "native"
-    std::vector<double> squares;  // of errors of the ladder's codecs, on the last probe
+    std::string chosen;             // codec of the ladder, or "native"
+    std::vector<double> squares;    // of errors of the ladder's codecs, on the last probe
+    uint32_t matrices = 0;          // of a message whose matrices are looked at one by one
+    std::vector<uint32_t> refused;  // of these, which go raw
     std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many probes -> ranks
 };
 
@@ -111,6 +113,9 @@ struct MergedReport {
 // Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a
 // last line without a newline, which is noted), another format version.
 Result<MergedReport> merge_reports(const std::vector<std::string>& files);
+
+// ", 2 of 5 matrices raw"; empty where none is, or the message has none.
+[[nodiscard]] std::string refused_text(const MergedBudget& budget);
 
 // native_wire_bytes / wire_bytes; 1 when nothing was sent.
 [[nodiscard]] double wire_ratio(const MergedKey& key);

@@ -64,7 +64,8 @@ std::string budget_row(const MergedKey& key,
     }
     return row(fmt::format("{}, tensor {}.{}", call_text(key), place.first, place.second),
                "errors of the ladder: " + escaped(errors),
-               fmt::format("max_error: {} after {} probes", escaped(of.chosen), of.probes));
+               fmt::format("max_error: {} after {} probes{}", escaped(of.chosen), of.probes,
+                           refused_text(of)));
 }
 
 // What a user could do about native calls, by why they are.
