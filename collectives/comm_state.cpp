@@ -128,6 +128,7 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
         left.end = std::exchange(state->chain, nullptr);
     }
     state->aim_reading.release(api, !idle);
+    state->owed_reading.release(api, state->stats.get(), !idle);
     state->accordions.release(api, state, idle ? nullptr : &left.memory);
     state->budgets.release(api, idle);
     state->gates.release(api, idle);

@@ -25,6 +25,7 @@
 #include "collectives/error_budget.h"
 #include "collectives/framework/model_starts.h"
 #include "collectives/gate.h"
+#include "collectives/owed_reading.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
 #include "collectives/plan.h"
@@ -110,6 +111,7 @@ struct CommState {
     cudaEvent_t fork = nullptr;
     cudaEvent_t timing[2] = {};
     AimReading aim_reading;
+    OwedReading owed_reading;
     Accordions accordions;
     std::map<PlaceKey, CountedTensor> averaged;
     ErrorBudgets budgets;

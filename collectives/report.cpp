@@ -186,6 +186,13 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                         {"decisions_hash", hex(k.gate.hash)},
                         {"decisions", std::move(decisions)}};
     }
+    for (const OwedSample& sample : k.owed.kept) {
+        json["owed"].push_back({{"call", sample.call},
+                                {"slot", sample.slot},
+                                {"ordinal", sample.ordinal},
+                                {"gradient_square", sample.gradient_square},
+                                {"owed_square", sample.owed_square}});
+    }
     for (const auto& [place, tensor] : k.budgets) {
         json["max_error"].push_back(
             {{"slot", place.first},

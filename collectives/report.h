@@ -27,9 +27,10 @@ struct KeyRecord {
     AimTotals aims;
     AccordionTensors accordions;  // none when folded, as are the next
     ErrorBudgetTensors budgets;
-    GateTotals gate;                  // no trials: none was ended, or there is no gate
-    std::vector<std::string> ladder;  // of the budgets
-    bool averages = false;            // residuals over the ranks, now and then
+    GateTotals gate;  // no trials: none was ended, or there is no gate
+    OwedTotals owed;
+    std::vector<std::string> ladder;                    // of the budgets
+    bool averages = false;                              // residuals over the ranks, now and then
     uint64_t averagings = 0, averaging_wire_bytes = 0;  // the latter among wire_bytes
     bool previewed = false;                             // gathers are moved by its residuals
     uint64_t previews = 0;

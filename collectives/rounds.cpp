@@ -53,6 +53,7 @@ struct Running {
     cudaStream_t work = nullptr;
     void* residual = nullptr;
     bool timed = false;
+    bool read = false;  // what it leaves in its residuals
 };
 
 // A round works on the device of its first call; this is another one's where that differs.
@@ -75,6 +76,7 @@ enum class Company : uint8_t { kAlone, kGrouped, kBesideNative };
 void start_timing(const DeviceApi& api, CommState& state, KeyStats* stats, Running* run) {
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
     state.aim_reading.look(api);
+    state.owed_reading.look(api, state.stats.get());
     if (state.timing_key != nullptr) {
         // An event that is not ready is no error of the program.
         if (tolerate(api, api.event_query(state.timing[1]))) {
@@ -194,6 +196,13 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (own.kept != nullptr && !averages) {
         SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, own.buffer, own.kept, run->work));
     }
+    const PreMulScalar* const scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
+    if (own.buffer != nullptr && !run->capture.active && !averages && plan.compressed &&
+        !run->item.gated.at.native && (scalar == nullptr || scalar->device == nullptr)) {
+        run->read = state.owed_reading.begin(api, state, plan, run->item.place, call.send,
+                                             scalar != nullptr ? scalar->value : 1.0f, run->scratch,
+                                             run->work);
+    }
     void* residual = own.buffer;
     if (plan.layout.factored != nullptr && plan.layout.factored->weights != nullptr) {
         const CodeWeights& weights = *plan.layout.factored->weights;
@@ -208,7 +217,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     context.work = run->work;
     context.scratch = run->scratch;
     context.residual = run->residual = residual;
-    context.scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
+    context.scalar = scalar;
     context.alone = company == Company::kAlone;
     context.random = plan.random;
     context.random.rank = static_cast<uint32_t>(state.rank);
@@ -271,6 +280,9 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
     if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
         SLIMWIRE_TRY(ErrorBudgets::measure(api, *run->item.plan, run->item.call.recv, run->scratch,
                                            run->item.budgeted.tensor, run->work));
+    }
+    if (run->read) {
+        state.owed_reading.end(api, *run->item.plan, run->residual, run->scratch, run->work);
     }
     if (run->timed) {
         if (tolerate(api, api.event_record(state.timing[1], run->work))) {

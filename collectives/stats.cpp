@@ -47,6 +47,7 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.accordions.clear();
             where->second.budgets.clear();
             where->second.gate = {};
+            where->second.owed = {};
         } else {
             add(key, &where->second);
         }
@@ -92,6 +93,20 @@ void ErrorBudgetTotals::add(const std::vector<double>& of_probe,
     words.insert(words.end(), refused.begin(), refused.end());
     hash =
         stable_hash({reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t)});
+}
+
+void OwedTotals::add(const OwedSample& sample) {
+    if (samples++ % stride != 0) {
+        return;
+    }
+    if (kept.size() == kRemembered) {
+        for (size_t i = 0; i < kept.size() / 2; ++i) {
+            kept[i] = kept[2 * i];
+        }
+        kept.resize(kept.size() / 2);
+        stride *= 2;
+    }
+    kept.push_back(sample);
 }
 
 void AccordionTotals::add(const AccordionDecision& decision) {
@@ -180,6 +195,7 @@ CommRecord CommStats::snapshot() const {
                                key->accordions,
                                key->budgets,
                                key->gate,
+                               key->owed,
                                key->ladder,
                                key->averages,
                                averagings,

@@ -82,6 +82,22 @@ struct ErrorBudgetTotals {
 // By slot and ordinal of the tensor's place in the step.
 using ErrorBudgetTensors = std::map<std::pair<uint32_t, uint32_t>, ErrorBudgetTotals>;
 
+// What a tensor was owed by a call of its (owed_reading.h): squared norms of what this rank gave
+// and of its residuals behind it.
+struct OwedSample {
+    uint64_t call = 0;  // of the key
+    uint32_t slot = 0, ordinal = 0;
+    double gradient_square = 0, owed_square = 0;
+};
+// A key's, over its whole life: where there are too many, every second goes.
+struct OwedTotals {
+    static constexpr size_t kRemembered = 64;
+    uint64_t samples = 0, stride = 1;
+    std::vector<OwedSample> kept;
+
+    void add(const OwedSample& sample);
+};
+
 // From which size calls by a codec and algorithm pay on a communicator (comm_costs.h).
 struct CostThreshold {
     Op op = Op::kAllReduce;
@@ -134,6 +150,7 @@ struct KeyStats {
     AccordionTensors accordions;
     ErrorBudgetTensors budgets;
     GateTotals gate;
+    OwedTotals owed;
     std::vector<std::string> ladder;  // of the budgets: the codecs, the strongest first; constant
 
     std::atomic<uint64_t> calls{0}, averagings{0};

@@ -72,7 +72,8 @@ TEST(ReportPage, FiguresAreThoseOfTheRecords) {
     gated.aims.survivors = 970;
     MergedKey paced = key_of("topk", 2000, 10 << 20, 20 << 20);
     paced.accordions[{0, 3}] = {6, 4, 1, "LLHHHH", {}};
-    paced.budgets[{0, 5}] = {3, "int2", {0.04, 0.01}, {}};
+    paced.budgets[{0, 5}] = {3, "int2", {0.04, 0.01}, {}, 4, {1, 3}};
+    paced.owed = {{0, {4.0, 1.0}}, {61, {1.0, 9.0}}, {122, {1.0, 4.0}}};
     const std::string page =
         page_of(report_of({gated, paced, key_of("native", 7, 200 << 20, 200 << 20)}));
     EXPECT_HAS(page, "<b>3.29 x</b>fewer bytes on the wire");  // 1020 of 310
@@ -85,7 +86,9 @@ TEST(ReportPage, FiguresAreThoseOfTheRecords) {
     EXPECT_HAS(page, "window 1: low compression");
     EXPECT_HAS(page, "window 2: high compression");
     EXPECT_HAS(page, "errors of the ladder: 0.2, 0.1");
-    EXPECT_HAS(page, "max_error: int2 after 3 probes");
+    EXPECT_HAS(page, "max_error: int2 after 3 probes, 2 of 4 matrices raw");
+    EXPECT_HAS(page, "aria-label=\"residual over calls\"");
+    EXPECT_HAS(page, "by topk, up to 3<");
     // 310 MiB of two ranks in 10 s.
     EXPECT_HAS(page,
                "Slowest link NET, 100 MB/s; 16.3 MB/s a rank sent over the whole run: 16.3 %");

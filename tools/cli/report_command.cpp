@@ -65,6 +65,10 @@ void add_sums(const MergedKey& key, Json* json) {
                            {"native_us", 1e6 * last.native_s},
                            {"compressed_us", 1e6 * last.compressed_s}};
     }
+    for (const auto& [call, squares] : key.owed) {
+        (*json)["owed"].push_back(
+            {{"call", call}, {"gradient_square", squares.first}, {"owed_square", squares.second}});
+    }
     for (const auto& [place, tensor] : key.budgets) {
         (*json)["max_error"].push_back({{"slot", place.first},
                                         {"ordinal", place.second},
@@ -286,6 +290,21 @@ void print_gates(const MergedComm& comm) {
     }
 }
 
+// What error feedback had to give back.
+void print_owed(const MergedComm& comm) {
+    for (const MergedKey& key : comm.keys) {
+        const std::vector<double> shares = owed_shares(key);
+        if (!shares.empty()) {
+            fmt::print(
+                "  {} of {} {} by {}: residuals of {:.3g} times a gradient's norm at first, {:.3g} "
+                "at most, {:.3g} at last\n",
+                key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
+                key.codec, shares.front(), *std::max_element(shares.begin(), shares.end()),
+                shares.back());
+        }
+    }
+}
+
 // How thresholds that follow the data did.
 void print_aims(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
@@ -397,6 +416,7 @@ void print_table(const MergedReport& report) {
             }
         }
         print_aims(comm);
+        print_owed(comm);
         print_accordions(comm);
         print_budgets(comm);
         print_gates(comm);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -266,6 +267,11 @@ void Merger::add_key(const Json& record) {
                               aims->value("survivors", uint64_t{0}),
                               aims->value("wanted", uint64_t{0})});
         }
+        for (const Json& sample : record.value("owed", Json::array())) {
+            auto& [gradient, owed] = target->owed[sample.value("call", uint64_t{0})];
+            gradient += sample.value("gradient_square", 0.0);
+            owed += sample.value("owed_square", 0.0);
+        }
         target->averages = target->averages || record.contains("averagings");
         target->averagings += record.value("averagings", uint64_t{0});
         target->averaging_wire_bytes += record.value("averaging_wire_bytes", uint64_t{0});
@@ -482,6 +488,16 @@ double ratio_of(uint64_t native, uint64_t wire) {
 }
 
 }  // namespace
+
+std::vector<double> owed_shares(const MergedKey& key) {
+    std::vector<double> shares;
+    for (const auto& [call, squares] : key.owed) {
+        if (squares.first > 0 && std::isfinite(squares.second)) {
+            shares.push_back(std::sqrt(squares.second / squares.first));
+        }
+    }
+    return shares;
+}
 
 std::string refused_text(const MergedBudget& budget) {
     return budget.refused.empty() ? std::string()

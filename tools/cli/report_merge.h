@@ -25,11 +25,11 @@ struct MergedAccordion {
 // And what one with a bound of error did (collectives/error_budget.h).
 struct MergedBudget {
     uint64_t probes = 0;
-    std::string chosen;             // codec of the ladder, or "native"
-    std::vector<double> squares;    // of errors of the ladder's codecs, on the last probe
+    std::string chosen;           // codec of the ladder, or "native"
+    std::vector<double> squares;  // of errors of the ladder's codecs, on the last probe
+    std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many probes -> ranks
     uint32_t matrices = 0;          // of a message whose matrices are looked at one by one
     std::vector<uint32_t> refused;  // of these, which go raw
-    std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many probes -> ranks
 };
 
 // What a plan's gate (collectives/gate.h) chose.
@@ -56,6 +56,8 @@ struct MergedKey {
     uint64_t previews = 0;
     double step_size = 0;  // of the rank merged last that knows it
     AimTotals aims;        // of thresholds that follow the data
+    // By call: squared norms of what the ranks gave, and of what they were owed behind it.
+    std::map<uint64_t, std::pair<double, double>> owed;
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
     std::map<std::pair<uint32_t, uint32_t>, MergedBudget> budgets;
@@ -113,6 +115,10 @@ struct MergedReport {
 // Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a
 // last line without a newline, which is noted), another format version.
 Result<MergedReport> merge_reports(const std::vector<std::string>& files);
+
+// What was owed behind each call of the key that was looked at, over what it gave: quotients of
+// norms, in the order of calls.
+[[nodiscard]] std::vector<double> owed_shares(const MergedKey& key);
 
 // ", 2 of 5 matrices raw"; empty where none is, or the message has none.
 [[nodiscard]] std::string refused_text(const MergedBudget& budget);

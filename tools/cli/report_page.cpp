@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "tools/cli/html_text.h"
@@ -227,6 +228,63 @@ std::string comm_section(const MergedComm& comm, double uptime_us, size_t* rows)
     return text + bad_lines(comm.differences);
 }
 
+// A line through (x, y >= 0) in the order of x, and behind it what `says` of the largest y.
+std::string curve_row(const std::string& name,
+                      const char* label,
+                      const std::vector<std::pair<double, double>>& points,
+                      const std::string& says) {
+    double largest = 1e-12;
+    for (const auto& [x, y] : points) {
+        largest = std::max(largest, y);
+    }
+    const double first = points.front().first;
+    const double span = std::max(1e-9, points.back().first - first);
+    std::string path;
+    for (const auto& [x, y] : points) {
+        path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", 600 * (x - first) / span,
+                            40 - 38 * y / largest);
+    }
+    return fmt::format(
+        "<div class=\"row\"><div>{}</div><svg viewBox=\"0 0 600 42\" role=\"img\" "
+        "aria-label=\"{}\"><path class=\"curve\" d=\"{}\"/></svg><div class=\"soft\">{} "
+        "{:.3g}</div></div>\n",
+        escaped(name), label, path, escaped(says), largest);
+}
+
+// What error feedback kept back, over the calls of each kind.
+std::string owed_section(const MergedReport& report) {
+    std::string text;
+    size_t shown = 0, left = 0;
+    for (const MergedComm& comm : report.comms) {
+        for (const MergedKey& key : comm.keys) {
+            std::vector<std::pair<double, double>> points;
+            for (const auto& [call, squares] : key.owed) {
+                if (squares.first > 0) {
+                    points.emplace_back(static_cast<double>(call),
+                                        std::sqrt(squares.second / squares.first));
+                }
+            }
+            if (points.size() < 2) {
+                continue;
+            }
+            if (shown == kMostTensors) {
+                ++left;
+                continue;
+            }
+            ++shown;
+            text += curve_row(fmt::format("{} {} {}", key.op, key.dtype, key.count),
+                              "residual over calls", points, "by " + key.codec + ", up to");
+        }
+    }
+    if (left > 0) {
+        text += fmt::format("<p class=\"soft\">and {} more</p>\n", left);
+    }
+    return text.empty() ? text
+                        : "<h2>What is owed</h2>\n<p class=\"soft\">Norm of the residuals over "
+                          "that of the gradient, call after call.</p>\n" +
+                              text;
+}
+
 // Of what each second's calls had in their buffers.
 std::string time_section(const TraceTable& traces) {
     std::string text = "<h2>Over time</h2>\n";
@@ -273,23 +331,8 @@ std::string time_section(const TraceTable& traces) {
         if (of.errors.empty() || shown++ >= kMostTensors) {
             continue;
         }
-        double largest = 1e-12;
-        for (const auto& [second, error] : of.errors) {
-            largest = std::max(largest, error);
-        }
-        const double first_s = of.errors.front().first;
-        const double span_s = std::max(1e-9, of.errors.back().first - first_s);
-        std::string path;
-        for (const auto& [second, error] : of.errors) {
-            path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L",
-                                600 * (second - first_s) / span_s, 40 - 38 * error / largest);
-        }
-        text += fmt::format(
-            "<div class=\"row\"><div>{}</div><svg viewBox=\"0 0 600 42\" role=\"img\" "
-            "aria-label=\"error over time\"><path class=\"curve\" d=\"{}\"/></svg><div "
-            "class=\"soft\">error of {} up to {:.3g}</div></div>\n",
-            escaped(fmt::format("{} {} {}", of.op, of.dtype, of.count)), path, escaped(of.codec),
-            largest);
+        text += curve_row(fmt::format("{} {} {}", of.op, of.dtype, of.count), "error over time",
+                          of.errors, "error of " + of.codec + " up to");
     }
     if (shown == 0) {
         text +=
@@ -375,6 +418,7 @@ std::string report_page(const MergedReport& report,
     if (report.processes > 0) {
         text += where_section(report);
         text += decisions_section(report);
+        text += owed_section(report);
         text += next_section(report);
     } else {
         text +=
