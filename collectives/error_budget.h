@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "codecs/base/device.h"
-#include "codecs/low_rank_args.h"
 #include "codecs/measure.h"
 #include "collectives/layout.h"
 #include "collectives/policy.h"
@@ -91,31 +90,6 @@ struct BudgetedCall {
 // That of a codec of the ladder, or of a probe.
 [[nodiscard]] Plan* plan_of_rung(Plan* plan, int rung) noexcept;
 
-// One matrix of a probe, and what a codec of the ladder keeps of it.
-struct ProbedMatrix {
-    LowRankMatrix shape;
-    double square = 0;         // of its norm
-    std::vector<double> kept;  // of that, by each codec
-};
-struct ChosenMatrices {
-    int rung = ErrorBudgetControl::kNative;
-    std::vector<uint32_t> refused;  // ascending; empty where the rung is native
-};
-// The rung that sends least where each matrix of which it keeps less than needed_share() goes raw;
-// the stronger of equal ones, and native where all would.
-[[nodiscard]] ChosenMatrices choose_matrices(const std::vector<ProbedMatrix>& matrices,
-                                             const std::vector<uint32_t>& ranks,
-                                             DType dtype);
-
-// The share of its squared norm that a matrix must keep in factors of this rank for them to be
-// worth sending: 1.25 times what independent noise keeps at most, rank (sqrt rows + sqrt cols)^2 /
-// (rows cols), where its spectrum ends (Marchenko, Pastur 1967); but 0.9 of matrices so small that
-// rank holds most of anything.
-[[nodiscard]] double needed_share(int64_t rows, int64_t cols, uint32_t rank) noexcept;
-
-// Scratch of a probe by codecs of low rank.
-[[nodiscard]] uint64_t factor_probe_bytes(
-    const std::vector<std::shared_ptr<const FactoredMessage>>& ladder);
 // Scratch of a probe of `count` elements.
 [[nodiscard]] uint64_t probe_bytes(const std::vector<CodecSpec>& ladder,
                                    DType dtype,

@@ -6,6 +6,7 @@
 
 #include "collectives/averaging.h"
 #include "collectives/error_budget.h"
+#include "collectives/factor_probe.h"
 #include "collectives/gate.h"
 
 namespace slimwire {

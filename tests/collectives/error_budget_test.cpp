@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "collectives/factor_probe.h"
+
 namespace slimwire {
 namespace {
 
