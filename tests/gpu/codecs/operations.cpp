@@ -9,6 +9,7 @@
 #include "codecs/low_rank.h"
 #include "codecs/measure.h"
 #include "codecs/move_ranges.h"
+#include "codecs/sketch.h"
 #include "codecs/step_ahead.h"
 #include "codecs/sum_rows.h"
 #include "codecs/thc.h"
@@ -379,6 +380,32 @@ class Round {
         return why;
     }
 
+    // Of several buffers, one of which holds numbers that are not finite, and of a part of one.
+    std::string sketch() {
+        const DType of = type();
+        const int64_t first_row = draw(2) * draw(1 << 20);
+        std::string why;
+        Buffers buffers;
+        const size_t state = buffers.add(std::vector<uint8_t>(sizeof(SketchState)));
+        const size_t workspace = buffers.add(
+            std::vector<uint8_t>(static_cast<size_t>(sketch_workspace_bytes(count_))), false);
+        for (int call = 0; call < 3 && why.empty(); ++call) {
+            const size_t input = buffers.add(data(of, count_, call == 1));
+            const auto make = [&](bool on_device) {
+                SketchArgs args{};
+                args.input = buffers.at(on_device, input);
+                args.state = buffers.at<SketchState>(on_device, state);
+                args.workspace = buffers.at(on_device, workspace);
+                args.count = count_;
+                args.first_row = first_row;
+                args.dtype = of;
+                return args;
+            };
+            why = run(&buffers, make, sketch_on_host, sketch_on_cuda);
+        }
+        return why;
+    }
+
     [[nodiscard]] int64_t count() const { return count_; }
 
   private:
@@ -414,6 +441,7 @@ int compare_operations(int rounds,
         {"measure", &Round::measure},       {"residuals", &Round::residuals},
         {"step_ahead", &Round::step_ahead}, {"estimates", &Round::estimates},
         {"low_rank", &Round::low_rank},     {"thc", &Round::thc},
+        {"sketch", &Round::sketch},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {
