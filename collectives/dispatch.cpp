@@ -310,7 +310,8 @@ std::optional<ncclResult_t> dispatch_planned(
     if (scaled) {
         item.scalar = *scalar;
     }
-    const bool averages = !gated.at.native && averages_now(state, *plan, place.place);
+    const bool exact = gated.at.native || budgeted.rung == ErrorBudgetControl::kProbe;
+    const bool averages = !exact && averages_now(state, *plan, place.place);
     if (in_group()) {
         thread_group().queued.push_back(item);
         if (averages) {

@@ -261,10 +261,8 @@ class Parser : PolicyActionReader {
                               quoted(error_feedback_name(action.error_feedback)) +
                               "; accepted: ef14, ema");
         }
-        if (action.accordion.has_value() || !action.ramp.empty() || action.average_every > 0) {
-            report(where,
-                   "'max_error' beside 'accordion', 'ramp' or 'average_every'; accepted: one of "
-                   "them");
+        if (action.accordion.has_value() || !action.ramp.empty()) {
+            report(where, "'max_error' beside 'accordion' or 'ramp'; accepted: one of them");
         }
     }
 

@@ -235,8 +235,8 @@ TEST(PolicyErrors, inside_a_rule) {
          "and powersgd"},
         {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nef = \"ef14\"\nmax_error = 0.1\n"
          "ramp = [{ until = 5, codec = \"int4\" }]",
-         "p.toml:7:13: rule 'grads': 'max_error' beside 'accordion', 'ramp' or 'average_every'; "
-         "accepted: one of them"},
+         "p.toml:7:13: rule 'grads': 'max_error' beside 'accordion' or 'ramp'; accepted: one of "
+         "them"},
         {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = 1",
          "p.toml:7:11: rule 'grads': 'preview' is an integer; accepted: a table like { gain = 1.0, "
          "step_size = "

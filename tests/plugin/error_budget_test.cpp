@@ -19,6 +19,7 @@ namespace {
 using Values = std::vector<float>;
 constexpr size_t kSmall = 10000;   // measured whole
 constexpr size_t kStrict = 12000;  // of a rule that eight bits do not meet
+constexpr size_t kAveraged = 14000;
 constexpr size_t kLarge = 400000;  // by a sample
 // Of 128 rows of 96 numbers; and of 129, for a rule with a bound of its own.
 constexpr size_t kMatrix = 128 * 96, kNear = 129 * 96;
@@ -39,6 +40,10 @@ class ErrorBudget : public slimwire::test::SeveralDevices<4> {
             "}\n"
             "codec = \"powersgd:rank=2,row=96\"\nef = \"ef14\"\n"
             "ladder = [\"powersgd:rank=1,row=96\"]\nmax_error = 0.5\nprobe_every = 5\n"
+            "[[rule]]\nname = \"averaged\"\nmatch = { op = \"allreduce\", bytes = "
+            "\"56000..56000\" }\n"
+            "codec = \"int8:block=64\"\nef = \"ef14\"\nladder = [\"int4:block=64\"]\n"
+            "max_error = 0.15\nprobe_every = 5\naverage_every = 3\n"
             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"int8:block=64\"\nef = \"ef14\"\n"
             "ladder = [\"int2:block=64\", \"int4:block=64\"]\nmax_error = 0.15\nprobe_every = 5\n");
@@ -258,6 +263,54 @@ TEST_P(ErrorBudget, NothingIsLost) {
     }
     EXPECT_GT(worst, 0);
     EXPECT_LT(worst, 0.5 * ranks()) << "the last call's error, not the sum of all";
+}
+
+// Averaging what the ranks owe goes on beside it, every third call that is no probe, and loses
+// nothing either.
+TEST_P(ErrorBudget, AveragingGoesOn) {
+    std::vector<Values> given;
+    std::vector<double> whole(kAveraged), error(kAveraged);
+    for (int rank = 0; rank < ranks(); ++rank) {
+        Values values = gaussian(kAveraged);
+        std::rotate(values.begin(), values.begin() + 64 * rank + 1, values.end());
+        for (size_t i = 0; i < kAveraged; ++i) {
+            whole[i] += values[i];
+        }
+        given.push_back(std::move(values));
+    }
+    for (int call = 0; call < 23; ++call) {
+        const Values got = reduce(given);
+        mark();
+        for (size_t i = 0; i < kAveraged; ++i) {
+            error[i] += static_cast<double>(got[i]) - whole[i];
+        }
+    }
+    double worst = 0;
+    for (const double one : error) {
+        worst = std::max(worst, std::abs(one));
+    }
+    EXPECT_GT(worst, 0);
+    EXPECT_LT(worst, ranks()) << "the last call's error, not the sum of all";
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+    }
+    std::map<std::string, uint64_t> averagings;  // by communicator and rule's codec
+    std::set<std::string> comms;                 // of as many ranks
+    std::ifstream file(report_);
+    for (std::string line; std::getline(file, line);) {
+        const nlohmann::json record = nlohmann::json::parse(line);
+        if (record.at("record") == "comm" && record.at("ranks") == ranks()) {
+            comms.insert(record.at("comm"));
+        }
+        if (record.at("record") == "key" && record.at("rule") == "averaged" &&
+            record.value("averagings", 0) > 0 && comms.count(record.at("comm")) > 0) {
+            averagings[record.at("comm")] += record.at("averagings").get<uint64_t>();
+        }
+    }
+    ASSERT_EQ(averagings.size(), 1u);
+    // 18 calls of 23 were no probes.
+    EXPECT_EQ(averagings.begin()->second, 6u * static_cast<uint64_t>(ranks()));
+    ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
 }
 
 TEST_P(ErrorBudget, CallsOfADroppedGroupWereNone) {
