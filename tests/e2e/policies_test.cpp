@@ -38,6 +38,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"bf16", {Promise::kNear, 64, true, 0.02}},
     {"by-size", {Promise::kNear, 64, true, 0.03}},
     {"dct-data-parallel", {Promise::kPaysBack, 800}},
+    {"ddp-grad-scaler", {Promise::kPaysBack}},
     {"ddp-norms-exact", {Promise::kNear, 16, false, 0.001}},  // asks for parameters
     {"ddp-powersgd", {Promise::kNothing, 16, false}},         // asks for matrices
     {"ddp-thc", {Promise::kPaysBack}},
