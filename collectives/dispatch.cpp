@@ -355,10 +355,11 @@ std::optional<ncclResult_t> dispatch_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const std::optional<ncclResult_t> taken = run_planned(runtime, call, state, plan, place);
     if (!taken.has_value() && plan != nullptr && replays_scale(*plan)) {
+        const ReplayedCall replayed{state, call, plan->compressed};
         if (in_group()) {
-            thread_group().scaled.emplace_back(state, call);
+            thread_group().scaled.push_back(replayed);
         } else {
-            state->replay->waits = call;
+            state->replay->waits = replayed;
         }
     }
     return taken;
@@ -420,7 +421,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         }
     }
     const std::vector<StepAhead::Pending> ahead = std::move(group.ahead);
-    const auto scaled = std::move(group.scaled);
+    const std::vector<ReplayedCall> scaled = std::move(group.scaled);
     group.end_counting(true);
     if (created != ncclSuccess) {
         return created;
@@ -441,12 +442,12 @@ ncclResult_t group_end_impl(Runtime& runtime) {
             }
         }
     }
-    for (const auto& [state, call] : scaled) {
-        const Status status = result == ncclSuccess
-                                  ? state->replay->behind_native(runtime.api(), state, call)
-                                  : Status();
+    for (const ReplayedCall& replayed : scaled) {
+        const CommState& state = *replayed.state;
+        const Status status =
+            result == ncclSuccess ? state.replay->behind_native(runtime.api(), replayed) : Status();
         if (!status.ok()) {
-            return runtime.fail({status.code(), where(*state) + ": " + status.message()});
+            return runtime.fail({status.code(), where(state) + ": " + status.message()});
         }
     }
     for (CommState* state : heard) {
@@ -509,7 +510,7 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
         const auto waits = std::exchange(state->replay->waits, std::nullopt);
         if (waits.has_value() && result == ncclSuccess) {
             const ReentryGuard guard;
-            const Status status = state->replay->behind_native(runtime.api(), state, *waits);
+            const Status status = state->replay->behind_native(runtime.api(), *waits);
             if (!status.ok()) {
                 return runtime.fail({status.code(), where(*state) + ": " + status.message()});
             }

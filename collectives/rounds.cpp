@@ -193,7 +193,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     }
     ScaleReplay* const replay = replay_of(*run);
     if (replay != nullptr) {
-        SLIMWIRE_TRY(replay->begin(api, &state, call, run->work));
+        SLIMWIRE_TRY(replay->begin(api, {&state, call}, run->work));
     }
     SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
     // Before averaging the call has seen to both.

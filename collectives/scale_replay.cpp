@@ -11,22 +11,20 @@
 
 namespace slimwire {
 
-bool ReplayedSteps::next(uint64_t mark, uint64_t tensor) {
-    bool begins = count_ == 0;
+bool ReplayedSteps::next(uint64_t mark, std::optional<uint64_t> tensor) {
+    bool begins = false;
     if (mark != 0) {
-        begins |= std::exchange(mark_, mark) != mark;
-    } else {
-        const auto came = came_.find(tensor);
-        begins |= parted_ || (came != came_.end() && came->second == count_);
-    }
-    parted_ = false;
-    count_ += begins ? 1 : 0;
-    if (mark == 0) {
+        begins = std::exchange(mark_, mark) != mark;
+    } else if (tensor.has_value()) {
+        const auto came = came_.find(*tensor);
+        begins = count_ == 0 || parted_ || (came != came_.end() && came->second == count_);
+        parted_ = false;
         if (came_.size() >= kMostTensors) {
             came_.clear();
         }
-        came_[tensor] = count_;
+        came_[*tensor] = count_ + (begins ? 1 : 0);
     }
+    count_ += begins ? 1 : 0;
     return begins;
 }
 
@@ -34,23 +32,24 @@ bool ScaleReplay::told() noexcept {
     return !std::isnan(training_state().loss_scale.load(std::memory_order_relaxed));
 }
 
-Status ScaleReplay::begin(const DeviceApi& api,
-                          CommState* state,
-                          const CollectiveCall& call,
-                          cudaStream_t stream) {
+Status ScaleReplay::begin(const DeviceApi& api, const ReplayedCall& replayed, cudaStream_t stream) {
     const uint64_t mark = training_state().marks.load(std::memory_order_acquire);
+    const CollectiveCall& call = replayed.call;
+    std::optional<uint64_t> tensor;
+    if (replayed.tells_step) {
+        // Where buffers are the tensors' own, an address is a tensor.
+        tensor = call_signature(call.facts) + reinterpret_cast<uintptr_t>(call.recv);
+    }
+    if (!steps_.next(mark, tensor)) {
+        return {};
+    }
     if (state_ == nullptr) {
         void* memory = nullptr;
         SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, sizeof(ReplayedScale)), "loss scale"));
         state_ = static_cast<ReplayedScale*>(memory);
         alike_ = mark != 0;
     }
-    // Where buffers are the tensors' own, an address is a tensor.
-    const uint64_t tensor = call_signature(call.facts) + reinterpret_cast<uintptr_t>(call.recv);
-    if (!steps_.next(mark, tensor)) {
-        return {};
-    }
-    state->stats->scale_steps.store(steps_.count(), std::memory_order_relaxed);
+    replayed.state->stats->scale_steps.store(steps_.count(), std::memory_order_relaxed);
     return enqueue(api,
                    AdvanceScaleArgs{.state = state_,
                                     .step = steps_.count() - 1,
@@ -74,9 +73,9 @@ Status ScaleReplay::end(const DeviceApi& api,
                          stream);
 }
 
-Status ScaleReplay::behind_native(const DeviceApi& api,
-                                  CommState* state,
-                                  const CollectiveCall& call) {
+Status ScaleReplay::behind_native(const DeviceApi& api, const ReplayedCall& replayed) {
+    CommState* const state = replayed.state;
+    const CollectiveCall& call = replayed.call;
     state->users.fetch_add(1);
     const auto enqueue_all = [&]() -> Status {
         SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
@@ -89,7 +88,7 @@ Status ScaleReplay::behind_native(const DeviceApi& api,
             SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(call.stream, state->chain, 0),
                                      "wait for the call before"));
         }
-        SLIMWIRE_TRY(begin(api, state, call, call.stream));
+        SLIMWIRE_TRY(begin(api, replayed, call.stream));
         SLIMWIRE_TRY(end(api, call, call.stream));
         SLIMWIRE_TRY(cuda_status(api, api.event_record(state->chain, call.stream), "chain event"));
         state->chained = true;

@@ -25,15 +25,17 @@ namespace slimwire {
 struct CommState;
 
 // Where a step begins among the calls that are replayed: where the program marks one, or, in a
-// program that does not, where a tensor comes again. Pure.
+// program that does not, where a tensor comes again, or comes behind something that only happens
+// between steps. Pure.
 class ReplayedSteps {
   public:
     // Tensors that are remembered: of programs that move them, not all.
     static constexpr size_t kMostTensors = 65536;
 
-    // The next call: whether it begins a step. `mark`: number of the last mark, 0 for none;
-    // `tensor` differs for tensors of one step.
-    bool next(uint64_t mark, uint64_t tensor);
+    // The next call: whether it begins a step. `mark`: number of the last mark, 0 for none.
+    // `tensor` differs for tensors of one step; none for calls that may come anywhere, which begin
+    // a step only where that is marked.
+    bool next(uint64_t mark, std::optional<uint64_t> tensor);
     // Something that only comes between steps.
     void part() noexcept { parted_ = true; }
     // Steps that have begun.
@@ -44,6 +46,15 @@ class ReplayedSteps {
     uint64_t count_ = 0;
     uint64_t mark_ = 0;
     bool parted_ = false;
+};
+
+// A call whose result counts.
+struct ReplayedCall {
+    CommState* state = nullptr;
+    CollectiveCall call;
+    // Whether it may begin a step: where its plan is compressed, whatever becomes of this call.
+    // Else it is small, and may be of something else than a gradient.
+    bool tells_step = true;
 };
 
 class ScaleReplay {
@@ -59,16 +70,13 @@ class ScaleReplay {
             steps_.part();
         }
     }
-    // Enqueues on `stream` what comes before a call that is replayed, and behind it. Not under
-    // capture, nor once the scale is told.
-    Status begin(const DeviceApi& api,
-                 CommState* state,
-                 const CollectiveCall& call,
-                 cudaStream_t stream);
+    // Enqueues on `stream` what comes before a call, and behind it. Not under capture, nor once the
+    // scale is told.
+    Status begin(const DeviceApi& api, const ReplayedCall& replayed, cudaStream_t stream);
     Status end(const DeviceApi& api, const CollectiveCall& call, cudaStream_t stream) const;
     // Both, behind a call that NCCL has launched.
-    Status behind_native(const DeviceApi& api, CommState* state, const CollectiveCall& call);
-    std::optional<CollectiveCall> waits;  // that is being forwarded
+    Status behind_native(const DeviceApi& api, const ReplayedCall& replayed);
+    std::optional<ReplayedCall> waits;  // that is being forwarded
 
     // Steps so far, the one at hand included; a step is named by this number, from 1.
     [[nodiscard]] uint64_t step() const noexcept { return steps_.count(); }

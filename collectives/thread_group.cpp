@@ -99,7 +99,7 @@ void forget_queued(const CommState& state) noexcept {
         std::erase_if(thread_group().ahead,
                       [&](const auto& pending) { return pending.state == &state; });
         std::erase_if(thread_group().scaled,
-                      [&](const auto& scaled) { return scaled.first == &state; });
+                      [&](const ReplayedCall& scaled) { return scaled.state == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 namespace slimwire {
 namespace {
 
-// One letter a call, '|' for what parts steps; the letters that begin one are in capitals after.
+// One letter a call, '.' one that tells nothing, '|' what parts steps; what begins one is a capital
+// after, or '!'.
 std::string steps_of(ReplayedSteps* steps, const std::string& calls, uint64_t mark = 0) {
     std::string said;
     for (const char call : calls) {
@@ -16,8 +18,9 @@ std::string steps_of(ReplayedSteps* steps, const std::string& calls, uint64_t ma
             steps->part();
             continue;
         }
-        const bool begins = steps->next(mark, static_cast<uint64_t>(call));
-        said += static_cast<char>(begins ? call - 'a' + 'A' : call);
+        const bool tells = call != '.';
+        const bool begins = steps->next(mark, tells ? std::optional<uint64_t>(call) : std::nullopt);
+        said += !begins ? call : tells ? static_cast<char>(call - 'a' + 'A') : '!';
     }
     return said;
 }
@@ -38,6 +41,13 @@ TEST(ReplayedSteps, SoDoesWhatFollowsSomethingBetweenSteps) {
     EXPECT_EQ(steps.count(), 4u);
     // A tensor that was left out would leave the steps shifted but for that.
     EXPECT_EQ(steps_of(&steps, "|abc|bc|abc"), "AbcBcAbc");
+}
+
+// What is small and native may be a metric, again and again from one buffer, also in evaluation.
+TEST(ReplayedSteps, OtherCallsBeginNoneButWhereItIsMarked) {
+    ReplayedSteps steps;
+    EXPECT_EQ(steps_of(&steps, "..ab..|..ab.|.|...ab"), "..Ab....Ab.....Ab");
+    EXPECT_EQ(steps_of(&steps, "..a", 1), "!.a");
 }
 
 TEST(ReplayedSteps, MarksSayItInAProgramThatHasThem) {
