@@ -108,19 +108,25 @@ void rescale_residual_on_host(const RescaleResidualArgs& args) {
     const FloatEnvironment environment;
     const StoredView store = StoredView::of(args.stored);
     const int64_t elems = args.stored.elems;
+    const float factor = args.now == nullptr
+                             ? args.factor
+                             : rescaling_factor(*device_view_as<const float>(args.now),
+                                                *device_view_as<const float>(args.then));
+    if (factor == 1) {
+        return;
+    }
     switch (args.stored.type) {
         case ResidualType::kFloat32:
             std::transform(store.floats, store.floats + elems, store.floats,
-                           [&](float x) { return rescaled_residual(x, args.factor); });
+                           [&](float x) { return rescaled_residual(x, factor); });
             break;
         case ResidualType::kBfloat16:
             std::transform(store.halves, store.halves + elems, store.halves,
-                           [&](uint16_t x) { return rescaled_bfloat16_residual(x, args.factor); });
+                           [&](uint16_t x) { return rescaled_bfloat16_residual(x, factor); });
             break;
         case ResidualType::kInt8:
-            std::transform(
-                store.halves, store.halves + elems / kResidualBlock, store.halves,
-                [&](uint16_t scale) { return rescaled_residual_scale(scale, args.factor); });
+            std::transform(store.halves, store.halves + elems / kResidualBlock, store.halves,
+                           [&](uint16_t scale) { return rescaled_residual_scale(scale, factor); });
             break;
     }
 }

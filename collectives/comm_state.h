@@ -30,6 +30,7 @@
 #include "collectives/places.h"
 #include "collectives/plan.h"
 #include "collectives/real_nccl.h"
+#include "collectives/scale_replay.h"
 #include "collectives/stats.h"
 #include "collectives/step_ahead.h"
 #include "collectives/step_flags.h"
@@ -80,6 +81,7 @@ struct CommState {
     std::unique_ptr<CallPlaces> places;  // null when no rule wants them
     ModelStarts models;
     std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
+    std::unique_ptr<ScaleReplay> replay;     // null when no rule says loss_scale
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
     std::shared_ptr<CallRanges> ranges;      // null when no rule asks for NVTX ranges
     std::shared_ptr<CommStats> stats;

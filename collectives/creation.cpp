@@ -70,12 +70,15 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     }
 }
 
-// Where rules ask for places, or for roles that the name does not say.
+// Where rules ask for places, for skipped steps, or for roles that the name does not say.
 void look_for_steps(const Policy& policy, CommState* state) {
     const bool by_traffic = policy.wants_roles() && !role_of(state->shape.name).has_value();
     if (state->shape.go && policy.wants_rollback()) {
         state->flags = std::make_unique<StepFlags>();
         state->flags->keep_on_device();
+    }
+    if (const LossScaleRule* rule = policy.loss_scale(); state->shape.go && rule != nullptr) {
+        state->replay = std::make_unique<ScaleReplay>(*rule);
     }
     if (!state->shape.go || (!policy.wants_steps() && !by_traffic)) {
         return;

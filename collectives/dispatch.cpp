@@ -15,6 +15,7 @@
 #include "collectives/rounds.h"
 #include "collectives/tensor_names.h"
 #include "collectives/thread_group.h"
+#include "collectives/training.h"
 
 namespace slimwire {
 namespace {
@@ -126,6 +127,9 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state) {
     state->models.hear(call.facts);
+    if (state->replay != nullptr) {
+        state->replay->hear(call.facts);
+    }
     Plan* plan = plan_of(runtime, state, call.facts, !in_group());
     if (plan == nullptr || !plan->asks_place()) {
         return dispatch_planned(runtime, call, state, plan, {});
@@ -195,7 +199,12 @@ std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
     return std::nullopt;
 }
 
-std::optional<ncclResult_t> dispatch_planned(
+// Whether the result of a call counts for the replay of the program's loss scale.
+bool replays_scale(const Plan& plan) noexcept {
+    return plan.replays_scale && training_state().training();
+}
+
+std::optional<ncclResult_t> run_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
     if (plan != nullptr) {
@@ -307,6 +316,7 @@ std::optional<ncclResult_t> dispatch_planned(
     }
     Queued item{call, state, run, place.place, {}, paced, budgeted};
     item.gated = gated;
+    item.replays_scale = replays_scale(*plan);
     if (scaled) {
         item.scalar = *scalar;
     }
@@ -331,6 +341,20 @@ std::optional<ncclResult_t> dispatch_planned(
         return runtime.fail({status.code(), where(*state, name) + ": " + status.message()});
     }
     return ncclSuccess;
+}
+
+std::optional<ncclResult_t> dispatch_planned(
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
+    const std::optional<ncclResult_t> taken = run_planned(runtime, call, state, plan, place);
+    if (!taken.has_value() && plan != nullptr && replays_scale(*plan)) {
+        const ReplayedCall replayed{state, call, plan->compressed};
+        if (in_group()) {
+            thread_group().scaled.push_back(replayed);
+        } else {
+            state->replay->waits = replayed;
+        }
+    }
+    return taken;
 }
 
 // The real GroupEnd.
@@ -389,6 +413,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         }
     }
     const std::vector<StepAhead::Pending> ahead = std::move(group.ahead);
+    const std::vector<ReplayedCall> scaled = std::move(group.scaled);
     group.end_counting(true);
     if (created != ncclSuccess) {
         return created;
@@ -407,6 +432,14 @@ ncclResult_t group_end_impl(Runtime& runtime) {
                 return runtime.fail(
                     {status.code(), where(*pending.state) + ": " + status.message()});
             }
+        }
+    }
+    for (const ReplayedCall& replayed : scaled) {
+        const CommState& state = *replayed.state;
+        const Status status =
+            result == ncclSuccess ? state.replay->behind_native(runtime.api(), replayed) : Status();
+        if (!status.ok()) {
+            return runtime.fail({status.code(), where(state) + ": " + status.message()});
         }
     }
     for (CommState* state : heard) {
@@ -460,6 +493,16 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
         if (waits.has_value() && result == ncclSuccess) {
             const ReentryGuard guard;
             const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, *waits);
+            if (!status.ok()) {
+                return runtime.fail({status.code(), where(*state) + ": " + status.message()});
+            }
+        }
+    }
+    if (state->replay != nullptr) {
+        const auto waits = std::exchange(state->replay->waits, std::nullopt);
+        if (waits.has_value() && result == ncclSuccess) {
+            const ReentryGuard guard;
+            const Status status = state->replay->behind_native(runtime.api(), *waits);
             if (!status.ok()) {
                 return runtime.fail({status.code(), where(*state) + ": " + status.message()});
             }

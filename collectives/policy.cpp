@@ -358,6 +358,13 @@ bool Policy::wants_rollback() const noexcept {
                        [](const Rule& rule) { return compresses(rule) && rule.action.roll_back; });
 }
 
+const LossScaleRule* Policy::loss_scale() const noexcept {
+    const auto found = std::find_if(rules.begin(), rules.end(), [](const Rule& rule) {
+        return compresses(rule) && rule.action.loss_scale.has_value();
+    });
+    return found == rules.end() ? nullptr : &*found->action.loss_scale;
+}
+
 bool Policy::wants_previews(bool in_found_steps) const noexcept {
     return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
         return compresses(rule) && rule.action.preview.has_value() &&
@@ -481,6 +488,13 @@ std::string Policy::canonical() const {
                    (stage.codec ? stage.codec->to_string() : "native");
         }
         out += a.roll_back ? " rollback=exact" : "";
+        if (a.loss_scale.has_value()) {
+            const LossScaleRule& scale = *a.loss_scale;
+            out += " loss_scale=" + std::to_string(scale.growth_interval) + "/" +
+                   std::to_string(std::bit_cast<uint32_t>(scale.growth)) + "/" +
+                   std::to_string(std::bit_cast<uint32_t>(scale.backoff)) + "/" +
+                   std::to_string(scale.hysteresis);
+        }
         if (a.average_every > 0) {
             out += " average=" + std::to_string(a.average_every) + "/" +
                    (a.average_codec ? a.average_codec->to_string() : "native");

@@ -172,6 +172,15 @@ struct PreviewRule {
     bool operator==(const PreviewRule&) const = default;
 };
 
+// The program's dynamic loss scaler, which residuals follow (scale_replay.h).
+struct LossScaleRule {
+    uint32_t growth_interval = 0;  // good steps in a row after which the scale grows, at least 1
+    float growth = 2;
+    float backoff = 0.5f;
+    uint32_t hysteresis = 1;  // bad steps since it grew until one backs it off
+    bool operator==(const LossScaleRule&) const = default;
+};
+
 // With min_bytes "auto": collectives from the first size on are measured by their gate; messages,
 // and collectives without one, are compressed from the second on.
 inline constexpr uint64_t kLeastGatedBytes = 4096, kLeastUngatedBytes = 65536;
@@ -193,11 +202,12 @@ struct Action {
     std::optional<ErrorBudgetRule> budget;
     std::optional<PreviewRule> preview;
     std::optional<GateRule> gate;  // of collectives; messages have none
-    bool roll_back = false;        // residuals are as before a step that the program skipped
-    uint64_t start_step = 0;       // occurrences of a tensor key that stay native first
-    uint64_t min_bytes = 0;        // smaller calls stay native
-    bool auto_bytes = false;       // instead: those below what is worth measuring
-    int least_state_rank = 0;      // of another stage of a ramp, whose tensors' state this shares
+    std::optional<LossScaleRule> loss_scale;
+    bool roll_back = false;    // residuals are as before a step that the program skipped
+    uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
+    uint64_t min_bytes = 0;    // smaller calls stay native
+    bool auto_bytes = false;   // instead: those below what is worth measuring
+    int least_state_rank = 0;  // of another stage of a ramp, whose tensors' state this shares
 
     // Whether a codec of low rank says what travels.
     [[nodiscard]] bool low_rank() const noexcept {
@@ -269,6 +279,8 @@ struct Policy {
     [[nodiscard]] bool wants_previews(bool in_found_steps = false) const noexcept;
     // Whether some rule with a codec takes residuals back after a skipped step.
     [[nodiscard]] bool wants_rollback() const noexcept;
+    // That of the rules with a codec, which is one; null for none.
+    [[nodiscard]] const LossScaleRule* loss_scale() const noexcept;
     // Whether some rule that is not off asks for places in the step, or for what the traffic of
     // steps tells.
     [[nodiscard]] bool wants_places() const noexcept { return wants_steps() || wants_roles(); }

@@ -1,9 +1,11 @@
 // What a rule does, from TOML: codecs and their files, ramps, accordions, error feedback. What
-// cannot work together is for the parser to say, but for previews. Included by policy_parser.cpp
-// alone.
+// cannot work together is for the parser to say, but for previews and loss scales. Included by
+// policy_parser.cpp alone.
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "codecs/low_rank.h"
 #include "collectives/policy.h"
@@ -136,6 +138,82 @@ class PolicyActionReader : protected PolicyReader {
         read_budget(table, action);
         read_preview(table, action);
         read_gate(table, action);
+        read_loss_scale(table, action);
+    }
+
+    // A factor within a range, whose ends are no factors.
+    void read_factor(const toml::table& table,
+                     const char* key,
+                     double above,
+                     double below,
+                     const char* accepted,
+                     float* out) {
+        if (const toml::node* node = table.get(key)) {
+            const double value = node->value<double>().value_or(0);
+            if (!(value > above && value < below)) {
+                return report(node->source(), quoted(key) + " of 'loss_scale' accepts " + accepted);
+            }
+            *out = static_cast<float>(value);
+        }
+    }
+
+    void read_loss_scale(const toml::table& table, Action* action) {
+        const toml::node* node = table.get("loss_scale");
+        if (node == nullptr) {
+            return;
+        }
+        static const Names keys = {"growth_interval", "growth", "backoff", "hysteresis"};
+        const std::string accepted =
+            "a table like { growth_interval = 2000 }, with growth, backoff and hysteresis";
+        const toml::table* of = node->as_table();
+        if (of == nullptr) {
+            return wrong_type(*node, "loss_scale", accepted);
+        }
+        check_keys(*of, keys, "'loss_scale'");
+        if (!of->contains("growth_interval")) {
+            return report(node->source(),
+                          "'loss_scale' without 'growth_interval'; accepted: " + accepted);
+        }
+        LossScaleRule rule;
+        uint64_t interval = 1, hysteresis = rule.hysteresis;
+        read_count(*of, "growth_interval", " of 'loss_scale'", 1, int64_t{1} << 31, &interval);
+        read_count(*of, "hysteresis", " of 'loss_scale'", 1, 1000, &hysteresis);
+        rule.growth_interval = static_cast<uint32_t>(interval);
+        rule.hysteresis = static_cast<uint32_t>(hysteresis);
+        read_factor(*of, "growth", 1, 65537, "a number above 1, up to 65536", &rule.growth);
+        read_factor(*of, "backoff", 0, 1, "a number above 0 and below 1", &rule.backoff);
+        action->loss_scale = rule;
+    }
+
+    // 'loss_scale' is replayed from results that all ranks have, for residuals to follow. `others`:
+    // the rules before.
+    void check_loss_scale(const toml::table& table,
+                          bool native,
+                          const Rule& rule,
+                          const std::vector<Rule>& others) {
+        const Action& action = rule.action;
+        const toml::node* node = table.get("loss_scale");
+        if (node == nullptr || !action.loss_scale.has_value()) {
+            return;
+        }
+        const auto other = std::find_if(others.begin(), others.end(), [&](const Rule& before) {
+            return before.action.loss_scale.value_or(*action.loss_scale) != *action.loss_scale;
+        });
+        if (native || action.error_feedback == ErrorFeedback::kNone) {
+            report(node->source(),
+                   "'loss_scale' without residuals that follow it; accepted: a codec with "
+                   "error_feedback other than \"none\", or no 'loss_scale'");
+        } else if (rule.match.ops != ops_with(Op::kAllReduce)) {
+            report(node->source(),
+                   "'loss_scale' in a rule of other operations than all-reduce, whose ranks do not "
+                   "have the same results; accepted: match = { op = \"allreduce\" }");
+        } else if (other != others.end()) {
+            report(node->source(), "'loss_scale' is another one than that of rule " +
+                                       quoted(other->name) + " in line " +
+                                       std::to_string(other->line) +
+                                       "; accepted: the same in all rules, as a program has one "
+                                       "scaler");
+        }
     }
 
     void read_gate(const toml::table& table, Action* action) {

@@ -24,10 +24,11 @@ const Names& top_keys() {
 }
 const Names& rule_keys() {
     static const Names keys = {
-        "name",      "match",       "codec",       "algorithm", "error_feedback", "start_step",
-        "min_bytes", "intra_codec", "ef",          "tensor",    "residual",       "encoder",
-        "decoder",   "ramp",        "accordion",   "rollback",  "average_every",  "average_codec",
-        "max_error", "ladder",      "probe_every", "preview",   "gate",           "gate_every"};
+        "name",        "match",         "codec",         "algorithm",  "error_feedback",
+        "start_step",  "min_bytes",     "intra_codec",   "ef",         "tensor",
+        "residual",    "encoder",       "decoder",       "ramp",       "accordion",
+        "rollback",    "average_every", "average_codec", "max_error",  "ladder",
+        "probe_every", "preview",       "gate",          "gate_every", "loss_scale"};
     return keys;
 }
 const Names& default_keys() {
@@ -465,6 +466,7 @@ class Parser : PolicyActionReader {
                    "\"none\", or no 'residual'");
         }
         check_rollback(table, native, action);
+        check_loss_scale(table, native, *rule, policy_.rules);
         check_averaging(table, native, *rule);
         check_preview(table, native, *rule);
         if (const toml::node* gate = table.get("gate");

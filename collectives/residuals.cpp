@@ -77,7 +77,7 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
     const auto residual_in = [](Entry& entry, Arrival arrival) {
         return Residual{entry.buffer, arrival, entry.copy_bytes > 0 ? &entry.kept : nullptr,
-                        &entry.loss_scale};
+                        &entry.loss_scale, &entry.scale_step};
     };
     if (const auto found = entries_.find(key); found != entries_.end()) {
         Entry& entry = found->second;
@@ -94,6 +94,7 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         if (!goes_on) {
             entry.kept.made = false;
             entry.loss_scale = std::numeric_limits<double>::quiet_NaN();
+            entry.scale_step = 0;
         }
         entry.path = path;
         entry.lasting = lasting;

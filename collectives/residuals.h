@@ -61,7 +61,8 @@ struct KeptCopy {
     void* copy = nullptr;
     bool made = false;      // there is one, of these residuals
     bool given_up = false;  // no flag came for too long
-    uint64_t flags = 0;     // StepFlags::count() when it was made
+    bool replayed = false;  // whose step the next is: ScaleReplay's, else StepFlags'
+    uint64_t step = 0;      // ScaleReplay::step(), StepFlags::count() when it was made
     uint32_t calls = 0;     // since then
 };
 
@@ -72,6 +73,8 @@ struct Residual {
     KeptCopy* kept = nullptr;  // null without `copy_bytes`
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;
+    // ScaleReplay::step() of that call; 0: none.
+    uint64_t* scale_step = nullptr;
 };
 
 class ResidualStore {
@@ -146,6 +149,7 @@ class ResidualStore {
         uint64_t copy_bytes = 0;
         KeptCopy kept = {};
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
+        uint64_t scale_step = 0;
         [[nodiscard]] uint64_t all_bytes() const noexcept { return bytes + copy_bytes; }
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;

@@ -29,6 +29,7 @@ struct Queued {
     const Plan* averaged = nullptr;
     Comparison* comparison = nullptr;  // the call is this one's, and nothing else
     GatedCall gated = {};              // of a plan with a gate
+    bool replays_scale = false;        // its result counts for the replay of the loss scale
 };
 
 // What averages the residuals of a tensor behind a call of it.

@@ -26,6 +26,7 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     budgeted.clear();
     gated.clear();
     ahead.clear();
+    scaled.clear();
     flagged.clear();
     comparing.clear();
     heard.clear();
@@ -97,6 +98,8 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& gated) { return gated.first == &state; });
         std::erase_if(thread_group().ahead,
                       [&](const auto& pending) { return pending.state == &state; });
+        std::erase_if(thread_group().scaled,
+                      [&](const ReplayedCall& scaled) { return scaled.state == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

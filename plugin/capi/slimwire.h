@@ -140,9 +140,10 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate
 /* Gradients of the calls from here on are multiplied by `scale` (mixed precision: GradScaler's
  * get_scale(), Megatron's, DeepSpeed's). Where it changed, what error feedback owes a tensor is
  * multiplied by as much before the tensor's next call, so that it stays in the gradients' units;
- * until a scale was told twice nothing is. Under stream capture residuals stay as they are. On all
- * ranks at the same point between the same NCCL calls; not inside a group; telling the same scale
- * again costs nothing. Positive and finite. */
+ * until a scale was told twice nothing is. From the first on it counts instead of the scaler that
+ * rules with `loss_scale` replay for programs that tell nothing. Under stream capture residuals
+ * stay as they are. On all ranks at the same point between the same NCCL calls; not inside a group;
+ * telling the same scale again costs nothing. Positive and finite. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_loss_scale, (double scale), (scale))
 
 /* Step-ahead error feedback (rules with `preview`) where parameters are never gathered, as under

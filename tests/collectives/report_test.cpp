@@ -294,6 +294,7 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     stats.skipped_steps = 2;
     stats.other_flags = 1;
     stats.unflagged_calls = 5;
+    stats.scale_steps = 11;
     stats.role = "dp";
     stats.role_evidence = "why";
     stats.private_connections = 6;
@@ -320,6 +321,8 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     EXPECT_EQ(shown_cost.at("role_evidence"), "why");
     EXPECT_EQ(shown_cost.at("unflagged_calls"), 5);
     EXPECT_EQ(total.unflagged_calls, 10u);
+    EXPECT_EQ(shown_cost.at("scale_steps"), 11);
+    EXPECT_EQ(total.scale_steps, 22u);
     EXPECT_EQ(total.step_flags, 14u);
     EXPECT_EQ(total.skipped_steps, 4u);
     EXPECT_EQ(total.other_flags, 2u);

@@ -192,6 +192,7 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
                        {"step_flags", 90},
                        {"skipped_steps", 4 - rank},
                        {"unflagged_calls", 3},
+                       {"scale_steps", 40 + rank},
                        {"role", "dp"},
                        {"role_evidence", "why"},
                        {"steps", 100 + rank}});
@@ -203,6 +204,7 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_HAS(ended.out, "  steps: 8 calls each, 101 followed; place known for 90.0% of calls\n");
     EXPECT_HAS(ended.out, "  skipped steps: 4 of 90 whose overflow flag was seen\n");
     EXPECT_HAS(ended.out, "  6 calls with rollback followed no flag of a skipped step\n");
+    EXPECT_HAS(ended.out, "  loss scale replayed over 41 steps\n");
     EXPECT_HAS(ended.out, "  role by its traffic, dp: why\n");
     ended = run_slimwire({"report", "--json", files[0], files[1]});
     const Json shown = Json::parse(lines_of(ended.out).at(0));
@@ -211,6 +213,7 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_EQ(shown["step_calls"], 8);
     EXPECT_EQ(shown["steps"], 101);
     EXPECT_EQ(shown["unflagged_calls"], 6);
+    EXPECT_EQ(shown["scale_steps"], 41);
     EXPECT_EQ(shown["step_flags"], 90);
     EXPECT_EQ(shown["skipped_steps"], 4);
     EXPECT_EQ(shown["other_flags"], 0);
