@@ -150,11 +150,14 @@ class Study:
             else:
                 return best
 
-    def write(self, models, lines):
-        """Leaves in the file what this study has used, runs of other models, and the tables."""
+    def write(self, models, lines, partial=False):
+        """Leaves in the file what this study has used, runs of other models, and the tables. `partial`: also other runs of these models."""
+        def stays(line):
+            is_run = line["record"] == "paper_run"
+            return (line["job"] if is_run else line)["model"] not in models or (partial and is_run and line["key"] not in self.used)
+
         with open(self.results, encoding="utf-8") as file:
-            others = [line for line in map(json.loads, file)
-                      if (line["job"] if line["record"] == "paper_run" else line)["model"] not in models]
+            others = [line for line in map(json.loads, file) if stays(line)]
         kept = others + [self.runs[key] for key in self.used if self.runs[key] not in others] + lines
         with open(self.results + ".new", "w", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in kept)
