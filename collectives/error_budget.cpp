@@ -159,10 +159,11 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         } else if (!found.squares.empty()) {
             tensor.control.choose(found.squares, found.bounds, found.chosen.rung,
                                   found.chosen.refused);
-            tensor.partial = found.chosen.refused.empty()
-                                 ? nullptr
-                                 : without_refused(*plan_of_rung(plan, found.chosen.rung),
-                                                   found.chosen.refused, *state);
+            tensor.partial =
+                found.chosen.refused.empty()
+                    ? nullptr
+                    : without_refused(*plan_of_rung(plan, found.chosen.rung), found.chosen.refused,
+                                      *state, &tensor.more_wire_bytes);
         } else {
             tensor.control.choose({}, {}, ErrorBudgetControl::kNative, {});
         }

@@ -75,6 +75,7 @@ struct BudgetedTensor {
     Measured* measured = nullptr;
     // The plan of the chosen codec with the refused matrices raw; null where none is.
     std::shared_ptr<Plan> partial;
+    uint64_t more_wire_bytes = 0;  // than by the codec's own plan, whose counters are partial's
     cudaEvent_t end = nullptr;
     bool under_way = false;
 };

@@ -139,7 +139,8 @@ Probed found_of_factors(const Measured* measured, const Plan& plan) {
 
 std::shared_ptr<Plan> without_refused(const Plan& plan,
                                       const std::vector<uint32_t>& refused,
-                                      const CommState& state) {
+                                      const CommState& state,
+                                      uint64_t* more_wire_bytes) {
     auto partial = std::make_shared<Plan>(plan);
     partial->layout = without_matrices(plan.layout, refused, plan.facts.count);
     const uint64_t room = LowRankMap(partial->layout, plan.facts.dtype).scratch.bytes();
@@ -147,8 +148,8 @@ std::shared_ptr<Plan> without_refused(const Plan& plan,
     const uint64_t moved = room > before ? aligned(room - before) : 0;
     partial->window_offset += moved;
     partial->marks_offset += moved;
-    partial->more_wire_bytes = wire_bytes_of(*partial, state.shape, state.rank) -
-                               wire_bytes_of(plan, state.shape, state.rank);
+    *more_wire_bytes = wire_bytes_of(*partial, state.shape, state.rank) -
+                       wire_bytes_of(plan, state.shape, state.rank);
     return partial;
 }
 

@@ -66,9 +66,11 @@ Status measure_factors(const DeviceApi& api,
 // What that came to, for the plan whose probe it was; empty where something was not finite.
 [[nodiscard]] Probed found_of_factors(const Measured* measured, const Plan& plan);
 
-// The plan with the refused matrices of its message raw. Room for them was planned (add_ladder()).
+// The plan with the refused matrices of its message raw, and how much more a call of it sends. Room
+// for them was planned (add_ladder()).
 [[nodiscard]] std::shared_ptr<Plan> without_refused(const Plan& plan,
                                                     const std::vector<uint32_t>& refused,
-                                                    const CommState& state);
+                                                    const CommState& state,
+                                                    uint64_t* more_wire_bytes);
 
 }  // namespace slimwire

@@ -267,7 +267,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     }
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;
-    made.residual_bytes = made.copy_bytes = made.control_bytes = 0;
+    made.residual_bytes = made.copy_bytes = 0;
     made.residuals_apart = false;
     made.averaging = nullptr;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.
@@ -290,9 +290,6 @@ void count_run(const CommState& state, const Plan& plan) noexcept {
         plan.stats->count_folded_call(input_bytes(plan.facts), native, observed ? native : wire);
     } else {
         plan.stats->count_call();
-        if (plan.more_wire_bytes > 0) {
-            plan.stats->count_control(plan.more_wire_bytes);
-        }
     }
 }
 

@@ -97,9 +97,9 @@ void OwedReading::look(const DeviceApi& api, CommStats* stats) noexcept {
     }
     sample_.gradient_square = found_[0].square_sum;
     sample_.owed_square = found_[1].square_sum;
-    KeyStats& key = *std::exchange(key_, nullptr);
+    const KeyStats& key = *std::exchange(key_, nullptr);
     if (stats != nullptr) {
-        stats->update([&](CommStats&) { key.owed.add(sample_); });
+        stats->update([&](CommStats& comm) { comm.owed[&key].add(sample_); });
     }
 }
 

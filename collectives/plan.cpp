@@ -51,6 +51,10 @@ std::string why_native(const CallFacts& facts, const PlanShape& shape) {
 
 }  // namespace
 
+uint64_t Plan::tensor_bytes() const noexcept {
+    return residual_bytes + copy_bytes + (accordion.has_value() ? sizeof(SketchState) : 0);
+}
+
 bool exceeds(uint64_t bytes, const Settings& settings) noexcept {
     return settings.max_memory_bytes != 0 && bytes > settings.max_memory_bytes;
 }
@@ -237,7 +241,6 @@ std::string try_algorithm(Algorithm algorithm,
     plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = kept_bytes;
     plan->copy_bytes = copy_bytes;
-    plan->control_bytes = control_bytes;
     plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
     plan->aims = kept_bytes > residual_bytes;
     plan->residuals_apart = apart;

@@ -76,9 +76,6 @@ struct Plan {
     std::optional<ErrorBudgetRule> budget;
     std::vector<std::shared_ptr<Plan>> ladder;
     std::shared_ptr<Plan> probe;
-    // Of a plan whose message leaves matrices raw that the plan with its `stats` sends as factors:
-    // what a call of it sends more.
-    uint64_t more_wire_bytes = 0;
     // Of a probe by codecs of low rank: each one's message.
     std::vector<std::shared_ptr<const FactoredMessage>> factored;
     // With a gate (gate.h), and the plan of the native calls that it times.
@@ -89,11 +86,8 @@ struct Plan {
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored
     // Of a copy of them from before the step, which a skipped step gives back; 0: none is kept.
     uint64_t copy_bytes = 0;
-    uint64_t control_bytes = 0;  // of what a tensor's controller keeps (accordion.h)
-    // Of all that a tensor keeps on the device.
-    [[nodiscard]] uint64_t tensor_bytes() const noexcept {
-        return residual_bytes + copy_bytes + control_bytes;
-    }
+    // Of all that a tensor keeps on the device, its controller's sketch (accordion.h) included.
+    [[nodiscard]] uint64_t tensor_bytes() const noexcept;
     // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
     // fp32 at this offset of the scratch and put back, run by run.
     bool residuals_apart = false;

@@ -187,7 +187,7 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                         {"decisions_hash", hex(k.gate.hash)},
                         {"decisions", std::move(decisions)}};
     }
-    for (const OwedSample& sample : k.owed.kept) {
+    for (const OwedSample& sample : k.owed != nullptr ? *k.owed : std::vector<OwedSample>()) {
         json["owed"].push_back({{"call", sample.call},
                                 {"slot", sample.slot},
                                 {"ordinal", sample.ordinal},

@@ -47,7 +47,7 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.accordions.clear();
             where->second.budgets.clear();
             where->second.gate = {};
-            where->second.owed = {};
+            where->second.owed = nullptr;
         } else {
             add(key, &where->second);
         }
@@ -172,38 +172,42 @@ CommRecord CommStats::snapshot() const {
         const uint64_t averaging_bytes = averagings * key->wire_bytes_per_averaging;
         const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
         const char* const name = key->one_name.load(std::memory_order_relaxed);
-        record.keys.push_back({key->facts,
-                               key->rule,
-                               key->codec,
-                               key->algorithm,
-                               key->reason,
-                               calls,
-                               calls * key->input_bytes_per_call +
-                                   key->folded_input_bytes.load(std::memory_order_relaxed),
-                               calls * key->wire_bytes_per_call + averaging_bytes +
-                                   key->folded_wire_bytes.load(std::memory_order_relaxed),
-                               calls * key->native_bytes_per_call + native,
-                               key->timed_calls.load(std::memory_order_relaxed),
-                               key->time_ns.load(std::memory_order_relaxed),
-                               key->wire_is_estimate,
-                               key->folded,
-                               name != nullptr ? name : "",
-                               key->shadow_codec,
-                               key->shadow_algorithm,
-                               calls * key->shadow_wire_bytes_per_call +
-                                   key->folded_shadow_bytes.load(std::memory_order_relaxed),
-                               key->aims(),
-                               key->accordions,
-                               key->budgets,
-                               key->gate,
-                               key->owed,
-                               key->ladder,
-                               key->averages,
-                               averagings,
-                               averaging_bytes,
-                               key->previewed,
-                               key->previews.load(std::memory_order_relaxed),
-                               key->step_size.load(std::memory_order_relaxed)});
+        const auto looked_at = owed.find(key);
+        record.keys.push_back(
+            {key->facts,
+             key->rule,
+             key->codec,
+             key->algorithm,
+             key->reason,
+             calls,
+             calls * key->input_bytes_per_call +
+                 key->folded_input_bytes.load(std::memory_order_relaxed),
+             calls * key->wire_bytes_per_call + averaging_bytes +
+                 key->folded_wire_bytes.load(std::memory_order_relaxed),
+             calls * key->native_bytes_per_call + native,
+             key->timed_calls.load(std::memory_order_relaxed),
+             key->time_ns.load(std::memory_order_relaxed),
+             key->wire_is_estimate,
+             key->folded,
+             key->averages,
+             key->previewed,
+             name != nullptr ? name : "",
+             key->shadow_codec,
+             key->shadow_algorithm,
+             calls * key->shadow_wire_bytes_per_call +
+                 key->folded_shadow_bytes.load(std::memory_order_relaxed),
+             key->aims(),
+             key->accordions,
+             key->budgets,
+             key->gate,
+             looked_at != owed.end()
+                 ? std::make_shared<const std::vector<OwedSample>>(looked_at->second.kept)
+                 : nullptr,
+             key->ladder,
+             averagings,
+             averaging_bytes,
+             key->previews.load(std::memory_order_relaxed),
+             key->step_size.load(std::memory_order_relaxed)});
     }
     return record;
 }

@@ -150,7 +150,6 @@ struct KeyStats {
     AccordionTensors accordions;
     ErrorBudgetTensors budgets;
     GateTotals gate;
-    OwedTotals owed;
     std::vector<std::string> ladder;  // of the budgets: the codecs, the strongest first; constant
 
     std::atomic<uint64_t> calls{0}, averagings{0};
@@ -248,6 +247,8 @@ struct CommStats {
     std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
     // What its traffic says it is for (traffic_role.h), and why; empty: nothing.
     std::string role, role_evidence;
+    // Of keys that were looked at, which are few.
+    std::map<const KeyStats*, OwedTotals> owed;
 
     // One call was asked for its place. Wait-free.
     void count_place(bool sure) noexcept {
