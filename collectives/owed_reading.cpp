@@ -71,6 +71,11 @@ bool OwedReading::begin(const DeviceApi& api,
     if (!measure(api, input, count, plan.facts.dtype, scale, found_, scratch, stream)) {
         return false;
     }
+    if (call == 0 && state.stats != nullptr) {
+        // Room for all that will come, so that later calls allocate nothing.
+        state.stats->update(
+            [&](CommStats& comm) { comm.owed[plan.stats].kept.reserve(OwedTotals::kRemembered); });
+    }
     sample_ = {call, place.slot, place.ordinal, 0, 0};
     key_ = plan.stats;
     ended_ = false;
