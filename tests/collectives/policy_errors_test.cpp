@@ -1,4 +1,5 @@
 // Every way to write a policy wrong ends in one line that says where, what and what is accepted.
+// Long, because one table has a row for each way to write a rule's key wrong, side by side.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
