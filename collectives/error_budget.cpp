@@ -109,9 +109,8 @@ Plan* plan_of_rung(Plan* plan, int rung) noexcept {
 }
 
 Plan* BudgetedCall::plan_of(Plan* plan) const noexcept {
-    return rung != ErrorBudgetControl::kProbe && tensor->partial != nullptr
-               ? tensor->partial.get()
-               : plan_of_rung(plan, rung);
+    return rung != ErrorBudgetControl::kProbe && partial != nullptr ? partial.get()
+                                                                    : plan_of_rung(plan, rung);
 }
 
 Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
@@ -173,7 +172,7 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
             totals.matrices = plan->budget->beats_random ? matrices_of(*plan) : 0;
         });
     }
-    return BudgetedCall{&tensor, tensor.control.next()};
+    return BudgetedCall{&tensor, tensor.control.next(), tensor.partial, tensor.more_wire_bytes};
 }
 
 Status ErrorBudgets::measure(const DeviceApi& api,

@@ -84,6 +84,9 @@ struct BudgetedTensor {
 struct BudgetedCall {
     BudgetedTensor* tensor = nullptr;  // null: of none
     int rung = ErrorBudgetControl::kNative;
+    // Those of the tensor as the call was made: in a group it may have others when the call runs.
+    std::shared_ptr<Plan> partial;
+    uint64_t more_wire_bytes = 0;
     // What the call runs by, of the plan whose ladder it is; not of a native one.
     [[nodiscard]] Plan* plan_of(Plan* plan) const noexcept;
 };

@@ -345,9 +345,8 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
     const Course course = run->exchange->course();
     if (course == Course::kCompressed) {
         count_run(state, plan);
-        const BudgetedTensor* const budgeted = run->item.budgeted.tensor;
-        if (budgeted != nullptr && budgeted->partial.get() == &plan) {
-            plan.stats->count_control(budgeted->more_wire_bytes);
+        if (run->item.budgeted.partial.get() == &plan) {
+            plan.stats->count_control(run->item.budgeted.more_wire_bytes);
         }
         return {};
     }
