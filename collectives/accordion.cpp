@@ -1,9 +1,11 @@
 #include "collectives/accordion.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "codecs/base/own_stream.h"
 #include "codecs/sketch.h"
 #include "collectives/comm_state.h"
 #include "collectives/training.h"
@@ -61,6 +63,29 @@ AccordionControl::Call AccordionControl::next(double learning_rate) noexcept {
     return {high_, call % rule_->window == 0, calls_ % rule_->window == 0};
 }
 
+void AccordionControl::save(RecordWriter* record) const {
+    record->put(calls_);
+    record->put(decided_);
+    record->put(low_through_);
+    record->put(rate_);
+    record->put(before_);
+    record->put(quiet_);
+    record->put(static_cast<uint32_t>(high_));
+}
+
+bool AccordionControl::load(RecordReader* record) noexcept {
+    AccordionControl loaded(*rule_);
+    uint32_t high = 0;
+    if (!record->get(&loaded.calls_) || !record->get(&loaded.decided_) ||
+        !record->get(&loaded.low_through_) || !record->get(&loaded.rate_) ||
+        !record->get(&loaded.before_) || !record->get(&loaded.quiet_) || !record->get(&high)) {
+        return false;
+    }
+    loaded.high_ = high != 0;
+    *this = std::move(loaded);
+    return true;
+}
+
 namespace {
 
 Status make_memory(const DeviceApi& api, CommState* state, PacedTensor* tensor) {
@@ -86,6 +111,26 @@ Status make_memory(const DeviceApi& api, CommState* state, PacedTensor* tensor) 
                        "accordion's event");
 }
 
+// What was loaded for the tensor, whose memory no work uses yet.
+Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, PacedTensor* tensor) {
+    RecordReader record(bytes);
+    AccordionControl control = tensor->control;
+    SketchState sums;
+    if (!control.load(&record) || !record.get(&sums) ||
+        (control.waits() && !record.get(tensor->copy))) {
+        return {};
+    }
+    constexpr const char* kWhat = "accordion's loaded sums";
+    SLIMWIRE_TRY(on_own_stream(api, kWhat, [&](cudaStream_t own) {
+        return cuda_status(
+            api, api.memcpy_async(tensor->sums, &sums, sizeof sums, cudaMemcpyHostToDevice, own),
+            kWhat);
+    }));
+    tensor->control = std::move(control);
+    tensor->under_way = tensor->control.waits();
+    return {};
+}
+
 }  // namespace
 
 Result<PacedCall> Accordions::next(const DeviceApi& api,
@@ -100,7 +145,15 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
         tensor.path = place.path;
         tensor.under_way = false;
     }
+    const bool first = tensor.copied == nullptr;
     SLIMWIRE_TRY(make_memory(api, state, &tensor));
+    if (first) {
+        const std::vector<std::byte> loaded = state->progress.take(
+            {state->lasting_key, plan->facts, place.path, place.ordinal}, StateKind::kAccordion);
+        const DeviceScope device(api, state->device);
+        SLIMWIRE_TRY(loaded.empty() ? Status() : go_on(api, loaded, &tensor));
+    }
+    ++state->sharing_calls;
     if (tensor.control.due()) {
         if (!std::exchange(tensor.under_way, false)) {
             return Status(Code::kInvalidUsage,
@@ -118,6 +171,27 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
     }
     const double rate = training_state().learning_rate.load(std::memory_order_relaxed);
     return PacedCall{&tensor, tensor.control.next(rate)};
+}
+
+Status Accordions::save(const CommState& state,
+                        const ReadMemory& read,
+                        const KeepRecord& keep) const {
+    for (const auto& [key, tensor] : tensors_) {
+        if (tensor.copied == nullptr) {
+            continue;  // its first call failed
+        }
+        RecordWriter record;
+        tensor.control.save(&record);
+        SketchState sums;
+        SLIMWIRE_TRY(read(tensor.sums, std::as_writable_bytes(std::span(&sums, 1))));
+        record.put(sums);
+        if (tensor.control.waits()) {
+            record.put(*tensor.copy);
+        }
+        keep({state.lasting_key, key.plan->facts, tensor.path, key.ordinal}, StateKind::kAccordion,
+             record.take());
+    }
+    return {};
 }
 
 void Accordions::release(const DeviceApi& api,

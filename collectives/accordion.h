@@ -18,6 +18,7 @@
 #include "codecs/base/device.h"
 #include "codecs/sketch_args.h"
 #include "collectives/policy.h"
+#include "collectives/progress.h"
 #include "collectives/stats.h"
 #include "collectives/step_detector.h"
 
@@ -50,6 +51,13 @@ class AccordionControl {
     Call next(double learning_rate) noexcept;
     // It never was.
     void uncount() noexcept { --calls_; }
+
+    // How far it is, for another process (FORMAT.md, "Saved state").
+    void save(RecordWriter* record) const;
+    // False, and nothing changed, where a record is too short.
+    bool load(RecordReader* record) noexcept;
+    // Whether a window ended that nothing is decided by yet.
+    [[nodiscard]] bool waits() const noexcept { return calls_ / rule_->window > decided_; }
 
     [[nodiscard]] uint64_t calls() const noexcept { return calls_; }
     [[nodiscard]] const AccordionTotals& totals() const noexcept { return totals_; }
@@ -89,10 +97,13 @@ struct PacedCall {
 class Accordions {
   public:
     // The next call of the plan's tensor at this place; waits for the copy where a decision is due.
+    // A tensor's first goes on with what was loaded for it.
     Result<PacedCall> next(const DeviceApi& api,
                            CommState* state,
                            Plan* plan,
                            const StepPlace& place);
+    // The records of all its tensors.
+    Status save(const CommState& state, const ReadMemory& read, const KeepRecord& keep) const;
     // Frees what it has; where work may still use it, that goes to `left` instead.
     void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
 

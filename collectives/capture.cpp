@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codecs/advance.h"
+#include "codecs/base/own_stream.h"
 #include "collectives/comm_state.h"
 
 namespace slimwire {
@@ -154,24 +155,15 @@ void GraphMemory::free_kept(const DeviceApi& api, int device) {
 Status move_steps_to_device(const DeviceApi& api, CommState* state) {
     void* words = nullptr;
     SLIMWIRE_TRY(cuda_status(api, api.malloc(&words, 2 * sizeof(uint32_t)), "device steps"));
-    // A stream that no capture knows.
-    cudaStream_t stream = nullptr;
-    Status status = cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
-                                "device steps");
     auto* steps = static_cast<uint32_t*>(words);
-    if (status.ok()) {
-        status = cuda_status(api, api.memset_async(words, 0, 2 * sizeof(uint32_t), stream),
-                             "device steps");
-    }
-    for (int i = 0; status.ok() && i < 2; ++i) {
-        status = enqueue(api, AdvanceArgs{steps + i, state->steps[i]}, stream);
-    }
-    if (status.ok()) {
-        status = cuda_status(api, api.stream_synchronize(stream), "device steps");
-    }
-    if (stream != nullptr) {
-        tolerate(api, api.stream_destroy(stream));
-    }
+    const Status status = on_own_stream(api, "device steps", [&](cudaStream_t own) -> Status {
+        SLIMWIRE_TRY(cuda_status(api, api.memset_async(words, 0, 2 * sizeof(uint32_t), own),
+                                 "device steps"));
+        for (int i = 0; i < 2; ++i) {
+            SLIMWIRE_TRY(enqueue(api, AdvanceArgs{steps + i, state->steps[i]}, own));
+        }
+        return {};
+    });
     if (!status.ok()) {
         tolerate(api, api.free(words));
         return status;

@@ -29,6 +29,7 @@
 #include "collectives/parked.h"
 #include "collectives/places.h"
 #include "collectives/plan.h"
+#include "collectives/progress.h"
 #include "collectives/real_nccl.h"
 #include "collectives/scale_replay.h"
 #include "collectives/stats.h"
@@ -96,7 +97,9 @@ struct CommState {
         size_t sharing = 0;  // kinds of calls whose tensors share state (Plan::shares_state)
     };
     std::map<std::pair<int, Op>, Committed> committed;
-    uint64_t sharing_calls = 0;  // such collectives so far; equal on all ranks
+    // Calls so far that changed what ranks keep alike: state that all share, progress
+    // (progress.h). Equal on all ranks.
+    uint64_t sharing_calls = 0;
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.
     std::map<PlaceKey, bool> granted_places;
     MemoryBudget* memory = nullptr;  // of the process
@@ -115,6 +118,7 @@ struct CommState {
     AimReading aim_reading;
     OwedReading owed_reading;
     Accordions accordions;
+    Progress progress;  // that was loaded
     std::map<PlaceKey, CountedTensor> averaged;
     ErrorBudgets budgets;
     Gates gates;
@@ -133,8 +137,8 @@ struct CommState {
     // count.
     uint32_t steps[2] = {};
     uint32_t* device_steps = nullptr;
-    // Such calls of the processes before, whose state was loaded (saved_state.h). This rank's own,
-    // so what ranks draw alike does not go by them.
+    // Such calls of the processes before, whose state was loaded (saved_state.h). This rank's own:
+    // what ranks draw alike goes by Progress::drawn instead.
     uint32_t drawn_before[2] = {};
     // The last capture that a call of this communicator took part in, and the end of that call.
     unsigned long long capture_id = 0;

@@ -155,6 +155,13 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         }
     }
     SLIMWIRE_TRY(agree_names(runtime, named, &watch));
+    std::vector<CommState*> counting;
+    for (const Creation& creation : creations) {
+        if (runtime.config.policy.wants_progress() && creation.state->exchange_comm != nullptr) {
+            counting.push_back(creation.state.get());
+        }
+    }
+    SLIMWIRE_TRY(agree_on_progress(runtime, counting, &watch));
     for (Creation& creation : creations) {
         CommState& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;

@@ -133,6 +133,7 @@ Result<std::optional<Detour>> detour_of(
         if (in_group()) {
             thread_group().counted.emplace_back(state, plan);
         }
+        state->sharing_calls += message ? 0 : 1;
         if (plan->calls++ < plan->start_call) {
             return std::optional(Detour::kBeforeStart);
         }

@@ -157,8 +157,16 @@ bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
     }
     CountedTensor& tensor = state->averaged[{&plan, place.slot, place.ordinal}];
     if (tensor.path != place.path) {
-        tensor = {place.path, 0};  // of another step: what the one before was owed is gone, too
+        // Of another step: what the one before was owed is gone, too.
+        const bool first = tensor.path == 0;
+        tensor = {place.path, 0};
+        if (first) {
+            const std::vector<std::byte> loaded = state->progress.take(
+                {state->lasting_key, plan.facts, place.path, place.ordinal}, StateKind::kAveraging);
+            (void)RecordReader(loaded).get(&tensor.calls);
+        }
     }
+    ++state->sharing_calls;
     if (in_group()) {
         thread_group().averaged.emplace_back(state, &tensor);
     }

@@ -1,6 +1,7 @@
 #include "collectives/error_budget.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -96,6 +97,45 @@ void ErrorBudgetControl::choose(const std::vector<double>& squares,
     totals_.add(squares, bounds, squares.empty() ? totals_.chosen : rung, refused);
 }
 
+void ErrorBudgetControl::save(RecordWriter* record) const {
+    const auto put_all = [&](const auto& values) {
+        record->put(static_cast<uint32_t>(values.size()));
+        record->put(std::as_bytes(std::span(values)));
+    };
+    record->put(calls_);
+    record->put(totals_.probes);
+    record->put(totals_.hash);
+    record->put(static_cast<int32_t>(totals_.chosen));
+    put_all(totals_.squares);
+    put_all(totals_.bounds);
+    put_all(totals_.refused);
+}
+
+bool ErrorBudgetControl::load(RecordReader* record, uint32_t matrices) {
+    const auto get_all = [&](auto* values) {
+        uint32_t size = 0;
+        if (!record->get(&size) || size > record->left() / sizeof(values->front())) {
+            return false;
+        }
+        values->resize(size);
+        return record->get(std::as_writable_bytes(std::span(*values)));
+    };
+    ErrorBudgetControl loaded(*rule_);
+    int32_t chosen = kNative;
+    if (!record->get(&loaded.calls_) || !record->get(&loaded.totals_.probes) ||
+        !record->get(&loaded.totals_.hash) || !record->get(&chosen) ||
+        !get_all(&loaded.totals_.squares) || !get_all(&loaded.totals_.bounds) ||
+        !get_all(&loaded.totals_.refused) || chosen < kNative ||
+        chosen >= static_cast<int>(rule_->ladder.size()) ||
+        std::any_of(loaded.totals_.refused.begin(), loaded.totals_.refused.end(),
+                    [&](uint32_t refused) { return refused >= matrices; })) {
+        return false;
+    }
+    loaded.totals_.chosen = chosen;
+    *this = std::move(loaded);
+    return true;
+}
+
 uint64_t probe_bytes(const std::vector<CodecSpec>& ladder, DType dtype, uint64_t count) {
     return ProbeRoom(ladder, dtype, count).end;
 }
@@ -112,6 +152,52 @@ Plan* BudgetedCall::plan_of(Plan* plan) const noexcept {
     return rung != ErrorBudgetControl::kProbe && partial != nullptr ? partial.get()
                                                                     : plan_of_rung(plan, rung);
 }
+
+namespace {
+
+size_t measurements(const Plan& plan) noexcept {
+    const size_t codecs = plan.budget->ladder.size();
+    return codecs + (codecs + 1) * matrices_of(plan);
+}
+
+// What the refused matrices of the tensor ask for.
+void follow_refused(const CommState& state, Plan* plan, BudgetedTensor* tensor) {
+    const ErrorBudgetTotals& totals = tensor->control.totals();
+    tensor->partial = totals.refused.empty()
+                          ? nullptr
+                          : without_refused(*plan_of_rung(plan, totals.chosen), totals.refused,
+                                            state, &tensor->more_wire_bytes);
+}
+
+void show_totals(CommState* state,
+                 Plan* plan,
+                 const StepPlace& place,
+                 const BudgetedTensor& tensor) {
+    state->stats->update([&](CommStats&) {
+        ErrorBudgetTotals& totals = plan->stats->budgets[{place.slot, place.ordinal}];
+        totals = tensor.control.totals();
+        totals.matrices = plan->budget->beats_random ? matrices_of(*plan) : 0;
+    });
+}
+
+// What was loaded for the tensor.
+void go_on(std::span<const std::byte> bytes,
+           const CommState& state,
+           Plan* plan,
+           BudgetedTensor* tensor) {
+    RecordReader record(bytes);
+    ErrorBudgetControl control = tensor->control;
+    if (!control.load(&record, matrices_of(*plan)) ||
+        (control.due() &&
+         !record.get(std::as_writable_bytes(std::span(tensor->measured, measurements(*plan)))))) {
+        return;
+    }
+    tensor->control = std::move(control);
+    tensor->under_way = tensor->control.due();
+    follow_refused(state, plan, tensor);
+}
+
+}  // namespace
 
 Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
                                         CommState* state,
@@ -131,17 +217,22 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         const DeviceScope device(api, state->device);
         void* memory = nullptr;
         if (tensor.measured == nullptr) {
-            SLIMWIRE_TRY(cuda_status(
-                api,
-                api.host_alloc(&memory,
-                               (codecs + (codecs + 1) * matrices_of(*plan)) * sizeof(Measured), 0),
-                "measurements of max_error"));
+            SLIMWIRE_TRY(
+                cuda_status(api, api.host_alloc(&memory, measurements(*plan) * sizeof(Measured), 0),
+                            "measurements of max_error"));
             tensor.measured = static_cast<Measured*>(memory);
         }
         SLIMWIRE_TRY(cuda_status(api,
                                  api.event_create_with_flags(&tensor.end, cudaEventDisableTiming),
                                  "event of max_error"));
+        const std::vector<std::byte> loaded = state->progress.take(
+            {state->lasting_key, plan->facts, place.path, place.ordinal}, StateKind::kErrorBudget);
+        if (!loaded.empty()) {
+            go_on(loaded, *state, plan, &tensor);
+            show_totals(state, plan, place, tensor);
+        }
     }
+    ++state->sharing_calls;
     if (tensor.control.due()) {
         if (!std::exchange(tensor.under_way, false)) {
             return Status(Code::kInvalidUsage,
@@ -158,19 +249,11 @@ Result<BudgetedCall> ErrorBudgets::next(const DeviceApi& api,
         } else if (!found.squares.empty()) {
             tensor.control.choose(found.squares, found.bounds, found.chosen.rung,
                                   found.chosen.refused);
-            tensor.partial =
-                found.chosen.refused.empty()
-                    ? nullptr
-                    : without_refused(*plan_of_rung(plan, found.chosen.rung), found.chosen.refused,
-                                      *state, &tensor.more_wire_bytes);
+            follow_refused(*state, plan, &tensor);
         } else {
             tensor.control.choose({}, {}, ErrorBudgetControl::kNative, {});
         }
-        state->stats->update([&](CommStats&) {
-            ErrorBudgetTotals& totals = plan->stats->budgets[{place.slot, place.ordinal}];
-            totals = tensor.control.totals();
-            totals.matrices = plan->budget->beats_random ? matrices_of(*plan) : 0;
-        });
+        show_totals(state, plan, place, tensor);
     }
     return BudgetedCall{&tensor, tensor.control.next(), tensor.partial, tensor.more_wire_bytes};
 }
@@ -249,6 +332,21 @@ Status ErrorBudgets::measure(const DeviceApi& api,
     SLIMWIRE_TRY(cuda_status(api, api.event_record(tensor->end, stream), "end of a probe"));
     tensor->under_way = true;
     return {};
+}
+
+void ErrorBudgets::save(const CommState& state, const KeepRecord& keep) const {
+    for (const auto& [key, tensor] : tensors_) {
+        if (tensor.end == nullptr) {
+            continue;  // its first call failed
+        }
+        RecordWriter record;
+        tensor.control.save(&record);
+        if (tensor.control.due()) {
+            record.put(std::as_bytes(std::span(tensor.measured, measurements(*key.plan))));
+        }
+        keep({state.lasting_key, key.plan->facts, tensor.path, key.ordinal},
+             StateKind::kErrorBudget, record.take());
+    }
 }
 
 void ErrorBudgets::release(const DeviceApi& api, bool idle) noexcept {

@@ -25,6 +25,7 @@
 #include "codecs/measure.h"
 #include "collectives/layout.h"
 #include "collectives/policy.h"
+#include "collectives/progress.h"
 #include "collectives/stats.h"
 #include "collectives/step_detector.h"
 
@@ -56,6 +57,12 @@ class ErrorBudgetControl {
                 const std::vector<double>& bounds,
                 int rung,
                 const std::vector<uint32_t>& refused);
+
+    // How far it is, for another process (FORMAT.md, "Saved state").
+    void save(RecordWriter* record) const;
+    // False, and nothing changed, where a record is too short or has other matrices than
+    // `matrices`.
+    bool load(RecordReader* record, uint32_t matrices);
 
     [[nodiscard]] const ErrorBudgetTotals& totals() const noexcept { return totals_; }
 
@@ -103,11 +110,13 @@ struct BudgetedCall {
 class ErrorBudgets {
   public:
     // The next call of the plan's tensor at this place; waits for the measurements where a decision
-    // is due.
+    // is due. A tensor's first goes on with what was loaded for it.
     Result<BudgetedCall> next(const DeviceApi& api,
                               CommState* state,
                               Plan* plan,
                               const StepPlace& place);
+    // The records of all its tensors.
+    void save(const CommState& state, const KeepRecord& keep) const;
     // Behind a probe on `stream`: measures its result by the ladder of `plan`. `scratch`:
     // probe_bytes().
     static Status measure(const DeviceApi& api,

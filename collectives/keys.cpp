@@ -211,6 +211,20 @@ void ungrant_place(CommState* state, const PlaceKey& key) noexcept {
     }
 }
 
+namespace {
+
+// A new plan whose calls are counted goes on where a process before was.
+Plan* counted_on(CommState* state, Plan* plan) {
+    if (plan->counted() && !is_point_to_point(plan->facts.op)) {
+        const std::vector<std::byte> loaded =
+            state->progress.take(counted_calls(*state, *plan), StateKind::kCalls);
+        (void)RecordReader(loaded).get(&plan->calls);
+    }
+    return plan;
+}
+
+}  // namespace
+
 Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool may_drop) {
     if (Plan* plan = state->plans.find(facts); plan != nullptr) {
         return plan;
@@ -256,7 +270,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
             rung.plan->stats =
                 show_key(state, *rung.plan, rung.plan->compressed, rung.plan->reason);
         }
-        return plan;
+        return counted_on(state, plan);
     }
     if (!made.compressed || shares) {
         folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
@@ -276,7 +290,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     Plan* plan = state->plans.insert(std::move(made));
     state->stats->plans = state->plans.size();
     plan->stats = folded_key(state, facts, plan);
-    return plan;
+    return counted_on(state, plan);
 }
 
 void count_run(const CommState& state, const Plan& plan) noexcept {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -119,8 +118,7 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
     state->lasting_key =
         std::max<uint64_t>(1, mix_key(lasting, runtime.comms.next_ordinal(lasting)));
-    const std::array<uint32_t, 2> drawn = PendingState::instance().drawn(state->lasting_key);
-    std::copy_n(drawn.begin(), 2, state->drawn_before);
+    std::copy_n(PendingState::instance().comm(state->lasting_key).drawn, 2, state->drawn_before);
     return {};
 }
 
@@ -182,6 +180,32 @@ Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watc
                                       "' here and has another name on rank " +
                                       std::to_string(other - all[i].begin()) +
                                       "; rules with 'comm' or 'role' take it as without a name");
+    }
+    return {};
+}
+
+Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+    PendingState& pending = PendingState::instance();
+    std::vector<uint64_t> mine;
+    for (const CommState* state : states) {
+        mine.push_back(told_progress(pending.comm(state->lasting_key)));
+    }
+    std::vector<std::vector<uint64_t>> all;
+    SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
+    for (size_t i = 0; i < states.size(); ++i) {
+        CommState& state = *states[i];
+        const auto other = std::find_if(all[i].begin(), all[i].end(),
+                                        [&](uint64_t told) { return told != mine[i]; });
+        if (other != all[i].end()) {
+            log_line(LogLevel::kWarn,
+                     "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+                         ": rank " + std::to_string(other - all[i].begin()) +
+                         " loaded another state, or none; controllers and counts begin anew");
+        } else if (mine[i] != 0) {
+            const StateComm saved = pending.comm(state.lasting_key);
+            state.progress = {saved.moment, saved.drawn_alike,
+                              pending.take_progress(state.lasting_key)};
+        }
     }
     return {};
 }

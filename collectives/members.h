@@ -30,4 +30,8 @@ Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, W
 // communicators. Where they differ, a warning says so, and there is none.
 Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
 
+// Which communicators go on with the progress that this process loaded (progress.h), told over the
+// private ones; a warning says where ranks loaded other states than each other.
+Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
+
 }  // namespace slimwire

@@ -8,12 +8,13 @@ PendingState& PendingState::instance() {
 }
 
 void PendingState::replace(StateContent content) {
-    std::map<LastingTensor, Waiting> waiting;
+    decltype(waiting_) waiting;
     std::map<uint64_t, StateComm> comms;
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
-        waiting.emplace(tensor.tensor, Waiting{tensor.shape, tensor.bytes, tensor.shared,
-                                               std::move(content.residuals[i])});
+        waiting.emplace(
+            std::pair(tensor.tensor, record_of(tensor.kind)),
+            Waiting{tensor.shape, tensor.bytes, tensor.kind, std::move(content.held[i])});
     }
     for (const StateComm& comm : content.index.comms) {
         comms.emplace(comm.key, comm);
@@ -29,7 +30,7 @@ std::unique_ptr<std::byte[]> PendingState::take(const LastingTensor& tensor,
                                                 uint64_t bytes,
                                                 bool* misfit) {
     const std::lock_guard lock(mutex_);
-    const auto found = waiting_.find(tensor);
+    const auto found = waiting_.find({tensor, StateKind::kResiduals});
     *misfit = false;
     if (found == waiting_.end()) {
         return nullptr;
@@ -37,21 +38,27 @@ std::unique_ptr<std::byte[]> PendingState::take(const LastingTensor& tensor,
     Waiting waiting = std::move(found->second);
     waiting_.erase(found);
     *misfit = waiting.shape != shape || waiting.bytes != bytes;
-    return *misfit ? nullptr : std::move(waiting.residuals);
+    return *misfit ? nullptr : std::move(waiting.held);
 }
 
-uint64_t PendingState::moment(uint64_t comm) const {
+ProgressRecords PendingState::take_progress(uint64_t comm) {
     const std::lock_guard lock(mutex_);
-    const auto found = comms_.find(comm);
-    return found == comms_.end() ? 0 : found->second.moment;
+    ProgressRecords records;
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+        const auto one = next++;
+        if (one->first.first.comm == comm && is_progress(one->first.second)) {
+            const std::byte* const held = one->second.held.get();
+            records.emplace(one->first, std::vector<std::byte>(held, held + one->second.bytes));
+            waiting_.erase(one);
+        }
+    }
+    return records;
 }
 
-std::array<uint32_t, 2> PendingState::drawn(uint64_t comm) const {
+StateComm PendingState::comm(uint64_t key) const {
     const std::lock_guard lock(mutex_);
-    const auto found = comms_.find(comm);
-    return found == comms_.end()
-               ? std::array<uint32_t, 2>{}
-               : std::array<uint32_t, 2>{found->second.drawn[0], found->second.drawn[1]};
+    const auto found = comms_.find(key);
+    return found == comms_.end() ? StateComm() : found->second;
 }
 
 std::vector<StateComm> PendingState::comms() const {

@@ -1,17 +1,19 @@
-// Residuals that were loaded (slimwire_load_state) and wait for the first call of their tensor:
-// that may be long after, when the communicator and the plan are there. One a process, made without
+// What was loaded (slimwire_load_state) and waits: residuals for the first call of their tensor,
+// which may be long after, when the communicator and the plan are there; progress for the
+// communicator. One a process, made without
 // a runtime, so that a program may load before its first NCCL call. Thread-safe; host memory.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "collectives/progress.h"
 #include "collectives/state_file.h"
 
 namespace slimwire {
@@ -31,17 +33,17 @@ class PendingState {
                                       uint64_t shape,
                                       uint64_t bytes,
                                       bool* misfit);
-    // StateComm::moment of the communicator; 0 where nothing was loaded for it.
-    [[nodiscard]] uint64_t moment(uint64_t comm) const;
-    // Calls of the communicator that had drawn random numbers when its state was saved.
-    [[nodiscard]] std::array<uint32_t, 2> drawn(uint64_t comm) const;
+    // Progress of the communicator's tensors, which waits no more.
+    [[nodiscard]] ProgressRecords take_progress(uint64_t comm);
+    // The communicator as it was saved; zeros where nothing was loaded for it.
+    [[nodiscard]] StateComm comm(uint64_t key) const;
     // What still waits, for another save: calls use(tensors, bytes of each).
     template <class Use>
     void with_rest(const Use& use) const {
         const std::lock_guard lock(mutex_);
-        for (const auto& [tensor, waiting] : waiting_) {
-            use(StateTensor{tensor, waiting.shape, waiting.bytes, waiting.shared},
-                waiting.residuals.get());
+        for (const auto& [of, waiting] : waiting_) {
+            use(StateTensor{of.first, waiting.shape, waiting.bytes, waiting.kind},
+                waiting.held.get());
         }
     }
     // Communicators of the loaded state, as it has them.
@@ -50,12 +52,12 @@ class PendingState {
   private:
     struct Waiting {
         uint64_t shape = 0, bytes = 0;
-        bool shared = false;
-        std::unique_ptr<std::byte[]> residuals;
+        StateKind kind = StateKind::kResiduals;
+        std::unique_ptr<std::byte[]> held;
     };
     std::atomic<bool> loaded_{false};
     mutable std::mutex mutex_;
-    std::map<LastingTensor, Waiting> waiting_;
+    std::map<std::pair<LastingTensor, StateKind>, Waiting> waiting_;  // by record_of()
     std::map<uint64_t, StateComm> comms_;
 };
 

@@ -186,6 +186,15 @@ class PlanCache {
     [[nodiscard]] Plan* find(const CallFacts& facts) const noexcept;
     Plan* insert(Plan plan);
     void drop_passing();
+    // Calls use(const Plan&) of each.
+    template <class Use>
+    void for_each(const Use& use) const {
+        for (const Slot& slot : slots_) {
+            if (slot.plan != nullptr) {
+                use(std::as_const(*slot.plan));
+            }
+        }
+    }
     [[nodiscard]] size_t size() const noexcept { return size_; }
     [[nodiscard]] size_t lasting() const noexcept { return size_ - passing_; }
     [[nodiscard]] size_t passing() const noexcept { return passing_; }

@@ -358,6 +358,17 @@ bool Policy::wants_rollback() const noexcept {
                        [](const Rule& rule) { return compresses(rule) && rule.action.roll_back; });
 }
 
+bool Policy::wants_progress() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        const Action& action = rule.action;
+        return compresses(rule) &&
+               (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
+                action.average_every > 0 || action.budget.has_value() ||
+                action.codec->traits(DType::kFloat32).linear || action.low_rank() ||
+                action.by_shared_scale());
+    });
+}
+
 const LossScaleRule* Policy::loss_scale() const noexcept {
     const auto found = std::find_if(rules.begin(), rules.end(), [](const Rule& rule) {
         return compresses(rule) && rule.action.loss_scale.has_value();

@@ -279,6 +279,9 @@ struct Policy {
     [[nodiscard]] bool wants_previews(bool in_found_steps = false) const noexcept;
     // Whether some rule with a codec takes residuals back after a skipped step.
     [[nodiscard]] bool wants_rollback() const noexcept;
+    // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
+    // all ranks alike (progress.h).
+    [[nodiscard]] bool wants_progress() const noexcept;
     // That of the rules with a codec, which is one; null for none.
     [[nodiscard]] const LossScaleRule* loss_scale() const noexcept;
     // Whether some rule that is not off asks for places in the step, or for what the traffic of

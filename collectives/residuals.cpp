@@ -1,30 +1,28 @@
 #include "collectives/residuals.h"
 
+#include "codecs/base/own_stream.h"
 #include "collectives/log.h"
 #include "collectives/pending_state.h"
 
 namespace slimwire {
 namespace {
 
-// Runs work(stream) on a stream that no capture knows, and waits.
-template <class Work>
-Status now(const DeviceApi& api, const Work& work) {
-    cudaStream_t stream = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
-                             "residual reset"));
-    Status status = cuda_status(api, work(stream), "residual reset");
-    if (status.ok()) {
-        status = cuda_status(api, api.stream_synchronize(stream), "residual reset");
-    }
-    tolerate(api, api.stream_destroy(stream));
-    return status;
-}
-
 Status zero(
     const DeviceApi& api, void* buffer, uint64_t bytes, cudaStream_t stream, bool captured) {
-    return captured
-               ? now(api, [&](cudaStream_t own) { return api.memset_async(buffer, 0, bytes, own); })
-               : cuda_status(api, api.memset_async(buffer, 0, bytes, stream), "residual reset");
+    constexpr const char* kWhat = "residual reset";
+    const auto reset = [&](cudaStream_t on) {
+        return cuda_status(api, api.memset_async(buffer, 0, bytes, on), kWhat);
+    };
+    return captured ? on_own_stream(api, kWhat, reset) : reset(stream);
+}
+
+// A buffer that no work uses.
+Status fill(const DeviceApi& api, void* buffer, const void* values, uint64_t bytes) {
+    constexpr const char* kWhat = "fill of residuals";
+    return on_own_stream(api, kWhat, [&](cudaStream_t own) {
+        return cuda_status(
+            api, api.memcpy_async(buffer, values, bytes, cudaMemcpyHostToDevice, own), kWhat);
+    });
 }
 
 // What was loaded for a tensor whose buffer no work uses; false where nothing was.
@@ -46,9 +44,7 @@ Result<bool> restore(const DeviceApi& api,
     if (loaded == nullptr) {
         return false;
     }
-    SLIMWIRE_TRY(now(api, [&](cudaStream_t own) {
-        return api.memcpy_async(buffer, loaded.get(), bytes, cudaMemcpyHostToDevice, own);
-    }));
+    SLIMWIRE_TRY(fill(api, buffer, loaded.get(), bytes));
     return true;
 }
 
@@ -154,9 +150,7 @@ Result<void*> ResidualStore::constant(
     void* buffer = nullptr;
     Status status = cuda_status(api, api.malloc(&buffer, bytes), "allocation of weights");
     if (status.ok()) {
-        status = now(api, [&](cudaStream_t own) {
-            return api.memcpy_async(buffer, values, bytes, cudaMemcpyHostToDevice, own);
-        });
+        status = fill(api, buffer, values, bytes);
         if (!status.ok()) {
             tolerate(api, api.free(buffer));
         }

@@ -235,12 +235,14 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (plan.draws) {
         const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
         // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
-        // or not.
+        // or not: by what they loaded only where they agreed on that.
         const bool alike = plan.algorithm == Algorithm::kSummable ||
                            plan.algorithm == Algorithm::kLowRank ||
                            plan.algorithm == Algorithm::kSharedScale;
-        const uint32_t before = alike ? 0 : state.drawn_before[counter];
-        context.drawn_before = alike ? state.drawn_before[counter] : 0;
+        const uint32_t own = state.drawn_before[counter];
+        const uint32_t before = !alike ? own : counter == 0 ? state.progress.drawn : 0;
+        context.drawn_before = own - before;
+        state.sharing_calls += alike && counter == 0 ? 1 : 0;
         if (run->capture.active && state.device_steps == nullptr) {
             SLIMWIRE_TRY(move_steps_to_device(api, &state));
         }
@@ -272,7 +274,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (of_all && own.arrival != Arrival::kKept) {
         std::optional<uint64_t> moment;
         if (own.arrival == Arrival::kRestored) {
-            moment = PendingState::instance().moment(state.lasting_key);
+            moment = PendingState::instance().comm(state.lasting_key).moment;
         }
         run->exchange = &run->of_all.emplace(context, moment, run->exchange);
     }

@@ -3,14 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <span>
+#include <tuple>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "codecs/base/own_stream.h"
 #include "collectives/estimates_of_all.h"
 #include "collectives/launcher.h"
 #include "collectives/log.h"
 #include "collectives/pending_state.h"
+#include "collectives/progress.h"
 #include "collectives/training.h"
 
 namespace slimwire {
@@ -108,20 +113,14 @@ Status settle(Runtime* runtime, uint64_t patience_us) {
     return {};
 }
 
-// On a stream that no capture and no other work knows.
 Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out) {
+    constexpr const char* kWhat = "copy of saved state";
     const DeviceScope scope(api, device);
-    cudaStream_t stream = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
-                             "stream for saved state"));
-    Status status = cuda_status(
-        api, api.memcpy_async(out.data(), from, out.size(), cudaMemcpyDeviceToHost, stream),
-        "copy of residuals");
-    if (status.ok()) {
-        status = cuda_status(api, api.stream_synchronize(stream), "copy of residuals");
-    }
-    tolerate(api, api.stream_destroy(stream));
-    return status;
+    return on_own_stream(api, kWhat, [&](cudaStream_t own) {
+        return cuda_status(
+            api, api.memcpy_async(out.data(), from, out.size(), cudaMemcpyDeviceToHost, own),
+            kWhat);
+    });
 }
 
 // Calls of this process that drew; those that the communicator took over are not in it.
@@ -140,8 +139,9 @@ Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64
         if (state.lasting_key == 0 || !status.ok()) {
             return;
         }
-        StateComm comm{state.lasting_key, state.rank, state.shape.ranks, {}, moment_of(state)};
+        StateComm comm{state.lasting_key, state.rank, state.shape.ranks, {}, moment_of(state), 0};
         status = drawn_here(*runtime, state, comm.drawn);
+        comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
         for (int i = 0; i < 2; ++i) {
             comm.drawn[i] += state.drawn_before[i];
         }
@@ -149,7 +149,7 @@ Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64
         if (comm.moment != 0) {
             begun->insert(comm.key);
         } else {
-            comm.moment = PendingState::instance().moment(comm.key);
+            comm.moment = PendingState::instance().comm(comm.key).moment;
         }
         comms->push_back(comm);
     });
@@ -161,20 +161,64 @@ Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64
     return status;
 }
 
-// Where the residuals of a tensor are.
+// Where the bytes of a record are.
 struct Source {
     const std::byte* host = nullptr;  // else on the device
     const void* memory = nullptr;
     int device = 0;
+    std::vector<std::byte> own = {};  // of progress; host is null
 };
 
+// Adds the records of all communicators' progress (progress.h).
+Status add_progress(Runtime* runtime, StateIndex* index, std::vector<Source>* sources) {
+    // Of two plans that had a tensor the later one counts, whose calls are known better.
+    std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>> records;
+    Status status;
+    runtime->comms.for_each([&](CommState& state) {
+        if (state.lasting_key == 0 || state.ended || !status.ok()) {
+            return;
+        }
+        const auto read = [&](const void* memory, std::span<std::byte> out) {
+            return copy_to_host(runtime->api(), state.device, memory, out);
+        };
+        status = for_progress(
+            state, read,
+            [&](const LastingTensor& tensor, StateKind kind, std::vector<std::byte> bytes) {
+                const auto known = [](const CallFacts& facts) {
+                    return std::tuple(facts.nth, facts.role);
+                };
+                const auto found = records.find({tensor, kind});
+                if (found != records.end()) {
+                    if (known(found->first.first.facts) > known(tensor.facts)) {
+                        return;
+                    }
+                    records.erase(found);
+                }
+                records.emplace(std::pair(tensor, kind), std::move(bytes));
+            });
+    });
+    SLIMWIRE_TRY(std::move(status));
+    for (auto& [of, bytes] : records) {
+        index->tensors.push_back({of.first, 0, bytes.size(), of.second});
+        sources->push_back({.own = std::move(bytes)});
+    }
+    return {};
+}
+
 // `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
-// one moment, and what waits is of another.
+// one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
+// was loaded once more.
 void add_waiting(const std::set<uint64_t>& begun, StateIndex* index, std::vector<Source>* sources) {
-    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* residuals) {
-        if (!tensor.shared || !begun.contains(tensor.tensor.comm)) {
+    std::set<std::pair<LastingTensor, StateKind>> taken;
+    for (const StateTensor& tensor : index->tensors) {
+        taken.emplace(tensor.tensor, record_of(tensor.kind));
+    }
+    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes) {
+        const bool counts =
+            tensor.kind == StateKind::kResiduals || !begun.contains(tensor.tensor.comm);
+        if (counts && !taken.contains({tensor.tensor, record_of(tensor.kind)})) {
             index->tensors.push_back(tensor);
-            sources->push_back({residuals, nullptr, 0});
+            sources->push_back({.host = bytes});
         }
     });
 }
@@ -186,8 +230,9 @@ Status write(const DeviceApi* api,
     return write_state(
         path, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) -> Status {
             const Source& source = sources[i];
-            if (source.host != nullptr) {
-                std::copy_n(source.host + offset, out.size(), out.data());
+            const std::byte* const host = source.own.empty() ? source.host : source.own.data();
+            if (host != nullptr) {
+                std::copy_n(host + offset, out.size(), out.data());
                 return {};
             }
             return copy_to_host(*api, source.device,
@@ -262,13 +307,16 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
         SLIMWIRE_TRY(write(nullptr, path, index, sources));
     } else {
         SLIMWIRE_TRY(comms_of(runtime, &index.comms, &begun));
+        SLIMWIRE_TRY(add_progress(runtime, &index, &sources));
         SLIMWIRE_TRY(
             runtime->residuals.with_placed([&](const std::vector<ResidualStore::Placed>& placed,
                                                const ResidualStore::Unplaced& others) {
                 left_out = others;
                 for (const ResidualStore::Placed& one : placed) {
-                    index.tensors.push_back({one.tensor, one.shape, one.bytes, one.shared});
-                    sources.push_back({nullptr, one.buffer, one.device});
+                    index.tensors.push_back(
+                        {one.tensor, one.shape, one.bytes,
+                         one.shared ? StateKind::kShared : StateKind::kResiduals});
+                    sources.push_back({.memory = one.buffer, .device = one.device});
                 }
                 add_waiting(begun, &index, &sources);
                 return write(placed.empty() ? nullptr : &runtime->api(), path, index, sources);

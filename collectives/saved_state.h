@@ -1,8 +1,8 @@
 // Saving and loading what a rank's error feedback owes (slimwire_save_state, slimwire_load_state):
-// the residuals of tensors that are known by their place in the step, and how often random numbers
-// were drawn, so that a job that ends and one that goes on together give the bits of one that did
-// not end. All of it is this rank's own: ranks that save or load alone send what they always
-// would.
+// the residuals of tensors that are known by their place in the step, how often random numbers
+// were drawn, and how far controllers and counts are (progress.h), so that a job that ends and one
+// that goes on together give the bits of one that did not end. What a rank loads alone is its own,
+// and it sends what it always would.
 //
 // Both wait, a bounded time, for compressed calls that are still running. No other thread may be
 // making calls meanwhile. Any thread; one at a time goes on.

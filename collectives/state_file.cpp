@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
 constexpr char kMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
 
 struct HeaderBytes {
@@ -38,14 +38,15 @@ struct CommBytes {
     int32_t rank, ranks;
     uint32_t drawn[2];
     uint64_t moment;
+    uint32_t drawn_alike, zero;
 };
-static_assert(sizeof(CommBytes) == 32);
+static_assert(sizeof(CommBytes) == 40);
 
 struct TensorBytes {
     uint64_t comm, path, count, asked, shape, bytes;
     uint32_t ordinal, carried;
     int32_t root_or_peer;
-    uint8_t op, dtype, redop, shared;
+    uint8_t op, dtype, redop, kind;
 };
 static_assert(sizeof(TensorBytes) == 64);
 
@@ -157,7 +158,7 @@ Status damaged(const std::string& path, const std::string& why) {
 // What the bytes of one tensor's record say; an error for what no file of ours says.
 Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
     if (raw.op >= kOpCount || raw.redop >= kRedOpCount || raw.bytes == 0 || raw.path == 0 ||
-        raw.dtype >= kDTypeCount || raw.shared > 1) {
+        raw.dtype >= kDTypeCount || raw.kind >= kStateKindCount) {
         return damaged(path, "is damaged: a tensor of no kind");
     }
     StateTensor tensor;
@@ -169,7 +170,7 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
         raw.ordinal};
     tensor.shape = raw.shape;
     tensor.bytes = raw.bytes;
-    tensor.shared = raw.shared != 0;
+    tensor.kind = static_cast<StateKind>(raw.kind);
     return tensor;
 }
 
@@ -188,7 +189,7 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     raw.op = static_cast<uint8_t>(facts.op);
     raw.dtype = static_cast<uint8_t>(facts.dtype);
     raw.redop = static_cast<uint8_t>(facts.redop);
-    raw.shared = tensor.shared ? 1 : 0;
+    raw.kind = static_cast<uint8_t>(tensor.kind);
     return raw;
 }
 
@@ -233,8 +234,13 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
         return file.write(bytes);
     };
     for (const StateComm& comm : index.comms) {
-        SLIMWIRE_TRY(put(bytes_of(CommBytes{
-            comm.key, comm.rank, comm.ranks, {comm.drawn[0], comm.drawn[1]}, comm.moment})));
+        SLIMWIRE_TRY(put(bytes_of(CommBytes{comm.key,
+                                            comm.rank,
+                                            comm.ranks,
+                                            {comm.drawn[0], comm.drawn[1]},
+                                            comm.moment,
+                                            comm.drawn_alike,
+                                            0})));
     }
     for (const StateTensor& tensor : index.tensors) {
         SLIMWIRE_TRY(put(bytes_of(raw_of(tensor))));
@@ -309,20 +315,26 @@ Result<StateContent> read_state(const std::string& path) {
     uint64_t sum = header.checksum;
     for (const CommBytes& comm : comms) {
         sum = state_checksum(sum, bytes_of(comm));
-        content.index.comms.push_back(
-            {comm.key, comm.rank, comm.ranks, {comm.drawn[0], comm.drawn[1]}, comm.moment});
+        content.index.comms.push_back({comm.key,
+                                       comm.rank,
+                                       comm.ranks,
+                                       {comm.drawn[0], comm.drawn[1]},
+                                       comm.moment,
+                                       comm.drawn_alike});
     }
     uint64_t left = file_bytes - sizeof header - records - sizeof(uint64_t);
-    std::set<LastingTensor> seen;
+    std::set<std::pair<LastingTensor, StateKind>> seen;
     for (const TensorBytes& raw : tensors) {
         sum = state_checksum(sum, bytes_of(raw));
         SLIMWIRE_TRY_ASSIGN(StateTensor tensor, tensor_of(raw, path));
-        if (raw.bytes > left || padded(raw.bytes) > left || !seen.insert(tensor.tensor).second) {
+        if (raw.bytes > left || padded(raw.bytes) > left ||
+            !seen.insert({tensor.tensor, record_of(tensor.kind)}).second) {
             return damaged(path, "is damaged: its tensors do not fit it");
         }
         const auto of = std::find_if(content.index.comms.begin(), content.index.comms.end(),
                                      [&](const StateComm& comm) { return comm.key == raw.comm; });
-        if (tensor.shared && (of == content.index.comms.end() || of->moment == 0)) {
+        if (tensor.kind != StateKind::kResiduals &&
+            (of == content.index.comms.end() || of->moment == 0)) {
             return damaged(path, "is damaged: a tensor of all ranks is of no moment");
         }
         left -= padded(raw.bytes);
@@ -338,7 +350,7 @@ Result<StateContent> read_state(const std::string& path) {
         for (uint64_t offset = 0; offset < all.size(); offset += kPiece) {
             sum = state_checksum(sum, all.subspan(offset, std::min(kPiece, all.size() - offset)));
         }
-        content.residuals.push_back(std::move(bytes));
+        content.held.push_back(std::move(bytes));
     }
     uint64_t wanted = 0;
     SLIMWIRE_TRY(read_into(std::as_writable_bytes(std::span(&wanted, 1))));

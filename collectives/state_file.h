@@ -1,6 +1,7 @@
-// The file of slimwire_save_state: what a rank's error feedback owes, by tensor, so that a later
-// process of the job goes on with it. FORMAT.md ("Saved state") fixes the bytes. Pure but for the
-// file system: no device, no NCCL, no table of the process.
+// The file of slimwire_save_state: what a rank's error feedback owes, by tensor, and how far its
+// controllers and counts are, so that a later process of the job goes on with it. FORMAT.md ("Saved
+// state") fixes the bytes. Pure but for the file system: no device, no NCCL, no table of the
+// process.
 #pragma once
 
 #include <cstddef>
@@ -37,15 +38,36 @@ struct StateComm {
     int32_t rank = 0, ranks = 0;
     uint32_t drawn[2] = {};  // calls that drew random numbers: collectives, messages
     // Equal on ranks that saved at the same moment of the same job, and on no others; 0 before the
-    // first call that estimates_of_all.h speaks of.
+    // first call that changed what ranks keep alike.
     uint64_t moment = 0;
+    uint32_t drawn_alike =
+        0;  // collectives that drew, as codecs count that draw on all ranks alike
 };
+
+// What a record holds of its tensor. All but residuals count only where all ranks have theirs of
+// one moment; those from kAccordion on are progress (progress.h).
+enum class StateKind : uint8_t {
+    kResiduals,
+    kShared,  // estimates of EF21, or factors and what is owed beside them
+    kAccordion,
+    kErrorBudget,
+    kAveraging,
+    kCalls,  // of a kind of calls
+};
+inline constexpr int kStateKindCount = 6;
+// A tensor has one record of what it is owed, shared or not.
+[[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
+    return kind == StateKind::kShared ? StateKind::kResiduals : kind;
+}
+[[nodiscard]] constexpr bool is_progress(StateKind kind) noexcept {
+    return kind >= StateKind::kAccordion;
+}
 
 struct StateTensor {
     LastingTensor tensor;
-    uint64_t shape = 0;  // what its residuals lie by (keys.h)
+    uint64_t shape = 0;  // what its residuals lie by (keys.h); 0 of progress
     uint64_t bytes = 0;
-    bool shared = false;  // it counts only if all ranks have theirs of that moment
+    StateKind kind = StateKind::kResiduals;
 };
 
 struct StateIndex {
@@ -56,7 +78,7 @@ struct StateIndex {
     std::vector<StateTensor> tensors;
 };
 
-// Fills `out` with the residuals of tensor `index` from byte `offset` on.
+// Fills `out` with the bytes of record `index` from byte `offset` on.
 using ReadResiduals =
     std::function<Status(size_t index, uint64_t offset, std::span<std::byte> out)>;
 
@@ -66,7 +88,7 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
 
 struct StateContent {
     StateIndex index;
-    std::vector<std::unique_ptr<std::byte[]>> residuals;  // of each tensor
+    std::vector<std::unique_ptr<std::byte[]>> held;  // of each tensor, its bytes
 };
 // The whole file, or kInvalidUsage with what is wrong with it: not one of ours, another version,
 // cut short, damaged. Nothing larger than the file is allocated.

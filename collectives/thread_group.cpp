@@ -37,21 +37,25 @@ void ThreadGroup::uncount() noexcept {
     for (const auto& [state, plan] : counted) {
         if (plan != nullptr) {
             --plan->calls;
+            state->sharing_calls -= is_point_to_point(plan->facts.op) ? 0 : 1;
         } else {
             state->places->drop(number);
         }
     }
     for (const auto& [state, tensor] : paced) {
         tensor->control.uncount();
+        --state->sharing_calls;
     }
     for (const StepAhead::Pending& pending : ahead) {
         pending.state->step_ahead->lose();
     }
     for (const auto& [state, tensor] : averaged) {
         --tensor->calls;
+        --state->sharing_calls;
     }
     for (const auto& [state, tensor] : budgeted) {
         tensor->control.uncount();
+        --state->sharing_calls;
     }
     for (const auto& [state, gate] : gated) {
         gate->control.uncount();

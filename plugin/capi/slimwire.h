@@ -177,9 +177,9 @@ SLIMWIRE_FUNCTION(
  * address cannot be found again, and the estimates of messages with ef21 are not one rank's alone:
  * SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of powersgd,
  * are of use only where all ranks saved them at the same point and load them; else they begin at
- * zero on all ranks. Not in it
- * either: how far a rule's start_step counted, what step detection learned, and what codecs draw on
- * all ranks alike (randomk).
+ * zero on all ranks. The same holds of how far accordion, max_error, average_every, start_step and
+ * ramps are and of what codecs draw on all ranks alike (randomk), which must be loaded before the
+ * communicator is made, too. Not in it: what step detection learned, and counts of messages.
  *
  * Waits for compressed calls that still run, at most a minute; no other thread may make NCCL calls
  * meanwhile. Not inside a group, not under stream capture. */
@@ -187,9 +187,10 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_save_state, (const char* path),
 
 /* Loads what slimwire_save_state wrote, at best before the first communicator is made: each tensor
  * takes its residuals at its first call from here on; those of tensors that the file lacks are
- * zero. Estimates of ef21, and what calls with powersgd keep, stay as they are once in use. The
- * file is checked as a whole before anything changes: SLIMWIRE_REFUSED where it is damaged, of
- * another version, or was saved by another rank, number of ranks or policy. */
+ * zero. Estimates of ef21, what calls with powersgd keep, and controllers and counts of
+ * communicators that are there stay as they are. The file is checked as a whole before anything
+ * changes: SLIMWIRE_REFUSED where it is damaged, of another version, or was saved by another rank,
+ * number of ranks or policy. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_load_state, (const char* path), (path))
 
 /* The library's version, 10000 major + 100 minor + patch, or SLIMWIRE_ABSENT. */

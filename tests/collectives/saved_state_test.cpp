@@ -265,7 +265,7 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
         EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone) << saved.value().text;
         const StateIndex index = read_state(path_).value().index;
         ASSERT_EQ(index.tensors.size(), 1u);
-        EXPECT_TRUE(index.tensors[0].shared);
+        EXPECT_EQ(index.tensors[0].kind, StateKind::kShared);
         moments[calls - 3] = index.comms.at(0).moment;
         EXPECT_EQ(moments[calls - 3], moment_of(process.comm()));
     }
@@ -279,7 +279,7 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
     EXPECT_EQ(early.comms.at(0).moment, moments[1]);
     EXPECT_EQ(held(process.shared(0, 1)), filled('a'));
     EXPECT_EQ(process.arrival(), Arrival::kRestored);
-    EXPECT_EQ(PendingState::instance().moment(process.comm().lasting_key), moments[1]);
+    EXPECT_EQ(PendingState::instance().comm(process.comm().lasting_key).moment, moments[1]);
     // Ranks may load at different moments: what is in use stays.
     std::memset(process.shared(0, 2), 'n', kBytes);
     EXPECT_EQ(process.arrival(), Arrival::kKept);
@@ -289,14 +289,14 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
     ASSERT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
     const StateContent again = read_state(folder_.file("again")).value();
     ASSERT_EQ(again.index.tensors.size(), 1u);
-    EXPECT_EQ(static_cast<char>(again.residuals[0][0]), 'n');
+    EXPECT_EQ(static_cast<char>(again.held[0][0]), 'n');
     EXPECT_EQ(again.index.comms.at(0).moment, moment_of(process.comm()));
 }
 
 TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
     StateIndex index;
-    index.comms.push_back({1000, 0, 2, {}, 0});
-    index.tensors.push_back({{1000, kSum, kPath, 0}, kShape, kBytes, true});
+    index.comms.push_back({1000, 0, 2, {}, 0, 0});
+    index.tensors.push_back({{1000, kSum, kPath, 0}, kShape, kBytes, StateKind::kShared});
     const auto zeros = [](size_t, uint64_t, std::span<std::byte> out) {
         std::fill(out.begin(), out.end(), std::byte{0});
         return Status();
@@ -307,6 +307,52 @@ TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
     index.comms[0].moment = 7;
     ASSERT_TRUE(write_state(path_, index, zeros).ok());
     EXPECT_TRUE(read_state(path_).ok());
+}
+
+// What waits for a communicator to be made is saved again with the moment it is of, and what a
+// communicator took over with its own.
+TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
+    const LastingTensor tensor{1000, kSum, kPath, 0};
+    StateIndex index;
+    index.config_hash = 99;
+    index.comms.push_back({1000, 0, 2, {}, 7, 5});
+    index.tensors.push_back({tensor, 0, 8, StateKind::kAveraging});
+    ASSERT_TRUE(write_state(path_, index, [](size_t, uint64_t, std::span<std::byte> out) {
+                    std::fill(out.begin(), out.end(), std::byte{6});
+                    return Status();
+                }).ok());
+    Process process;
+    CommState& comm = process.comm();
+    ASSERT_TRUE(load(&process).ok());
+    const auto save = [&] {
+        EXPECT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
+        return read_state(folder_.file("again")).value();
+    };
+    PendingState& pending = PendingState::instance();
+    EXPECT_EQ(save().index.tensors.size(), 1u);
+    comm.progress = {7, 5, pending.take_progress(1000)};
+    EXPECT_TRUE(pending.take_progress(1000).empty()) << "taken once";
+    EXPECT_EQ(pending.comm(1000).drawn_alike, 5u);
+    const StateContent again = save();
+    ASSERT_EQ(again.index.tensors.size(), 1u);
+    EXPECT_EQ(again.index.tensors[0].kind, StateKind::kAveraging);
+    EXPECT_EQ(static_cast<char>(again.held[0][7]), 6);
+    EXPECT_EQ(again.index.comms.at(0).moment, 7u);
+    EXPECT_EQ(again.index.comms.at(0).drawn_alike, 5u);
+    EXPECT_TRUE(comm.progress.take({1000, kSum, kPath, 1}, StateKind::kAveraging).empty());
+    EXPECT_TRUE(comm.progress.take(tensor, StateKind::kCalls).empty());
+    EXPECT_EQ(comm.progress.take(tensor, StateKind::kAveraging).size(), 8u);
+    EXPECT_EQ(save().index.tensors.size(), 0u);
+}
+
+// Ranks agree only where they loaded the same of all that they must have alike.
+TEST_F(SavedState, WhatRanksTellOfTheirProgressFollowsFromMomentAndDraws) {
+    const StateComm none, moment{1, 0, 2, {}, 7, 0}, drawn{1, 0, 2, {}, 7, 1};
+    const StateComm other_rank{2, 1, 2, {3, 4}, 7, 1};
+    EXPECT_EQ(told_progress(none), 0u);
+    EXPECT_NE(told_progress(moment), 0u);
+    EXPECT_NE(told_progress(moment), told_progress(drawn));
+    EXPECT_EQ(told_progress(drawn), told_progress(other_rank));
 }
 
 TEST_F(SavedState, WhatIsRefusedChangesNothing) {

@@ -21,7 +21,7 @@ StateIndex example() {
     index.launcher_rank = 1;
     index.launcher_size = 4;
     index.step = 77;
-    index.comms = {{11, 1, 4, {5, 6}}, {12, 0, 2, {0, 0}}};
+    index.comms = {{11, 1, 4, {5, 6}, 9, 3}, {12, 0, 2, {0, 0}, 0, 0}};
     const CallFacts sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000, 0};
     CallFacts carried = sum;
     carried.carried = 3;
@@ -29,7 +29,8 @@ StateIndex example() {
     index.tensors = {{{11, sum, 21, 0}, 31, 13},
                      {{11, sum, 21, 1}, 31, 8},
                      {{12, carried, 22, 0}, 32, 1},
-                     {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10, 0}, 22, 0}, 33, 40}};
+                     {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10, 0}, 22, 0}, 33, 40},
+                     {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
     return index;
 }
 std::byte byte_of(size_t tensor, uint64_t at) {
@@ -59,8 +60,8 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
     const StateIndex index = example();
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_EQ(files(), 1u);
-    // 64 + 2 * 32 + 4 * 64 + (16 + 8 + 8 + 40) + 8.
-    EXPECT_EQ(std::filesystem::file_size(path_), 464u);
+    // 64 + 2 * 40 + 5 * 64 + (16 + 8 + 8 + 40 + 24) + 8.
+    EXPECT_EQ(std::filesystem::file_size(path_), 568u);
     const Result<StateContent> read = read_state(path_);
     ASSERT_TRUE(read.ok()) << read.status().message();
     const StateIndex& back = read.value().index;
@@ -73,13 +74,16 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
     EXPECT_EQ(back.comms[0].rank, 1);
     EXPECT_EQ(back.comms[0].ranks, 4);
     EXPECT_EQ(back.comms[0].drawn[1], 6u);
+    EXPECT_EQ(back.comms[0].moment, 9u);
+    EXPECT_EQ(back.comms[0].drawn_alike, 3u);
     ASSERT_EQ(back.tensors.size(), index.tensors.size());
     for (size_t i = 0; i < index.tensors.size(); ++i) {
         EXPECT_EQ(back.tensors[i].tensor.order(), index.tensors[i].tensor.order());
         EXPECT_EQ(back.tensors[i].shape, index.tensors[i].shape);
+        EXPECT_EQ(back.tensors[i].kind, index.tensors[i].kind);
         ASSERT_EQ(back.tensors[i].bytes, index.tensors[i].bytes);
         for (uint64_t at = 0; at < index.tensors[i].bytes; ++at) {
-            ASSERT_EQ(read.value().residuals[i][at], byte_of(i, at));
+            ASSERT_EQ(read.value().held[i][at], byte_of(i, at));
         }
     }
 }
@@ -94,24 +98,27 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
         return value;
     };
     EXPECT_EQ(bytes.substr(0, 8), "SLWSTATE");
-    EXPECT_EQ(word(8, 4), 1u);
+    EXPECT_EQ(word(8, 4), 2u);
     EXPECT_EQ(word(12, 4), 2u);
-    EXPECT_EQ(word(16, 4), 4u);
+    EXPECT_EQ(word(16, 4), 5u);
     EXPECT_EQ(word(20, 4), 1u);
     EXPECT_EQ(word(24, 4), 4u);
     EXPECT_EQ(word(32, 8), 0xC0FFEEu);
     EXPECT_EQ(word(40, 8), 77u);
-    EXPECT_EQ(word(48, 8), 464u);
+    EXPECT_EQ(word(48, 8), 568u);
     EXPECT_EQ(word(64, 8), 11u);
     EXPECT_EQ(word(80, 4), 5u);
-    const size_t third = 64 + 2 * 32 + 2 * 64;
+    EXPECT_EQ(word(88, 8), 9u);
+    EXPECT_EQ(word(96, 4), 3u);
+    const size_t third = 64 + 2 * 40 + 2 * 64;
     EXPECT_EQ(word(third, 8), 12u);
     EXPECT_EQ(word(third + 16, 8), 1000u);
     EXPECT_EQ(word(third + 24, 8), 9u);
     EXPECT_EQ(word(third + 40, 8), 1u);
     EXPECT_EQ(word(third + 52, 4), 3u);
     EXPECT_EQ(word(third + 60, 4), 0x00000700u);
-    EXPECT_EQ(word(464 - 8, 8), 0x87e0b700184e98c6u);
+    EXPECT_EQ(word(third + 2 * 64 + 60, 4), 0x02000700u);
+    EXPECT_EQ(word(568 - 8, 8), 0xb8730f981a4a27bcu);
     // By the formula, of one word.
     const uint64_t one = 0x0807060504030201u;
     const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
@@ -140,7 +147,7 @@ TEST_F(StateFile, LargeTensorsGoPieceByPiece) {
     const Result<StateContent> read = read_state(path_);
     ASSERT_TRUE(read.ok()) << read.status().message();
     for (uint64_t at = 0; at < index.tensors[0].bytes; at += 997) {
-        ASSERT_EQ(read.value().residuals[0][at], byte_of(0, at));
+        ASSERT_EQ(read.value().held[0][at], byte_of(0, at));
     }
 }
 
@@ -148,7 +155,7 @@ TEST_F(StateFile, LargeTensorsGoPieceByPiece) {
 TEST_F(StateFile, NoChangedByteIsOverlooked) {
     ASSERT_TRUE(write_state(path_, example(), read_example).ok());
     const std::string good = read_file(path_);
-    ASSERT_EQ(good.size(), 464u);
+    ASSERT_EQ(good.size(), 568u);
     for (size_t at = 0; at < good.size(); ++at) {
         for (const int flip : {0x01, 0x80, 0xFF}) {
             std::string bad = good;
@@ -183,12 +190,12 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     EXPECT_NE(why().find("begins otherwise"), std::string::npos);
     ASSERT_TRUE(write_state(path_, example(), read_example).ok());
     std::string bytes = read_file(path_);
-    bytes[8] = 2;
-    put(path_, bytes);
-    EXPECT_NE(why().find("has version 2; this slimwire reads version 1"), std::string::npos);
     bytes[8] = 1;
+    put(path_, bytes);
+    EXPECT_NE(why().find("has version 1; this slimwire reads version 2"), std::string::npos);
+    bytes[8] = 2;
     put(path_, bytes.substr(0, 400));
-    EXPECT_NE(why().find("has 400 bytes instead of 464"), std::string::npos);
+    EXPECT_NE(why().find("has 400 bytes instead of 568"), std::string::npos);
     const std::string pipe = folder_.file("pipe");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     EXPECT_NE(read_state(pipe).status().message().find("not a regular file"), std::string::npos);
@@ -201,6 +208,16 @@ TEST_F(StateFile, ATensorThatIsThereTwiceIsRefused) {
     index.tensors.push_back(index.tensors[0]);
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_NE(read_state(path_).status().message().find("do not fit"), std::string::npos);
+    // What is owed is one record, shared or not; of progress there is one of each kind.
+    index.tensors.back().kind = StateKind::kShared;
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_NE(read_state(path_).status().message().find("do not fit"), std::string::npos);
+    index.tensors.back().kind = StateKind::kErrorBudget;
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_TRUE(read_state(path_).ok());
+    index.tensors.back().kind = static_cast<StateKind>(kStateKindCount);
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_NE(read_state(path_).status().message().find("of no kind"), std::string::npos);
 }
 
 TEST_F(StateFile, AFailureLeavesTheFileThatWasThere) {

@@ -194,7 +194,7 @@ TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
     const auto with = [&](const std::string& bytes) {
         std::ofstream(folder_.file("state.1"), std::ios::binary) << bytes;
         ranks = run(kSteps, 2 * kSteps, state_, "-");
-        return out(ranks);
+        return ranks[0].out + ranks[1].out;
     };
     EXPECT_NE(with(mine), fresh);
     (void)with(read_file(folder_.file("other.1")));
@@ -220,6 +220,65 @@ TEST_P(DrawnAlike, GoOnWithWhatIsOwedAndDrawAsTheOthersDo) {
     ranks = run(kSteps, 2 * kSteps, state_, "-");
     EXPECT_NE(ranks[0].out + ranks[1].out, fresh) << "one rank still owes";
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+}
+
+// Controllers, counts and what all ranks draw alike: of one moment on all ranks, or anew on all.
+using Progress = Resume;
+
+TEST_P(Progress, GoesOnWhereAllRanksHaveThatOfOneMoment) {
+    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
+    // In the middle of a window, and where one has ended and nothing is decided by it yet.
+    for (const int split : {kSteps, kSteps + 1}) {
+        SCOPED_TRACE(split);
+        const std::vector<Ended> first = run(0, split, "-", state_);
+        EXPECT_EQ(out(first, run(split, 2 * kSteps, state_, "-")), whole);
+        (void)out(run(split, split, state_, folder_.file("again.%r")));
+        EXPECT_EQ(out(first, run(split, 2 * kSteps, folder_.file("again.%r"), "-")), whole);
+        // Resumed a second time.
+        const std::vector<Ended> then = run(split, split + 3, state_, folder_.file("third.%r"));
+        const std::vector<Ended> last = run(split + 3, 2 * kSteps, folder_.file("third.%r"), "-");
+        std::string parts;
+        for (size_t rank = 0; rank < first.size(); ++rank) {
+            EXPECT_EQ(then[rank].err + last[rank].err, "");
+            parts += first[rank].out + then[rank].out + last[rank].out;
+        }
+        EXPECT_EQ(parts, whole);
+    }
+}
+
+TEST_P(Progress, BeginsAnewOnAllRanksWhereOneLacksIt) {
+    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
+    const std::vector<Ended> first = run(0, kSteps, "-", state_);
+    const std::string lost = read_file(folder_.file("state.1"));
+    const std::string third = folder_.file("third.%r");
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    std::vector<Ended> ranks = run(kSteps, kSteps + 4, state_, third);
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    EXPECT_NE(ranks[0].err.find("rank 1 loaded another state, or none; controllers and counts "
+                                "begin anew"),
+              std::string::npos)
+        << ranks[0].err;
+    // What is saved then is of one moment again.
+    const std::vector<Ended> on = run(kSteps + 4, 2 * kSteps, third, "-");
+    const std::vector<Ended> straight = run(kSteps, 2 * kSteps, state_, "-");
+    for (size_t rank = 0; rank < on.size(); ++rank) {
+        EXPECT_EQ(on[rank].err, "");
+        EXPECT_EQ(ranks[rank].out + on[rank].out, straight[rank].out);
+    }
+    // One of another step of the same job.
+    (void)out(run(0, kSteps - 1, "-", folder_.file("other.%r")));
+    std::ofstream(folder_.file("state.1"), std::ios::binary) << read_file(folder_.file("other.1"));
+    ranks = run(kSteps, 2 * kSteps, state_, "-");
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    EXPECT_NE(ranks[0].err.find("begin anew"), std::string::npos) << ranks[0].err;
+    // Loaded when the communicator was there already: by one rank alone, too.
+    std::ofstream(folder_.file("state.1"), std::ios::binary) << lost;
+    ranks = run(kSteps, 2 * kSteps, state_, "-", "step", true);
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    ranks = run(kSteps, 2 * kSteps, state_, "-", "step", true);
+    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
+    EXPECT_NE(out(first, run(kSteps, 2 * kSteps, "-", "-")), whole) << "it matters";
 }
 
 using FedFactors = Resume;
@@ -264,6 +323,30 @@ INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](cons
 });
 
 INSTANTIATE_TEST_SUITE_P(Jobs, FedFactors, testing::ValuesIn(kFed), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
+
+constexpr Setting kProgress[] = {
+    {"accordion",
+     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
+     "accordion = { low = \"topk:fraction=0.2\", window = 3, ratio = 0.9, hysteresis = 1 }\n"},
+    {"accordion_factors",
+     "codec = \"powersgd:rank=1,row=50\"\nerror_feedback = \"ef14\"\n"
+     "accordion = { low = \"powersgd:rank=3,row=50\", window = 3, ratio = 0.9, hysteresis = 1 }\n"},
+    {"max_error",
+     "codec = \"int8:block=64\"\nladder = [\"int2:block=64\", \"int4:block=64\"]\nmax_error = "
+     "0.3\nprobe_every = 5\n"
+     "error_feedback = \"ef14\"\n"},
+    {"averaging", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\naverage_every = 5\n"},
+    {"start_step", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\nstart_step = 34\n"},
+    {"ramp",
+     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
+     "ramp = [{ until = 34, codec = \"topk:fraction=0.3\" }]\n"},
+    {"randomk",
+     "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
+    {"thc", "codec = \"thc:levels=7\"\nerror_feedback = \"ema\"\n"},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, Progress, testing::ValuesIn(kProgress), [](const auto& setting) {
     return std::string(setting.param.name);
 });
 

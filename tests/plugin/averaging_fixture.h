@@ -120,13 +120,14 @@ class Averaging : public SeveralDevices<4> {
         std::map<uint64_t, int> rank_of;
         const size_t comms = word(12, 4), tensors = word(16, 4);
         for (size_t i = 0; i < comms; ++i) {
-            rank_of[word(64 + 32 * i, 8)] = static_cast<int>(word(64 + 32 * i + 8, 4));
+            rank_of[word(64 + 40 * i, 8)] = static_cast<int>(word(64 + 40 * i + 8, 4));
         }
         Owed found;
-        size_t at = 64 + 32 * comms + 64 * tensors;
+        size_t at = 64 + 40 * comms + 64 * tensors;
         for (size_t i = 0; i < tensors; ++i) {
-            const size_t row = 64 + 32 * comms + 64 * i, bytes = word(row + 40, 8);
-            if (word(row + 16, 8) == count) {
+            const size_t row = 64 + 40 * comms + 64 * i, bytes = word(row + 40, 8);
+            const bool owes = word(row + 63, 1) < 2;  // else a count
+            if (owes && word(row + 16, 8) == count) {
                 Values& values = found[rank_of.at(word(row, 8))];
                 EXPECT_TRUE(values.empty()) << "two tensors of " << count;
                 if (count == kBf16 && bytes < 4 * count) {
