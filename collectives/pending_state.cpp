@@ -12,9 +12,9 @@ void PendingState::replace(StateContent content) {
     std::map<uint64_t, StateComm> comms;
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
-        waiting.emplace(
-            std::pair(tensor.tensor, record_of(tensor.kind)),
-            Waiting{tensor.shape, tensor.bytes, tensor.kind, std::move(content.held[i])});
+        waiting.emplace(std::pair(tensor.tensor, record_of(tensor.kind)),
+                        Waiting{tensor.shape, tensor.bytes, tensor.kind, tensor.loss_scale,
+                                tensor.scale_step, std::move(content.held[i])});
     }
     for (const StateComm& comm : content.index.comms) {
         comms.emplace(comm.key, comm);
@@ -25,20 +25,19 @@ void PendingState::replace(StateContent content) {
     loaded_.store(true, std::memory_order_release);
 }
 
-std::unique_ptr<std::byte[]> PendingState::take(const LastingTensor& tensor,
-                                                uint64_t shape,
-                                                uint64_t bytes,
-                                                bool* misfit) {
+PendingState::Loaded PendingState::take(const LastingTensor& tensor,
+                                        uint64_t shape,
+                                        uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = waiting_.find({tensor, StateKind::kResiduals});
-    *misfit = false;
     if (found == waiting_.end()) {
-        return nullptr;
+        return {};
     }
     Waiting waiting = std::move(found->second);
     waiting_.erase(found);
-    *misfit = waiting.shape != shape || waiting.bytes != bytes;
-    return *misfit ? nullptr : std::move(waiting.held);
+    const bool misfit = waiting.shape != shape || waiting.bytes != bytes;
+    return {misfit ? nullptr : std::move(waiting.held), misfit, waiting.loss_scale,
+            waiting.scale_step};
 }
 
 ProgressRecords PendingState::take_progress(uint64_t comm) {

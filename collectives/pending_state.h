@@ -27,12 +27,15 @@ class PendingState {
     // Whether anything was ever loaded. Wait-free.
     [[nodiscard]] bool loaded() const noexcept { return loaded_.load(std::memory_order_acquire); }
 
-    // The residuals of a tensor, which wait no more; null where there are none. Where they are of
-    // another shape or size they cannot be used: `misfit` tells.
-    std::unique_ptr<std::byte[]> take(const LastingTensor& tensor,
-                                      uint64_t shape,
-                                      uint64_t bytes,
-                                      bool* misfit);
+    // The residuals of a tensor, which wait no more; null where there are none, or where they are
+    // of another shape or size and cannot be used: `misfit` tells.
+    struct Loaded {
+        std::unique_ptr<std::byte[]> held;
+        bool misfit = false;
+        double loss_scale = 0;  // as StateTensor's, like the next
+        uint64_t scale_step = 0;
+    };
+    Loaded take(const LastingTensor& tensor, uint64_t shape, uint64_t bytes);
     // Progress of the communicator's tensors, which waits no more.
     [[nodiscard]] ProgressRecords take_progress(uint64_t comm);
     // The communicator as it was saved; zeros where nothing was loaded for it.
@@ -42,7 +45,8 @@ class PendingState {
     void with_rest(const Use& use) const {
         const std::lock_guard lock(mutex_);
         for (const auto& [of, waiting] : waiting_) {
-            use(StateTensor{of.first, waiting.shape, waiting.bytes, waiting.kind},
+            use(StateTensor{of.first, waiting.shape, waiting.bytes, waiting.kind,
+                            waiting.loss_scale, waiting.scale_step},
                 waiting.held.get());
         }
     }
@@ -53,6 +57,8 @@ class PendingState {
     struct Waiting {
         uint64_t shape = 0, bytes = 0;
         StateKind kind = StateKind::kResiduals;
+        double loss_scale = 0;
+        uint64_t scale_step = 0;
         std::unique_ptr<std::byte[]> held;
     };
     std::atomic<bool> loaded_{false};

@@ -364,8 +364,8 @@ bool Policy::wants_progress() const noexcept {
         return compresses(rule) &&
                (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
                 action.average_every > 0 || action.budget.has_value() ||
-                action.codec->traits(DType::kFloat32).linear || action.low_rank() ||
-                action.by_shared_scale());
+                action.loss_scale.has_value() || action.codec->traits(DType::kFloat32).linear ||
+                action.low_rank() || action.by_shared_scale());
     });
 }
 

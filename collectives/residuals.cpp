@@ -25,27 +25,28 @@ Status fill(const DeviceApi& api, void* buffer, const void* values, uint64_t byt
     });
 }
 
-// What was loaded for a tensor whose buffer no work uses; false where nothing was.
-Result<bool> restore(const DeviceApi& api,
-                     void* buffer,
-                     uint64_t bytes,
-                     const LastingTensor& tensor,
-                     uint64_t shape) {
+// What was loaded for a tensor whose buffer no work uses, and is there now; of null where nothing
+// was.
+Result<PendingState::Loaded> restore(const DeviceApi& api,
+                                     void* buffer,
+                                     uint64_t bytes,
+                                     const LastingTensor& tensor,
+                                     uint64_t shape) {
     PendingState& pending = PendingState::instance();
-    bool misfit = false;
-    const std::unique_ptr<std::byte[]> loaded =
-        pending.loaded() ? pending.take(tensor, shape, bytes, &misfit) : nullptr;
-    if (misfit) {
+    PendingState::Loaded loaded;
+    if (pending.loaded()) {
+        loaded = pending.take(tensor, shape, bytes);
+    }
+    if (loaded.misfit) {
         log_once(LogLevel::kWarn, "state misfit",
                  std::string("loaded state of ") + op_name(tensor.facts.op) + " count " +
                      std::to_string(tensor.facts.count) +
                      " is of another plan (other nodes?); it begins at zero");
     }
-    if (loaded == nullptr) {
-        return false;
+    if (loaded.held != nullptr) {
+        SLIMWIRE_TRY(fill(api, buffer, loaded.held.get(), bytes));
     }
-    SLIMWIRE_TRY(fill(api, buffer, loaded.get(), bytes));
-    return true;
+    return loaded;
 }
 
 }  // namespace
@@ -78,19 +79,20 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     if (const auto found = entries_.find(key); found != entries_.end()) {
         Entry& entry = found->second;
         const bool goes_on = entry.path == path && !entry.renewed;
-        bool filled = goes_on;
+        PendingState::Loaded loaded;
         if (entry.renewed) {
-            SLIMWIRE_TRY_ASSIGN(filled,
+            SLIMWIRE_TRY_ASSIGN(loaded,
                                 restore(api, entry.buffer, entry.bytes, tensor, lasting.shape));
         }
         // Of a path that takes another's slot nothing is restored: work may be using the buffer.
-        if (!filled) {
+        if (!goes_on && loaded.held == nullptr) {
             SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
         }
         if (!goes_on) {
             entry.kept.made = false;
-            entry.loss_scale = std::numeric_limits<double>::quiet_NaN();
-            entry.scale_step = 0;
+            entry.loss_scale = loaded.held != nullptr ? loaded.loss_scale
+                                                      : std::numeric_limits<double>::quiet_NaN();
+            entry.scale_step = 0;  // the replay here is another than that of the state
         }
         entry.path = path;
         entry.lasting = lasting;
@@ -102,16 +104,18 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         return Residual{};
     }
     void* buffer = nullptr;
-    Arrival arrival = Arrival::kMade;
+    PendingState::Loaded loaded;
     Status status = cuda_status(api, api.malloc(&buffer, all_bytes), "residual allocation");
     if (status.ok()) {
-        const Result<bool> restored = key.address == nullptr
-                                          ? restore(api, buffer, bytes, tensor, lasting.shape)
-                                          : Result<bool>(false);
-        arrival = restored.ok() && restored.value() ? Arrival::kRestored : Arrival::kMade;
-        status = !restored.ok()     ? restored.status()
-                 : restored.value() ? Status()
-                                    : zero(api, buffer, bytes, stream, captured);
+        if (key.address == nullptr) {
+            Result<PendingState::Loaded> restored =
+                restore(api, buffer, bytes, tensor, lasting.shape);
+            status = restored.status();
+            loaded = restored.ok() ? std::move(restored).value() : PendingState::Loaded();
+        }
+        if (status.ok() && loaded.held == nullptr) {
+            status = zero(api, buffer, bytes, stream, captured);
+        }
         if (!status.ok()) {
             tolerate(api, api.free(buffer));
         }
@@ -122,6 +126,12 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     }
     Entry& entry = entries_[key];
     entry = {.buffer = buffer, .bytes = bytes, .path = path, .device = device, .lasting = lasting};
+    Arrival arrival = Arrival::kMade;
+    if (loaded.held != nullptr) {
+        arrival = Arrival::kRestored;
+        entry.loss_scale = loaded.loss_scale;
+        entry.scale_step = loaded.scale_step;
+    }
     if (copy_bytes > 0) {
         entry.copy_bytes = copy_bytes;
         entry.kept.copy = static_cast<char*>(buffer) + (bytes + 15) / 16 * 16;
@@ -179,7 +189,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const
             const LastingTensor tensor{entry.lasting.comm, key.facts, entry.path, key.ordinal};
             placed.insert_or_assign(
                 tensor, Placed{tensor, entry.lasting.shape, entry.bytes, entry.lasting.shared,
-                               entry.buffer, entry.device});
+                               entry.buffer, entry.device, entry.loss_scale, entry.scale_step});
         }
     }
     std::vector<Placed> all;

@@ -73,7 +73,8 @@ struct Residual {
     KeptCopy* kept = nullptr;  // null without `copy_bytes`
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;
-    // ScaleReplay::step() of that call; 0: none.
+    // ScaleReplay::step() of that call; 0: none. Of a state that was loaded: that of the replay
+    // before.
     uint64_t* scale_step = nullptr;
 };
 
@@ -120,6 +121,8 @@ class ResidualStore {
         bool shared = false;
         const void* buffer = nullptr;
         int device = 0;
+        double loss_scale = 0;  // as StateTensor's, like the next
+        uint64_t scale_step = 0;
     };
     // Tensors that are none: known by address, and of state that ranks have alike.
     struct Unplaced {

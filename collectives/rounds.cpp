@@ -160,6 +160,10 @@ Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& k
             own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
                                        {lasting, keeper.residual_shape, of_all}, run.work,
                                        run.capture.active, keeper.copy_bytes));
+        if (own.arrival == Arrival::kRestored &&
+            (state.replay == nullptr || !state.replay->went_on())) {
+            *own.scale_step = 0;
+        }
         if (own.arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;

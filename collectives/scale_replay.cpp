@@ -1,8 +1,10 @@
 #include "collectives/scale_replay.h"
 
 #include <cmath>
+#include <span>
 #include <utility>
 
+#include "codecs/base/own_stream.h"
 #include "codecs/loss_scale.h"
 #include "collectives/capture.h"
 #include "collectives/comm_state.h"
@@ -28,8 +30,62 @@ bool ReplayedSteps::next(uint64_t mark, std::optional<uint64_t> tensor) {
     return begins;
 }
 
+void ReplayedSteps::add_before(uint64_t steps) noexcept {
+    count_ += steps;
+    for (auto& [tensor, came] : came_) {
+        came += steps;
+    }
+}
+
 bool ScaleReplay::told() noexcept {
     return !std::isnan(training_state().loss_scale.load(std::memory_order_relaxed));
+}
+
+namespace {
+
+// The record of a communicator's replay is of no tensor.
+LastingTensor replay_of(const CommState& state) noexcept {
+    return {state.lasting_key, {}, 1, 0};
+}
+
+}  // namespace
+
+Status ScaleReplay::make_state(const DeviceApi& api, CommState* state) {
+    void* memory = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, sizeof(ReplayedScale)), "loss scale"));
+    state_ = static_cast<ReplayedScale*>(memory);
+    const std::vector<std::byte> loaded =
+        state->progress.take(replay_of(*state), StateKind::kLossScale);
+    RecordReader record(loaded);
+    uint64_t steps = 0;
+    ReplayedScale scale;
+    if (!record.get(&steps) || !record.get(&scale)) {
+        return {};
+    }
+    constexpr const char* kWhat = "loaded loss scale";
+    SLIMWIRE_TRY(on_own_stream(api, kWhat, [&](cudaStream_t own) {
+        return cuda_status(
+            api, api.memcpy_async(state_, &scale, sizeof scale, cudaMemcpyHostToDevice, own),
+            kWhat);
+    }));
+    steps_.add_before(steps);
+    went_on_ = true;
+    return {};
+}
+
+Status ScaleReplay::save(const CommState& state,
+                         const ReadMemory& read,
+                         const KeepRecord& keep) const {
+    if (!alike()) {
+        return {};
+    }
+    ReplayedScale scale;
+    SLIMWIRE_TRY(read(state_, std::as_writable_bytes(std::span(&scale, 1))));
+    RecordWriter record;
+    record.put(steps_.count());
+    record.put(scale);
+    keep(replay_of(state), StateKind::kLossScale, record.take());
+    return {};
 }
 
 Status ScaleReplay::begin(const DeviceApi& api, const ReplayedCall& replayed, cudaStream_t stream) {
@@ -44,11 +100,10 @@ Status ScaleReplay::begin(const DeviceApi& api, const ReplayedCall& replayed, cu
         return {};
     }
     if (state_ == nullptr) {
-        void* memory = nullptr;
-        SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, sizeof(ReplayedScale)), "loss scale"));
-        state_ = static_cast<ReplayedScale*>(memory);
-        alike_ = mark != 0;
+        SLIMWIRE_TRY(make_state(api, replayed.state));
     }
+    alike_ = alike_ && mark != 0;
+    replayed.state->sharing_calls += mark != 0 ? 1 : 0;
     replayed.state->stats->scale_steps.store(steps_.count(), std::memory_order_relaxed);
     return enqueue(api,
                    AdvanceScaleArgs{.state = state_,

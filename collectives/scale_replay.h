@@ -19,6 +19,7 @@
 #include "codecs/loss_scale_args.h"
 #include "collectives/call.h"
 #include "collectives/policy.h"
+#include "collectives/progress.h"
 
 namespace slimwire {
 
@@ -38,6 +39,8 @@ class ReplayedSteps {
     bool next(uint64_t mark, std::optional<uint64_t> tensor);
     // Something that only comes between steps.
     void part() noexcept { parted_ = true; }
+    // So many steps had begun before, and the last of them has ended.
+    void add_before(uint64_t steps) noexcept;
     // Steps that have begun.
     [[nodiscard]] uint64_t count() const noexcept { return count_; }
 
@@ -85,14 +88,20 @@ class ScaleReplay {
     // The word that is 1 where the program skipped a step that has ended; null for one too long
     // ago.
     [[nodiscard]] const uint32_t* skipped(uint64_t step) const noexcept;
+    // The communicator's record, where ranks know the same steps.
+    Status save(const CommState& state, const ReadMemory& read, const KeepRecord& keep) const;
+    // Whether it goes on where a replay before was, whose steps' numbers count.
+    [[nodiscard]] bool went_on() const noexcept { return went_on_; }
     // Whether all ranks know the same steps: the program has marked them from the first call on.
     // Else they follow from addresses, which is a rank's own knowledge.
-    [[nodiscard]] bool alike() const noexcept { return alike_; }
+    [[nodiscard]] bool alike() const noexcept { return alike_ && state_ != nullptr; }
 
     // Frees what it has; with `left` that goes there instead, because it may be in use.
     void release(const DeviceApi& api, std::vector<void*>* left) noexcept;
 
   private:
+    // Makes the state for the first call, from what was loaded for the communicator.
+    Status make_state(const DeviceApi& api, CommState* state);
     [[nodiscard]] bool remembers(uint64_t step) const noexcept {
         return step + kScaledSteps > steps_.count();
     }
@@ -100,7 +109,8 @@ class ScaleReplay {
     LossScaleRule rule_;
     ReplayedSteps steps_;
     ReplayedScale* state_ = nullptr;  // on the device, made for the first call
-    bool alike_ = false;
+    bool alike_ = true;
+    bool went_on_ = false;
 };
 
 }  // namespace slimwire

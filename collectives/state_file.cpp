@@ -47,8 +47,10 @@ struct TensorBytes {
     uint32_t ordinal, carried;
     int32_t root_or_peer;
     uint8_t op, dtype, redop, kind;
+    double loss_scale;
+    uint64_t scale_step;
 };
-static_assert(sizeof(TensorBytes) == 64);
+static_assert(sizeof(TensorBytes) == 80);
 
 constexpr uint64_t padded(uint64_t bytes) noexcept {
     return (bytes + 7) / 8 * 8;
@@ -171,6 +173,8 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
     tensor.shape = raw.shape;
     tensor.bytes = raw.bytes;
     tensor.kind = static_cast<StateKind>(raw.kind);
+    tensor.loss_scale = raw.loss_scale;
+    tensor.scale_step = raw.scale_step;
     return tensor;
 }
 
@@ -190,6 +194,8 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     raw.dtype = static_cast<uint8_t>(facts.dtype);
     raw.redop = static_cast<uint8_t>(facts.redop);
     raw.kind = static_cast<uint8_t>(tensor.kind);
+    raw.loss_scale = tensor.loss_scale;
+    raw.scale_step = tensor.scale_step;
     return raw;
 }
 

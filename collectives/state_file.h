@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,9 +53,10 @@ enum class StateKind : uint8_t {
     kAccordion,
     kErrorBudget,
     kAveraging,
-    kCalls,  // of a kind of calls
+    kCalls,      // of a kind of calls
+    kLossScale,  // of a communicator
 };
-inline constexpr int kStateKindCount = 6;
+inline constexpr int kStateKindCount = 7;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
     return kind == StateKind::kShared ? StateKind::kResiduals : kind;
@@ -68,6 +70,10 @@ struct StateTensor {
     uint64_t shape = 0;  // what its residuals lie by (keys.h); 0 of progress
     uint64_t bytes = 0;
     StateKind kind = StateKind::kResiduals;
+    // Of residuals: the scale of the gradients when the tensor was called last, NaN: not told; and
+    // the step of the replay (ScaleReplay::step()) that it was, 0: none.
+    double loss_scale = std::numeric_limits<double>::quiet_NaN();
+    uint64_t scale_step = 0;
 };
 
 struct StateIndex {

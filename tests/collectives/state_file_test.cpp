@@ -31,6 +31,10 @@ StateIndex example() {
                      {{12, carried, 22, 0}, 32, 1},
                      {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10, 0}, 22, 0}, 33, 40},
                      {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
+    for (StateTensor& tensor : index.tensors) {
+        tensor.loss_scale = 1024;
+        tensor.scale_step = 17;
+    }
     return index;
 }
 std::byte byte_of(size_t tensor, uint64_t at) {
@@ -60,8 +64,8 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
     const StateIndex index = example();
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_EQ(files(), 1u);
-    // 64 + 2 * 40 + 5 * 64 + (16 + 8 + 8 + 40 + 24) + 8.
-    EXPECT_EQ(std::filesystem::file_size(path_), 568u);
+    // 64 + 2 * 40 + 5 * 80 + (16 + 8 + 8 + 40 + 24) + 8.
+    EXPECT_EQ(std::filesystem::file_size(path_), 648u);
     const Result<StateContent> read = read_state(path_);
     ASSERT_TRUE(read.ok()) << read.status().message();
     const StateIndex& back = read.value().index;
@@ -81,6 +85,8 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
         EXPECT_EQ(back.tensors[i].tensor.order(), index.tensors[i].tensor.order());
         EXPECT_EQ(back.tensors[i].shape, index.tensors[i].shape);
         EXPECT_EQ(back.tensors[i].kind, index.tensors[i].kind);
+        EXPECT_EQ(back.tensors[i].loss_scale, 1024);
+        EXPECT_EQ(back.tensors[i].scale_step, 17u);
         ASSERT_EQ(back.tensors[i].bytes, index.tensors[i].bytes);
         for (uint64_t at = 0; at < index.tensors[i].bytes; ++at) {
             ASSERT_EQ(read.value().held[i][at], byte_of(i, at));
@@ -105,20 +111,22 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
     EXPECT_EQ(word(24, 4), 4u);
     EXPECT_EQ(word(32, 8), 0xC0FFEEu);
     EXPECT_EQ(word(40, 8), 77u);
-    EXPECT_EQ(word(48, 8), 568u);
+    EXPECT_EQ(word(48, 8), 648u);
     EXPECT_EQ(word(64, 8), 11u);
     EXPECT_EQ(word(80, 4), 5u);
     EXPECT_EQ(word(88, 8), 9u);
     EXPECT_EQ(word(96, 4), 3u);
-    const size_t third = 64 + 2 * 40 + 2 * 64;
+    const size_t third = 64 + 2 * 40 + 2 * 80;
     EXPECT_EQ(word(third, 8), 12u);
     EXPECT_EQ(word(third + 16, 8), 1000u);
     EXPECT_EQ(word(third + 24, 8), 9u);
     EXPECT_EQ(word(third + 40, 8), 1u);
     EXPECT_EQ(word(third + 52, 4), 3u);
     EXPECT_EQ(word(third + 60, 4), 0x00000700u);
-    EXPECT_EQ(word(third + 2 * 64 + 60, 4), 0x02000700u);
-    EXPECT_EQ(word(568 - 8, 8), 0xb8730f981a4a27bcu);
+    EXPECT_EQ(std::bit_cast<double>(word(third + 64, 8)), 1024.0);
+    EXPECT_EQ(word(third + 72, 8), 17u);
+    EXPECT_EQ(word(third + 2 * 80 + 60, 4), 0x02000700u);
+    EXPECT_EQ(word(648 - 8, 8), 0x90b355d50ac64e05u);
     // By the formula, of one word.
     const uint64_t one = 0x0807060504030201u;
     const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
@@ -155,7 +163,7 @@ TEST_F(StateFile, LargeTensorsGoPieceByPiece) {
 TEST_F(StateFile, NoChangedByteIsOverlooked) {
     ASSERT_TRUE(write_state(path_, example(), read_example).ok());
     const std::string good = read_file(path_);
-    ASSERT_EQ(good.size(), 568u);
+    ASSERT_EQ(good.size(), 648u);
     for (size_t at = 0; at < good.size(); ++at) {
         for (const int flip : {0x01, 0x80, 0xFF}) {
             std::string bad = good;
@@ -195,7 +203,7 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     EXPECT_NE(why().find("has version 1; this slimwire reads version 2"), std::string::npos);
     bytes[8] = 2;
     put(path_, bytes.substr(0, 400));
-    EXPECT_NE(why().find("has 400 bytes instead of 568"), std::string::npos);
+    EXPECT_NE(why().find("has 400 bytes instead of 648"), std::string::npos);
     const std::string pipe = folder_.file("pipe");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     EXPECT_NE(read_state(pipe).status().message().find("not a regular file"), std::string::npos);

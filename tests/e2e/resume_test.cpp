@@ -15,6 +15,7 @@ constexpr int kRanks = 2, kSteps = 8;
 struct Setting {
     const char* name;
     const char* rule;
+    const char* scale = nullptr;  // argument of the program
 };
 constexpr Setting kSettings[] = {
     {"int4", "codec = \"int4\"\nerror_feedback = \"ef14\"\n"},
@@ -22,6 +23,8 @@ constexpr Setting kSettings[] = {
     {"drawn",
      "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\n"},
     {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"},
+    // The scale grows between the two processes.
+    {"told_scale", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n", "told"},
 };
 
 class Resume : public testing::TestWithParam<Setting> {
@@ -41,6 +44,9 @@ class Resume : public testing::TestWithParam<Setting> {
                                             std::to_string(to), load, save};
         if (late) {
             command.emplace_back("late");
+        }
+        if (GetParam().scale != nullptr) {
+            command.emplace_back(GetParam().scale);
         }
         Job job = slimwire_job(command, kRanks);
         job.environment["SLIMWIRE_POLICY"] = policy;
@@ -345,6 +351,14 @@ constexpr Setting kProgress[] = {
     {"randomk",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
     {"thc", "codec = \"thc:levels=7\"\nerror_feedback = \"ema\"\n"},
+    {"loss_scale",
+     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
+     "loss_scale = { growth_interval = 4 }\n",
+     "scaled"},
+    {"loss_scale_of_estimates",
+     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef21\"\n"
+     "loss_scale = { growth_interval = 4 }\n",
+     "scaled"},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, Progress, testing::ValuesIn(kProgress), [](const auto& setting) {
     return std::string(setting.param.name);

@@ -123,9 +123,9 @@ class Averaging : public SeveralDevices<4> {
             rank_of[word(64 + 40 * i, 8)] = static_cast<int>(word(64 + 40 * i + 8, 4));
         }
         Owed found;
-        size_t at = 64 + 40 * comms + 64 * tensors;
+        size_t at = 64 + 40 * comms + 80 * tensors;
         for (size_t i = 0; i < tensors; ++i) {
-            const size_t row = 64 + 40 * comms + 64 * i, bytes = word(row + 40, 8);
+            const size_t row = 64 + 40 * comms + 80 * i, bytes = word(row + 40, 8);
             const bool owes = word(row + 63, 1) < 2;  // else a count
             if (owes && word(row + 16, 8) == count) {
                 Values& values = found[rank_of.at(word(row, 8))];

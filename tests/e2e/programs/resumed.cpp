@@ -2,8 +2,9 @@
 // saved, and saves its own. Each step sums three tensors of equal facts in one buffer, with values
 // that follow from the step alone; prints a hash of every result, so that what several processes
 // print one after the other is what one prints.
-//   resumed FROM TO LOAD SAVE [late]    steps FROM to TO - 1; LOAD and SAVE are paths, "-" for none
-// late: loads after it made some steps of its own.
+//   resumed FROM TO LOAD SAVE [late] [scaled|told]
+// steps FROM to TO - 1; LOAD and SAVE are paths, "-" for none. late: loads after it made some steps
+// of its own. scaled: under a loss scale that grows every fourth step; told: and says so.
 #include <cmath>
 #include <vector>
 
@@ -17,6 +18,7 @@ constexpr int kTensors = 3;
 
 struct Job {
     int rank = 0;
+    bool scaled = false, told = false;
     ncclComm_t comm = nullptr;
     float* buffer = nullptr;
 };
@@ -25,10 +27,14 @@ struct Job {
 void step(const Job& job, int number, float* out) {
     EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(number)) == SLIMWIRE_OK, "%s",
                 slimwire_last_error());
+    const double scale = job.scaled ? std::ldexp(1.0, number % 1000 / 4) : 1.0;
+    if (job.told) {
+        EXPECT_THAT(slimwire_set_loss_scale(scale) == SLIMWIRE_OK, "%s", slimwire_last_error());
+    }
     std::vector<float> values(kCount);
     for (int tensor = 0; tensor < kTensors; ++tensor, out += kCount) {
         for (size_t i = 0; i < kCount; ++i) {
-            values[i] = static_cast<float>(std::pow(10.0, tensor) *
+            values[i] = static_cast<float>(scale * std::pow(10.0, tensor) *
                                            std::sin(0.37 * static_cast<double>(i) + 1.9 * job.rank +
                                                     4.1 * tensor + 0.73 * number));
         }
@@ -66,8 +72,13 @@ void load(const char* path) {
 int main(int argc, char** argv) {
     EXPECT_THAT(argc >= 5, "FROM TO LOAD SAVE");
     const int from = std::atoi(argv[1]), to = std::atoi(argv[2]);
-    const bool late = argc > 5;
+    bool late = false;
     Job job;
+    for (int i = 5; i < argc; ++i) {
+        late |= std::strcmp(argv[i], "late") == 0;
+        job.told |= std::strcmp(argv[i], "told") == 0;
+        job.scaled |= job.told || std::strcmp(argv[i], "scaled") == 0;
+    }
     job.rank = slimwire::test::launcher_rank();
     if (!late) {
         load(argv[3]);  // no NCCL call was made yet
