@@ -1,19 +1,29 @@
 #include "collectives/owed_reading.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "codecs/feedback.h"
 #include "codecs/measure.h"
 #include "collectives/comm_state.h"
 
 namespace slimwire {
 namespace {
 
+// Where runs are taken to in the scratch, behind the measurement's own, and how long they may be.
+constexpr uint64_t kRunOffset = (sizeof(MeasureWork) + 255) / 256 * 256;
+int64_t run_elems(const Plan& plan) noexcept {
+    const uint64_t room = plan.scratch_bytes > kRunOffset ? plan.scratch_bytes - kRunOffset : 0;
+    return static_cast<int64_t>(room / sizeof(float)) / kResidualBlock * kResidualBlock;
+}
+
 bool readable(const Plan& plan) noexcept {
     const bool owes =
         plan.error_feedback == ErrorFeedback::kEf14 || plan.error_feedback == ErrorFeedback::kEma;
     return owes && reduces(plan.facts.op) && can_measure(plan.facts.dtype) &&
-           plan.residual_elems > 0 && plan.residual_type != ResidualType::kInt8 &&
-           plan.scratch_bytes >= sizeof(MeasureWork);
+           plan.residual_elems > 0 &&
+           (plan.residual_type == ResidualType::kInt8 ? run_elems(plan) > 0
+                                                      : plan.scratch_bytes >= sizeof(MeasureWork));
 }
 
 }  // namespace
@@ -57,7 +67,8 @@ bool OwedReading::begin(const DeviceApi& api,
         return false;
     }
     void* memory = nullptr;
-    if (found_ == nullptr && !tolerate(api, api.host_alloc(&memory, 2 * sizeof(Measured), 0))) {
+    constexpr size_t kRoom = 1 + kRuns;
+    if (found_ == nullptr && !tolerate(api, api.host_alloc(&memory, kRoom * sizeof(Measured), 0))) {
         return false;
     }
     found_ = found_ != nullptr ? found_ : static_cast<Measured*>(memory);
@@ -82,17 +93,53 @@ bool OwedReading::begin(const DeviceApi& api,
     return true;
 }
 
+bool OwedReading::measure_runs(const DeviceApi& api,
+                               const Plan& plan,
+                               const char* residual,
+                               char* scratch,
+                               cudaStream_t stream) noexcept {
+    const auto elems = static_cast<int64_t>(plan.residual_elems);
+    const int64_t run = std::min(elems, run_elems(plan));
+    const int64_t all = (elems + run - 1) / run;
+    runs_ = std::min(all, kRuns);
+    int64_t measured = 0;
+    for (int64_t i = 0; i < runs_; ++i) {
+        const int64_t even = runs_ == 1 ? 0 : (elems - run) / kResidualBlock * i / (runs_ - 1);
+        const int64_t first = all <= kRuns ? i * run : even * kResidualBlock;
+        const int64_t count = std::min(run, elems - first);
+        auto* const taken = reinterpret_cast<float*>(scratch + kRunOffset);
+        TakeResidualArgs take{};
+        take.stored = {const_cast<char*>(residual), elems, first, ResidualType::kInt8};
+        take.output = taken;
+        take.count = count;
+        if (!enqueue(api, take, stream).ok()) {
+            (void)api.get_last_error();  // no error of the program's
+            return false;
+        }
+        if (!measure(api, taken, count, DType::kFloat32, 1.0f, found_ + 1 + i, scratch, stream)) {
+            return false;
+        }
+        measured += count;
+    }
+    part_ = static_cast<double>(measured) / static_cast<double>(elems);
+    return true;
+}
+
 void OwedReading::end(const DeviceApi& api,
                       const Plan& plan,
                       const void* residual,
                       char* scratch,
                       cudaStream_t stream) noexcept {
+    const char* const stored = static_cast<const char*>(residual) + plan.state_bytes;
     const DType dtype =
         plan.residual_type == ResidualType::kFloat32 ? DType::kFloat32 : DType::kBfloat16;
-    ended_ = measure(api, static_cast<const char*>(residual) + plan.state_bytes,
-                     static_cast<int64_t>(plan.residual_elems), dtype, 1.0f, found_ + 1, scratch,
-                     stream) &&
-             tolerate(api, api.event_record(end_, stream));
+    runs_ = 1;
+    part_ = 1;
+    const bool measured = plan.residual_type == ResidualType::kInt8
+                              ? measure_runs(api, plan, stored, scratch, stream)
+                              : measure(api, stored, static_cast<int64_t>(plan.residual_elems),
+                                        dtype, 1.0f, found_ + 1, scratch, stream);
+    ended_ = measured && tolerate(api, api.event_record(end_, stream));
     key_ = ended_ ? key_ : nullptr;
 }
 
@@ -101,7 +148,10 @@ void OwedReading::look(const DeviceApi& api, CommStats* stats) noexcept {
         return;
     }
     sample_.gradient_square = found_[0].square_sum;
-    sample_.owed_square = found_[1].square_sum;
+    sample_.owed_square = 0;
+    for (int64_t i = 0; i < runs_; ++i) {
+        sample_.owed_square += found_[1 + i].square_sum / part_;
+    }
     const KeyStats& key = *std::exchange(key_, nullptr);
     if (stats != nullptr) {
         stats->update([&](CommStats& comm) { comm.owed[&key].add(sample_); });

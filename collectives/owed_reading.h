@@ -2,7 +2,9 @@
 // call's contribution is measured in front of it and its residuals behind it, and a later call
 // hears what came of that. Nobody waits for it.
 //
-// Of sums whose residuals are stored as fp32 or bf16. Called by rounds.cpp, never under capture.
+// Of sums. Residuals stored as int8 are taken into the scratch run by run; of a store that takes
+// more runs than kRuns so many are measured, evenly apart, and stand for all. Called by rounds.cpp,
+// never under capture.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,6 +27,7 @@ class OwedReading {
     // So many calls of a key are from one reading to the next: a prime, so that all tensors of a
     // step have their turn.
     static constexpr uint64_t kEvery = 61;
+    static constexpr int64_t kRuns = 16;
 
     // In front of a call on `stream`: measures what it gives, if its turn has come. `scratch`: the
     // call's own. What fails is not read. True: end() belongs to it.
@@ -57,7 +60,15 @@ class OwedReading {
                  char* scratch,
                  cudaStream_t stream) noexcept;
 
-    Measured* found_ = nullptr;  // pinned: of the gradient, of the residuals
+    bool measure_runs(const DeviceApi& api,
+                      const Plan& plan,
+                      const char* residual,
+                      char* scratch,
+                      cudaStream_t stream) noexcept;
+
+    Measured* found_ = nullptr;  // pinned: of the gradient, of the residuals' runs
+    int64_t runs_ = 1;
+    double part_ = 1;  // of the residuals that was measured
     cudaEvent_t end_ = nullptr;
     KeyStats* key_ = nullptr;  // null: none is under way
     bool ended_ = false;       // end_ was recorded

@@ -15,14 +15,20 @@
 
 namespace {
 
-constexpr size_t kCount = 20000;
+constexpr size_t kCount = 20000, kRounded = 30000;
+// Takes more runs than are measured.
+constexpr size_t kLarge = 5'000'000;
 
 class Owed : public slimwire::test::TwoDevices {
   protected:
     static void SetUpTestSuite() {
         write_policy(
-            "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
+            "version = 1\n[[rule]]\nname = \"rounded\"\n"
+            "match = { op = \"allreduce\", bytes = \"100KiB..\" }\n"
+            "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef14\"\nresidual = \"int8\"\n"
+            "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef14\"\n");
+        ::setenv("SLIMWIRE_SLICE_BYTES", "256KiB", 1);
         report_ = testing::TempDir() + "owed_report_" + std::to_string(getpid());
         ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
     }
@@ -30,44 +36,72 @@ class Owed : public slimwire::test::TwoDevices {
         std::remove(report_.c_str());
         TwoDevices::TearDownTestSuite();
     }
-    Owed() : TwoDevices(kCount) {}
+    Owed() : TwoDevices(kLarge) {}
+
+    // Of magnitudes that all differ.
+    static Values values_of(size_t count) {
+        Values values(count);
+        for (size_t i = 0; i < count; ++i) {
+            values[i] = (i % 2 == 0 ? 1.0f : -1.0f) *
+                        (0.5f + static_cast<float>(i * 7919 % count) / static_cast<float>(count));
+        }
+        return values;
+    }
+    struct Squares {
+        double given = 0, left = 0;
+    };
+    // Where the largest tenth of each half, a rank's part, leaves.
+    static Squares squares_of(const Values& values) {
+        Squares squares;
+        const size_t count = values.size();
+        for (size_t part = 0; part < 2; ++part) {
+            Values half(values.begin() + static_cast<std::ptrdiff_t>(part * count / 2),
+                        values.begin() + static_cast<std::ptrdiff_t>((part + 1) * count / 2));
+            std::sort(half.begin(), half.end(),
+                      [](float a, float b) { return std::abs(a) < std::abs(b); });
+            for (size_t i = 0; i < half.size(); ++i) {
+                const double square = static_cast<double>(half[i]) * half[i];
+                squares.given += square;
+                squares.left += i < half.size() * 9 / 10 ? square : 0;
+            }
+        }
+        return squares;
+    }
+    // What each rank's report says of calls of `count` elements, once their communicators are gone.
+    static std::vector<nlohmann::json> reported(size_t count) {
+        std::vector<nlohmann::json> found;
+        std::ifstream file(report_);
+        for (std::string line; std::getline(file, line);) {
+            const nlohmann::json record = nlohmann::json::parse(line);
+            if (record.at("record") == "key" && record.contains("owed") &&
+                record.at("count") == count) {
+                found.push_back(record.at("owed"));
+            }
+        }
+        return found;
+    }
+    void end_communicators() {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+        }
+    }
+    void TearDown() override {
+        ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
+        TwoDevices::TearDown();
+    }
     static inline std::string report_;
 };
 
 TEST_F(Owed, NormsOfGradientsAndResiduals) {
-    // Of magnitudes that all differ, the largest tenth of each half, a rank's part, leaves.
-    Values values(kCount);
-    for (size_t i = 0; i < kCount; ++i) {
-        values[i] = (i % 2 == 0 ? 1.0f : -1.0f) *
-                    (0.5f + static_cast<float>(i * 7919 % kCount) / static_cast<float>(kCount));
-    }
+    const Values values = values_of(kCount);
     for (int call = 0; call < 150; ++call) {
         (void)sum(values);
     }
-    double given = 0, left = 0;
-    for (size_t part = 0; part < 2; ++part) {
-        Values half(values.begin() + static_cast<std::ptrdiff_t>(part * kCount / 2),
-                    values.begin() + static_cast<std::ptrdiff_t>((part + 1) * kCount / 2));
-        std::sort(half.begin(), half.end(),
-                  [](float a, float b) { return std::abs(a) < std::abs(b); });
-        for (size_t i = 0; i < half.size(); ++i) {
-            const double square = static_cast<double>(half[i]) * half[i];
-            given += square;
-            left += i < half.size() * 9 / 10 ? square : 0;
-        }
-    }
-    for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-    }
-    int found = 0;
-    std::ifstream file(report_);
-    for (std::string line; std::getline(file, line);) {
-        const nlohmann::json record = nlohmann::json::parse(line);
-        if (record.at("record") != "key" || !record.contains("owed")) {
-            continue;
-        }
-        ++found;
-        const nlohmann::json& owed = record.at("owed");
+    end_communicators();
+    const auto [given, left] = squares_of(values);
+    const std::vector<nlohmann::json> ranks = reported(kCount);
+    EXPECT_EQ(ranks.size(), size_t{kRanks});
+    for (const nlohmann::json& owed : ranks) {
         ASSERT_EQ(owed.size(), 3u);
         for (size_t i = 0; i < owed.size(); ++i) {
             EXPECT_EQ(owed[i].at("call"), 61 * i);
@@ -82,8 +116,27 @@ TEST_F(Owed, NormsOfGradientsAndResiduals) {
             0.3)
             << "and not for ever";
     }
-    EXPECT_EQ(found, kRanks);
-    ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
+}
+
+// Stored as int8, whole and in part: to the rounding, and to where the measured runs lie.
+TEST_F(Owed, NormsOfRoundedResiduals) {
+    for (const size_t count : {kRounded, kLarge}) {
+        const Values values = values_of(count);
+        for (int call = 0; call < 2; ++call) {
+            (void)sum(values);
+        }
+    }
+    end_communicators();
+    for (const size_t count : {kRounded, kLarge}) {
+        const auto [given, left] = squares_of(values_of(count));
+        const std::vector<nlohmann::json> ranks = reported(count);
+        EXPECT_EQ(ranks.size(), size_t{kRanks});
+        for (const nlohmann::json& owed : ranks) {
+            ASSERT_EQ(owed.size(), 1u);
+            EXPECT_NEAR(owed[0].at("gradient_square").get<double>() / given, 1, 1e-6);
+            EXPECT_NEAR(owed[0].at("owed_square").get<double>() / left, 1, 0.01) << count;
+        }
+    }
 }
 
 }  // namespace
