@@ -100,7 +100,7 @@ void ErrorBudgetControl::choose(const std::vector<double>& squares,
 void ErrorBudgetControl::save(RecordWriter* record) const {
     const auto put_all = [&](const auto& values) {
         record->put(static_cast<uint32_t>(values.size()));
-        record->put(std::as_bytes(std::span(values)));
+        record->put_bytes(std::as_bytes(std::span(values)));
     };
     record->put(calls_);
     record->put(totals_.probes);
@@ -118,7 +118,7 @@ bool ErrorBudgetControl::load(RecordReader* record, uint32_t matrices) {
             return false;
         }
         values->resize(size);
-        return record->get(std::as_writable_bytes(std::span(*values)));
+        return record->get_bytes(std::as_writable_bytes(std::span(*values)));
     };
     ErrorBudgetControl loaded(*rule_);
     int32_t chosen = kNative;
@@ -188,8 +188,8 @@ void go_on(std::span<const std::byte> bytes,
     RecordReader record(bytes);
     ErrorBudgetControl control = tensor->control;
     if (!control.load(&record, matrices_of(*plan)) ||
-        (control.due() &&
-         !record.get(std::as_writable_bytes(std::span(tensor->measured, measurements(*plan)))))) {
+        (control.due() && !record.get_bytes(std::as_writable_bytes(
+                              std::span(tensor->measured, measurements(*plan)))))) {
         return;
     }
     tensor->control = std::move(control);
@@ -342,7 +342,7 @@ void ErrorBudgets::save(const CommState& state, const KeepRecord& keep) const {
         RecordWriter record;
         tensor.control.save(&record);
         if (tensor.control.due()) {
-            record.put(std::as_bytes(std::span(tensor.measured, measurements(*key.plan))));
+            record.put_bytes(std::as_bytes(std::span(tensor.measured, measurements(*key.plan))));
         }
         keep({state.lasting_key, key.plan->facts, tensor.path, key.ordinal},
              StateKind::kErrorBudget, record.take());

@@ -202,8 +202,7 @@ Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states
                          ": rank " + std::to_string(other - all[i].begin()) +
                          " loaded another state, or none; controllers and counts begin anew");
         } else if (mine[i] != 0) {
-            const StateComm saved = pending.comm(state.lasting_key);
-            state.progress = {saved.moment, saved.drawn_alike,
+            state.progress = {pending.comm(state.lasting_key).drawn_alike,
                               pending.take_progress(state.lasting_key)};
         }
     }

@@ -27,7 +27,7 @@ LastingTensor counted_calls(const CommState& state, const Plan& plan) noexcept {
     return {state.lasting_key, facts, asked | 1, 0};
 }
 
-bool RecordReader::get(std::span<std::byte> out) noexcept {
+bool RecordReader::get_bytes(std::span<std::byte> out) noexcept {
     if (left_.size() < out.size()) {
         return false;
     }

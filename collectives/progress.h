@@ -28,8 +28,7 @@ using ProgressRecords = std::map<std::pair<LastingTensor, StateKind>, std::vecto
 
 // Of one communicator: what was loaded for it and waits for the first call of its tensor.
 struct Progress {
-    uint64_t moment = 0;  // StateComm::moment, of all ranks; 0: it begins anew
-    uint32_t drawn = 0;   // StateComm::drawn_alike, of all ranks
+    uint32_t drawn = 0;  // StateComm::drawn_alike, of all ranks
     ProgressRecords waiting;
 
     // The record of a tensor, which waits no more; empty where there is none.
@@ -47,9 +46,9 @@ class RecordWriter {
   public:
     template <class T>
     void put(const T& value) {
-        put(std::as_bytes(std::span(&value, 1)));
+        put_bytes(std::as_bytes(std::span(&value, 1)));
     }
-    void put(std::span<const std::byte> bytes) {
+    void put_bytes(std::span<const std::byte> bytes) {
         bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     }
     [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
@@ -60,12 +59,12 @@ class RecordWriter {
 class RecordReader {
   public:
     explicit RecordReader(std::span<const std::byte> bytes) noexcept : left_(bytes) {}
-    // False, and nothing read, where fewer bytes are left.
+    // False, and nothing read, where fewer bytes are left; as the next.
     template <class T>
     bool get(T* value) noexcept {
-        return get(std::as_writable_bytes(std::span(value, 1)));
+        return get_bytes(std::as_writable_bytes(std::span(value, 1)));
     }
-    bool get(std::span<std::byte> out) noexcept;
+    bool get_bytes(std::span<std::byte> out) noexcept;
     [[nodiscard]] size_t left() const noexcept { return left_.size(); }
 
   private:
