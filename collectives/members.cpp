@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "codecs/base/emulator_abi.h"
@@ -124,6 +125,14 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
 
 namespace {
 
+// The first rank that told something else; none where all told the same.
+std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t mine) {
+    const auto other =
+        std::find_if(told.begin(), told.end(), [&](uint64_t value) { return value != mine; });
+    return other == told.end() ? std::nullopt
+                               : std::optional<size_t>(static_cast<size_t>(other - told.begin()));
+}
+
 // Tells all ranks of each communicator what this one has in `mine`, over `comm` of its state.
 template <class T>
 Status tell(Runtime& runtime,
@@ -169,17 +178,15 @@ Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watc
     SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         CommState& state = *states[i];
-        const auto other = std::find_if(all[i].begin(), all[i].end(),
-                                        [&](uint64_t hash) { return hash != mine[i]; });
-        if (other == all[i].end()) {
+        const std::optional<size_t> other = other_rank(all[i], mine[i]);
+        if (!other.has_value()) {
             state.shape.name = state.name;
             continue;
         }
-        log_line(LogLevel::kWarn, "rank " + std::to_string(state.rank) + " comm " +
-                                      state.stats->comm + " is '" + state.name +
-                                      "' here and has another name on rank " +
-                                      std::to_string(other - all[i].begin()) +
-                                      "; rules with 'comm' or 'role' take it as without a name");
+        log_line(LogLevel::kWarn,
+                 "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + " is '" +
+                     state.name + "' here and has another name on rank " + std::to_string(*other) +
+                     "; rules with 'comm' or 'role' take it as without a name");
     }
     return {};
 }
@@ -194,12 +201,10 @@ Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states
     SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         CommState& state = *states[i];
-        const auto other = std::find_if(all[i].begin(), all[i].end(),
-                                        [&](uint64_t told) { return told != mine[i]; });
-        if (other != all[i].end()) {
+        if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
             log_line(LogLevel::kWarn,
                      "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
-                         ": rank " + std::to_string(other - all[i].begin()) +
+                         ": rank " + std::to_string(*other) +
                          " loaded another state, or none; controllers and counts begin anew");
         } else if (mine[i] != 0) {
             state.progress = {pending.comm(state.lasting_key).drawn_alike,

@@ -73,6 +73,23 @@ class Resume : public testing::TestWithParam<Setting> {
         }
         return all;
     }
+    // That a job which ends behind step `split` - 1 and goes on prints `whole`: in the next
+    // process, in one after a process that made no call, and in a third.
+    void expect_resumed(int split, const std::string& whole) {
+        const std::vector<Ended> first = run(0, split, "-", state_);
+        EXPECT_EQ(out(first, run(split, 2 * kSteps, state_, "-")), whole);
+        const std::string again = folder_.file("again.%r"), third = folder_.file("third.%r");
+        (void)out(run(split, split, state_, again));
+        EXPECT_EQ(out(first, run(split, 2 * kSteps, again, "-")), whole);
+        const std::vector<Ended> then = run(split, split + 3, state_, third);
+        const std::vector<Ended> last = run(split + 3, 2 * kSteps, third, "-");
+        std::string parts;
+        for (size_t rank = 0; rank < first.size(); ++rank) {
+            EXPECT_EQ(then[rank].err + last[rank].err, "");
+            parts += first[rank].out + then[rank].out + last[rank].out;
+        }
+        EXPECT_EQ(parts, whole);
+    }
     const TemporaryFolder folder_;
     const std::string state_ = folder_.file("state.%r");
     Environment more_;
@@ -161,21 +178,7 @@ TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
 using Estimates = Resume;
 
 TEST_P(Estimates, GoOnWhereAllRanksHaveThoseOfOneMoment) {
-    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
-    const std::vector<Ended> first = run(0, kSteps, "-", state_);
-    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, state_, "-")), whole);
-    (void)out(run(kSteps, kSteps, state_, folder_.file("again.%r")));
-    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, folder_.file("again.%r"), "-")), whole);
-    // Resumed a second time.
-    const std::string third = folder_.file("third.%r");
-    const std::vector<Ended> then = run(kSteps, kSteps + 3, state_, third);
-    const std::vector<Ended> last = run(kSteps + 3, 2 * kSteps, third, "-");
-    std::string parts;
-    for (size_t rank = 0; rank < first.size(); ++rank) {
-        EXPECT_EQ(then[rank].err + last[rank].err, "");
-        parts += first[rank].out + then[rank].out + last[rank].out;
-    }
-    EXPECT_EQ(parts, whole);
+    expect_resumed(kSteps, out(run(0, 2 * kSteps, "-", "-")));
 }
 
 TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
@@ -236,19 +239,7 @@ TEST_P(Progress, GoesOnWhereAllRanksHaveThatOfOneMoment) {
     // In the middle of a window, and where one has ended and nothing is decided by it yet.
     for (const int split : {kSteps, kSteps + 1}) {
         SCOPED_TRACE(split);
-        const std::vector<Ended> first = run(0, split, "-", state_);
-        EXPECT_EQ(out(first, run(split, 2 * kSteps, state_, "-")), whole);
-        (void)out(run(split, split, state_, folder_.file("again.%r")));
-        EXPECT_EQ(out(first, run(split, 2 * kSteps, folder_.file("again.%r"), "-")), whole);
-        // Resumed a second time.
-        const std::vector<Ended> then = run(split, split + 3, state_, folder_.file("third.%r"));
-        const std::vector<Ended> last = run(split + 3, 2 * kSteps, folder_.file("third.%r"), "-");
-        std::string parts;
-        for (size_t rank = 0; rank < first.size(); ++rank) {
-            EXPECT_EQ(then[rank].err + last[rank].err, "");
-            parts += first[rank].out + then[rank].out + last[rank].out;
-        }
-        EXPECT_EQ(parts, whole);
+        expect_resumed(split, whole);
     }
 }
 
