@@ -80,7 +80,7 @@ std::vector<std::string> environment_of(const Job& job, int rank, const std::str
     }
 #ifdef SLIMWIRE_TEST_SANITIZER_RUNTIME
     // What a stranger's process leaks, and what NCCL keeps until exit, is not the subject.
-    merged["ASAN_OPTIONS"] = "detect_leaks=0";
+    merged["ASAN_OPTIONS"] = "detect_leaks=0:handle_sigill=1";
 #endif
 #ifdef __SANITIZE_THREAD__
     // UCX's hooks of the allocator crash beneath the sanitizer's.

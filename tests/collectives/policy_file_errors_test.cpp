@@ -1,0 +1,149 @@
+// What is wrong around the rules of a policy's file, and in how it is read, ends in one line as
+// what is wrong in a rule does (policy_errors_test.cpp).
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "tests/collectives/policy_error.h"
+#include "tests/support/seed.h"
+
+namespace slimwire {
+namespace {
+
+TEST(PolicyFileErrors, the_file_around_the_rules) {
+    const Case kCases[] = {
+        {"", "p.toml:1:1: missing key 'version'; accepted: version = 1"},
+        {"version = 2\n", "p.toml:1:11: unknown version 2; accepted: 1"},
+        {"version = \"1\"\n", "p.toml:1:11: 'version' is a string; accepted: 1"},
+        {"version = 1\nrules = []\n",
+         "p.toml:2:1: unknown key 'rules' of the file (did you mean 'rule'?); accepted: version, "
+         "defaults, rule"},
+        {"version = 1\n[rule]\nname = \"a\"\n",
+         "p.toml:2:1: 'rule' is a table; accepted: an array of tables: [[rule]]"},
+        {"version = 1\nrule = [1]\n",
+         "p.toml:2:9: 'rule' is an integer; accepted: an array of tables: [[rule]]"},
+        {"version = 1\ndefaults = 1\n",
+         "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
+        {"version = 1\n[defaults]\nmatch = {}\n",
+         "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
+         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual, rollback, "
+         "gate, "
+         "gate_every"},
+        {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
+         "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
+         "'.'"},
+        {"version = 1\n[[rule]]\nname = \"a,b\"\n",
+         "p.toml:3:8: rule 1: bad value 'a,b' of 'name'; accepted: 1 to 64 letters, digits, '_', "
+         "'-', '.'"},
+        {"version = 1\n[[rule]]\nname = \"env\"\n",
+         "p.toml:3:8: rule 1: the name 'env' belongs to the rule that SLIMWIRE_CODEC makes; "
+         "accepted: any other name"},
+        {"version = 1\n[[rule]]\nname = \"a\"\n[[rule]]\nname = \"a\"\n",
+         "p.toml:5:8: rule 2: duplicate name 'a', first used by the rule in line 2; accepted: "
+         "unique "
+         "names"},
+    };
+    for (const Case& c : kCases) {
+        EXPECT_EQ(error_of(c.text), c.expected);
+    }
+}
+
+TEST(PolicyFileErrors, malformed_toml_names_line_and_column) {
+    const std::string message = error_of("version = 1\n[[rule]\nname = \"a\"\n");
+    EXPECT_EQ(message.rfind("p.toml:2:", 0), 0u) << message;
+    EXPECT_EQ(error_of("version = 1\nversion = 1\n").rfind("p.toml:2:", 0), 0u);
+}
+
+TEST(PolicyFileErrors, several_findings_make_one_line) {
+    const std::string message =
+        error_of("[[rule]]\nname = \"a\"\ncodek = 1\nalgorithm = 3\nef = 4\nstart_step = \"x\"\n");
+    EXPECT_NE(message.find("p.toml:1:1: missing key 'version'"), std::string::npos) << message;
+    EXPECT_NE(message.find("p.toml:3:1: rule 'a': unknown key 'codek'"), std::string::npos);
+    EXPECT_NE(message.find("; and 2 more"), std::string::npos) << message;
+}
+
+TEST(PolicyFileErrors, control_characters_are_shown_as_escapes) {
+    const std::string message =
+        error_of("version = 1\n[[rule]]\nname = \"a\"\ncodec = \"\\nt4\"\n");
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_NE(message.find("bad value '\\x0at4' of 'codec'"), std::string::npos) << message;
+}
+
+TEST(PolicyFileErrors, a_file_that_cannot_be_read) {
+    const auto missing = load_policy_file("/nonexistent/p.toml");
+    ASSERT_FALSE(missing.ok());
+    EXPECT_EQ(missing.status().code(), Code::kNotFound);
+    EXPECT_EQ(
+        missing.status().message(),
+        "policy file '/nonexistent/p.toml' cannot be read: No such file or directory; accepted: "
+        "the path of a readable TOML file");
+    const auto directory = load_policy_file("/tmp");
+    ASSERT_FALSE(directory.ok());
+    EXPECT_NE(directory.status().message().find("'/tmp' cannot be read: Is a directory"),
+              std::string::npos)
+        << directory.status().message();
+}
+
+TEST(PolicyFileErrors, a_file_is_named_as_it_was_given) {
+    const std::string path = testing::TempDir() + "slimwire_policy_" + std::to_string(::getpid());
+    std::ofstream(path) << "version = 3\n";
+    const auto policy = load_policy_file(path);
+    ::unlink(path.c_str());
+    ASSERT_FALSE(policy.ok());
+    EXPECT_EQ(policy.status().message(), path + ":1:11: unknown version 3; accepted: 1");
+}
+
+// Bytes changed, dropped, doubled or inserted anywhere: a policy or one line that says where.
+TEST(PolicyFileErrors, damaged_files_give_a_policy_or_a_place) {
+    const std::string whole =
+        "version = 1\n[defaults]\nmin_bytes = \"64KiB\"\n[[rule]]\nname = \"a\"\nmatch = { op = "
+        "[\"allreduce\", \"reduce\"], dtype = \"f32\", bytes = \"1MiB..2MiB\", ranks = \"2..16\", "
+        "scope "
+        "= \"inter_node\", param = [\"1d\", \"3d+\"], index = [3, \"10-20\"], ordinal = \"0-3\", "
+        "name = \"*.bias\" "
+        "}\ncodec = \"int4:block=64\"\nerror_feedback = \"ef14\"\nstart_step = "
+        "10\n"
+        "[[rule]]\nname = \"b\"\nalgorithm = \"native\"\n";
+    ASSERT_TRUE(parse_policy(whole, "p.toml").ok());
+    const uint64_t seed = test_seed();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    int refused = 0;
+    for (int round = 0; round < 3000; ++round) {
+        std::string text = whole;
+        for (uint64_t edits = 1 + random() % 3; edits > 0; --edits) {
+            const size_t at = random() % text.size();
+            const char byte = random() % 2 == 0 ? "\"'[]{}=.,\n0-#e"[random() % 14]
+                                                : static_cast<char>(random() % 256);
+            switch (random() % 4) {
+                case 0:
+                    text[at] = byte;
+                    break;
+                case 1:
+                    text.erase(at, 1 + random() % 8);
+                    break;
+                case 2:
+                    text.insert(at, text.substr(at, random() % 40));
+                    break;
+                case 3:
+                    text.insert(at, 1, byte);
+                    break;
+            }
+            text += text.empty() ? "x" : "";
+        }
+        const auto policy = parse_policy(text, "p.toml");
+        if (!policy.ok()) {
+            ++refused;
+            const std::string message = policy.status().message();
+            ASSERT_EQ(message.rfind("p.toml:", 0), 0u) << message << "\n" << text;
+            ASSERT_EQ(message.find('\n'), std::string::npos) << message << "\n" << text;
+        }
+    }
+    EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace slimwire
