@@ -93,7 +93,7 @@ TEST_P(Gate, WhatSavesTimeIsCompressed) {
     end_communicators();
     std::set<std::string> hashes;
     for (const nlohmann::json& gate : gates("saving")) {
-        EXPECT_EQ(gate.at("choice"), "compressed");
+        EXPECT_EQ(gate.at("choice"), "compressed") << gate;
         const nlohmann::json& first = gate.at("decisions").at(0);
         EXPECT_GT(first.at("native_us"), first.at("compressed_us"));
         EXPECT_EQ(first.at("call"), 15);
@@ -103,7 +103,7 @@ TEST_P(Gate, WhatSavesTimeIsCompressed) {
     ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
 }
 
-// Behind a link of its own (..._fast).
+// In a run of its own, without a link and in small slices (..._fast).
 TEST_P(Gate, WhatCostsTimeIsNative) {
     const std::string trial = taken(gaussian(kLosing), 130);  // as long as the longest
     EXPECT_EQ(trial.substr(0, 15), "cnnccnnccnncccc");
@@ -112,7 +112,7 @@ TEST_P(Gate, WhatCostsTimeIsNative) {
     end_communicators();
     size_t decided = 0;
     for (const nlohmann::json& gate : gates("losing")) {
-        EXPECT_EQ(gate.at("choice"), "native");
+        EXPECT_EQ(gate.at("choice"), "native") << gate;
         ++decided;
     }
     EXPECT_GT(decided, 0u);
