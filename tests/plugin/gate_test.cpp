@@ -1,6 +1,6 @@
 // A rule with gate = "measured": calls go the way that is faster on the link there is, the sums are
 // what they are either way, and ranks decide alike. One process, two and four emulated devices,
-// each a node of its own behind a slow link, a policy and a report of the test's own.
+// each a node of its own behind a slow link or none, a policy and a report of the test's own.
 #include <algorithm>
 #include <fstream>
 #include <functional>
