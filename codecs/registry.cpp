@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "codec_list.h"  // generated: SLIMWIRE_CODECS(X)
+#include "codecs/base/removed_words.h"
 #include "codecs/codec.h"
 #include "codecs/spec.h"
 #include "codecs/thc.h"
@@ -104,6 +105,10 @@ Result<CodecSpec> parse_codec(std::string_view text) {
     if (spec.codec != nullptr) {
         SLIMWIRE_TRY(spec.codec->parse(keys, &spec.params));
         return spec;
+    }
+    const std::string hint = removed_hint(RemovedKind::kCodec, name);
+    if (!hint.empty()) {
+        return Status(Code::kInvalidArgument, "unknown codec \"" + std::string(name) + "\"" + hint);
     }
     const std::string_view near = nearest_word(name, names);
     return Status(Code::kInvalidArgument,

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <vector>
 
+#include "codecs/base/removed_words.h"
+
 namespace slimwire {
 namespace {
 
@@ -180,6 +182,7 @@ Status parse_spec_keys(const char* codec,
                                         [&](const SpecKey* key) { return name == key->key; });
         if (found == keys.end()) {
             return {Code::kInvalidArgument, where + "unknown parameter " + quoted(name) +
+                                                removed_hint(RemovedKind::kCodecParameter, name) +
                                                 "; accepted: " + accepted_keys(keys)};
         }
         if (std::find(seen.begin(), seen.end(), *found) != seen.end()) {

@@ -12,6 +12,7 @@
 #include "collectives/launcher.h"
 #include "collectives/log.h"
 #include "collectives/names.h"
+#include "collectives/removed_words.h"
 #include "collectives/variables.h"
 
 namespace slimwire {
@@ -169,6 +170,10 @@ Status check_names(const char* const* environment) {
         const std::string_view name = entry.substr(0, entry.find('='));
         if (!name.starts_with(kPrefix) || find_variable(name) != nullptr) {
             continue;
+        }
+        const std::string hint = removed_hint(RemovedKind::kVariable, name);
+        if (!hint.empty()) {
+            return {Code::kInvalidArgument, "unknown variable '" + std::string(name) + "'" + hint};
         }
         // Compared without the prefix, which would make everything look alike.
         std::vector<std::string_view> known;

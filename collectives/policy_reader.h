@@ -23,6 +23,7 @@
 #include "collectives/config.h"
 #include "collectives/names.h"
 #include "collectives/parameter_match.h"
+#include "collectives/removed_words.h"
 
 namespace slimwire {
 
@@ -104,6 +105,8 @@ class PolicyReader {
                    std::string_view value,
                    const Names& accepted) {
         report(node.source(), "bad value " + quoted(value) + " of " + quoted(key) +
+                                  removed_hint(RemovedKind::kPolicyValue,
+                                               std::string(key) + "=" + std::string(value)) +
                                   suggestion(value, accepted) + "; accepted: " + join(accepted));
     }
 
@@ -111,6 +114,7 @@ class PolicyReader {
         for (const auto& [key, node] : table) {
             if (std::find(accepted.begin(), accepted.end(), key.str()) == accepted.end()) {
                 report(key.source(), "unknown key " + quoted(key.str()) + " of " + of +
+                                         removed_hint(RemovedKind::kPolicyKey, key.str()) +
                                          suggestion(key.str(), accepted) +
                                          "; accepted: " + join(accepted));
             }

@@ -1,0 +1,37 @@
+// Words that users could once give and that slimwire no longer takes, each with what to do instead.
+// The error about an unknown word looks here first. Tested by collectives/removed_words_test.cpp.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace slimwire {
+
+enum class RemovedKind {
+    kCodec,           // a codec's name
+    kCodecParameter,  // a key of a codec's specification
+    kPolicyKey,       // a key of a policy file
+    kPolicyValue,     // "key=value" of a policy file
+    kVariable,        // with SLIMWIRE_
+};
+
+struct RemovedWord {
+    std::string_view word;
+    RemovedKind kind;
+    std::string_view hint;  // "use int4 or int8"
+};
+
+inline constexpr std::initializer_list<RemovedWord> kRemovedWords = {};
+
+// "; it was removed: use int4 or int8" of such a word, else "".
+inline std::string removed_hint(RemovedKind kind, std::string_view word) {
+    for (const RemovedWord& removed : kRemovedWords) {
+        if (removed.kind == kind && removed.word == word) {
+            return "; it was removed: " + std::string(removed.hint);
+        }
+    }
+    return {};
+}
+
+}  // namespace slimwire
