@@ -2,7 +2,7 @@
 // (topology/training_cost.h), at other bandwidths and other numbers of GPUs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,11 +1,13 @@
 // `slimwire advise`: reads a description of a training job and prints what compressing would gain.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "collectives/names.h"
 #include "tools/cli/advise.h"

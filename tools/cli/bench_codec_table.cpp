@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tools/cli/bench_codec.h"
 #include "tools/cli/codec_trial.h"

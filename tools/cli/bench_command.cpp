@@ -1,4 +1,5 @@
 // `slimwire bench`: arguments of the benchmarks.
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "tools/cli/bench_codec.h"

@@ -2,12 +2,14 @@
 // for `slimwire explain` and for jobs (SLIMWIRE_CALIBRATION); with --check it says how well other
 // sizes and links are predicted.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "collectives/comm_costs.h"
 #include "collectives/config.h"

@@ -2,7 +2,7 @@
 // them: one for each host, GPU and driver.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "codecs/base/status.h"

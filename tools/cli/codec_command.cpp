@@ -1,9 +1,11 @@
 // `slimwire codec FILE`: what a codec does to a tensor: size, error, speed.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "codecs/base/isa.h"
 #include "tools/cli/codec_trial.h"

@@ -3,10 +3,13 @@
 // are never taken for ours.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace slimwire::cli {
 

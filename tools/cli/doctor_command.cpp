@@ -1,7 +1,9 @@
 // `slimwire doctor`: prints a Diagnosis (doctor.h) as text or as one JSON line.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/cli/commands.h"
 #include "tools/cli/doctor.h"

@@ -1,6 +1,7 @@
 // `slimwire explain`: what would become of a call, and why, without running anything. The plan is
 // the one that the job would make: from the same configuration, by the same functions.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <charconv>
 #include <memory>

@@ -3,7 +3,6 @@
 // bench_collective.cpp.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,6 +11,10 @@
 #include "tools/cli/environment.h"
 #include "tools/cli/hook.h"
 #include "tools/cli/install.h"
+
+namespace CLI {
+class App;
+}
 
 namespace slimwire::cli {
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tools/cli/stamp.h"
 #include "tools/cli/variables_help.h"

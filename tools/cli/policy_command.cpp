@@ -1,6 +1,7 @@
 // `slimwire policy check` and `policy env`: what slimwire would understand, before a job depends on
 // it.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 // `slimwire report`: the report files of a job's ranks as one table, or as merged JSON lines.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 #include <cmath>
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 // --emulate this process becomes the command, so signals and exit codes are the command's own.
 #include <fmt/core.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <cerrno>
 #include <cstring>

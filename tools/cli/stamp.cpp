@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <string>

@@ -2,7 +2,7 @@
 // compiler, commit (collectives/SCHEMA.md).
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace slimwire::cli {
 

@@ -1,7 +1,7 @@
 // `slimwire topo`: a machine with what topology/ finds out about it, and its pictures.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

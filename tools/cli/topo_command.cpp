@@ -1,10 +1,12 @@
 // `slimwire topo`: this machine or a recorded one, as text, JSON or a page.
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "collectives/calibration_file.h"
 #include "tools/cli/commands.h"

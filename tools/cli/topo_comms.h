@@ -3,7 +3,7 @@
 // a job that runs or ran (its reports).
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
