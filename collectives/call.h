@@ -60,29 +60,8 @@ struct CallFacts {
     // 1 + the Role that the communicator's traffic said by then (traffic_role.h); 0: none, or no
     // rule asks (Plan::asks_role).
     uint32_t role = 0;
-    // Which of the policy's patterns of NVTX ranges hold for it, as the ranks agreed
-    // (call_ranges.h): known_ranges() or a word below; 0: not known, or no rule asks
-    // (Plan::asks_ranges).
-    uint32_t ranges = 0;
     bool operator==(const CallFacts&) const = default;
 };
-
-// CallFacts::ranges where the program's ranges there come and go, and where ranks are in different
-// ones.
-inline constexpr uint32_t kRangesVary = 1;
-inline constexpr uint32_t kRangesDiffer = 2;
-// The patterns may be so many.
-inline constexpr int kMostRangePatterns = 24;
-// Of known ones; bit i: the i-th pattern holds.
-[[nodiscard]] constexpr uint32_t known_ranges(uint32_t bits) noexcept {
-    return bits << 2 | 3;
-}
-[[nodiscard]] constexpr bool ranges_known(const CallFacts& facts) noexcept {
-    return (facts.ranges & 3) == 3;
-}
-[[nodiscard]] constexpr uint32_t range_bits_of(const CallFacts& facts) noexcept {
-    return facts.ranges >> 2;
-}
 
 // One call as the program made it.
 struct CollectiveCall {

@@ -48,7 +48,6 @@ struct PreMulScalar {
 
 struct ObservedComm;  // observer.h
 class CallContents;   // contents.h
-class CallRanges;     // call_ranges.h
 class Comparison;     // comparison.h
 
 // One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
@@ -84,7 +83,6 @@ struct CommState {
     std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
     std::unique_ptr<ScaleReplay> replay;     // null when no rule says loss_scale
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
-    std::shared_ptr<CallRanges> ranges;      // null when no rule asks for NVTX ranges
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;

@@ -30,9 +30,9 @@ namespace slimwire {
 class Comparison {
   public:
     struct Text {
-        const char* what;    // "NVTX ranges"
+        const char* what;    // "registered parameters"
         const char* reason;  // of its calls in the report
-        const char* rules;   // "no rule with range": what does without comparisons
+        const char* rules;   // "no rule with name": what does without comparisons
     };
     // The texts outlive it.
     explicit Comparison(const Text& text) noexcept : text_(text) {}

@@ -390,7 +390,6 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         }
         SLIMWIRE_TRY(add_environment_rule(getenv_function, config.settings, &config.policy));
         SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
-        SLIMWIRE_TRY(number_ranges(&config.policy));
         if (const std::string& path = config.settings.calibration_path; !path.empty()) {
             Result<std::vector<Calibration>> read =
                 load_named_calibrations(path, &config.calibration_hash);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "collectives/call_ranges.h"
 #include "collectives/contents.h"
 #include "collectives/creation_agree.h"
 #include "collectives/log.h"
@@ -95,16 +94,6 @@ void look_for_steps(const Policy& policy, CommState* state) {
     }
 }
 
-// Where rules ask for NVTX ranges.
-void listen_to_ranges(const Policy& policy, CommState* state) {
-    std::vector<std::string> patterns = policy.range_patterns();
-    if (patterns.empty() || state->places == nullptr || state->exchange_comm == nullptr) {
-        return;
-    }
-    warn_without_ranges();
-    state->ranges = std::make_shared<CallRanges>(std::move(patterns));
-}
-
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     const uint64_t began_us = steady_us();
     Watch watch(runtime.nccl);
@@ -166,7 +155,6 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         CommState& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;
         look_for_steps(runtime.config.policy, &state);
-        listen_to_ranges(runtime.config.policy, &state);
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
             log_line(LogLevel::kInfo,

@@ -279,9 +279,8 @@ void for_each_candidate(const CallFacts& facts,
             !matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
             continue;
         }
-        const bool takes_all = rule.match.parameters.any() &&
-                               (rule.match.ordinals.empty() || facts.nth != 0) &&
-                               (rule.match.ranges.empty() || ranges_known(facts));
+        const bool takes_all =
+            rule.match.parameters.any() && (rule.match.ordinals.empty() || facts.nth != 0);
         if (!use(rule) || takes_all) {
             return;
         }
@@ -316,17 +315,6 @@ Decision not_known(const Rule& rule, const char* what) {
     return native;
 }
 
-Decision without_ranges(const Rule& rule, const CallFacts& facts) {
-    Decision native = not_known(rule, "in which NVTX ranges it is");
-    if (facts.ranges != 0) {
-        native.reason = std::string("it is ") +
-                        (facts.ranges == kRangesDiffer ? "in different NVTX ranges on the ranks"
-                                                       : "not in the same NVTX ranges each time") +
-                        ", and " + named(rule) + " asks";
-    }
-    return native;
-}
-
 }  // namespace
 
 std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
@@ -345,15 +333,6 @@ std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
     std::sort(bounds.begin(), bounds.end());
     bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
     return bounds;
-}
-
-bool ranges_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
-    bool asked = false;
-    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
-        asked = asked || !rule.match.ranges.empty();
-        return !asked;
-    });
-    return asked;
 }
 
 bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
@@ -375,8 +354,7 @@ bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& po
                 return true;
             }
         }
-        if (&rule == decided && rule.match.parameters.any() && rule.match.ordinals.empty() &&
-            rule.match.ranges.empty()) {
+        if (&rule == decided && rule.match.parameters.any() && rule.match.ordinals.empty()) {
             return false;
         }
     }
@@ -411,16 +389,6 @@ Decision decide(const CallFacts& facts,
         });
         if (asking != nullptr) {
             return not_known(*asking, "its place in the step");
-        }
-    }
-    if (!ranges_known(facts)) {
-        const Rule* asking = nullptr;
-        for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
-            asking = rule.match.ranges.empty() ? nullptr : &rule;
-            return asking == nullptr;
-        });
-        if (asking != nullptr) {
-            return without_ranges(*asking, facts);
         }
     }
     if (carried == nullptr) {

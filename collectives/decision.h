@@ -40,12 +40,6 @@ inline constexpr uint64_t kSmallSegment = 16384;
                                                    const PlanShape& shape,
                                                    const Policy& policy);
 
-// Whether rules may decide otherwise about such calls once the ranks know which NVTX ranges are
-// open around them.
-[[nodiscard]] bool ranges_asked(const CallFacts& facts,
-                                const PlanShape& shape,
-                                const Policy& policy);
-
 // Whether rules may decide otherwise about such calls once their communicator's traffic says what
 // it is for (facts.role, here 0). Not of messages, nor where the communicator's name says it.
 [[nodiscard]] bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy);

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/call_ranges.h"
 #include "collectives/capture.h"
 #include "collectives/keys.h"
-#include "collectives/open_ranges.h"
 #include "collectives/rounds.h"
 #include "collectives/thread_group.h"
 #include "collectives/training.h"
@@ -66,26 +64,6 @@ bool has_room(const Settings& settings,
         thread_group().granted.emplace_back(state, PlaceKey{&plan, place.slot, place.ordinal});
     }
     return granted;
-}
-
-// CallFacts::ranges of a call that asks. Where calls are only observed nothing is exchanged, and
-// what this rank knows stands for what all do.
-Result<uint32_t> ranges_of(Runtime& runtime,
-                           CommState* state,
-                           const CollectiveCall& call,
-                           AskedPlace* place) {
-    if (state->ranges == nullptr) {
-        return 0u;
-    }
-    if (state->observed != nullptr) {
-        const std::optional<uint32_t> bits = open_range_bits(state->ranges->patterns());
-        return bits.has_value() ? known_ranges(*bits) : 0u;
-    }
-    SLIMWIRE_TRY_ASSIGN(place->captured, capturing(runtime.api(), call.stream));
-    place->asked_ranges = true;
-    const ReentryGuard guard;
-    return state->ranges->next(runtime.nccl, runtime.api(), *state, call, place->place,
-                               state->places->steps(), place->captured);
 }
 
 }  // namespace
@@ -194,10 +172,6 @@ Status find_placed_plan(
         const std::vector<uint32_t>& bounds = (*plan)->ordinals;
         call->facts.nth =
             *(std::upper_bound(bounds.begin(), bounds.end(), place->place.nth) - 1) + 1;
-        *plan = plan_of(runtime, state, call->facts, !in_group());
-    }
-    if (*plan != nullptr && (*plan)->asks_ranges && place->place.sure()) {
-        SLIMWIRE_TRY_ASSIGN(call->facts.ranges, ranges_of(runtime, state, *call, place));
         *plan = plan_of(runtime, state, call->facts, !in_group());
     }
     return {};

@@ -16,9 +16,6 @@ namespace slimwire {
 struct AskedPlace {
     StepPlace place;
     bool asked = false;
-    // Its NVTX ranges were asked for, and the call is under stream capture.
-    bool asked_ranges = false;
-    bool captured = false;
 };
 
 // Malformed calls go native, and NCCL refuses them; they do not count, because the other ranks know
@@ -37,9 +34,9 @@ Result<std::optional<Detour>> detour_of(
 // nobody looks for steps.
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
 
-// Of a call whose rules ask for its ordinal, for its NVTX ranges or for the communicator's role
-// (`plan`, Plan::asks_place()): finds them and, as far as they are known, puts the plan of such
-// calls and their facts. Errors: of a question to CUDA, and of CallRanges::next().
+// Of a call whose rules ask for its ordinal or for the communicator's role (`plan`,
+// Plan::asks_place()): finds them and, as far as they are known, puts the plan of such calls and
+// their facts. Errors: of a question to CUDA.
 Status find_placed_plan(
     Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
 

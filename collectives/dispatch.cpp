@@ -5,7 +5,6 @@
 
 #include "collectives/averaging.h"
 #include "collectives/bench_fill.h"
-#include "collectives/call_ranges.h"
 #include "collectives/comparison.h"
 #include "collectives/contents.h"
 #include "collectives/detours.h"
@@ -138,14 +137,6 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
     AskedPlace place;
     if (Status found = find_placed_plan(runtime, state, &placed, &plan, &place); !found.ok()) {
         return runtime.fail({found.code(), where(*state) + ": " + found.message()});
-    }
-    if (place.asked_ranges) {
-        const Status compared = compare(
-            runtime, state->ranges->comparison(runtime.api(), state, placed, place.captured),
-            state->ranges->compared_by(), state);
-        if (!compared.ok()) {
-            return runtime.fail({compared.code(), where(*state) + ": " + compared.message()});
-        }
     }
     return dispatch_planned(runtime, placed, state, plan, place);
 }

@@ -7,7 +7,6 @@
 #include <iterator>
 #include <utility>
 
-#include "collectives/call_ranges.h"
 #include "collectives/contents.h"
 #include "collectives/creation.h"
 #include "collectives/hash.h"
@@ -397,9 +396,6 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     }
     if (runtime.device().ok() && state->flags != nullptr) {
         state->flags->end(runtime.api(), state->device, !abort, state->stats.get());
-    }
-    if (runtime.device().ok() && state->ranges != nullptr) {
-        state->ranges->end(runtime.api(), state->device, !abort);
     }
     if (runtime.device().ok() && state->contents != nullptr) {
         state->contents->end(runtime.api(), state->device, !abort, &runtime.parked);

@@ -10,7 +10,6 @@
 #include "collectives/log.h"
 #include "collectives/members.h"
 #include "collectives/observer.h"
-#include "collectives/open_ranges.h"
 #include "collectives/tensor_names.h"
 #include "collectives/thread_group.h"
 
@@ -162,8 +161,6 @@ void Observation::begin(const CollectiveCall& made) {
     item_.occurrence = tensor.calls++;
     item_.stream = call.stream;
     item_.in_place = call.send == call.recv;
-    const std::string_view range = innermost_range();
-    range.copy(item_.range.data(), item_.range.size() - 1);
     if (in_group()) {
         item_.group = static_cast<uint32_t>(group_number());
         ++observed_group().calls;

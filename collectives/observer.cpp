@@ -7,7 +7,6 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/algorithms.h"
-#include "collectives/call_ranges.h"
 #include "collectives/comm_costs.h"
 #include "collectives/contents.h"
 #include "collectives/keys.h"
@@ -15,7 +14,6 @@
 #include "collectives/local_shape.h"
 #include "collectives/log.h"
 #include "collectives/members.h"
-#include "collectives/open_ranges.h"
 #include "collectives/rounds.h"
 
 namespace slimwire {
@@ -93,7 +91,6 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
         }
         const Result<DeviceApi>& device = runtime_.device();
         api_ = device.ok() ? &device.value() : nullptr;
-        (void)find_open_ranges();
         runtime_.reporter().set_beside([this] { trace_.flush(); });
         auto state = std::make_unique<CommState>();
         state->comm = comm;
@@ -198,11 +195,6 @@ void Observer::ask(CommState* state) {
             constexpr uint64_t kPatienceUs = 1'000'000;
             state->contents = std::make_shared<CallContents>(
                 runtime_.config.policy.wants_parameter_names(), kPatienceUs);
-        }
-        std::vector<std::string> patterns = runtime_.config.policy.range_patterns();
-        if (!patterns.empty()) {
-            warn_without_ranges();
-            state->ranges = std::make_shared<CallRanges>(std::move(patterns));
         }
         if (state->shape.go && api_ != nullptr) {
             make_room_for_samples(&errors_, device);

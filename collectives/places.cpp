@@ -33,7 +33,6 @@ StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* st
                                          training_->step.load(std::memory_order_relaxed));
     stats->count_place(place.sure());
     if (!message) {
-        steps_ = mark == 0 ? place.step : sequence.marked.steps();
         stats->step_calls.store(
             mark == 0 ? sequence.detector->step_calls() : sequence.marked.step_calls(),
             std::memory_order_relaxed);

@@ -39,8 +39,6 @@ class CallPlaces {
     // those whose plan wants a place; counted in `stats`. `group`: a number of the group that the
     // call belongs to, 0 for none.
     StepPlace next(const CallFacts& facts, uint64_t group, CommStats* stats);
-    // Steps of collectives that ended before the last call given, which has a sure place.
-    [[nodiscard]] uint64_t steps() const noexcept { return steps_; }
     // The group, the last one that calls were given of, was dropped: its calls never were.
     void drop(uint64_t group);
 
@@ -55,7 +53,6 @@ class CallPlaces {
 
     Sequence collectives_;
     std::optional<TrafficRole> role_;
-    uint64_t steps_ = 0;
     uint64_t judged_ = 0;  // the path, or the marked step, that was judged last
     uint64_t marked_judged_ = 0;
     std::map<std::pair<int, Op>, Sequence> messages_;

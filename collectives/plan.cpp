@@ -26,7 +26,6 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
     hash ^= facts.carried * 0x9fb21c651e98df25ull;
     hash ^= facts.nth * 0xd6e8feb86659fd93ull;
     hash ^= facts.role * 0xa0761d6478bd642full;
-    hash ^= facts.ranges * 0xe7037ed1a0b428dbull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -330,9 +329,6 @@ Plan make_plan(const CallFacts& facts,
     if (asked == nullptr && facts.nth == 0) {
         plan.ordinals = ordinals_asked(facts, shape, config.policy);
         plan.asks_role = facts.role == 0 && role_asked(facts, shape, config.policy);
-    }
-    if (asked == nullptr && facts.ranges == 0) {
-        plan.asks_ranges = ranges_asked(facts, shape, config.policy);
     }
     const Decision decision = asked != nullptr ? of_choice(*asked, facts, shape)
                                                : decide(facts, shape, config.policy, carried);

@@ -114,11 +114,7 @@ struct Plan {
     std::vector<uint32_t> ordinals;
     // Of calls of a communicator whose role is not known: rules ask for it (role_asked()).
     bool asks_role = false;
-    // Of calls whose ranges are not known: rules ask for them (ranges_asked()).
-    bool asks_ranges = false;
-    [[nodiscard]] bool asks_place() const noexcept {
-        return asks_role || asks_ranges || !ordinals.empty();
-    }
+    [[nodiscard]] bool asks_place() const noexcept { return asks_role || !ordinals.empty(); }
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
 

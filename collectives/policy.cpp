@@ -27,7 +27,7 @@ bool is_empty(const Box& box) {
 
 Box box_of(const Match& match) {
     const uint32_t ops = match.parameters.any() ? kAllOps : kCarryingOps;
-    return {match.ops & ops & ~(match.ranges.empty() ? 0 : ops_with(Op::kSend)),
+    return {match.ops & ops,
             match.dtypes & kAllDTypes,
             match.redops & kAllRedOps,
             match.scope ? bit_of(*match.scope) : kScopes,
@@ -111,13 +111,6 @@ bool matches_name(const Match& match, std::string_view comm, uint32_t by_traffic
                        [&](const std::string& pattern) { return name_matches(pattern, comm); });
 }
 
-// Of messages nobody agrees on ranges.
-bool takes_ranges(const Match& m, const CallFacts& facts) noexcept {
-    return m.ranges.empty() ||
-           (!is_point_to_point(facts.op) &&
-            (!ranges_known(facts) || (m.range_bits & range_bits_of(facts)) != 0));
-}
-
 // Whether communicators of every name that `narrow` takes are taken by `wide`, as far as equal
 // conditions tell.
 bool covers_names(const Match& wide, const Match& narrow) noexcept {
@@ -135,8 +128,6 @@ std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     for (size_t i = 0; i < index; ++i) {
         if (rules[i].off || !covers_names(rules[i].match, rules[index].match) ||
             !covers_all(rules[i].match.ordinals, rules[index].match.ordinals) ||
-            (!rules[i].match.ranges.empty() &&
-             rules[i].match.ranges != rules[index].match.ranges) ||
             !rules[i].match.parameters.covers_but_for_dimensions(rules[index].match.parameters)) {
             continue;
         }
@@ -315,11 +306,10 @@ bool matches_call(const Match& m,
                   Scope scope,
                   std::string_view comm) noexcept {
     return matches_name(m, comm, facts.role) &&
-           (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) && takes_ranges(m, facts) &&
-           has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
-           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
-           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
-           (m.parameters.any() || has(kCarryingOps, facts.op));
+           (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) && has(m.ops, facts.op) &&
+           has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) && m.min_bytes <= bytes &&
+           bytes <= m.max_bytes && m.min_ranks <= ranks && ranks <= m.max_ranks &&
+           (!m.scope || *m.scope == scope) && (m.parameters.any() || has(kCarryingOps, facts.op));
 }
 
 const Rule* Policy::match(const CallFacts& facts,
@@ -332,7 +322,6 @@ const Rule* Policy::match(const CallFacts& facts,
         const ParameterMatch& parameters = rule.match.parameters;
         if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope, comm) &&
             (rule.match.ordinals.empty() || facts.nth != 0) &&
-            (rule.match.ranges.empty() || ranges_known(facts)) &&
             (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
             return &rule;
         }
@@ -386,7 +375,7 @@ bool Policy::wants_previews(bool in_found_steps) const noexcept {
 bool Policy::wants_steps() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         const Action& action = rule.action;
-        return (!rule.off && (!rule.match.ordinals.empty() || !rule.match.ranges.empty())) ||
+        return (!rule.off && !rule.match.ordinals.empty()) ||
                (compresses(rule) && action.tensor == TensorBy::kStep &&
                 (action.error_feedback != ErrorFeedback::kNone || action.shares_state()));
     });
@@ -414,35 +403,6 @@ bool Policy::wants_names() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         return !rule.off && (!rule.match.comms.empty() || rule.match.roles != 0);
     });
-}
-
-std::vector<std::string> Policy::range_patterns() const {
-    std::vector<std::string> patterns;
-    for (const Rule& rule : rules) {
-        if (!rule.off) {
-            patterns.insert(patterns.end(), rule.match.ranges.begin(), rule.match.ranges.end());
-        }
-    }
-    std::sort(patterns.begin(), patterns.end());
-    patterns.erase(std::unique(patterns.begin(), patterns.end()), patterns.end());
-    return patterns;
-}
-
-Status number_ranges(Policy* policy) {
-    const std::vector<std::string> patterns = policy->range_patterns();
-    if (patterns.size() > kMostRangePatterns) {
-        return {Code::kInvalidArgument, policy->source + ": " + std::to_string(patterns.size()) +
-                                            " different patterns of 'range'; accepted: at most " +
-                                            std::to_string(kMostRangePatterns)};
-    }
-    for (Rule& rule : policy->rules) {
-        rule.match.range_bits = 0;
-        for (const std::string& pattern : rule.match.ranges) {
-            const auto at = std::lower_bound(patterns.begin(), patterns.end(), pattern);
-            rule.match.range_bits |= rule.off ? 0 : 1u << (at - patterns.begin());
-        }
-    }
-    return {};
 }
 
 const Rule* Policy::find(std::string_view name) const noexcept {
@@ -476,9 +436,6 @@ std::string Policy::canonical() const {
         for (const ParameterMatch::Indices& one : m.ordinals) {
             out += (&one == m.ordinals.data() ? " ordinal=" : "+") + std::to_string(one.first) +
                    ".." + std::to_string(one.last);
-        }
-        for (const std::string& pattern : m.ranges) {
-            out += " range=" + std::to_string(pattern.size()) + ':' + pattern;
         }
         out += m.parameters.canonical();
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");

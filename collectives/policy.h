@@ -113,16 +113,12 @@ struct Match {
     // Which calls of their kind in the step, from 0: ascending, apart from each other; empty: any,
     // also where that is not known.
     std::vector<ParameterMatch::Indices> ordinals;
-    // Patterns of names of NVTX ranges that are open around the call, ascending; empty: any. Which
-    // bits of range_bits_of() they are says range_bits (number_ranges()).
-    std::vector<std::string> ranges;
-    uint32_t range_bits = 0;
 
     [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
 };
 
-// Whether a call is of the match, but for what it carries, for its ordinal where facts.nth is 0,
-// and for its ranges where they are not known. `comm`: name of its communicator.
+// Whether a call is of the match, but for what it carries, and for its ordinal where facts.nth is
+// 0. `comm`: name of its communicator.
 [[nodiscard]] bool matches_call(const Match& match,
                                 const CallFacts& facts,
                                 uint64_t bytes,
@@ -258,7 +254,7 @@ struct Policy {
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
     // rules that ask for parameters pass it over, as those do that ask for ordinals where facts.nth
-    // is 0, or for ranges where they are not known. Pure; no allocation.
+    // is 0. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallFacts& facts,
                                     uint64_t bytes,
                                     int ranks,
@@ -272,8 +268,7 @@ struct Policy {
     [[nodiscard]] std::string canonical() const;
     // Whether some rule that is not off has a codec.
     [[nodiscard]] bool has_codec() const noexcept;
-    // Whether some such rule asks for places in the step, or any that is not off for ordinals or
-    // ranges.
+    // Whether some such rule asks for places in the step, or any that is not off for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule with a codec previews, and in steps that are found.
     [[nodiscard]] bool wants_previews(bool in_found_steps = false) const noexcept;
@@ -296,15 +291,9 @@ struct Policy {
     [[nodiscard]] bool wants_roles() const noexcept;
     // Whether some rule that is not off asks for the communicator's name.
     [[nodiscard]] bool wants_names() const noexcept;
-    // The patterns of ranges of all rules that are not off: ascending, each once.
-    [[nodiscard]] std::vector<std::string> range_patterns() const;
     // The first rule with this name, or null.
     [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };
-
-// Gives the rules that are not off their Match::range_bits: bit i is range_patterns()[i]. An error
-// where these are more than kMostRangePatterns.
-Status number_ranges(Policy* policy);
 
 // One line for each rule that can never decide a call, because its match is empty or earlier rules
 // take all its calls, and for each whose codec or algorithm leaves named operations native.

@@ -38,8 +38,8 @@ const Names& default_keys() {
     return keys;
 }
 const Names& match_keys() {
-    static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks",   "scope", "comm",
-                               "role", "param", "index", "name",  "ordinal", "range"};
+    static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks", "scope",
+                               "comm", "role",  "param", "index", "name",  "ordinal"};
     return keys;
 }
 
@@ -75,7 +75,6 @@ class Parser : PolicyActionReader {
         if (!findings_.empty()) {
             return findings();
         }
-        SLIMWIRE_TRY(number_ranges(&policy_));
         policy_.warnings = policy_warnings(policy_);
         return std::move(policy_);
     }
@@ -178,10 +177,6 @@ class Parser : PolicyActionReader {
         }
         read_set(table, "role", parse_role, role_names(), &match->roles);
         read_indices(table, "ordinal", "places among a step's calls of one kind", &match->ordinals);
-        if (const toml::node* node = table.get("range")) {
-            read_patterns(*node, "range", "names of NVTX ranges that are open around the call",
-                          "*backward*", &match->ranges);
-        }
         read_parameters(table, &match->parameters);
         if (const toml::node* node = table.get("bytes")) {
             const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";

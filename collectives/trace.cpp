@@ -32,15 +32,6 @@ double us(uint64_t ns) noexcept {
     return static_cast<double>(ns) / 1000;
 }
 
-// A text of the program's, which may be cut within a character: other than ASCII becomes '?'.
-void put_ascii(const char* text, std::string* out) {
-    for (; *text != 0; ++text) {
-        const bool plain = *text >= ' ' && *text <= '~';
-        *out += plain && (*text == '"' || *text == '\\') ? "\\" : "";
-        *out += plain ? *text : '?';
-    }
-}
-
 void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
     const CallFacts& facts = item.facts;
     put(out,
@@ -68,11 +59,6 @@ void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
     }
     if (item.name != nullptr) {
         put(out, ",\"name\":\"%s\"", item.name);
-    }
-    if (item.range[0] != 0) {
-        *out += ",\"range\":\"";
-        put_ascii(item.range.data(), out);
-        *out += '"';
     }
     *out += "}\n";
 }

@@ -44,8 +44,6 @@ struct TraceItem {
     const void* stream = nullptr;
     const char* name = nullptr;  // of the buffer; null without one, else valid for ever
     StepPlace place;
-    // Innermost NVTX range (open_ranges.h), as much as fits; empty: none is known.
-    std::array<char, 64> range{};
     int32_t rank = 0, ranks = 0, device = 0;  // kComm
     uint32_t ordinal = 0;                     // kComm: in this process; kGroup: calls in it
     // kTraining; the step is in `place`, where steps are marked.

@@ -62,8 +62,6 @@ std::string variables_markdown() {
     } kParts[] = {
         {VariableReader::kLibrary, "Read by the library:"},
         {VariableReader::kNet, "Read by the net plugin (plugin/net):"},
-        {VariableReader::kNvtx,
-         "Read by libslimwire-nvtx.so, which hears of NVTX ranges (plugin):"},
         {VariableReader::kTools, "Read by the `slimwire` command:"},
         {VariableReader::kEmulator, "Read by the emulator:"},
         {VariableReader::kBuild, "Read by `tools/build`, and so by `tools/demo` and `tools/test`:"},

@@ -38,7 +38,7 @@ enum class VariableEffect : uint8_t {
     kPlans,   // is compared between ranks itself
 };
 
-enum class VariableReader : uint8_t { kLibrary, kNet, kNvtx, kTools, kEmulator, kBuild, kTests };
+enum class VariableReader : uint8_t { kLibrary, kNet, kTools, kEmulator, kBuild, kTests };
 
 struct VariableInfo {
     const char* name;

@@ -2,7 +2,6 @@
 // The error about an unknown word looks here first. Tested by collectives/removed_words_test.cpp.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -22,7 +21,10 @@ struct RemovedWord {
     std::string_view hint;  // "use int4 or int8"
 };
 
-inline constexpr std::initializer_list<RemovedWord> kRemovedWords = {};
+inline constexpr RemovedWord kRemovedWords[] = {
+    {"range", RemovedKind::kPolicyKey, "rules go by param, index, ordinal or name"},
+    {"SLIMWIRE_NVTX_NEXT", RemovedKind::kVariable, "name the profiler in NVTX_INJECTION64_PATH"},
+};
 
 // "; it was removed: use int4 or int8" of such a word, else "".
 inline std::string removed_hint(RemovedKind kind, std::string_view word) {

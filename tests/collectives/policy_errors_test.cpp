@@ -21,7 +21,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
-         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, ordinal, range"},
+         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, ordinal"},
         {"match = { op = \"alreduce\" }",
          "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
          "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
@@ -61,10 +61,6 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { ordinal = [0, \"5-3\"] }",
          "p.toml:4:25: rule 'grads': bad value '5-3' of 'ordinal'; accepted: places among a step's "
          "calls of one kind, from 0, and ranges like \"10-20\""},
-        {"match = { range = 3 }",
-         "p.toml:4:19: rule 'grads': 'range' is an integer; accepted: names of NVTX ranges that "
-         "are "
-         "open around the call, with '*' for any characters and '?' for one, like \"*backward*\""},
         {"match = { ordinal = true }",
          "p.toml:4:21: rule 'grads': 'ordinal' is a boolean; accepted: places among a step's calls "
          "of one kind, from 0, and ranges like \"10-20\""},

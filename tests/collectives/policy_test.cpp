@@ -243,63 +243,6 @@ TEST(Policy, can_compress_follows_shape_and_operation) {
 
 // Ranks compare the meaning: layout, names, comments and spelling do not enter, everything else
 // does.
-// Bits of CallFacts::ranges mean the same on ranks whose policies are the same but for rules that
-// are off.
-TEST(Policy, RangesAreNumberedAlike) {
-    Policy policy = parsed(R"(
-[[rule]]
-name = "off"
-match = { range = "aa" }
-codec = "bf16"
-[[rule]]
-name = "inner"
-match = { range = ["layer ?", "back*"] }
-codec = "native"
-[[rule]]
-name = "outer"
-match = { range = "back*" }
-codec = "int4"
-)");
-    policy.rules[0].off = true;
-    ASSERT_TRUE(number_ranges(&policy).ok());
-    EXPECT_EQ(policy.range_patterns(), (std::vector<std::string>{"back*", "layer ?"}));
-    EXPECT_EQ(policy.rules[1].match.range_bits, 3u);
-    EXPECT_EQ(policy.rules[2].match.range_bits, 1u);
-    EXPECT_TRUE(policy.wants_steps()) << "what holds is agreed for each place";
-    CallFacts facts;
-    facts.count = 1 << 20;
-    facts.redop = RedOp::kSum;
-    const auto taken = [&] {
-        const Rule* const rule = policy.match(facts, 4 << 20, 4, Scope::kInterNode);
-        return rule == nullptr ? std::string("none") : rule->name;
-    };
-    EXPECT_EQ(taken(), "none") << "not known";
-    for (const uint32_t unsettled : {kRangesVary, kRangesDiffer}) {
-        facts.ranges = unsettled;
-        EXPECT_EQ(taken(), "none");
-    }
-    facts.ranges = known_ranges(0);
-    EXPECT_EQ(taken(), "none");
-    facts.ranges = known_ranges(1);
-    EXPECT_EQ(taken(), "inner");
-    policy.rules[1].off = true;
-    ASSERT_TRUE(number_ranges(&policy).ok());
-    EXPECT_EQ(taken(), "outer");
-    facts.op = Op::kSend;
-    facts.redop = RedOp::kNone;
-    EXPECT_EQ(taken(), "none") << "of messages nobody agrees";
-    std::string many;
-    for (int i = 0; i <= kMostRangePatterns; ++i) {
-        many += (many.empty() ? "\"" : ", \"") + std::to_string(i) + '"';
-    }
-    const auto too_many = parse_policy("version = 1\n[[rule]]\nname = \"a\"\nmatch = { range = [" +
-                                           many + "] }\ncodec = \"int4\"\n",
-                                       "p.toml");
-    ASSERT_FALSE(too_many.ok());
-    EXPECT_EQ(too_many.status().message(),
-              "p.toml: 25 different patterns of 'range'; accepted: at most 24");
-}
-
 TEST(Policy, canonical_text_is_the_meaning) {
     const std::string canonical = parsed(R"(
 [[rule]]

@@ -174,18 +174,6 @@ TEST(PolicyWarnings, a_rule_for_ordinals_takes_some_calls) {
     EXPECT_FALSE(is_reached("", "ordinal = 1"));
 }
 
-TEST(PolicyWarnings, a_rule_for_ranges_takes_some_calls_and_no_message) {
-    const auto warnings = [](const std::string& first, const std::string& later) {
-        return warnings_of(rule("first", first) + rule("later", later));
-    };
-    EXPECT_TRUE(warnings("range = \"*\"", "").empty()) << "a call may be in no range";
-    EXPECT_TRUE(warnings("range = \"a\"", "range = \"b\"").empty());
-    EXPECT_FALSE(warnings("range = \"a\"", "range = \"a\"").empty());
-    EXPECT_FALSE(warnings("", "range = \"a\"").empty());
-    EXPECT_TRUE(warnings("op = \"send\"", "range = \"a\"").empty());
-    EXPECT_FALSE(warnings("", "op = \"send\", range = \"a\"").empty());
-}
-
 // A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.
 TEST(PolicyWarnings, agrees_with_brute_force) {
     const uint64_t seed = test_seed();

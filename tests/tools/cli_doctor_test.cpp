@@ -370,39 +370,5 @@ TEST(ElfFiles, DamagedFilesAreRefusedNotBelieved) {
               Code::kInvalidArgument);
 }
 
-TEST(Doctor, SaysWhetherNvtxRangesAreHeard) {
-    const ScratchFolder folder;
-    const std::string policy = (folder.path() / "p.toml").string();
-    folder.write("p.toml",
-                 "version = 1\n[[rule]]\nname = \"a\"\nmatch = { range = \"backward\" }\n"
-                 "codec = \"int4\"\n");
-    const std::string ours =
-        (fs::path(SLIMWIRE_LIBRARY_PATH).parent_path() / "libslimwire-nvtx.so").string();
-    const std::string missing = (folder.path() / "libslimwire-nvtx.so").string();
-    const auto findings = [](const std::map<std::string, std::string>& environment) {
-        std::string texts;
-        const Ended ended = run_slimwire({"doctor", "--json"}, environment);
-        const Json said = Json::parse(ended.out);
-        for (const Json& finding : said.at("findings")) {
-            const std::string text = finding.at("text");
-            texts += text.find("NVTX") != std::string::npos ? text + "\n" : "";
-        }
-        return texts;
-    };
-    EXPECT_EQ(findings({}), "");
-    EXPECT_EQ(findings({{"NVTX_INJECTION64_PATH", "/p/profiler.so"}}), "") << "nobody asks";
-    EXPECT_EQ(findings({{"SLIMWIRE_POLICY", policy}, {"NVTX_INJECTION64_PATH", ours}}), "");
-    EXPECT_EQ(findings({{"SLIMWIRE_POLICY", policy}}),
-              "the policy has rules with 'range', and nothing hears of NVTX ranges: use slimwire "
-              "run, or set NVTX_INJECTION64_PATH=" +
-                  ours + "\n");
-    EXPECT_HAS(findings({{"SLIMWIRE_POLICY", policy}, {"NVTX_INJECTION64_PATH", "/p/profiler.so"}}),
-               " and SLIMWIRE_NVTX_NEXT=/p/profiler.so\n");
-    EXPECT_HAS(findings({{"NVTX_INJECTION64_PATH", missing}}), "no range is heard");
-    EXPECT_HAS(findings({{"NVTX_INJECTION64_PATH", ours}, {"SLIMWIRE_NVTX_NEXT", missing}}),
-               "the profiler hears of no range");
-    EXPECT_HAS(findings({{"SLIMWIRE_NVTX_NEXT", "/p/profiler.so"}}), "nothing reads it");
-}
-
 }  // namespace
 }  // namespace slimwire::cli::test

@@ -152,34 +152,6 @@ TEST(Run, HooksSetTheirVariables) {
                "[" + room + "512]\n");
 }
 
-TEST(Run, PoliciesWithRangesHearOfThem) {
-    const ScratchFolder folder;
-    std::ofstream(folder.path() / "p.toml") << "version = 1\n[[rule]]\nname = \"a\"\nmatch = "
-                                               "{ range = \"backward\" }\ncodec = \"int4\"\n";
-    const std::string ours =
-        std::filesystem::path(SLIMWIRE_LIBRARY_PATH).parent_path() / "libslimwire-nvtx.so";
-    const auto variables = [](std::vector<std::string> options,
-                              const std::map<std::string, std::string>& environment) {
-        options.insert(options.begin(), "run");
-        options.insert(options.end(), {"--", "sh", "-c",
-                                       "echo \"[$NVTX_INJECTION64_PATH][$SLIMWIRE_NVTX_NEXT]\""});
-        const Ended ended = run_slimwire(options, environment);
-        EXPECT_EQ(ended.exit_code, 0) << ended.err;
-        return ended.out;
-    };
-    const std::string policy = (folder.path() / "p.toml").string();
-    EXPECT_EQ(variables({"--codec", "int4"}, {}), "[][]\n");
-    EXPECT_EQ(variables({"--policy", policy}, {}), "[" + ours + "][]\n");
-    EXPECT_EQ(variables({"--nvtx", "--mode", "record"}, {}), "[" + ours + "][]\n");
-    // A profiler's stays, behind ours.
-    EXPECT_EQ(variables({"--policy", policy}, {{"NVTX_INJECTION64_PATH", "/p/profiler.so"}}),
-              "[" + ours + "][/p/profiler.so]\n");
-    EXPECT_EQ(variables({"--codec", "int4"}, {{"NVTX_INJECTION64_PATH", "/p/profiler.so"}}),
-              "[/p/profiler.so][]\n");
-    EXPECT_EQ(variables({"--policy", policy}, {{"NVTX_INJECTION64_PATH", ours}}),
-              "[" + ours + "][]\n");
-}
-
 TEST(Run, UnknownHookIsNamed) {
     for (const std::vector<std::string>& options :
          {std::vector<std::string>{"--hook", "ptrace"}, {"--hook", "audit", "--dropin"}}) {

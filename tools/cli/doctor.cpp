@@ -345,7 +345,6 @@ Diagnosis diagnose(const std::vector<std::string>& command,
         examine_command(environment, &diagnosis);
     }
     examine_net(installation.net_plugin, environment, &diagnosis);
-    examine_nvtx(installation.nvtx, environment, &diagnosis);
     return diagnosis;
 }
 

@@ -93,11 +93,6 @@ void examine_python(const std::filesystem::path& interpreter,
                     Diagnosis* diagnosis);
 // Adds libnccl and libcudart of `plan`, decides which hooks reach it, and names what is missing.
 void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosis* diagnosis);
-// Adds findings where a variable, or the policy that SLIMWIRE_POLICY names, speaks of NVTX ranges
-// and they are not heard. `ours`: the library beside this program, empty when missing.
-void examine_nvtx(const std::filesystem::path& ours,
-                  const Environment& environment,
-                  Diagnosis* diagnosis);
 // NCCL is opened at run time by `opener`: notes that and what it means for each hook.
 void set_opened(const std::string& opener, Diagnosis* diagnosis);
 // Version as the library says, "2.28.9" or "13.0"; empty when it cannot be asked.

@@ -208,7 +208,6 @@ std::string asks_more(const Match& match, const Asked& asked) {
     };
     add(!match.parameters.any() && !asked.carried, "parameters (say --shapes)");
     add(!match.ordinals.empty(), "ordinal");
-    add(!match.ranges.empty(), "range");
     return text;
 }
 

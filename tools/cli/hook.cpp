@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "collectives/open_ranges_abi.h"
 #include "tools/cli/loader_search.h"
 
 namespace slimwire::cli {
@@ -88,17 +87,6 @@ Result<Hook> parse_hook(const std::string& name) {
         accepted += (accepted.empty() ? "" : ", ") + std::string(hook_name(hook));
     }
     return Status(Code::kInvalidArgument, fmt::format("--hook '{}': accepted: {}", name, accepted));
-}
-
-Status hear_nvtx(const Installation& installation, Environment* environment) {
-    SLIMWIRE_TRY(check_library(installation.nvtx, kOpenRangesLibrary, kWhole));
-    const char* const before = environment->get("NVTX_INJECTION64_PATH");
-    if (before != nullptr && fs::path(before).filename() != kOpenRangesLibrary &&
-        environment->get("SLIMWIRE_NVTX_NEXT") == nullptr) {
-        environment->set("SLIMWIRE_NVTX_NEXT", before);
-    }
-    environment->set("NVTX_INJECTION64_PATH", installation.nvtx.string());
-    return {};
 }
 
 Status put_hook(Hook hook,

@@ -32,7 +32,4 @@ Status put_hook(Hook hook,
                 const Installation& installation,
                 Environment* environment);
 
-// Puts libslimwire-nvtx.so before a profiler's library that NVTX would load (plugin/README.md).
-Status hear_nvtx(const Installation& installation, Environment* environment);
-
 }  // namespace slimwire::cli

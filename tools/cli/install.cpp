@@ -40,7 +40,6 @@ Installation find_installation(const fs::path& executable) {
     found.library = installed_library(bin, "../plugin", "libslimwire.so");
     found.audit = installed_library(bin, "../plugin", "libslimwire-audit.so");
     found.dlsym = installed_library(bin, "../plugin", "libslimwire-dlsym.so");
-    found.nvtx = installed_library(bin, "../plugin", "libslimwire-nvtx.so");
     found.net_plugin = installed_library(bin, "../plugin/net", "libnccl-net-slimwire.so");
     found.dropin = first_with(
         bin,

@@ -191,9 +191,6 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
            },
            "the same as --hook dropin")
         ->excludes(hook);
-    app.add_flag("--nvtx", options->nvtx,
-                 "hear of the program's NVTX ranges (NVTX_INJECTION64_PATH), for traces; policies "
-                 "with 'range' do so anyway");
     app.add_flag("--native", options->native, "run without slimwire, all else alike");
 }
 
@@ -263,11 +260,7 @@ Result<Environment> make_job_environment(const JobOptions& options,
             base.set(name, value);
         }
     }
-    SLIMWIRE_TRY_ASSIGN(const Config config, configuration_of(base));
-    if (options.nvtx || !config.policy.range_patterns().empty()) {
-        SLIMWIRE_TRY(hear_nvtx(installation, &base));
-    }
-
+    SLIMWIRE_TRY(configuration_of(base).status());
     SLIMWIRE_TRY(
         put_hook(options.hook,
                  options.library.empty() ? installation.library : fs::absolute(options.library),

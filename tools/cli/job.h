@@ -34,7 +34,6 @@ struct JobOptions {
     Hook hook = Hook::kPreload;
     bool hook_chosen = false;  // by --hook or --dropin
     bool native = false;       // not at all
-    bool nvtx = false;         // hears of NVTX ranges, also where the policy does not ask
     // The emulated job; 0 ranks: the command runs as it is.
     int ranks = 0;
     std::string nodes;        // "2x4"
