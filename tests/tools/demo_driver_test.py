@@ -1,5 +1,6 @@
 """The parts of tools/demo that need no job: wire bytes from reports, failures, statistics, JSON, page."""
 
+import importlib.util
 import json
 import pathlib
 import sys
@@ -130,6 +131,22 @@ class Numbers(unittest.TestCase):
         diverged = result(INT4, 1, 10.0, 25, 16, 750)
         diverged.accuracy.record["loss_curve"] = [{"step": 13, "train_loss": None}]
         self.assertIn("no finite loss", page.draw([diverged]))
+
+
+class Arguments(unittest.TestCase):
+    def setUp(self):
+        driver = pathlib.Path(runs.__file__).with_name("__main__.py")
+        spec = importlib.util.spec_from_file_location("demo_main", driver)
+        self.demo = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.demo)
+
+    def rows(self, *arguments):
+        return [c.name for c in self.demo.parse_arguments(list(arguments)).configurations]
+
+    def test_six_rows_unless_all_are_asked_for(self):
+        self.assertEqual(self.rows(), ["native", "bf16", "int8", "int4+EF", "int2", "int2+EF"])
+        self.assertEqual(len(self.rows("--all")), 9)
+        self.assertEqual(self.rows("--only", "int4"), ["native", "int4"])
 
 
 if __name__ == "__main__":

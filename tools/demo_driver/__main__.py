@@ -20,6 +20,7 @@ import table
 # int2 with large blocks: 2.03 bits a value, and coarse enough that training without error feedback
 # visibly suffers, which makes it the control that error feedback works.
 CODECS = {"bf16": "bf16", "int8": "int8", "int4": "int4", "int2": "int2:block=512"}
+SHOWN = ("native", "bf16", "int8", "int4+EF", "int2", "int2+EF")  # without --all
 CONFIGURATIONS = [
     runs.Configuration("native", "native", False),
     *(
@@ -53,13 +54,15 @@ def parse_arguments(arguments):
                         help="link of each emulated rank in the speed runs, as 1gbit or 5gbit,50us (default 1gbit)")
     parser.add_argument("--steps", metavar="N", type=positive, default=50, help="of a speed run (default 50)")
     parser.add_argument("--ranks", metavar="N", type=positive, help="default 4, or the number of GPUs with --gpu")
-    parser.add_argument("--only", metavar="NAMES", default=",".join(names),
-                        help="comma-separated choice of %(default)s; native is always run")
+    parser.add_argument("--all", action="store_true",
+                        help="every codec with and without error feedback (default " + ", ".join(SHOWN) + ")")
+    parser.add_argument("--only", metavar="NAMES",
+                        help="comma-separated choice of " + ",".join(names) + "; native is always run")
     parser.add_argument("--gpu", action="store_true",
                         help="run on this machine's GPUs and its real NCCL; the link is then the machine's own")
     parser.add_argument("--build", metavar="DIR", default="build", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    chosen = options.only.split(",")
+    chosen = options.only.split(",") if options.only else names if options.all else SHOWN
     for name in chosen:
         if name not in names:
             parser.error(f"--only: '{name}' is none of {', '.join(names)}")
