@@ -43,7 +43,6 @@ constexpr SpecKey kRow = {"row", "0 (as parameters have it) or a whole number fr
 
 // What both say but for their name and the word for how many columns a factor has.
 struct Powersgd {
-    static constexpr bool kLowRank = true;
     static constexpr CodecParams kDefaults = kFourColumns;
     static constexpr const char* kName = "powersgd";
     static constexpr const char* kGrammar =
@@ -52,7 +51,6 @@ struct Powersgd {
     static constexpr const SpecKey* kKeys[] = {&kRank, &kRow, &spec_key_seed};
 };
 struct LinearAe {
-    static constexpr bool kLowRank = true;
     static constexpr CodecParams kDefaults = kFourColumns;
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =

@@ -7,7 +7,6 @@
 #include "codecs/base/removed_words.h"
 #include "codecs/codec.h"
 #include "codecs/spec.h"
-#include "codecs/thc.h"
 
 namespace slimwire {
 
@@ -16,14 +15,13 @@ SLIMWIRE_CODECS(SLIMWIRE_DECLARE_CODEC)
 #undef SLIMWIRE_DECLARE_CODEC
 extern const CodecDescriptor codec_powersgd;
 extern const CodecDescriptor codec_linear_ae;
-extern const CodecDescriptor codec_thc;
 
 namespace {
 
 #define SLIMWIRE_CODEC_ADDRESS(name) &codec_##name,
 constexpr std::array kCodecs = {SLIMWIRE_CODECS(SLIMWIRE_CODEC_ADDRESS)};
 #undef SLIMWIRE_CODEC_ADDRESS
-constexpr std::array kFactorCodecs = {&codec_powersgd, &codec_linear_ae, &codec_thc};
+constexpr std::array kFactorCodecs = {&codec_powersgd, &codec_linear_ae};
 
 // Calls use(descriptor) for each that a specification may name, until it returns true.
 template <class Use>
@@ -46,12 +44,6 @@ const CodecDescriptor* const* factor_codec_table(size_t* count) noexcept {
 }
 
 Status encodes_runs(const CodecSpec& spec) {
-    if (shares_scale(spec)) {
-        return {Code::kInvalidArgument,
-                spec.to_string() +
-                    " encodes no run of elements: ranks sum levels on a scale of all of them, in "
-                    "an all-reduce alone; accepted: any other codec"};
-    }
     return spec.traits(DType::kFloat32).low_rank
                ? Status(Code::kInvalidArgument,
                         spec.to_string() +

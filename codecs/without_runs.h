@@ -1,5 +1,5 @@
 // The descriptor of a codec that encodes no run of elements: what a policy says of an exchange of
-// its own. `Words` has kName, kGrammar, kKeys, kDefaults, and kLowRank (CodecTraits::low_rank).
+// its own. `Words` has kName, kGrammar, kKeys and kDefaults.
 #pragma once
 
 #include "codecs/spec.h"
@@ -26,7 +26,7 @@ inline constexpr CodecDescriptor kWithoutRuns = {
     .traits =
         [](const CodecParams&, DType) {
             CodecTraits traits;
-            traits.low_rank = Words::kLowRank;
+            traits.low_rank = true;
             traits.poison_elems = 0;
             return traits;
         },

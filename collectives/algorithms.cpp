@@ -19,9 +19,6 @@ std::string why_not_hierarchical(const CallFacts& facts,
         return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
     }
     const CodecTraits traits = action.intra_codec->traits(facts.dtype);
-    if (shares_scale(*action.intra_codec)) {
-        return action.intra_codec->to_string() + " goes by shared_scale alone";
-    }
     return traits.low_rank        ? action.intra_codec->to_string() + " goes by low_rank alone"
            : traits.variable_size ? action.intra_codec->to_string() + " has no fixed size"
            : traits.lossless      ? action.intra_codec->to_string() + " may overflow its slots"
@@ -49,7 +46,6 @@ bool takes_segments(Algorithm algorithm, Op op) {
         case Algorithm::kSummable:
         case Algorithm::kLossless:
         case Algorithm::kLowRank:
-        case Algorithm::kSharedScale:
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -71,9 +67,6 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
     }
     if (action.low_rank()) {
         return {Algorithm::kLowRank};
-    }
-    if (action.by_shared_scale()) {
-        return {Algorithm::kSharedScale};
     }
     const Algorithm flat = !has_form(Algorithm::kTwoShot, facts.op) ? Algorithm::kDirect
                            : all_reduce_encodings(action, segments) ? Algorithm::kTwoShot
@@ -119,12 +112,6 @@ std::string why_not(Algorithm algorithm,
                                                 ? " goes by its factors; write low_rank or auto"
                                                 : " has no factors of low rank");
     }
-    if (action.by_shared_scale() != (algorithm == Algorithm::kSharedScale)) {
-        return action.codec->to_string() +
-               (action.by_shared_scale()
-                    ? " goes by levels that are summed; write shared_scale or auto"
-                    : " has no levels on a shared scale");
-    }
     if (action.error_feedback == ErrorFeedback::kEf21 && !has_estimates(algorithm, facts.op)) {
         return std::string("ef21 has no form of ") + op_name(facts.op) + " by " +
                algorithm_name(algorithm);
@@ -153,11 +140,6 @@ std::string why_not(Algorithm algorithm,
                        ? "lossless takes premulsum on no communicator of its own"
                    : facts.count < static_cast<uint64_t>(shape.ranks) ? "fewer elements than ranks"
                                                                       : "";
-        case Algorithm::kSharedScale:
-            return shape.ranks > kMostThcRanks
-                       ? "levels of more than " + std::to_string(kMostThcRanks) +
-                             " ranks have no field in a word"
-                       : "";
         case Algorithm::kDirect:
         case Algorithm::kGather:
         case Algorithm::kLowRank:
@@ -174,9 +156,6 @@ Layout layout_of(Algorithm algorithm,
                  const Action& action,
                  uint64_t slice_bytes,
                  const std::vector<Segment>& parts) {
-    if (algorithm == Algorithm::kSharedScale) {
-        return shared_scale_layout(*action.codec, whole);
-    }
     const CallFacts facts =
         algorithm == Algorithm::kLossless ? lossless_facts(whole, shape.ranks) : whole;
     const std::vector<Segment> segments =
@@ -224,8 +203,6 @@ ExchangeSizes sizes_of(Algorithm algorithm,
             return lossless_sizes(layout, facts, shape);
         case Algorithm::kLowRank:
             return low_rank_sizes(layout, facts, shape);
-        case Algorithm::kSharedScale:
-            return shared_scale_sizes(layout, facts, shape);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -253,8 +230,6 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
             return lossless_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kLowRank:
             return low_rank_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
-        case Algorithm::kSharedScale:
-            return shared_scale_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -280,7 +255,6 @@ bool encodes_contributions(const Plan& plan) noexcept {
         case Algorithm::kHierarchical:
         case Algorithm::kLossless:
         case Algorithm::kLowRank:
-        case Algorithm::kSharedScale:
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -323,8 +297,6 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             return autoencodes(context.plan.layout.factored->codec)
                        ? &room->emplace<Autoencoder>(context)
                        : static_cast<Exchange*>(&room->emplace<LowRank>(context));
-        case Algorithm::kSharedScale:
-            return &room->emplace<SharedScale>(context);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

@@ -13,7 +13,6 @@
 #include "collectives/hierarchical_scatter.h"
 #include "collectives/lossless.h"
 #include "collectives/low_rank_exchange.h"
-#include "collectives/shared_scale.h"
 #include "collectives/summable.h"
 #include "collectives/two_shot.h"
 
@@ -71,8 +70,7 @@ using ExchangeRoom = std::variant<std::monostate,
                                   Lossless,
                                   LowRank,
                                   Autoencoder,
-                                  GivenAutoencoder,
-                                  SharedScale>;
+                                  GivenAutoencoder>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);
 

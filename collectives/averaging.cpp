@@ -93,7 +93,6 @@ void for_averaged_runs(const Plan& plan, const PlanShape& shape, int rank, const
             }
             return;
         case Algorithm::kLowRank:
-        case Algorithm::kSharedScale:
             use({0, 0, static_cast<int64_t>(plan.facts.count), 0});
             return;
         case Algorithm::kHierarchical: {

@@ -258,11 +258,6 @@ Status add_environment_rule(GetenvFunction getenv_function,
                                             ", whose factors follow a gradient by themselves; "
                                             "accepted: none, ef14, ema"};
     }
-    if (rule.action.by_shared_scale() && *feedback == ErrorFeedback::kEf21) {
-        return {Code::kInvalidArgument, "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=" + settings.codec +
-                                            ", whose ranks keep no estimate of each other; "
-                                            "accepted: none, ef14, ema"};
-    }
     if (!settings.residual.empty()) {
         rule.action.residual = parse_residual_type(settings.residual);
         if (!rule.action.residual) {

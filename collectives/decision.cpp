@@ -451,8 +451,7 @@ Decision decide(const CallFacts& facts,
     const CodecSpec& codec = *main->rule->action.codec;
     const auto alone = [&](const Share& share) {
         const CodecTraits traits = share.rule->action.codec->traits(facts.dtype);
-        return traits.lossless || traits.variable_size || traits.low_rank ||
-               share.rule->action.by_shared_scale();
+        return traits.lossless || traits.variable_size || traits.low_rank;
     };
     const bool low_rank = main->rule->action.low_rank();
     if (low_rank || !alone(*main)) {

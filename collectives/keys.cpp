@@ -55,8 +55,6 @@ std::string shadow_reason(const Plan& plan) {
     return "SLIMWIRE_MODE is shadow; mode on: " + codec_text(plan) + " by " + plan.reason +
            (plan.algorithm == Algorithm::kLowRank
                 ? "; its error is not tried, because factors follow from the data of all ranks"
-            : plan.algorithm == Algorithm::kSharedScale
-                ? "; its error is not tried, because scales follow from the data of all ranks"
                 : "");
 }
 

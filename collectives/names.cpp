@@ -193,8 +193,6 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "lossless";
         case Algorithm::kLowRank:
             return "low_rank";
-        case Algorithm::kSharedScale:
-            return "shared_scale";
     }
     return "unknown";
 }

@@ -201,7 +201,6 @@ std::string why_without_form(const Rule& rule) {
     const Action& action = rule.action;
     const Algorithm algorithm = action.algorithm != Algorithm::kAuto ? action.algorithm
                                 : action.low_rank()                  ? Algorithm::kLowRank
-                                : action.by_shared_scale()           ? Algorithm::kSharedScale
                                                                      : Algorithm::kAuto;
     const auto by_algorithm = [&](Op op) {
         return algorithm == Algorithm::kAuto || has_form(algorithm, op);
@@ -262,7 +261,6 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
             return reduces(op);
         case Algorithm::kGather:
         case Algorithm::kLowRank:
-        case Algorithm::kSharedScale:
             return op == Op::kAllReduce;
         case Algorithm::kAuto:
         case Algorithm::kNative:
@@ -286,7 +284,6 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
         case Algorithm::kSummable:
         case Algorithm::kLossless:
         case Algorithm::kLowRank:
-        case Algorithm::kSharedScale:
         case Algorithm::kNative:
             break;
     }
@@ -354,7 +351,7 @@ bool Policy::wants_progress() const noexcept {
                (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
                 action.average_every > 0 || action.budget.has_value() ||
                 action.loss_scale.has_value() || action.codec->traits(DType::kFloat32).linear ||
-                action.low_rank() || action.by_shared_scale());
+                action.low_rank());
     });
 }
 

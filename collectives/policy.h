@@ -13,7 +13,6 @@
 
 #include "codecs/codec.h"
 #include "codecs/residual_type.h"
-#include "codecs/thc.h"
 #include "collectives/call.h"
 #include "collectives/code_weights.h"
 #include "collectives/parameter_match.h"
@@ -32,9 +31,8 @@ enum class Algorithm : uint8_t {
     kSparse,
     kLossless,
     kLowRank,
-    kSharedScale,
 };
-inline constexpr int kAlgorithmCount = 11;
+inline constexpr int kAlgorithmCount = 10;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 // Whether the algorithm can carry the operation at all, whatever codec and communicator.
@@ -221,10 +219,6 @@ struct Action {
             }
         }
         return std::max(static_cast<int>(rank), least_state_rank);
-    }
-    // Whether a codec says what travels whose levels ranks sum on one scale.
-    [[nodiscard]] bool by_shared_scale() const noexcept {
-        return codec.has_value() && shares_scale(*codec);
     }
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
     // alike.

@@ -299,7 +299,7 @@ class PolicyActionReader : protected PolicyReader {
         if (node == nullptr || !action.preview.has_value()) {
             return;
         }
-        if (native || action.low_rank() || action.by_shared_scale() ||
+        if (native || action.low_rank() ||
             (action.error_feedback != ErrorFeedback::kEf14 &&
              action.error_feedback != ErrorFeedback::kEma)) {
             report(node->source(),

@@ -228,7 +228,7 @@ class Parser : PolicyActionReader {
         action.budget->ladder.push_back(*action.codec);
         for (const CodecSpec& codec : action.budget->ladder) {
             const CodecTraits traits = codec.traits(DType::kFloat32);
-            if (autoencodes(codec) || traits.lossless || traits.aims || shares_scale(codec)) {
+            if (autoencodes(codec) || traits.lossless || traits.aims) {
                 report(where, "'max_error' with codec " + quoted(codec.to_string()) +
                                   ", whose error a probe does not tell; accepted: codecs that "
                                   "encode runs of elements, without refresh, and powersgd");
@@ -309,21 +309,20 @@ class Parser : PolicyActionReader {
     }
 
     // Of a codec that one algorithm alone carries, without ef21.
-    void check_own_algorithm(const toml::table& table,
-                             const toml::node* ef,
-                             const Action& action,
-                             Algorithm own,
-                             const std::string& why_no_estimates) {
+    // Factors go by an algorithm of their own, and have no estimates.
+    void check_low_rank(const toml::table& table, const toml::node* ef, const Action& action) {
         if (action.error_feedback == ErrorFeedback::kEf21) {
             report((ef != nullptr ? *ef : static_cast<const toml::node&>(table)).source(),
-                   why_no_estimates + "; accepted: none, ef14, ema");
+                   "ef21 with " + std::string(action.codec->codec->name) +
+                       ", whose factors follow a gradient by themselves; accepted: none, ef14, "
+                       "ema");
         }
         if (const toml::node* algorithm = table.get("algorithm");
             algorithm != nullptr && action.algorithm != Algorithm::kAuto &&
-            action.algorithm != own) {
+            action.algorithm != Algorithm::kLowRank) {
             report(algorithm->source(), "algorithm " + quoted(algorithm_name(action.algorithm)) +
                                             " with codec " + quoted(action.codec->to_string()) +
-                                            "; accepted: auto, " + algorithm_name(own));
+                                            "; accepted: auto, low_rank");
         }
     }
 
@@ -432,21 +431,13 @@ class Parser : PolicyActionReader {
                    "what is owed; accepted: none");
         }
         if (action.low_rank() && !native) {
-            check_own_algorithm(table, ef, action, Algorithm::kLowRank,
-                                "ef21 with " + std::string(action.codec->codec->name) +
-                                    ", whose factors follow a gradient by themselves");
-        }
-        if (action.by_shared_scale() && !native) {
-            check_own_algorithm(table, ef, action, Algorithm::kSharedScale,
-                                "ef21 with thc, whose ranks keep no estimate of each other");
+            check_low_rank(table, ef, action);
         }
         if (const toml::node* intra = table.get("intra_codec");
             intra != nullptr && action.intra_codec && !encodes_runs(*action.intra_codec).ok()) {
-            const Algorithm own =
-                shares_scale(*action.intra_codec) ? Algorithm::kSharedScale : Algorithm::kLowRank;
             report(intra->source(), "intra_codec " + quoted(action.intra_codec->to_string()) +
-                                        ", which goes by the algorithm " + algorithm_name(own) +
-                                        " alone; accepted: any other codec");
+                                        ", which goes by the algorithm low_rank alone; accepted: "
+                                        "any other codec");
         }
         if (action.error_feedback == ErrorFeedback::kEf21 &&
             action.residual_type() != ResidualType::kFloat32) {

@@ -40,7 +40,6 @@ bool gives(const Plan& plan, int rank) noexcept {
     const bool direct =
         plan.algorithm == Algorithm::kDirect || plan.algorithm == Algorithm::kLossless;
     return plan.encoded_dtype() == plan.facts.dtype && plan.algorithm != Algorithm::kLowRank &&
-           plan.algorithm != Algorithm::kSharedScale &&
            (!direct || direct_encodes(plan.facts, rank));
 }
 

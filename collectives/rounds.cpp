@@ -240,9 +240,8 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
         // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
         // or not: by what they loaded only where they agreed on that.
-        const bool alike = plan.algorithm == Algorithm::kSummable ||
-                           plan.algorithm == Algorithm::kLowRank ||
-                           plan.algorithm == Algorithm::kSharedScale;
+        const bool alike =
+            plan.algorithm == Algorithm::kSummable || plan.algorithm == Algorithm::kLowRank;
         const uint32_t own = state.drawn_before[counter];
         const uint32_t before = !alike ? own : counter == 0 ? state.progress.drawn : 0;
         context.drawn_before = own - before;

@@ -22,6 +22,8 @@ struct RemovedWord {
 };
 
 inline constexpr RemovedWord kRemovedWords[] = {
+    {"thc", RemovedKind::kCodec, "use int4 with ef14, or randomk by the algorithm summable"},
+    {"algorithm=shared_scale", RemovedKind::kPolicyValue, "leave 'algorithm' out"},
     {"range", RemovedKind::kPolicyKey, "rules go by param, index, ordinal or name"},
     {"SLIMWIRE_NVTX_NEXT", RemovedKind::kVariable, "name the profiler in NVTX_INJECTION64_PATH"},
 };

@@ -17,7 +17,6 @@
 #include "codecs/coarse_shape.h"
 #include "codecs/palette_format.h"
 #include "codecs/sparse_plan.h"
-#include "codecs/thc_shape.h"
 #include "codecs/threefry.h"
 
 namespace slimwire {
@@ -142,31 +141,6 @@ struct LowRankTable {
     void (*restore)(const LowRankChunk&);
 };
 
-// One group of a message, see ThcArgs. p = factor * input (+ residual).
-struct ThcChunk {
-    const uint8_t* input;  // `present` elements of `dtype`, as are the next two
-    float* residual;       // null, or fp32
-    uint8_t* output;
-    const uint32_t* scale;  // what the ranks agreed on
-    uint64_t* words;
-    int64_t group;    // its number in the message
-    int64_t present;  // elements of the message
-    int64_t elems;    // to the end of the last rotation
-    float factor;
-    float clip;
-    float result;
-    int32_t block;
-    int32_t levels;
-    int32_t ranks;
-    DType dtype;
-    ThcDraw draw;
-};
-struct ThcTable {
-    uint32_t (*measure)(const ThcChunk&);  // the group's scale
-    void (*quantise)(const ThcChunk&);
-    void (*restore)(const ThcChunk&);
-};
-
 // Rows [row, end) of a sketch's input, a part of it, are added to the cells.
 struct SketchPart {
     const uint8_t* input;  // `count` elements of `dtype`, in rows of kSketchCells
@@ -256,7 +230,6 @@ SLIMWIRE_HOST_FAMILY(BoundedTable, host_bounded)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows)
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank)
-SLIMWIRE_HOST_FAMILY(ThcTable, host_thc)
 SLIMWIRE_HOST_FAMILY(SketchTable, host_sketch)
 #undef SLIMWIRE_HOST_FAMILY
 

@@ -42,7 +42,6 @@ TEST(Algorithms, AutoTakesTheOneThatTheCodecAndTheOperationAllow) {
                            Case{Op::kAllReduce, "topk", Algorithm::kSparse},
                            Case{Op::kReduce, "threshold", Algorithm::kSparse},
                            Case{Op::kAllReduce, "randomk", Algorithm::kTwoShot},
-                           Case{Op::kAllReduce, "thc", Algorithm::kSharedScale},
                            Case{Op::kReduceScatter, "int4", Algorithm::kDirect},
                            Case{Op::kSend, "bf16", Algorithm::kDirect}}) {
         const Action action = action_of(of.codec);
@@ -75,13 +74,7 @@ TEST(Algorithms, ARefusalSaysWhy) {
           Case{Op::kReduceScatter, "topk", Algorithm::kSummable, "do not add up"},
           Case{Op::kReduce, "blocktopk", Algorithm::kSummable, "do not add up"},
           Case{Op::kAllReduce, "int4", Algorithm::kSummable, "do not add up"},
-          Case{Op::kAllReduce, "randomk:values=int8", Algorithm::kSummable, "do not add up"},
-          Case{Op::kReduce, "thc", Algorithm::kSharedScale, "shared_scale has no form of reduce"},
-          Case{Op::kReduceScatter, "thc", Algorithm::kSharedScale,
-               "shared_scale has no form of reducescatter"},
-          Case{Op::kAllReduce, "thc", Algorithm::kSummable, "write shared_scale or auto"},
-          Case{Op::kAllReduce, "thc", Algorithm::kTwoShot, "write shared_scale or auto"},
-          Case{Op::kAllReduce, "int4", Algorithm::kSharedScale, "no levels on a shared scale"}}) {
+          Case{Op::kAllReduce, "randomk:values=int8", Algorithm::kSummable, "do not add up"}}) {
         const std::string reason =
             why_not(of.algorithm, facts_of(of.op), four_ranks(), action_of(of.codec, of.algorithm));
         EXPECT_NE(reason.find(of.reason), std::string::npos) << reason;
@@ -96,36 +89,6 @@ TEST(Gather, WorkedExampleOfTheFormat) {
     EXPECT_EQ(layout.total_slot_bytes, 544);
     EXPECT_EQ(gather_wire_bytes(layout, 4), 1632u);
     EXPECT_EQ(gather_sizes(layout, facts, four_ranks()).residual_elems, 1000u);
-}
-
-TEST(SharedScale, WorkedExampleOfTheFormat) {
-    const CallFacts facts = facts_of(Op::kAllReduce, 100000);
-    const Layout layout = layout_of(Algorithm::kSharedScale, facts, four_ranks(), action_of("thc"),
-                                    uint64_t{1} << 16);
-    // 98 scales; 97 whole groups of 103 words, and one that a rotation completes to 1024 elements.
-    EXPECT_EQ(shared_scale_wire_bytes(layout, facts, 4, 0),
-              2u * 3 * 4 * 98 / 4 + 2u * 3 * 8 * (98 * 103) / 4);
-    EXPECT_EQ(shared_scale_wire_bytes(layout, facts, 4, 0), 121716u);
-    const ExchangeSizes sizes = shared_scale_sizes(layout, facts, four_ranks());
-    EXPECT_EQ(sizes.wire_bytes, 121716u);
-    EXPECT_EQ(sizes.residual_elems, 100000u);
-    EXPECT_EQ(sizes.state_elems, 0u);
-    const Layout small =
-        layout_of(Algorithm::kSharedScale, facts, four_ranks(), action_of("thc:block=32"), 0);
-    // Of the last 672 elements 672 / 10 words.
-    EXPECT_EQ(shared_scale_wire_bytes(small, facts, 4, 0),
-              2u * 3 * 4 * 98 / 4 + 2u * 3 * 8 * (97 * 103 + 68) / 4);
-}
-
-TEST(SharedScale, SoManyRanksAsFieldsHoldTheLevelsOf) {
-    PlanShape shape = four_ranks();
-    const CallFacts facts = facts_of(Op::kAllReduce);
-    const Action action = action_of("thc:levels=255");
-    shape.ranks = 1 << 16;
-    EXPECT_EQ(why_not(Algorithm::kSharedScale, facts, shape, action), "");
-    shape.ranks = (1 << 16) + 1;
-    EXPECT_EQ(why_not(Algorithm::kSharedScale, facts, shape, action),
-              "levels of more than 65536 ranks have no field in a word");
 }
 
 TEST(Summable, WorkedExampleOfTheFormat) {

@@ -111,8 +111,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:9: rule 'grads': 'codec' is an integer; accepted: 'native' or a codec"},
         {"codec = \"int8\"\nalgorithm = \"ring\"",
          "p.toml:5:13: rule 'grads': bad value 'ring' of 'algorithm'; accepted: auto, native, "
-         "two_shot, direct, hierarchical, gather, summable, sparse, lossless, low_rank, "
-         "shared_scale"},
+         "two_shot, direct, hierarchical, gather, summable, sparse, lossless, low_rank"},
         {"codec = \"int8\"\nerror_feedback = true",
          "p.toml:5:18: rule 'grads': 'error_feedback' is a boolean; accepted: none, ef14, ema, "
          "ef21"},
@@ -310,15 +309,6 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nintra_codec = \"powersgd\"",
          "p.toml:5:15: rule 'grads': intra_codec 'powersgd', which goes by the algorithm "
          "low_rank "
-         "alone; accepted: any other codec"},
-        {"codec = \"thc\"\nef = \"ef21\"",
-         "p.toml:5:6: rule 'grads': ef21 with thc, whose ranks keep no estimate of each other; "
-         "accepted: none, ef14, ema"},
-        {"codec = \"thc:levels=7\"\nalgorithm = \"summable\"",
-         "p.toml:5:13: rule 'grads': algorithm 'summable' with codec 'thc:levels=7'; accepted: "
-         "auto, shared_scale"},
-        {"codec = \"int8\"\nintra_codec = \"thc\"",
-         "p.toml:5:15: rule 'grads': intra_codec 'thc', which goes by the algorithm shared_scale "
          "alone; accepted: any other codec"},
         {"codec = \"int8\"\nef = \"ef21\"\nresidual = \"bf16\"",
          "p.toml:6:12: rule 'grads': 'residual' with ef21, whose estimates must not be rounded; "

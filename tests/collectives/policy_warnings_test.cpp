@@ -82,14 +82,6 @@ TEST(PolicyWarnings, factors_without_a_form_of_what_is_named) {
     EXPECT_EQ(of(""), "");
 }
 
-TEST(PolicyWarnings, levels_without_a_form_of_what_is_named) {
-    const auto named = warnings_of(
-        "[[rule]]\nname = \"a\"\nmatch = { op = [\"allreduce\", \"reduce\"] }\ncodec = \"thc\"\n");
-    ASSERT_EQ(named.size(), 1u);
-    EXPECT_EQ(named[0], "p.toml:2: rule 'a' leaves reduce native: shared_scale has no form of it");
-    EXPECT_TRUE(warnings_of("[[rule]]\nname = \"a\"\ncodec = \"thc\"\n").empty());
-}
-
 TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
     const auto of = [](const std::string& match, const std::string& action) {
         const auto warnings =

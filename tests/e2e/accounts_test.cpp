@@ -140,30 +140,6 @@ TEST(WireBytes, OfGivenCodesAreTheFormula) {
     }
 }
 
-// Scales and words of levels, by shared_scale.h: 4 bytes a group, and 8 a word with as many fields
-// as it holds of the bits that the largest sum takes.
-TEST(WireBytes, OfLevelsAreTheFormula) {
-    for (const auto& [ranks, fields] :
-         {std::pair<uint64_t, uint64_t>{2, 12}, {3, 10}, {4, 10}, {8, 9}}) {
-        SCOPED_TRACE(ranks);
-        uint64_t of_rank = 0, of_all = 0, counted = 0;
-        for (const uint64_t count : {100000, 65537, 5000, 1048576}) {
-            const uint64_t groups = (count + 1023) / 1024;
-            const uint64_t words = groups * ((1024 + fields - 1) / fields);
-            for (const uint64_t bytes : {4 * groups, 8 * words}) {
-                of_rank += 2 * (2 * (ranks - 1) * bytes / ranks);
-                of_all += 2 * (2 * (ranks - 1) * bytes);
-            }
-        }
-        for (const Sent& rank : run_wire_job(static_cast<int>(ranks), "thc", "65536", "")) {
-            EXPECT_EQ(rank.compressed_calls, 8u);
-            EXPECT_EQ(rank.reported, of_rank);
-            counted += rank.counted;
-        }
-        EXPECT_EQ(counted, of_all);
-    }
-}
-
 // Bytes of a slot of `count` elements of int8:block=64, by codecs/FORMAT.md.
 uint64_t int8_slot(uint64_t count) {
     return ((count + 63) / 64 * 66 + 15) / 16 * 16;

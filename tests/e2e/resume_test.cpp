@@ -215,8 +215,8 @@ TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
 }
 
-// Signs and levels are of what all ranks draw alike, so a rank that goes on with its residuals must
-// not draw by what it drew before.
+// The elements that are sent are those that all ranks draw alike, so a rank that goes on with its
+// residuals must not draw by what it drew before.
 using DrawnAlike = Resume;
 
 TEST_P(DrawnAlike, GoOnWithWhatIsOwedAndDrawAsTheOthersDo) {
@@ -308,11 +308,16 @@ constexpr Setting kFed[] = {
     {"int8", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ema\"\n"},
     {"codes", "codec = \"linear_ae:width=2,row=50\"\nerror_feedback = \"ef14\"\n"},
 };
-constexpr Setting kLevels[] = {
-    {"fp32", "codec = \"thc:levels=7,clip=0.5\"\nerror_feedback = \"ef14\"\n"},
-    {"int8", "codec = \"thc:levels=7\"\nerror_feedback = \"ema\"\n"},
-};
-INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kLevels), [](const auto& setting) {
+constexpr Setting kDrawn[] = {{"fp32", "codec = \"randomk:fraction=0.1\"
+                                       algorithm = \"summable\"
+                                       error_feedback = \"ef14\"
+                                                         "},
+                                       {"int8", "codec = \"randomk:fraction=0.1\"
+                                                algorithm = \"summable\"
+                                                error_feedback = \"ema\"
+                                                                  "},
+                                       };
+INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kDrawn), [](const auto& setting) {
     return std::string(setting.param.name);
 });
 INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {
@@ -341,7 +346,6 @@ constexpr Setting kProgress[] = {
      "ramp = [{ until = 34, codec = \"topk:fraction=0.3\" }]\n"},
     {"randomk",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
-    {"thc", "codec = \"thc:levels=7\"\nerror_feedback = \"ema\"\n"},
     {"loss_scale",
      "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
      "loss_scale = { growth_interval = 4 }\n",

@@ -315,7 +315,6 @@ INSTANTIATE_TEST_SUITE_P(
         Sent{"topk", 3, {}, "codec = \"topk:fraction=0.05\""},
         Sent{"gather", 3, {}, "codec = \"int4\"\nalgorithm = \"gather\""},
         Sent{"factors", 3, {}, "codec = \"powersgd:rank=2,row=64\"\nerror_feedback = \"ef14\""},
-        Sent{"levels", 3, {}, "codec = \"thc:clip=0.8\"\nerror_feedback = \"ef14\""},
         Sent{"summable", 3, {}, "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""},
         Sent{"nodes", 4, {{"SLIMWIRE_EMU_NODES", "2x2"}}, "codec = \"int8\""},
         Sent{"one_node", 3, {{"SLIMWIRE_EMU_NODES", "1x3"}}, "codec = \"int8\""},

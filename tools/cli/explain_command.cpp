@@ -251,9 +251,6 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
                        : std::vector<std::string>{
                              "left factors of all matrices", "sum them by NCCL's own all-reduce",
                              "right factors", "sum them by NCCL's own all-reduce", "multiply"};
-        case Algorithm::kSharedScale:
-            return {"measure groups", "agree on scales by NCCL's maximum", "levels",
-                    "sum them by NCCL's own all-reduce", "decode"};
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

@@ -13,7 +13,6 @@
 #include "codecs/sketch.h"
 #include "codecs/step_ahead.h"
 #include "codecs/sum_rows.h"
-#include "codecs/thc.h"
 #include "tests/gpu/codecs/compare.h"
 
 namespace slimwire::gpu {
@@ -393,45 +392,6 @@ class Round {
         return why;
     }
 
-    // All operations in their order, the own words as the sum.
-    std::string thc() {
-        Buffers buffers;
-        const DType of = type();
-        const auto block = static_cast<int32_t>(32 << draw(6));
-        const auto levels = static_cast<int32_t>(1 + draw(255));
-        const auto ranks = static_cast<int32_t>(1 + draw(64));
-        const auto zeros = [&](int64_t bytes) {
-            return buffers.add(std::vector<uint8_t>(static_cast<size_t>(bytes)));
-        };
-        const size_t input = buffers.add(data(of, count_));
-        const size_t output = buffers.add(data(of, count_));
-        const size_t residual = buffers.add(data(DType::kFloat32, count_, false));
-        const size_t scales = zeros(4 * thc_groups(count_));
-        const size_t words = zeros(8 * thc_words(count_, block, levels, ranks));
-        const auto make = [&](bool on_device) {
-            ThcArgs args{};
-            args.input = buffers.at(on_device, input);
-            args.output = buffers.at(on_device, output);
-            args.residual = buffers.at<float>(on_device, residual);
-            args.scales = buffers.at<uint32_t>(on_device, scales);
-            args.words = buffers.at<uint64_t>(on_device, words);
-            args.scale = 0.7f;
-            args.result = 0.5f;
-            args.clip = 0.9f;
-            args.count = count_;
-            args.block = block;
-            args.levels = levels;
-            args.ranks = ranks;
-            args.dtype = of;
-            args.random = {.seed = 5, .tensor = 3, .rank = 1, .step = 9};
-            return args;
-        };
-        std::string why = run(&buffers, make, measure_thc_on_host, measure_thc_on_cuda);
-        why += run(&buffers, make, quantise_thc_on_host, quantise_thc_on_cuda);
-        why += run(&buffers, make, restore_thc_on_host, restore_thc_on_cuda);
-        return why;
-    }
-
     // Of several buffers, one of which holds numbers that are not finite, and of a part of one.
     std::string sketch() {
         const DType of = type();
@@ -492,8 +452,8 @@ int compare_operations(int rounds,
         {"sum_rows", &Round::sum_rows},     {"move_ranges", &Round::move_ranges},
         {"measure", &Round::measure},       {"residuals", &Round::residuals},
         {"step_ahead", &Round::step_ahead}, {"estimates", &Round::estimates},
-        {"low_rank", &Round::low_rank},     {"thc", &Round::thc},
-        {"sketch", &Round::sketch},         {"loss_scale", &Round::loss_scale},
+        {"low_rank", &Round::low_rank},     {"sketch", &Round::sketch},
+        {"loss_scale", &Round::loss_scale},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {
