@@ -57,9 +57,6 @@ struct CallFacts {
     // 1 + the least of the ordinals in the step that rules take as this call's, itself one of them;
     // 0: not known, or no rule asks (Plan::ordinals). Only calls of other kinds come in between.
     uint32_t nth = 0;
-    // 1 + the Role that the communicator's traffic said by then (traffic_role.h); 0: none, or no
-    // rule asks (Plan::asks_role).
-    uint32_t role = 0;
     bool operator==(const CallFacts&) const = default;
 };
 

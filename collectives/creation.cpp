@@ -69,9 +69,8 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     }
 }
 
-// Where rules ask for places, for skipped steps, or for roles that the name does not say.
+// Where rules ask for places or for skipped steps.
 void look_for_steps(const Policy& policy, CommState* state) {
-    const bool by_traffic = policy.wants_roles() && !role_of(state->shape.name).has_value();
     if (state->shape.go && policy.wants_rollback()) {
         state->flags = std::make_unique<StepFlags>();
         state->flags->keep_on_device();
@@ -79,7 +78,7 @@ void look_for_steps(const Policy& policy, CommState* state) {
     if (const LossScaleRule* rule = policy.loss_scale(); state->shape.go && rule != nullptr) {
         state->replay = std::make_unique<ScaleReplay>(*rule);
     }
-    if (!state->shape.go || (!policy.wants_steps() && !by_traffic)) {
+    if (!state->shape.go || !policy.wants_steps()) {
         return;
     }
     state->places = std::make_unique<CallPlaces>();
@@ -88,9 +87,6 @@ void look_for_steps(const Policy& policy, CommState* state) {
     }
     if (state->flags == nullptr) {
         state->flags = std::make_unique<StepFlags>();
-    }
-    if (by_traffic) {
-        state->places->look_for_role();
     }
 }
 

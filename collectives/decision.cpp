@@ -335,32 +335,6 @@ std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
     return bounds;
 }
 
-bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
-    if (is_point_to_point(facts.op) || role_of(shape.name).has_value()) {
-        return false;
-    }
-    const Rule* decided = nullptr;  // the first that takes all of the call
-    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
-        decided = &rule;
-        return true;
-    });
-    const uint64_t bytes = message_bytes(facts, shape.ranks);
-    for (const Rule& rule : policy.rules) {
-        for (int role = 0; role < kRoleCount; ++role) {
-            CallFacts known = facts;
-            known.role = 1 + static_cast<uint32_t>(role);
-            if (!rule.off && (rule.match.roles >> role & 1u) != 0 &&
-                matches_call(rule.match, known, bytes, shape.ranks, shape.scope, shape.name)) {
-                return true;
-            }
-        }
-        if (&rule == decided && rule.match.parameters.any() && rule.match.ordinals.empty()) {
-            return false;
-        }
-    }
-    return false;
-}
-
 bool scale_is_replayed(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
     bool replayed = false;
     const bool gradients = facts.op == Op::kAllReduce && facts.count > 0 &&

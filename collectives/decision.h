@@ -40,10 +40,6 @@ inline constexpr uint64_t kSmallSegment = 16384;
                                                    const PlanShape& shape,
                                                    const Policy& policy);
 
-// Whether rules may decide otherwise about such calls once their communicator's traffic says what
-// it is for (facts.role, here 0). Not of messages, nor where the communicator's name says it.
-[[nodiscard]] bool role_asked(const CallFacts& facts, const PlanShape& shape, const Policy& policy);
-
 // Whether a rule that may decide about a part of such a call replays the program's loss scaler, for
 // which the results of all of them count, whatever becomes of the call.
 [[nodiscard]] bool scale_is_replayed(const CallFacts& facts,

@@ -164,11 +164,7 @@ Status find_placed_plan(
     if (training_state().training()) {
         *place = {place_of(call->facts, state), true};
     }
-    if ((*plan)->asks_role && state->places->role() != nullptr) {
-        call->facts.role = 1 + static_cast<uint32_t>(state->places->role()->role);
-        *plan = plan_of(runtime, state, call->facts, !in_group());
-    }
-    if (*plan != nullptr && !(*plan)->ordinals.empty() && place->place.sure()) {
+    if (place->place.sure()) {
         const std::vector<uint32_t>& bounds = (*plan)->ordinals;
         call->facts.nth =
             *(std::upper_bound(bounds.begin(), bounds.end(), place->place.nth) - 1) + 1;

@@ -34,9 +34,8 @@ Result<std::optional<Detour>> detour_of(
 // nobody looks for steps.
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
 
-// Of a call whose rules ask for its ordinal or for the communicator's role (`plan`,
-// Plan::asks_place()): finds them and, as far as they are known, puts the plan of such calls and
-// their facts. Errors: of a question to CUDA.
+// For a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds it and, where it is
+// known, puts the plan of such calls and their facts. Errors: of a question to CUDA.
 Status find_placed_plan(
     Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
 

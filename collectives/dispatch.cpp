@@ -130,7 +130,7 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
         state->replay->hear(call.facts);
     }
     Plan* plan = plan_of(runtime, state, call.facts, !in_group());
-    if (plan == nullptr || !plan->asks_place()) {
+    if (plan == nullptr || plan->ordinals.empty()) {
         return dispatch_planned(runtime, call, state, plan, {});
     }
     CollectiveCall placed = call;

@@ -141,7 +141,7 @@ void Observation::begin(const CollectiveCall& made) {
     // Rehearsals of a group keep theirs.
     Plan* plan = plan_of(runtime, state, call.facts, !in_group());
     AskedPlace place;
-    if (plan != nullptr && plan->asks_place() && api != nullptr &&
+    if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
         !find_placed_plan(runtime, state, &call, &plan, &place).ok()) {
         return;
     }

@@ -104,7 +104,6 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
         observed.others.key = mix_key(observed.ordinal, 0);
         state->comm_key = observed.key;
         state->places = std::make_unique<CallPlaces>();
-        state->places->look_for_role();
         state->flags = std::make_unique<StepFlags>();
         state->stats = runtime_.reporter().add_comm();
         state->stats->comm = hex_key(observed.key);

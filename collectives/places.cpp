@@ -21,10 +21,6 @@ StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* st
         }
         sequence.marked.begin_group();
         sequence.group = group;
-        if (!message && role_.has_value()) {
-            role_->mark();
-            marked_judged_ = judged_;
-        }
     }
     const uint64_t signature = call_signature(facts);
     const StepPlace place =
@@ -41,36 +37,8 @@ StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* st
         } else if (place.sure()) {
             stats->steps.store(place.step, std::memory_order_relaxed);
         }
-        if (role_.has_value()) {
-            hear_role(facts, place, mark, stats);
-        }
     }
     return place;
-}
-
-void CallPlaces::hear_role(const CallFacts& facts,
-                           const StepPlace& place,
-                           uint64_t mark,
-                           CommStats* stats) {
-    const bool known = role() != nullptr;
-    uint32_t judge = 0;
-    if (mark == 0) {
-        // The call at hand ends the block where it is learned, and is heard after it is judged.
-        if (place.sure() && judged_ != place.path) {
-            judged_ = place.path;
-            judge = collectives_.detector->step_calls();
-        }
-    } else if (judged_ != collectives_.marked.steps()) {
-        judged_ = collectives_.marked.steps();
-        judge = judged_ >= 2 ? collectives_.marked.step_calls() : 0;
-    }
-    role_->hear(facts, judge);
-    if (!known && role() != nullptr) {
-        stats->update([&](CommStats& shown) {
-            shown.role = role_name(role()->role);
-            shown.role_evidence = role()->evidence;
-        });
-    }
 }
 
 void CallPlaces::drop(uint64_t group) {
@@ -83,10 +51,6 @@ void CallPlaces::drop(uint64_t group) {
             sequence->group = 0;
         }
     };
-    if (role_.has_value() && collectives_.group == group) {
-        role_->rewind();
-        judged_ = marked_judged_;
-    }
     rewind(&collectives_);
     for (auto& [whose, sequence] : messages_) {
         rewind(&sequence);

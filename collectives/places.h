@@ -17,7 +17,6 @@
 #include "collectives/marked_step.h"
 #include "collectives/stats.h"
 #include "collectives/step_detector.h"
-#include "collectives/traffic_role.h"
 #include "collectives/training.h"
 
 namespace slimwire {
@@ -27,13 +26,6 @@ class CallPlaces {
     // `training`, which outlives the object, has the marks.
     explicit CallPlaces(const Training& training = training_state()) noexcept
         : training_(&training) {}
-
-    // From now on the communicator's traffic may tell its role; before its first call.
-    void look_for_role() { role_.emplace(); }
-    // What it told so far; null: nothing. Equal on all ranks after the same call.
-    [[nodiscard]] const RoleFound* role() const noexcept {
-        return role_.has_value() && role_->found().has_value() ? &*role_->found() : nullptr;
-    }
 
     // The next call. Every well-formed collective must be given, compressed or not, and of messages
     // those whose plan wants a place; counted in `stats`. `group`: a number of the group that the
@@ -49,12 +41,8 @@ class CallPlaces {
         uint64_t group = 0;  // that both are marked before
     };
     const Training* training_;
-    void hear_role(const CallFacts& facts, const StepPlace& place, uint64_t mark, CommStats* stats);
 
     Sequence collectives_;
-    std::optional<TrafficRole> role_;
-    uint64_t judged_ = 0;  // the path, or the marked step, that was judged last
-    uint64_t marked_judged_ = 0;
     std::map<std::pair<int, Op>, Sequence> messages_;
 };
 

@@ -25,7 +25,6 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
     hash ^= facts.asked;
     hash ^= facts.carried * 0x9fb21c651e98df25ull;
     hash ^= facts.nth * 0xd6e8feb86659fd93ull;
-    hash ^= facts.role * 0xa0761d6478bd642full;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
@@ -328,7 +327,6 @@ Plan make_plan(const CallFacts& facts,
     const Action* asked = facts.asked == 0 ? nullptr : find_choice(facts.asked);
     if (asked == nullptr && facts.nth == 0) {
         plan.ordinals = ordinals_asked(facts, shape, config.policy);
-        plan.asks_role = facts.role == 0 && role_asked(facts, shape, config.policy);
     }
     const Decision decision = asked != nullptr ? of_choice(*asked, facts, shape)
                                                : decide(facts, shape, config.policy, carried);

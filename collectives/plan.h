@@ -112,9 +112,6 @@ struct Plan {
     // decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is another
     // one.
     std::vector<uint32_t> ordinals;
-    // Of calls of a communicator whose role is not known: rules ask for it (role_asked()).
-    bool asks_role = false;
-    [[nodiscard]] bool asks_place() const noexcept { return asks_role || !ordinals.empty(); }
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
 

@@ -96,12 +96,9 @@ void subtract(Box from, const Box& taken, std::vector<Box>* out) {
 // Bound on the pieces looked at; a rule cut into more counts as reachable.
 constexpr size_t kMaxPieces = 4096;
 
-bool matches_name(const Match& match, std::string_view comm, uint32_t by_traffic) noexcept {
+bool matches_name(const Match& match, std::string_view comm) noexcept {
     if (match.roles != 0) {
-        std::optional<Role> role = role_of(comm);
-        if (!role.has_value() && by_traffic != 0) {
-            role = static_cast<Role>(by_traffic - 1);
-        }
+        const std::optional<Role> role = role_of(comm);
         if (!role.has_value() || (match.roles & bit_of(*role)) == 0) {
             return false;
         }
@@ -302,11 +299,11 @@ bool matches_call(const Match& m,
                   int ranks,
                   Scope scope,
                   std::string_view comm) noexcept {
-    return matches_name(m, comm, facts.role) &&
-           (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) && has(m.ops, facts.op) &&
-           has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) && m.min_bytes <= bytes &&
-           bytes <= m.max_bytes && m.min_ranks <= ranks && ranks <= m.max_ranks &&
-           (!m.scope || *m.scope == scope) && (m.parameters.any() || has(kCarryingOps, facts.op));
+    return matches_name(m, comm) && (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) &&
+           has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
+           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
+           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
+           (m.parameters.any() || has(kCarryingOps, facts.op));
 }
 
 const Rule* Policy::match(const CallFacts& facts,
@@ -389,11 +386,6 @@ bool Policy::wants_parameter_names() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         return !rule.off && !rule.match.parameters.names.empty();
     });
-}
-
-bool Policy::wants_roles() const noexcept {
-    return std::any_of(rules.begin(), rules.end(),
-                       [](const Rule& rule) { return !rule.off && rule.match.roles != 0; });
 }
 
 bool Policy::wants_names() const noexcept {

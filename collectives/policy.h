@@ -273,16 +273,11 @@ struct Policy {
     [[nodiscard]] bool wants_progress() const noexcept;
     // That of the rules with a codec, which is one; null for none.
     [[nodiscard]] const LossScaleRule* loss_scale() const noexcept;
-    // Whether some rule that is not off asks for places in the step, or for what the traffic of
-    // steps tells.
-    [[nodiscard]] bool wants_places() const noexcept { return wants_steps() || wants_roles(); }
     // Whether some rule that is not off asks for the parameters that calls carry, or for their
     // shapes.
     [[nodiscard]] bool wants_parameters() const noexcept;
     // Whether one asks for parameters by name.
     [[nodiscard]] bool wants_parameter_names() const noexcept;
-    // Whether some rule that is not off asks what communicators are for.
-    [[nodiscard]] bool wants_roles() const noexcept;
     // Whether some rule that is not off asks for the communicator's name.
     [[nodiscard]] bool wants_names() const noexcept;
     // The first rule with this name, or null.

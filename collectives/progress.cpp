@@ -23,8 +23,8 @@ uint64_t told_progress(const StateComm& loaded) noexcept {
 
 LastingTensor counted_calls(const CommState& state, const Plan& plan) noexcept {
     const CallFacts& facts = plan.facts;
-    // The 0 keeps the keys of saved files.
-    const uint64_t asked = mix_key(mix_key(mix_key(1, facts.nth), facts.role), 0);
+    // The zeros keep the keys of saved files.
+    const uint64_t asked = mix_key(mix_key(mix_key(1, facts.nth), 0), 0);
     return {state.lasting_key, facts, asked | 1, 0};
 }
 

@@ -109,8 +109,6 @@ Json comm_json(const CommRecord& c) {
             {"step_flags", c.step_flags},
             {"skipped_steps", c.skipped_steps},
             {"other_flags", c.other_flags},
-            {"role", c.role},
-            {"role_evidence", c.role_evidence},
             {"retired", c.retired},
             {"communicators", c.communicators}};
 }

@@ -52,7 +52,6 @@ struct CommRecord {
     uint64_t first_call_us = 0;
     uint64_t step_calls = 0, steps = 0, placed_calls = 0, unplaced_calls = 0;
     uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
-    std::string role, role_evidence;
     bool retired = false;
     uint64_t communicators = 1;
     std::vector<KeyRecord> keys;

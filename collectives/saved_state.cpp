@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -184,12 +183,9 @@ Status add_progress(Runtime* runtime, StateIndex* index, std::vector<Source>* so
         status = for_progress(
             state, read,
             [&](const LastingTensor& tensor, StateKind kind, std::vector<std::byte> bytes) {
-                const auto known = [](const CallFacts& facts) {
-                    return std::tuple(facts.nth, facts.role);
-                };
                 const auto found = records.find({tensor, kind});
                 if (found != records.end()) {
-                    if (known(found->first.first.facts) > known(tensor.facts)) {
+                    if (found->first.first.facts.nth > tensor.facts.nth) {
                         return;
                     }
                     records.erase(found);

@@ -163,8 +163,6 @@ CommRecord CommStats::snapshot() const {
     record.step_flags = step_flags.load(std::memory_order_relaxed);
     record.skipped_steps = skipped_steps.load(std::memory_order_relaxed);
     record.other_flags = other_flags.load(std::memory_order_relaxed);
-    record.role = role;
-    record.role_evidence = role_evidence;
     record.keys.reserve(published_.size());
     for (const KeyStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);

@@ -245,8 +245,6 @@ struct CommStats {
 
     // Results of step_flags.h: made, of those set, and of those no flags at all.
     std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
-    // What its traffic says it is for (traffic_role.h), and why; empty: nothing.
-    std::string role, role_evidence;
     // Of keys that were looked at, which are few.
     std::map<const KeyStats*, OwedTotals> owed;
 

@@ -295,8 +295,6 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     stats.other_flags = 1;
     stats.unflagged_calls = 5;
     stats.scale_steps = 11;
-    stats.role = "dp";
-    stats.role_evidence = "why";
     stats.private_connections = 6;
     CommRecord cost = stats.snapshot();
     CommRecord total;
@@ -317,8 +315,6 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     EXPECT_EQ(shown_cost.at("step_flags"), 7);
     EXPECT_EQ(shown_cost.at("skipped_steps"), 2);
     EXPECT_EQ(shown_cost.at("other_flags"), 1);
-    EXPECT_EQ(shown_cost.at("role"), "dp");
-    EXPECT_EQ(shown_cost.at("role_evidence"), "why");
     EXPECT_EQ(shown_cost.at("unflagged_calls"), 5);
     EXPECT_EQ(total.unflagged_calls, 10u);
     EXPECT_EQ(shown_cost.at("scale_steps"), 11);

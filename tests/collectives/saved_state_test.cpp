@@ -78,10 +78,10 @@ class Process {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
         return get(key, path, shape);
     }
-    // The same once the communicator's traffic said its role.
-    char* residual_of_role(uint32_t ordinal) {
+    // The same once its ordinal is known, for which rules ask.
+    char* residual_of_ordinal(uint32_t ordinal) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
-        key.facts.role = 1;
+        key.facts.nth = 1;
         return get(key, kPath, kShape);
     }
     char* residual_at(const void* address) {
@@ -170,11 +170,11 @@ TEST_F(SavedState, ANewProcessTakesEachTensorAtItsFirstCall) {
 }
 
 // Else the file would hold a tensor twice, and loading it would be refused.
-TEST_F(SavedState, ATensorThatARuleForRolesTookOverIsSavedOnce) {
+TEST_F(SavedState, ATensorThatARuleForOrdinalsTookOverIsSavedOnce) {
     {
         Process process;
         std::memset(process.residual(0), 'a', kBytes);
-        std::memset(process.residual_of_role(0), 'b', kBytes);
+        std::memset(process.residual_of_ordinal(0), 'b', kBytes);
         ASSERT_TRUE(save_state(process.runtime(), path_.c_str()).ok());
     }
     Process next;

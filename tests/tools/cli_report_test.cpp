@@ -193,8 +193,6 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
                        {"skipped_steps", 4 - rank},
                        {"unflagged_calls", 3},
                        {"scale_steps", 40 + rank},
-                       {"role", "dp"},
-                       {"role_evidence", "why"},
                        {"steps", 100 + rank}});
         files.push_back(
             folder.write("r" + std::to_string(rank), text_of({process(), placed, key(rank, 10)})));
@@ -205,7 +203,6 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_HAS(ended.out, "  skipped steps: 4 of 90 whose overflow flag was seen\n");
     EXPECT_HAS(ended.out, "  6 calls with rollback followed no flag of a skipped step\n");
     EXPECT_HAS(ended.out, "  loss scale replayed over 41 steps\n");
-    EXPECT_HAS(ended.out, "  role by its traffic, dp: why\n");
     ended = run_slimwire({"report", "--json", files[0], files[1]});
     const Json shown = Json::parse(lines_of(ended.out).at(0));
     EXPECT_EQ(shown["placed_calls"], 1800);
@@ -217,7 +214,6 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_EQ(shown["step_flags"], 90);
     EXPECT_EQ(shown["skipped_steps"], 4);
     EXPECT_EQ(shown["other_flags"], 0);
-    EXPECT_EQ(shown["roles"], Json({"dp: why"}));
 }
 
 TEST(Report, ShowsTheNameThatAllRanksGiveATensor) {

@@ -115,7 +115,6 @@ void print_json(const MergedReport& report) {
         json["skipped_steps"] = comm.skipped_steps;
         json["scale_steps"] = comm.scale_steps;
         json["other_flags"] = comm.other_flags;
-        json["roles"] = comm.roles;
         json["differences"] = comm.differences;
         fmt::print("{}\n", json.dump());
         for (const MergedKey& key : comm.keys) {
@@ -407,9 +406,6 @@ void print_table(const MergedReport& report) {
         if (comm.other_flags == 0 && comm.step_flags > 0) {
             fmt::print("  skipped steps: {} of {} whose overflow flag was seen\n",
                        comm.skipped_steps, comm.step_flags);
-        }
-        for (const std::string& role : comm.roles) {
-            fmt::print("  role by its traffic, {}\n", role);
         }
         if (!comm.keys.empty()) {
             fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls",

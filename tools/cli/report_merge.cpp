@@ -218,9 +218,6 @@ void Merger::add_comm(const Json& record, const std::string& file) {
             comm.thresholds.push_back(threshold_of(one));
         }
     }
-    if (const std::string role = record.value("role", ""); !role.empty()) {
-        comm.roles.insert(role + ": " + record.value("role_evidence", ""));
-    }
     const auto [earlier, inserted] = file_of_rank_.try_emplace({comm.comm, rank}, file);
     if (!inserted && comm.comm != "folded") {
         comm.differences.push_back(

@@ -86,7 +86,6 @@ struct MergedComm {
     uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
     CommLinks links;                        // without nodes where nobody said; no more than is told
     std::vector<CostThreshold> thresholds;  // as calibrated
-    std::set<std::string> roles;            // "dp: why", as its traffic says
     std::vector<MergedKey> keys;            // by input bytes, largest first
     std::vector<std::string> differences;   // one line each
 };
