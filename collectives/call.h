@@ -50,7 +50,6 @@ struct CallFacts {
     RedOp redop = RedOp::kNone;
     int32_t root_or_peer = 0;  // root of a rooted collective; 0 elsewhere
     uint64_t count = 0;        // NCCL's count argument (elements)
-    uint64_t asked = 0;  // what the call's own configuration wants (call_choice.h); 0: nothing
     // Which parameters it carries (carried.h), as the communicator numbers such lists; 0: not
     // known.
     uint32_t carried = 0;

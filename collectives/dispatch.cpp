@@ -452,6 +452,17 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     return result;
 }
 
+// A call of the program failed before the real NCCL saw it. In a group that drops the group, the
+// real one too, as an error of NCCL's own would: its end returns the error.
+void call_failed(Runtime& runtime, ncclResult_t error) noexcept {
+    if (in_group() && thread_group().failed == ncclSuccess) {
+        thread_group().failed = error;
+        // NCCL forgets a group once a call of it was refused; this one is.
+        const ReentryGuard guard;
+        (void)runtime.nccl.AllReduce(nullptr, nullptr, 0, ncclUint8, ncclSum, nullptr, nullptr);
+    }
+}
+
 }  // namespace
 
 std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& call) noexcept {
@@ -462,7 +473,7 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
         result = runtime.fail({Code::kInternalError, std::string("dispatch: ") + error.what()});
     }
     if (result.has_value() && *result != ncclSuccess && *result != ncclInProgress) {
-        (void)call_failed(runtime, *result);
+        call_failed(runtime, *result);
     }
     return result;
 }
@@ -528,16 +539,6 @@ Status heard(Runtime& runtime, CommState* state, ncclResult_t result) {
     const bool ran = result == ncclSuccess || result == ncclInProgress;
     state->contents->group_ends(ran);
     return ran ? read_results(runtime, state) : Status();
-}
-
-ncclResult_t call_failed(Runtime& runtime, ncclResult_t error) noexcept {
-    if (in_group() && thread_group().failed == ncclSuccess) {
-        thread_group().failed = error;
-        // NCCL forgets a group once a call of it was refused; this one is.
-        const ReentryGuard guard;
-        (void)runtime.nccl.AllReduce(nullptr, nullptr, 0, ncclUint8, ncclSum, nullptr, nullptr);
-    }
-    return error;
 }
 
 ncclResult_t group_end(Runtime& runtime) noexcept {

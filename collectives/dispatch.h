@@ -32,8 +32,5 @@ void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t resul
 // Called for the thread's GroupEnd; closes the real group and runs what was queued. For any but the
 // outermost end it only forwards.
 ncclResult_t group_end(Runtime& runtime) noexcept;
-// A call of the program failed before the real NCCL saw it. In a group that drops the group, the
-// real one too, as an error of NCCL's own would: its end returns the error. Returns `error`.
-ncclResult_t call_failed(Runtime& runtime, ncclResult_t error) noexcept;
 
 }  // namespace slimwire

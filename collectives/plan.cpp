@@ -5,7 +5,6 @@
 #include "codecs/feedback.h"
 #include "codecs/sketch.h"
 #include "collectives/algorithms.h"
-#include "collectives/call_choice.h"
 #include "collectives/comm_costs.h"
 #include "collectives/decision.h"
 #include "collectives/error_budget.h"
@@ -22,7 +21,6 @@ uint64_t hash_facts(const CallFacts& facts) noexcept {
             0xc2b2ae3d27d4eb4full;
     hash ^=
         static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
-    hash ^= facts.asked;
     hash ^= facts.carried * 0x9fb21c651e98df25ull;
     hash ^= facts.nth * 0xd6e8feb86659fd93ull;
     hash ^= hash >> 29;
@@ -117,22 +115,6 @@ bool draws(const CodecSpec& codec, DType dtype) {
     const CodecTraits traits = codec.traits(dtype);
     return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) || traits.linear ||
            traits.low_rank || traits.by_step;
-}
-
-// What a call decides by its own configuration.
-Decision of_choice(const Action& asked, const CallFacts& facts, const PlanShape& shape) {
-    Decision decision;
-    decision.reason = "the call's own configuration";
-    if (!shape.private_comm) {
-        decision.reason += " counts where the policy can compress something";
-    } else if (!asked.codec.has_value()) {
-        decision.reason += " says native";
-    } else if (!asked.codec->accepts(facts.dtype)) {
-        decision.reason = asked.codec->to_string() + " does not take " + dtype_name(facts.dtype);
-    } else {
-        decision.action = asked;
-    }
-    return decision;
 }
 
 // A copy of `bytes` bytes: what lies before it, up to its alignment, and itself.
@@ -324,12 +306,10 @@ Plan make_plan(const CallFacts& facts,
     if (!plan.reason.empty()) {
         return plan;
     }
-    const Action* asked = facts.asked == 0 ? nullptr : find_choice(facts.asked);
-    if (asked == nullptr && facts.nth == 0) {
+    if (facts.nth == 0) {
         plan.ordinals = ordinals_asked(facts, shape, config.policy);
     }
-    const Decision decision = asked != nullptr ? of_choice(*asked, facts, shape)
-                                               : decide(facts, shape, config.policy, carried);
+    const Decision decision = decide(facts, shape, config.policy, carried);
     plan.rule = decision.rule;
     const Action& action = decision.action;
     if (!action.codec.has_value()) {

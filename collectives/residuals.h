@@ -31,8 +31,7 @@ struct TensorKey {
 
     [[nodiscard]] auto order() const noexcept {
         return std::tuple(comm_key, facts.op, facts.dtype, facts.redop, facts.root_or_peer,
-                          facts.count, facts.asked, facts.carried, facts.nth, address, slot,
-                          ordinal);
+                          facts.count, facts.carried, facts.nth, address, slot, ordinal);
     }
     bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
 };

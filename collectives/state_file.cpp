@@ -43,7 +43,7 @@ struct CommBytes {
 static_assert(sizeof(CommBytes) == 40);
 
 struct TensorBytes {
-    uint64_t comm, path, count, asked, shape, bytes;
+    uint64_t comm, path, count, zero, shape, bytes;
     uint32_t ordinal, carried;
     int32_t root_or_peer;
     uint8_t op, dtype, redop, kind;
@@ -163,13 +163,15 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
         raw.dtype >= kDTypeCount || raw.kind >= kStateKindCount) {
         return damaged(path, "is damaged: a tensor of no kind");
     }
+    if (raw.zero != 0) {
+        return damaged(path, "has a tensor whose calls chose their codec, which was removed");
+    }
     StateTensor tensor;
-    tensor.tensor = {
-        raw.comm,
-        {static_cast<Op>(raw.op), static_cast<DType>(raw.dtype), static_cast<RedOp>(raw.redop),
-         raw.root_or_peer, raw.count, raw.asked, raw.carried},
-        raw.path,
-        raw.ordinal};
+    tensor.tensor = {raw.comm,
+                     {static_cast<Op>(raw.op), static_cast<DType>(raw.dtype),
+                      static_cast<RedOp>(raw.redop), raw.root_or_peer, raw.count, raw.carried},
+                     raw.path,
+                     raw.ordinal};
     tensor.shape = raw.shape;
     tensor.bytes = raw.bytes;
     tensor.kind = static_cast<StateKind>(raw.kind);
@@ -184,7 +186,6 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     raw.comm = tensor.tensor.comm;
     raw.path = tensor.tensor.path;
     raw.count = facts.count;
-    raw.asked = facts.asked;
     raw.shape = tensor.shape;
     raw.bytes = tensor.bytes;
     raw.ordinal = tensor.tensor.ordinal;

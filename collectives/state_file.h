@@ -29,7 +29,7 @@ struct LastingTensor {
 
     [[nodiscard]] auto order() const noexcept {
         return std::tuple(comm, facts.op, facts.dtype, facts.redop, facts.root_or_peer, facts.count,
-                          facts.asked, facts.carried, path, ordinal);
+                          facts.carried, path, ordinal);
     }
     bool operator<(const LastingTensor& other) const noexcept { return order() < other.order(); }
 };

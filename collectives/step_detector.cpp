@@ -116,7 +116,7 @@ uint64_t call_signature(const CallFacts& facts) noexcept {
     const StepMark mark = one && facts.redop == RedOp::kMax   ? StepMark::kFlag
                           : one && facts.redop == RedOp::kSum ? StepMark::kNorm
                                                               : StepMark::kNone;
-    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ facts.count) + facts.asked;
+    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ facts.count);
     return all << 2 | static_cast<uint64_t>(mark);
 }
 

@@ -1,55 +1,13 @@
-// NCCL 2.31's twins of the collectives, which take a configuration of the call: as payload.cpp, and
-// what the configuration asks of slimwire enters the call (collectives/call_choice.h). What goes
-// native gets the configuration untouched; under an NCCL without the twins it goes to the plain
-// function, for which the configuration's other members are hints.
+// NCCL 2.31's twins of the collectives, which take a configuration of the call: as payload.cpp.
+// Native calls get the configuration untouched; under an NCCL without the twins they go to the
+// plain function. The configuration's members are hints.
 #include <nccl_later.h>
 
-#include "collectives/call_choice.h"
 #include "collectives/dispatch.h"
-#include "collectives/log.h"
 #include "plugin/preload/payload.h"
 
 namespace slimwire::preload {
 namespace {
-
-// As offer(); an error when the configuration cannot be read.
-std::optional<ncclResult_t> offer_configured(Runtime* runtime,
-                                             const char* function,
-                                             CollectiveCall call,
-                                             const ncclCollConfig_t* config) noexcept {
-    if (runtime->config.active && config != nullptr) {
-        try {
-            const Result<uint64_t> asked = read_choice(*config, function);
-            if (!asked.ok()) {
-                return call_failed(*runtime, runtime->fail(asked.status()));
-            }
-            call.facts.asked = asked.value();
-        } catch (const std::exception& error) {
-            return call_failed(*runtime, runtime->fail({Code::kInternalError, error.what()}));
-        }
-    }
-    return offer(runtime, call);
-}
-
-// What mode on would take the call for. A configuration that it would refuse is the job's own here.
-CollectiveCall with_choice(const Runtime* runtime,
-                           const char* function,
-                           CollectiveCall call,
-                           const ncclCollConfig_t* config) noexcept {
-    if (runtime->config.settings.mode == Mode::kShadow && config != nullptr) {
-        try {
-            const Result<uint64_t> asked = read_choice(*config, function);
-            if (asked.ok()) {
-                call.facts.asked = asked.value();
-            } else {
-                log_once(LogLevel::kWarn, "choice", asked.status().message());
-            }
-        } catch (const std::exception& error) {
-            log_once(LogLevel::kWarn, "choice", error.what());
-        }
-    }
-    return call;
-}
 
 template <class Twin, class Plain, class... Args>
 ncclResult_t forward_configured(Twin* twin,
@@ -68,11 +26,11 @@ using namespace slimwire::preload;
 #define SLIMWIRE_CONFIGURED(name, call, ...)                                                      \
     SLIMWIRE_ENTER(name##Config, __VA_ARGS__, config)                                             \
     if (rt->observer != nullptr) {                                                                \
-        return observed(rt, with_choice(rt, "nccl" #name "Config", call, config), [&] {           \
+        return observed(rt, call, [&] {                                                           \
             return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__); \
         });                                                                                       \
     }                                                                                             \
-    if (const auto taken = offer_configured(rt, "nccl" #name "Config", call, config)) {           \
+    if (const auto taken = offer(rt, call); taken.has_value()) {                                  \
         return *taken;                                                                            \
     }                                                                                             \
     return forwarded(                                                                             \

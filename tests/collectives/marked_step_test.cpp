@@ -67,7 +67,7 @@ TEST(MarkedStep, AProgramThatStoppedMarkingIsUnsureAfterManyCalls) {
 }
 
 CallFacts sum_of(uint64_t count) {
-    return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count, 0};
+    return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count};
 }
 CallFacts message(Op op, int peer, uint64_t count) {
     return {op, DType::kFloat32, RedOp::kNone, peer, count, 0};

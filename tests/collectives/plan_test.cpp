@@ -7,7 +7,6 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/averaging.h"
-#include "collectives/call_choice.h"
 #include "collectives/gate.h"
 #include "collectives/keys.h"
 
@@ -91,38 +90,6 @@ TEST(Plan, TensorsByStepAreForEagerCallsWithErrorFeedback) {
     EXPECT_TRUE(plain.capturable);
     EXPECT_FALSE(without.policy.wants_steps());
     EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).tensor, TensorBy::kAddress);
-}
-
-// What a call asks for in its own configuration is one more fact of it.
-TEST(Plan, TheCallsOwnChoiceStandsBeforeTheRules) {
-    ncclConfigExt_t codec{nullptr, {kChoiceVendor, kChoiceCodec}, {}};
-    ncclCollConfig_t call = NCCL_COLLCONFIG_INITIALIZER;
-    call.ext = &codec;
-    const auto asked = [&](const char* text) {
-        codec.val.s = text;
-        const Result<uint64_t> number = read_choice(call, "ncclAllReduceConfig");
-        EXPECT_TRUE(number.ok()) << number.status().message();
-        CallFacts facts = sum_of(1 << 20);
-        facts.asked = number.ok() ? number.value() : 0;
-        return facts;
-    };
-    const Plan plan = make_plan(asked("int8:block=64"), shape_of(4), int4_config());
-    ASSERT_TRUE(plan.compressed) << plan.reason;
-    EXPECT_EQ(plan.rule, "");
-    EXPECT_EQ(plan.reason, "the call's own configuration");
-    EXPECT_EQ(plan.residual_bytes, 0u);
-    EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 0), 2u * 3u * (1u << 18) * 66u / 64u);
-    EXPECT_EQ(make_plan(asked("native"), shape_of(4), int4_config()).reason,
-              "the call's own configuration says native");
-    // Spelled otherwise it is the same call, and another codec is another one.
-    EXPECT_EQ(asked("int8"), asked("int8:block=64"));
-    EXPECT_FALSE(asked("int8") == asked("int4"));
-    EXPECT_FALSE(asked("int8") == sum_of(1 << 20));
-    // Where no rule can compress anything there is no private communicator to do it on.
-    PlanShape bare = shape_of(4);
-    bare.private_comm = false;
-    EXPECT_NE(make_plan(asked("int8"), bare, int4_config()).reason.find("the policy can compress"),
-              std::string::npos);
 }
 
 struct NativeCase {

@@ -45,7 +45,7 @@ DeviceApi plain_memory() {
 }
 
 constexpr uint64_t kBytes = 40, kPath = 5, kShape = 6;
-const CallFacts kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10, 0};
+const CallFacts kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10};
 
 // As in a process: a runtime is never destroyed.
 Runtime& lasting_runtime() {

@@ -22,14 +22,13 @@ StateIndex example() {
     index.launcher_size = 4;
     index.step = 77;
     index.comms = {{11, 1, 4, {5, 6}, 9, 3}, {12, 0, 2, {0, 0}, 0, 0}};
-    const CallFacts sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000, 0};
+    const CallFacts sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
     CallFacts carried = sum;
     carried.carried = 3;
-    carried.asked = 9;
     index.tensors = {{{11, sum, 21, 0}, 31, 13},
                      {{11, sum, 21, 1}, 31, 8},
                      {{12, carried, 22, 0}, 32, 1},
-                     {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10, 0}, 22, 0}, 33, 40},
+                     {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10}, 22, 0}, 33, 40},
                      {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
     for (StateTensor& tensor : index.tensors) {
         tensor.loss_scale = 1024;

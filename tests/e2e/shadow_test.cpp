@@ -422,46 +422,6 @@ TEST(Shadow, hears_which_parameters_calls_carry) {
     }
 }
 
-// A call's own configuration stands before every rule, which here compress messages only.
-TEST(Shadow, hears_what_a_call_asks_for_itself) {
-    const TemporaryFolder folder;
-    constexpr size_t kSteps = 12;
-    const Environment environment = {
-        {"SLIMWIRE_POLICY", policy_file(folder,
-                                        "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n"
-                                        "codec = \"int8\"\n")}};
-    std::vector<std::string> command = {SLIMWIRE_TEST_CONTRIBUTIONS, "allgather", "fp32",
-                                        std::to_string(kSteps),      "20000",     "int4"};
-    const auto on = run_ranks(job_of(command, 2, "on", folder.path(), environment));
-    const auto shadow = run_ranks(job_of(command, 2, "shadow", folder.path(), environment));
-    EXPECT_EQ(unless_all_exit(on), "");
-    EXPECT_EQ(unless_all_exit(shadow), "");
-    const auto of_on = bytes_of(folder.file("on"), "codec", "algorithm", "wire_bytes");
-    EXPECT_EQ(of_on.size(), 2u);
-    EXPECT_EQ(of_on, bytes_of(folder.file("shadow"), "shadow_codec", "shadow_algorithm",
-                              "shadow_wire_bytes"));
-    for (size_t rank = 0; rank < 2; ++rank) {
-        const std::vector<double> made = errors_of(on[rank].out);
-        ASSERT_EQ(made.size(), kSteps);
-        EXPECT_EQ(errors_of(shadow[rank].out), std::vector<double>(kSteps, 0.0));
-        const ReadTrace trace = read_trace(folder.file("trace." + std::to_string(rank)));
-        ASSERT_EQ(trace.calls.size(), kSteps);
-        for (size_t step = 0; step < kSteps; ++step) {
-            EXPECT_GT(made[step], 1e-3);
-            EXPECT_NEAR(trace.calls[step].rel_error / made[step], 1.0, 1e-9)
-                << "rank " << rank << " step " << step;
-        }
-    }
-    // What mode on refuses is a line here.
-    command.back() = "int5";
-    const auto wrong = run_ranks(job_of(command, 2, "shadow", folder.path(), environment));
-    EXPECT_EQ(unless_all_exit(wrong), "");
-    for (const Ended& rank : wrong) {
-        EXPECT_EQ(errors_of(rank.out), std::vector<double>(kSteps, 0.0));
-        EXPECT_NE(rank.err.find("codec in config->ext"), std::string::npos) << rank.err;
-    }
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Cases,
     ShadowOfErrors,

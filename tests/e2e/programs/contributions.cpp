@@ -2,9 +2,7 @@
 // of rank 0 in an all-reduce in place where all others give zeros, of each rank's own in an
 // all-gather, of the root's in a broadcast. Prints how far it is from what was given, relative L2:
 // "error STEP VALUE". Arguments: allreduce, allgather or broadcast; fp32, fp16 or bf16; steps;
-// elements; and for an all-gather a codec that each call's own configuration asks for, with ef14.
-#include <nccl_later.h>
-
+// elements.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -59,7 +57,7 @@ float draw(uint32_t* state) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    EXPECT_THAT(argc == 5 || argc == 6, "%d arguments", argc);
+    EXPECT_THAT(argc == 5, "%d arguments", argc);
     const std::string op = argv[1], type = argv[2];
     const int steps = std::atoi(argv[3]);
     const auto count = static_cast<size_t>(std::atoi(argv[4]));
@@ -73,15 +71,6 @@ int main(int argc, char** argv) {
     ncclComm_t comm = nullptr;
     CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
     const size_t bytes = count * elements.bytes;
-    ncclConfigExt_t feedback{};
-    feedback.key = {0x534c57, 2};
-    feedback.val.s = "ef14";
-    ncclConfigExt_t asked{};
-    asked.next = &feedback;
-    asked.key = {0x534c57, 1};
-    asked.val.s = argc > 5 ? argv[5] : nullptr;
-    ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
-    config.ext = &asked;
     char *send = nullptr, *receive = nullptr;
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&send), bytes));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&receive), bytes * static_cast<size_t>(ranks)));
@@ -97,10 +86,6 @@ int main(int argc, char** argv) {
         if (op == "allreduce") {
             CHECK_NCCL(ncclAllReduce(send, send, count, elements.type, ncclSum, comm, nullptr));
             result = send;
-        } else if (op == "allgather" && argc > 5) {
-            CHECK_NCCL(
-                ncclAllGatherConfig(send, receive, count, elements.type, comm, nullptr, &config));
-            result = receive + static_cast<size_t>(rank) * bytes;
         } else if (op == "allgather") {
             CHECK_NCCL(ncclAllGather(send, receive, count, elements.type, comm, nullptr));
             result = receive + static_cast<size_t>(rank) * bytes;
