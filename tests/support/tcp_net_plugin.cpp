@@ -1,7 +1,6 @@
 // A network plugin for tests, written against the interface's contract alone: TCP, one message
 // after the other, receives larger than their message, and now and then "try again". It listens on
-// the address in $TEST_NET_ADDRESS, else on loopback, so that it also works between network
-// namespaces. tcp_net_tables.cpp exports its tables. When the library is closed it appends what it
+// loopback. tcp_net_tables.cpp exports its tables. When the library is closed it appends what it
 // has counted to the file $TEST_NET_LOG, so a leak of registrations, requests or connections shows,
 // and so does a library that is not closed in order; at each finalize it does the same to
 // $TEST_NET_BALANCE.
@@ -137,8 +136,7 @@ ncclResult_t listen_here(void*, int device, void* opaque, void** listen_comm) {
     Handle handle{};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     handle.address.sin_family = AF_INET;
-    const char* own = getenv("TEST_NET_ADDRESS");
-    handle.address.sin_addr.s_addr = own != nullptr ? inet_addr(own) : htonl(INADDR_LOOPBACK);
+    handle.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof handle.address;
     auto* address = reinterpret_cast<sockaddr*>(&handle.address);
     if (device != 0 || bind(fd, address, size) != 0 || listen(fd, 128) != 0 ||

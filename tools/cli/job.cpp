@@ -17,7 +17,6 @@
 #include "collectives/config.h"
 #include "tools/cli/dropin.h"
 #include "tools/cli/free_port.h"
-#include "tools/cli/node_network.h"
 
 namespace slimwire::cli {
 namespace {
@@ -74,17 +73,6 @@ std::string random_token() {
         token += fmt::format("{:02x}", byte);
     }
     return token;
-}
-
-// Which interface and transports reach the other nodes, where UCX would try loopback.
-void name_interface(Environment* environment) {
-    const std::string exactly = fmt::format("={}", NodeNetwork::kInterface);
-    environment->set("NCCL_SOCKET_IFNAME", exactly);
-    environment->set("SLIMWIRE_EMU_IFNAME", exactly);
-    environment->set("UCX_NET_DEVICES", NodeNetwork::kInterface);
-    if (environment->get("UCX_TLS") == nullptr) {
-        environment->set("UCX_TLS", "posix,tcp,self");
-    }
 }
 
 bool parse_positive(std::string_view text, int* value) {
@@ -218,8 +206,7 @@ Result<Environment> make_job_environment(const JobOptions& options,
     if (options.ranks == 0) {
         const std::pair<const char*, bool> emulated_only[] = {{"--nodes", !options.nodes.empty()},
                                                               {"--link", !options.link.empty()},
-                                                              {"--port", options.port != 0},
-                                                              {"--namespaces", options.namespaces}};
+                                                              {"--port", options.port != 0}};
         for (const auto& [flag, given] : emulated_only) {
             if (given) {
                 return invalid(fmt::format("{} shapes an emulated job: add --emulate RANKS", flag));
@@ -298,7 +285,7 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
     }
     shared.set("WORLD_SIZE", std::to_string(options.ranks));
     shared.set("LOCAL_WORLD_SIZE", std::to_string(shape.ranks_per_node));
-    shared.set("MASTER_ADDR", options.namespaces ? NodeNetwork::address(0) : "127.0.0.1");
+    shared.set("MASTER_ADDR", "127.0.0.1");
     shared.set("MASTER_PORT", std::to_string(port));
     shared.set("SLIMWIRE_EMU_JOB", random_token());
     // A program picks the device of its local rank, as on a real node.
@@ -312,9 +299,6 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
         shared.unset("SLIMWIRE_EMU_LINK");
     } else {
         shared.set("SLIMWIRE_EMU_LINK", options.link);
-    }
-    if (options.namespaces) {
-        name_interface(&shared);
     }
     std::vector<Environment> environments;
     for (int rank = 0; rank < options.ranks; ++rank) {

@@ -36,10 +36,9 @@ struct JobOptions {
     bool native = false;       // not at all
     // The emulated job; 0 ranks: the command runs as it is.
     int ranks = 0;
-    std::string nodes;        // "2x4"
-    std::string link;         // "1gbit", "1gbit,50us"
-    int port = 0;             // MASTER_PORT; 0: any free one
-    bool namespaces = false;  // each node in a network of its own (node_network.h)
+    std::string nodes;  // "2x4"
+    std::string link;   // "1gbit", "1gbit,50us"
+    int port = 0;       // MASTER_PORT; 0: any free one
 };
 
 // Nodes times ranks of a node, from "2x4".

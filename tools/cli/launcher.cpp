@@ -177,11 +177,8 @@ int Job::start(int rank, int stdin_fd) {
         ::dup2(err[1], STDERR_FILENO);
         ::signal(SIGPIPE, SIG_DFL);
         ::sigprocmask(SIG_SETMASK, &outer_mask_, nullptr);
-        int error = options_.prepare ? options_.prepare(rank) : 0;
-        if (error == 0) {
-            ::execvpe(arguments[0], arguments.data(), environment.data());
-            error = errno;
-        }
+        ::execvpe(arguments[0], arguments.data(), environment.data());
+        const int error = errno;
         (void)!::write(report[1], &error, sizeof error);
         ::_exit(kCannotStart);
     }

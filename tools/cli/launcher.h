@@ -6,7 +6,6 @@
 // which passes it on once; what a rank leaves behind in its group is killed when the job ends.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,8 +18,6 @@ struct LaunchOptions {
     std::vector<std::string> command;       // not empty; searched in PATH
     std::vector<Environment> environments;  // one per rank
     bool prefix = true;                     // "[rank] " in front of each line
-    // Run in the rank's process right before its command; 0 or errno. May be empty.
-    std::function<int(int rank)> prepare = {};
     // How long the others may take to end by themselves after one rank failed, then SIGTERM, and
     // after `kill_seconds` SIGKILL.
     double grace_seconds = 30;

@@ -8,14 +8,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "tools/cli/commands.h"
 #include "tools/cli/dropin.h"
 #include "tools/cli/job.h"
 #include "tools/cli/launcher.h"
 #include "tools/cli/loader_search.h"
-#include "tools/cli/node_network.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/variables_help.h"
 
@@ -59,11 +57,6 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
     }
 }
 
-int ranks_of_a_node(const JobOptions& job) {
-    const Result<NodeShape> shape = parse_nodes(job.nodes);  // checked before
-    return shape.ok() ? shape.value().ranks_per_node : 1;
-}
-
 int run(const RunOptions& options, const Invocation& invocation) {
     if (!invocation.has_command || invocation.command.empty()) {
         return fail(kUsage,
@@ -89,21 +82,10 @@ int run(const RunOptions& options, const Invocation& invocation) {
             return fail(kCannotStart, ranks.status());
         }
         warn_about_libraries(program.value(), ranks.value().front());
-        LaunchOptions launch{.command = invocation.command,
+        return launch_ranks({.command = invocation.command,
                              .environments = std::move(ranks).value(),
                              .prefix = !options.no_prefix,
-                             .grace_seconds = options.grace_seconds};
-        std::optional<NodeNetwork> network;
-        const int ranks_per_node = ranks_of_a_node(options.job);
-        if (options.job.namespaces) {
-            Result<NodeNetwork> made = NodeNetwork::make(options.job.ranks / ranks_per_node);
-            if (!made.ok()) {
-                return fail(kCannotStart, made.status());
-            }
-            network.emplace(std::move(made).value());
-            launch.prepare = [&](int rank) { return network->enter(rank / ranks_per_node); };
-        }
-        return launch_ranks(std::move(launch));
+                             .grace_seconds = options.grace_seconds});
     }
 
     warn_about_libraries(program.value(), environment);
@@ -138,9 +120,6 @@ void add_run_command(CLI::App& app, Invocation* invocation) {
         "run", "run a command with slimwire in it: slimwire run [options] -- CMD...");
     add_policy_options(*run_app, &options->job);
     add_emulator_options(*run_app, &options->job);
-    run_app->add_flag("--namespaces", options->job.namespaces,
-                      "each emulated node in a network namespace of its own (Linux; root or user "
-                      "namespaces, and ip)");
     run_app->add_flag("--no-prefix", options->no_prefix, "no \"[rank] \" in front of output lines");
     run_app
         ->add_option("--grace", options->grace_seconds,
