@@ -39,8 +39,6 @@ struct CudaOps {
     cudaError_t (*decode)(const DecodeArgs&, cudaStream_t stream);
     cudaError_t (*decode_reduce_encode)(const DecodeReduceEncodeArgs&, cudaStream_t stream);
     cudaError_t (*decode_reduce)(const DecodeReduceArgs&, cudaStream_t stream) = nullptr;
-    // Loads the kernels on the current device; null: they load when they are first launched.
-    cudaError_t (*load)() = nullptr;
 };
 
 // What a plan must know of a codec with its parameters.
@@ -139,10 +137,6 @@ Status encodes_runs(const CodecSpec& spec);
 // Makes the kernels known to the CUDA runtime; the first enqueue() on CUDA does it. Call it before
 // using CudaOps directly. Thread-safe; nothing on later calls, or in a build without CUDA.
 void register_cuda_kernels();
-
-// Loads the codec's kernels on the current device, so that no later launch has to, which may wait
-// for everything that runs there. kUnsupported when this build has no kernels for the backend.
-Status load_kernels(const DeviceApi& api, const CodecSpec& spec);
 
 // Enqueue an operation on `stream`: the host body on the emulator, the kernel on CUDA. The
 // arguments are copied before return. kUnsupported when this build has no kernel for the backend or

@@ -49,21 +49,6 @@ Status put(const DeviceApi& api,
 
 }  // namespace
 
-Status load_operation(const DeviceApi& api, const char* owner, cudaError_t (*load)()) {
-    if (api.emulator != nullptr) {
-        return {};
-    }
-    if (load == nullptr) {
-        return {Code::kUnsupported, std::string(owner) + ": this build has no CUDA kernels"};
-    }
-    register_cuda_kernels();
-    return cuda_status(api, load(), owner);
-}
-
-Status load_kernels(const DeviceApi& api, const CodecSpec& spec) {
-    return load_operation(api, spec.codec->name, spec.codec->cuda.load);
-}
-
 Status enqueue(const DeviceApi& api,
                const CodecSpec& spec,
                const EncodeArgs& args,

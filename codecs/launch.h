@@ -68,7 +68,4 @@ Status enqueue_operation(const DeviceApi& api,
     return cuda_status(api, operation.kernel(args, stream), operation.what);
 }
 
-// Makes the kernels of an operation known and loads them with `load`, null in a build without CUDA.
-Status load_operation(const DeviceApi& api, const char* owner, cudaError_t (*load)());
-
 }  // namespace slimwire

@@ -344,7 +344,7 @@ constinit const CodecDescriptor codec_palette = {
     .check = check,
     .host = {encode, decode, nullptr},
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    .cuda = {PaletteCuda::encode, PaletteCuda::decode, nullptr, nullptr, PaletteCuda::load},
+    .cuda = {PaletteCuda::encode, PaletteCuda::decode, nullptr},
 #else
     .cuda = {nullptr, nullptr, nullptr},
 #endif

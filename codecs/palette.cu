@@ -1,29 +1,7 @@
 // Kernels of codec palette, by the bytes of a coded element. See palette.cuh.
-#include <initializer_list>
-
 #include "codecs/palette.cuh"
 
 namespace slimwire {
-namespace {
-
-template <int kBytes>
-cudaError_t load_kernels_of() {
-    const cudaError_t error = load_kernel(palette_encode<kBytes>);
-    return error != cudaSuccess ? error : load_kernel(palette_decode<kBytes>);
-}
-
-}  // namespace
-
-cudaError_t PaletteCuda::load() {
-    for (const auto load :
-         {load_kernels_of<1>, load_kernels_of<2>, load_kernels_of<4>, load_kernels_of<8>}) {
-        if (const cudaError_t error = load(); error != cudaSuccess) {
-            return error;
-        }
-    }
-    return load_kernel(palette_fill);
-}
-
 cudaError_t PaletteCuda::encode(const EncodeArgs& args, cudaStream_t stream) {
     if (args.count <= 0) {
         return cudaSuccess;

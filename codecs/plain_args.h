@@ -39,16 +39,6 @@ struct AdvanceArgs {
     uint32_t by;
 };
 
-// output[i] = input[i], in lines of kCopyLine bytes from the begin, each written by one instruction
-// of a warp, where both are aligned to 16 bytes.
-struct CopyLinesArgs {
-    const void* input;
-    void* output;  // not in `input`
-    int64_t bytes;
-    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
-};
-inline constexpr int kCopyLine = 128;
-
 // Elements that lie in several ranges of a buffer and one after another in chunks: what of a
 // message travels as it is. The elements of range r are those from `begin` of it to `begin` of the
 // next, or to `end`; element i of all lies in chunk i / chunk_elems.
@@ -164,10 +154,7 @@ cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
 cudaError_t take_residual_on_cuda(const TakeResidualArgs& args, cudaStream_t stream);
 cudaError_t put_residual_on_cuda(const PutResidualArgs& args, cudaStream_t stream);
 cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream_t stream);
-cudaError_t copy_lines_on_cuda(const CopyLinesArgs& args, cudaStream_t stream);
 cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
 cudaError_t measure_on_cuda(const MeasureArgs& args, cudaStream_t stream);  // two launches
-// Loads that kernel on the current device (CudaOps::load).
-cudaError_t load_copy_lines_on_cuda();
 
 }  // namespace slimwire

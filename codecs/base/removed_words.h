@@ -26,6 +26,8 @@ inline constexpr RemovedWord kRemovedWords[] = {
     {"algorithm=shared_scale", RemovedKind::kPolicyValue, "leave 'algorithm' out"},
     {"range", RemovedKind::kPolicyKey, "rules go by param, index, ordinal or name"},
     {"SLIMWIRE_NVTX_NEXT", RemovedKind::kVariable, "name the profiler in NVTX_INJECTION64_PATH"},
+    {"SLIMWIRE_NET_GPU", RemovedKind::kVariable, "the net plugin takes host memory, leave it out"},
+    {"SLIMWIRE_NET_SMS", RemovedKind::kVariable, "the net plugin has no kernels, leave it out"},
 };
 
 // "; it was removed: use int4 or int8" of such a word, else "".

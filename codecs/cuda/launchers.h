@@ -52,7 +52,6 @@ struct BoundedCuda {
 };
 
 struct PaletteCuda {
-    static cudaError_t load();
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
 };

@@ -89,10 +89,6 @@ __device__ __forceinline__ int64_t thread_total() {
 #ifdef SLIMWIRE_CUDA_ON_HOST
 using cuda_on_host::processor_count;
 using cuda_on_host::start_kernel;
-template <class... Parameters>
-cudaError_t load_kernel(void (*)(Parameters...)) {
-    return cudaSuccess;
-}
 #else
 inline cudaError_t processor_count(int* count) {
     int device = 0;
@@ -113,14 +109,6 @@ cudaError_t start_kernel(void (*kernel)(Parameters...),
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
     return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
                             shared_bytes, stream);
-}
-
-// Lets the driver load the kernel now instead of at its first launch (CUDA C++ Programming Guide,
-// "Lazy Loading": loading may wait for what runs on the device).
-template <class... Parameters>
-cudaError_t load_kernel(void (*kernel)(Parameters...)) {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
 }
 #endif
 

@@ -32,7 +32,7 @@ struct Request {
 class Connection {
   public:
     virtual ~Connection() = default;
-    virtual Status register_memory(void* data, size_t bytes, MemoryKind kind, Memory** memory) = 0;
+    virtual Status register_memory(void* data, size_t bytes, Memory** memory) = 0;
     virtual Status deregister_memory(Memory* memory) = 0;
     // Whether `request` is over; if so it is released. `sizes` (null or one entry for each grouped
     // receive) gets the bytes of the messages as they were sent. Over means: the exact bytes are in
@@ -67,12 +67,6 @@ class ReceiveConnection : public Connection {
                            Memory* const* memories,
                            bool in_place_visible,
                            Request** request) = 0;
-    // What came into GPU memory is made visible to the GPU. A null *request: nothing to do.
-    virtual Status flush(int count,
-                         void* const* data,
-                         const int* bytes,
-                         Memory* const* memories,
-                         Request** request) = 0;
 };
 
 class Listener {
@@ -109,15 +103,9 @@ class Engine {
 Result<Engine*> process_engine(DebugLogger log);
 
 // The same over a given wire. `traffic` counts what its connections carry and outlives the engine;
-// null: nobody looks. With a `gpu` (gpu/gpu.h) messages may lie in GPU memory; null: in host memory
-// only.
+// null: nobody looks.
 struct EngineSettings;
 class Traffic;
-class Gpu;
-std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
-                                    const EngineSettings& settings,
-                                    Traffic* traffic,
-                                    std::unique_ptr<Gpu> gpu);
 std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
                                     const EngineSettings& settings,
                                     Traffic* traffic = nullptr);

@@ -5,10 +5,8 @@
 #include <mutex>
 #include <string>
 
-#include "collectives/backend.h"
 #include "plugin/net/chain/chain_wire.h"
 #include "plugin/net/engine.h"
-#include "plugin/net/gpu/gpu.h"
 #include "plugin/net/nccl_log.h"
 #include "plugin/net/report/net_report.h"
 #include "plugin/net/settings.h"
@@ -50,28 +48,6 @@ Result<std::unique_ptr<Wire>> open_wire(const EngineSettings& settings, DebugLog
 #endif
 }
 
-// Null where GPU memory is not asked for, or cannot be served: NCCL then stages through host
-// memory.
-std::unique_ptr<Gpu> open_gpu(const EngineSettings& settings) {
-    if (!settings.gpu) {
-        return nullptr;
-    }
-    const Result<DeviceApi> api = load_device_api();
-    Status status = api.status();
-    if (status.ok()) {
-        Result<std::unique_ptr<Gpu>> gpu = Gpu::open(api.value(), settings);
-        if (gpu.ok()) {
-            nccl_info("messages in GPU memory are taken, by kernels of at most " +
-                      std::to_string(settings.gpu_blocks) + " thread blocks on a GPU");
-            return std::move(gpu).value();
-        }
-        status = gpu.status();
-    }
-    nccl_error("SLIMWIRE_NET_GPU=1 has no effect, messages go through host memory: " +
-               status.message());
-    return nullptr;
-}
-
 Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
     set_nccl_log(log);
     SLIMWIRE_TRY_ASSIGN(const EngineSettings settings, read_engine_settings());
@@ -82,8 +58,7 @@ Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
     static Traffic* const traffic = new Traffic;  // kept, as the engine
     start_net_report(settings, *wire, traffic);
     Wire* const kept = wire.get();
-    std::unique_ptr<Engine> engine =
-        make_engine(std::move(wire), settings, traffic, open_gpu(settings));
+    std::unique_ptr<Engine> engine = make_engine(std::move(wire), settings, traffic);
     finish_at_exit(kept);
     return engine;
 }

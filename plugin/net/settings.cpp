@@ -14,7 +14,6 @@ namespace {
 constexpr uint64_t kLeastPieceBytes = 4096;
 constexpr uint64_t kMostPieceBytes = 4 << 20;
 constexpr uint32_t kMostThreads = 256;
-constexpr uint32_t kMostSms = 1024;
 
 Status refuse(const char* variable, const char* accepted) {
     const char* const value = process_getenv(variable);
@@ -65,13 +64,6 @@ Result<EngineSettings> read_engine_settings() {
     }
     settings.piece_bytes = bytes;
     SLIMWIRE_TRY(read_threads(&settings.threads));
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_GPU", &settings.gpu));
-    uint32_t sms = 0;
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_SMS", &sms));
-    if (sms == 0 || sms > kMostSms) {
-        return refuse("SLIMWIRE_NET_SMS", "a whole number from 1 to 1024");
-    }
-    settings.gpu_blocks = static_cast<int>(sms);
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_SIMPLE_FROM", &bytes));
     settings.simple_from = bytes;
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_CHECKSUM", &settings.checksum));

@@ -14,8 +14,6 @@ struct EngineSettings {
     size_t min_bytes = 32 << 10;     // SLIMWIRE_NET_MIN_BYTES: smaller messages go raw
     size_t piece_bytes = 128 << 10;  // SLIMWIRE_NET_PIECE_BYTES: of a message that is compressed
     int threads = 2;                 // SLIMWIRE_NET_THREADS: of the codec, for the process
-    bool gpu = false;                // SLIMWIRE_NET_GPU: messages may lie in GPU memory
-    int gpu_blocks = 4;              // SLIMWIRE_NET_SMS: thread blocks of kernels on one GPU
     bool checksum = false;           // SLIMWIRE_NET_CHECKSUM: messages are verified at the receiver
     size_t simple_from = 0;          // SLIMWIRE_NET_SIMPLE_FROM: of collectives; 0 by ranks
     std::string inner;               // SLIMWIRE_NET_INNER: another plugin's library, "" for UCX

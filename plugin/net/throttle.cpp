@@ -71,11 +71,8 @@ class Side : public End {
         inner_->drop();
         release_all();
     }
-    Status register_memory(void* data,
-                           size_t bytes,
-                           MemoryKind kind,
-                           WireMemory** memory) override {
-        return inner_->register_memory(data, bytes, kind, memory);
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
+        return inner_->register_memory(data, bytes, memory);
     }
     Status deregister_memory(WireMemory* memory) override {
         return inner_->deregister_memory(memory);

@@ -36,9 +36,6 @@ class WireRequest;
 // Memory that the wire knows; owned by the connection's context until it is deregistered.
 class WireMemory;
 
-// Where a buffer lies: as the table's caller said when it registered it.
-enum class MemoryKind : uint8_t { kHost, kCuda };
-
 class WireConnection {
   public:
     // Closes, after drop().
@@ -49,12 +46,10 @@ class WireConnection {
     // peer does.
     virtual void drop() noexcept = 0;
 
-    // Makes `bytes` at `data` known; wires that need no registration return a null *memory. Memory
-    // that is not registered may be passed to send and receive with a null `memory` all the same.
-    virtual Status register_memory(void* data,
-                                   size_t bytes,
-                                   MemoryKind kind,
-                                   WireMemory** memory) = 0;
+    // Makes `bytes` of host memory at `data` known; wires that need no registration return a null
+    // *memory. Memory that is not registered may be passed to send and receive with a null `memory`
+    // all the same.
+    virtual Status register_memory(void* data, size_t bytes, WireMemory** memory) = 0;
     virtual Status deregister_memory(WireMemory* memory) = 0;
     // Whether `request` is over; if so it is released and *bytes (may be null) is the size of the
     // message that came. Makes progress on everything that the context has under way.
@@ -112,10 +107,7 @@ struct WireDevice {
     const char* name = "";
     const char* pci_path = nullptr;  // of /sys, null for a virtual device
     uint64_t guid = 0;
-    bool cuda_memory = false;  // can send from and receive into GPU memory
-    bool dma_buf = false;
     bool reg_is_global = false;
-    bool force_flush = false;
     int speed_mbps = 10000;
     int port = 0;
     float latency_us = 0;

@@ -1,23 +1,19 @@
-// The operations beside the codecs, sum_rows, advance and copy_lines: host bodies on every
-// instruction set against plain arithmetic, their kernels on the execution model of
-// tests/support/cuda_on_host.h against the host bodies, and what reaches a device.
+// The operations beside the codecs, sum_rows and advance: host bodies on every instruction set
+// against plain arithmetic, their kernels on the execution model of tests/support/cuda_on_host.h
+// against the host bodies, and what reaches a device.
 #include "tests/support/cuda_on_host.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "codecs/advance.h"
 #include "codecs/base/emulator_abi.h"
-#include "codecs/copy_lines.h"
 #include "codecs/sum_rows.h"
 #include "tests/codecs/fixture.h"
 #include "tests/codecs/float_control.h"
 
 #include "codecs/advance.cu"
-#include "codecs/copy_lines.cu"
 #include "codecs/sum_rows.cu"
 
 namespace slimwire::testing {
@@ -320,103 +316,6 @@ TEST_F(LaunchBesideCodecs, OnCudaTheKernelRunsOrTheBuildHasNone) {
         EXPECT_EQ(summed.code(), Code::kUnsupported);
         EXPECT_NE(summed.message().find("sum_rows"), std::string::npos);
         EXPECT_EQ(counter, 7u);
-    }
-}
-
-// --- Lines for a reader that polls
-
-TEST(CopyLines, AnyLengthAndAlignmentOnHostAndInTheKernel) {
-    std::mt19937 random(test_seed());
-    cuda_on_host::Machine::get().seed(test_seed());
-    for (int trial = 0; trial < 120; ++trial) {
-        const auto bytes = static_cast<int64_t>(trial % 5 == 0 ? random() % 40 : random() % 9000);
-        const auto shift = static_cast<int64_t>(trial % 3 == 0 ? random() % 32 : 0);
-        Guarded input(bytes, trial % 4 == 0 ? shift : 0);
-        for (int64_t i = 0; i < bytes; ++i) {
-            input.data()[i] = static_cast<uint8_t>(random());
-        }
-        for (const bool kernel : {false, true}) {
-            SCOPED_TRACE(std::to_string(bytes) + " bytes shifted by " + std::to_string(shift) +
-                         (kernel ? " kernel" : " host"));
-            Guarded output(bytes, shift);
-            const CopyLinesArgs args{.input = input.data(),
-                                     .output = output.data(),
-                                     .bytes = bytes,
-                                     .max_blocks = static_cast<int32_t>(random() % 3)};
-            if (kernel) {
-                ASSERT_EQ(copy_lines_on_cuda(args, nullptr), cudaSuccess);
-            } else {
-                copy_lines_on_host(args);
-            }
-            ASSERT_EQ(output.copy(output.size()), input.copy(input.size()));
-            ASSERT_TRUE(output.margins_intact());
-        }
-    }
-}
-
-// As NCCL's kernels read LL128: the flag at a line's end is polled, then the line is taken.
-TEST(CopyLines, WhoeverSeesTheFlagSeesTheLine) {
-    constexpr int64_t kWords = kCopyLine / 8;
-    constexpr int64_t kLines = 40;
-    constexpr uint64_t kTurns = 60'000;  // a memcpy() is caught about 25 times
-    const auto lines_of = [](uint64_t turn) { return static_cast<int64_t>(turn % kLines) + 1; };
-    alignas(kCopyLine) static uint64_t input[kLines * kWords];
-    alignas(kCopyLine) static uint64_t output[kLines * kWords];
-    std::atomic<uint64_t> read{0};
-    uint64_t torn = 0;
-    std::thread reader([&] {
-        for (uint64_t turn = 1; turn <= kTurns; ++turn) {
-            for (int64_t line = 0; line < lines_of(turn); ++line) {
-                const uint64_t* const words = output + line * kWords;
-                for (int spins = 0;
-                     __atomic_load_n(words + kWords - 1, __ATOMIC_ACQUIRE) != turn;) {
-                    if (++spins % 1000 == 0) {
-                        std::this_thread::yield();
-                    }
-                }
-                for (int64_t i = 0; i < kWords; ++i) {
-                    torn += __atomic_load_n(words + i, __ATOMIC_RELAXED) != turn ? 1 : 0;
-                }
-            }
-            read.store(turn);
-        }
-    });
-    for (uint64_t turn = 1; turn <= kTurns; ++turn) {
-        std::fill(std::begin(input), std::end(input), turn);
-        copy_lines_on_host({.input = input, .output = output, .bytes = lines_of(turn) * kCopyLine});
-        for (int spins = 0; read.load() != turn;) {
-            if (++spins % 1000 == 0) {
-                std::this_thread::yield();
-            }
-        }
-    }
-    reader.join();
-    EXPECT_EQ(torn, 0u);
-}
-
-TEST_F(LaunchBesideCodecs, LinesAreCopiedWhenTheirTurnComes) {
-    uint8_t from[200];
-    uint8_t to[200] = {};
-    std::fill(std::begin(from), std::end(from), uint8_t{7});
-    ASSERT_TRUE(enqueue(api_, CopyLinesArgs{on_device(from), on_device(to), 200}, nullptr).ok());
-    EXPECT_EQ(launched.name, "copy_lines");
-    EXPECT_EQ(to[0], 0) << "ran before its turn";
-    replay();
-    EXPECT_EQ(std::memcmp(from, to, 200), 0);
-    EXPECT_TRUE(load_copy_lines(api_).ok());
-}
-
-TEST_F(LaunchBesideCodecs, KernelsAreLoadedOrTheBuildHasNone) {
-    const Result<CodecSpec> palette = parse_codec("palette");
-    ASSERT_TRUE(palette.ok());
-    EXPECT_TRUE(load_kernels(api_, palette.value()).ok());
-    api_.emulator = nullptr;
-    const Status loaded = load_copy_lines(api_);
-    // The palette's are the real ones, which fail otherwise where there is no GPU.
-    EXPECT_EQ(load_kernels(api_, palette.value()).code() == Code::kUnsupported, !loaded.ok());
-    if (!loaded.ok()) {
-        EXPECT_EQ(loaded.code(), Code::kUnsupported);
-        EXPECT_NE(loaded.message().find("no CUDA kernels"), std::string::npos);
     }
 }
 

@@ -37,7 +37,7 @@ class ScriptWire final : public ReceiveWire {
         script_->open = 0;
         script_->dropped = true;
     }
-    Status register_memory(void*, size_t, MemoryKind, WireMemory** memory) override {
+    Status register_memory(void*, size_t, WireMemory** memory) override {
         *memory = nullptr;
         return {};
     }

@@ -15,7 +15,6 @@ constexpr const char* kLaneNames[kLanes] = {"control", "data"};
 struct ChainMemory {
     void* data;
     size_t bytes;
-    int type;
     std::array<void*, kLanes> handles{};
     std::array<bool, kLanes> registered{};
 };
@@ -60,12 +59,8 @@ class Side : public Base {
         }
     }
 
-    Status register_memory(void* data,
-                           size_t bytes,
-                           MemoryKind kind,
-                           WireMemory** memory) override {
-        auto made = std::make_unique<ChainMemory>(
-            ChainMemory{data, bytes, kind == MemoryKind::kCuda ? kPtrCuda : kPtrHost, {}, {}});
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
+        auto made = std::make_unique<ChainMemory>(ChainMemory{data, bytes, {}, {}});
         if (bytes > 0) {
             SLIMWIRE_TRY(ensure(*made, static_cast<int>(Lane::kData)));
         }
@@ -140,7 +135,7 @@ class Side : public Base {
             handle = nothing_.handles[static_cast<size_t>(lane)];
             data = &nowhere_;
         } else {
-            ChainMemory one{data, bytes, kPtrHost, {}, {}};
+            ChainMemory one{data, bytes, {}, {}};
             SLIMWIRE_TRY(ensure(one, lane));
             handle = operation.own_handle = one.handles[static_cast<size_t>(lane)];
             operation.has_own_handle = true;
@@ -192,7 +187,7 @@ class Side : public Base {
         }
         void* handle = nullptr;
         const ncclResult_t result = lanes_[lane].inner().reg_mr(lanes_[lane].get(), memory.data,
-                                                                memory.bytes, memory.type, &handle);
+                                                                memory.bytes, kPtrHost, &handle);
         if (result != ncclSuccess) {
             return failed("regMr", lane_number, result);
         }
@@ -226,7 +221,7 @@ class Side : public Base {
     std::unordered_set<Operation*> operations_;
     std::unordered_set<ChainMemory*> memories_;
     char nowhere_ = 0;  // where messages without bytes lie
-    ChainMemory nothing_{&nowhere_, 1, kPtrHost, {}, {}};
+    ChainMemory nothing_{&nowhere_, 1, {}, {}};
     std::array<Status, kLanes> failures_;
 };
 

@@ -139,9 +139,7 @@ class ChainWire final : public Wire {
         device.name = given.name.c_str();
         device.pci_path = given.pci_path.empty() ? nullptr : given.pci_path.c_str();
         device.guid = given.guid;
-        device.cuda_memory = (given.ptr_support & kPtrCuda) != 0;
         device.reg_is_global = given.reg_is_global;
-        device.force_flush = given.force_flush;
         device.speed_mbps = given.speed_mbps > 0 ? given.speed_mbps : 10000;
         device.port = given.port;
         device.latency_us = given.latency_us;

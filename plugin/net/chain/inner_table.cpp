@@ -121,7 +121,6 @@ class TableOf final : public InnerTable {
         out->name = given.name != nullptr ? given.name : net_->name;
         out->pci_path = given.pci_path != nullptr ? given.pci_path : "";
         out->guid = given.guid;
-        out->ptr_support = given.ptr_support;
         out->reg_is_global = given.reg_is_global != 0;
         out->speed_mbps = given.speed_mbps;
         out->port = given.port;
@@ -130,7 +129,6 @@ class TableOf final : public InnerTable {
         out->max_recvs = given.max_recvs;
         out->device_type = given.device_type;
         if constexpr (kVersion >= 9) {
-            out->force_flush = given.force_flush != 0;
             if (given.max_p2p_bytes > 0) {
                 out->max_p2p_bytes = given.max_p2p_bytes;
             }
@@ -228,15 +226,6 @@ class TableOf final : public InnerTable {
         }
     }
 
-    [[nodiscard]] bool has_flush() const noexcept override { return net_->iflush != nullptr; }
-    ncclResult_t iflush(void* recv_comm,
-                        int count,
-                        void** data,
-                        int* bytes,
-                        void** mhandles,
-                        void** request) override {
-        return net_->iflush(recv_comm, count, data, bytes, mhandles, request);
-    }
     ncclResult_t test(void* request, int* done, int* bytes) override {
         return net_->test(request, done, bytes);
     }

@@ -22,9 +22,7 @@ inline constexpr int kNewestTable = 12;
 struct InnerProperties {
     std::string name, pci_path;  // pci_path empty: none
     uint64_t guid = 0;
-    int ptr_support = kPtrHost;
     bool reg_is_global = false;
-    bool force_flush = false;
     int speed_mbps = 0;
     int port = 0;
     float latency_us = 0;
@@ -71,10 +69,6 @@ class InnerTable {
                                const int* tags,
                                void** mhandles,
                                void** request) = 0;
-    // False where the plugin has no flush.
-    [[nodiscard]] virtual bool has_flush() const noexcept = 0;
-    virtual ncclResult_t iflush(
-        void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request) = 0;
     virtual ncclResult_t test(void* request, int* done, int* bytes) = 0;
     virtual ncclResult_t close_send(void* send_comm) = 0;
     virtual ncclResult_t close_recv(void* recv_comm) = 0;

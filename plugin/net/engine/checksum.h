@@ -12,21 +12,6 @@ namespace slimwire::net {
 
 [[nodiscard]] uint64_t checksum_of(const void* data, size_t bytes) noexcept;
 
-// The same of bytes that come in parts.
-class ChecksumStream {
-  public:
-    ChecksumStream();  // throws std::bad_alloc
-    ~ChecksumStream();
-    ChecksumStream(const ChecksumStream&) = delete;
-    ChecksumStream& operator=(const ChecksumStream&) = delete;
-    void reset() noexcept;
-    void add(const void* data, size_t bytes) noexcept;
-    [[nodiscard]] uint64_t value() const noexcept;
-
-  private:
-    void* const state_;
-};
-
 // Computes it on a codec thread; `data` must stay until done().
 class ChecksumTask final : public CodecTask {
   public:

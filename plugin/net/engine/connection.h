@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "plugin/net/engine.h"
@@ -14,22 +13,14 @@
 #include "plugin/net/engine/frame.h"
 #include "plugin/net/engine/staging.h"
 #include "plugin/net/engine/traffic.h"
-#include "plugin/net/gpu/gpu.h"
-#include "plugin/net/gpu/gpu_bounce.h"
-#include "plugin/net/gpu/gpu_lane.h"
 #include "plugin/net/settings.h"
 
 namespace slimwire::net {
 
 struct Memory {
     WireMemory* wire = nullptr;
-    MemoryKind kind = MemoryKind::kHost;
     const uint8_t* data = nullptr;
     size_t bytes = 0;
-    // GPU memory that was sent from: whether a sample of it was seen, and had flags in it. NCCL
-    // registers the buffers of its protocols one by one.
-    bool looked = false;
-    bool flagged = false;
 
     [[nodiscard]] bool holds(const void* address) const noexcept {
         const auto* byte = static_cast<const uint8_t*>(address);
@@ -42,7 +33,6 @@ struct EngineParts {
     EngineSettings settings;
     CodecPool* pool;
     Traffic* traffic;
-    Gpu* gpu = nullptr;  // null: messages are in host memory
 };
 
 // Base is SendConnection or ReceiveConnection, WireType the wire of that direction.
@@ -58,19 +48,14 @@ class ConnectionOver : public Base {
           wire_(std::move(wire)),
           traffic_(parts.traffic, direction, wire_->peer(), device) {}
 
-    Status register_memory(void* data, size_t bytes, MemoryKind kind, Memory** memory) override {
+    Status register_memory(void* data, size_t bytes, Memory** memory) override {
         if (dropped_) {
             return failure_;
         }
         auto made = std::make_unique<Memory>();
-        made->kind = kind;
         made->data = static_cast<const uint8_t*>(data);
         made->bytes = bytes;
-        if (kind == MemoryKind::kCuda) {
-            SLIMWIRE_TRY(open_gpu(data));
-        } else {
-            SLIMWIRE_TRY(wire_->register_memory(data, bytes, kind, &made->wire));
-        }
+        SLIMWIRE_TRY(wire_->register_memory(data, bytes, &made->wire));
         *memory = made.release();
         return {};
     }
@@ -95,55 +80,15 @@ class ConnectionOver : public Base {
     Status open_control() {
         constexpr size_t bytes = size_t{kControlSlots} * kControlBytes;
         control_ = std::make_unique<uint8_t[]>(bytes);
-        return wire_->register_memory(control_.get(), bytes, MemoryKind::kHost, &control_memory_);
+        return wire_->register_memory(control_.get(), bytes, &control_memory_);
     }
     [[nodiscard]] uint8_t* control_slot(uint64_t number) const noexcept {
         return control_.get() + number % kControlSlots * kControlBytes;
-    }
-    // Takes a lane where `data` lies, at the first GPU memory of the connection. The wire sees the
-    // lane's pinned memory only.
-    Status open_gpu(const void* data) {
-        if (parts_.gpu == nullptr) {
-            return {Code::kInvalidArgument,
-                    "GPU memory, which this plugin did not announce to take; see SLIMWIRE_NET_GPU"};
-        }
-        if (lane_ != nullptr) {
-            SLIMWIRE_TRY_ASSIGN(const int device, parts_.gpu->device_of(data));
-            return device == lane_->device()
-                       ? Status()
-                       : Status(Code::kInvalidArgument, "memory of GPU " + std::to_string(device) +
-                                                            " for a connection that serves GPU " +
-                                                            std::to_string(lane_->device()));
-        }
-        SLIMWIRE_TRY_ASSIGN(std::unique_ptr<GpuLane> lane, parts_.gpu->lane_at(data));
-        if (Status status = wire_->register_memory(lane->pinned(), lane->pinned_bytes(),
-                                                   MemoryKind::kHost, &lane_memory_);
-            !status.ok()) {
-            parts_.gpu->give_back(std::move(lane));
-            return status;
-        }
-        lane_ = std::move(lane);
-        bounce_.emplace(*lane_, *parts_.pool);
-        return {};
-    }
-    // No codec thread and no kernel works for the lane any more, or the lane is given up.
-    void settle_gpu() noexcept {
-        if (lane_ != nullptr) {
-            bounce_->settle();
-            static_cast<void>(lane_->settle());
-        }
     }
     // After settle().
     void close_wire() noexcept {
         wire_->drop();
         staging_.close(*wire_);
-        if (lane_ != nullptr) {
-            if (lane_memory_ != nullptr) {
-                static_cast<void>(wire_->deregister_memory(lane_memory_));
-            }
-            bounce_.reset();
-            parts_.gpu->give_back(std::move(lane_));
-        }
         if (control_memory_ != nullptr) {
             static_cast<void>(wire_->deregister_memory(control_memory_));
         }
@@ -166,9 +111,6 @@ class ConnectionOver : public Base {
     std::unique_ptr<uint8_t[]> control_;
     WireMemory* control_memory_ = nullptr;
     Staging staging_;
-    std::unique_ptr<GpuLane> lane_;  // null: no GPU memory is registered
-    WireMemory* lane_memory_ = nullptr;
-    std::optional<GpuBounce> bounce_;
     TrafficEntry traffic_;
     Counters& counters_ = traffic_.counters();
     Status failure_;
@@ -177,9 +119,6 @@ class ConnectionOver : public Base {
 
 [[nodiscard]] inline WireMemory* wire_memory(const Memory* memory) noexcept {
     return memory != nullptr ? memory->wire : nullptr;
-}
-[[nodiscard]] inline bool on_device(const Memory* memory) noexcept {
-    return memory != nullptr && memory->kind == MemoryKind::kCuda;
 }
 
 }  // namespace slimwire::net

@@ -101,23 +101,12 @@ class EngineContext final : public Context {
 
 class EngineOverWire final : public Engine {
   public:
-    EngineOverWire(std::unique_ptr<Wire> wire,
-                   const EngineSettings& settings,
-                   Traffic* traffic,
-                   std::unique_ptr<Gpu> gpu)
+    EngineOverWire(std::unique_ptr<Wire> wire, const EngineSettings& settings, Traffic* traffic)
         : pool_(settings.threads),
-          gpu_(std::move(gpu)),
-          parts_{settings, &pool_, traffic != nullptr ? traffic : &own_traffic_, gpu_.get()},
+          parts_{settings, &pool_, traffic != nullptr ? traffic : &own_traffic_},
           wire_(std::move(wire)) {
         for (int index = 0; index < wire_->devices(); ++index) {
             devices_.push_back(wire_->device(index));
-            // The codec's threads read and write host memory, and the wire gets pinned memory of
-            // the lanes: what it can do with GPU memory itself does not matter.
-            devices_.back().cuda_memory = devices_.back().dma_buf = false;
-            gpu_devices_.push_back(devices_.back());
-            gpu_devices_.back().cuda_memory = true;
-            // See EngineReceive::flush().
-            gpu_devices_.back().force_flush = false;
         }
     }
 
@@ -125,8 +114,7 @@ class EngineOverWire final : public Engine {
         return static_cast<int>(devices_.size());
     }
     [[nodiscard]] const WireDevice& device(int index) const noexcept override {
-        const bool gpu = gpu_ != nullptr && gpu_->announced();
-        return (gpu ? gpu_devices_ : devices_)[static_cast<size_t>(index)];
+        return devices_[static_cast<size_t>(index)];
     }
     Status open(uint64_t comm_id,
                 int traffic_class,
@@ -141,26 +129,17 @@ class EngineOverWire final : public Engine {
   private:
     CodecPool pool_;
     Traffic own_traffic_;
-    std::unique_ptr<Gpu> gpu_;
     EngineParts parts_;
     std::unique_ptr<Wire> wire_;
     std::vector<WireDevice> devices_;
-    std::vector<WireDevice> gpu_devices_;  // the same where GPU memory is taken
 };
 
 }  // namespace
 
 std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
                                     const EngineSettings& settings,
-                                    Traffic* traffic,
-                                    std::unique_ptr<Gpu> gpu) {
-    return std::make_unique<EngineOverWire>(std::move(wire), settings, traffic, std::move(gpu));
-}
-
-std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
-                                    const EngineSettings& settings,
                                     Traffic* traffic) {
-    return make_engine(std::move(wire), settings, traffic, nullptr);
+    return std::make_unique<EngineOverWire>(std::move(wire), settings, traffic);
 }
 
 }  // namespace slimwire::net

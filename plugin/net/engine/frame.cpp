@@ -29,7 +29,7 @@ Status check_sizes(const Frame& frame, size_t size) {
             break;
         case FrameKind::kRaw:
             if (frame.piece_bytes != 0) {
-                SLIMWIRE_TRY(check_pieces(frame));
+                return damaged("pieces of " + std::to_string(frame.piece_bytes) + " bytes");
             }
             break;
         case FrameKind::kCoded:

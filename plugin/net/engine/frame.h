@@ -16,7 +16,7 @@ namespace slimwire::net {
 
 enum class FrameKind : uint8_t {
     kInline = 1,  // the message follows in the same control message
-    kRaw = 2,     // the message as it is: one data message, or one for each piece_bytes of it
+    kRaw = 2,     // the message as it is: one data message
     kCoded = 3,   // ceil(bytes / piece_bytes) data messages, each a piece (piece.h)
     kEnd = 4,     // the checksum of the message `sequence`, whose data messages have been sent
 };
@@ -32,7 +32,7 @@ struct Frame {
     uint64_t sequence;     // of the message in its connection, from 0
     uint64_t bytes;        // of the message
     int32_t tag;           // NCCL's
-    uint32_t piece_bytes;  // kCoded; kRaw: 0 where the message is not cut
+    uint32_t piece_bytes;  // kCoded; kRaw: 0
     uint64_t checksum;     // checksum.h
     uint64_t check;        // of the bytes before, so that no damaged frame is believed
 };

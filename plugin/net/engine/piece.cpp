@@ -1,14 +1,12 @@
 #include "plugin/net/engine/piece.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 
 #include "codecs/codec.h"
-#include "codecs/copy_lines.h"
-#include "plugin/net/engine/frame.h"
+#include "plugin/net/engine/copy_in_order.h"
 
 namespace slimwire::net {
 namespace {
@@ -30,8 +28,6 @@ uint8_t* scratch(size_t bytes) {
     return memory.get();
 }
 
-}  // namespace
-
 const CodecSpec& piece_codec() {
     static const CodecSpec spec = [] {
         Result<CodecSpec> parsed = parse_codec("palette");
@@ -45,6 +41,13 @@ Status corrupt_piece(size_t size, size_t bytes) {
                                     " bytes do not decode to a piece of " + std::to_string(bytes)};
 }
 
+// Bytes that the codec may take for the whole elements of a piece.
+int64_t slot_bytes(DType element, int64_t count) {
+    return (piece_codec().encoded_bytes(element, count) + 15) / 16 * 16;
+}
+
+}  // namespace
+
 size_t piece_capacity(size_t piece_bytes) {
     // The most that any type needs, because a sender's guess may change from message to message.
     const auto count = static_cast<int64_t>(piece_bytes);
@@ -52,85 +55,29 @@ size_t piece_capacity(size_t piece_bytes) {
     return (encoded + sizeof(uint64_t) + 63) / 64 * 64;
 }
 
-EncodeArgs piece_encode_args(DType element,
-                             const void* source,
-                             size_t bytes,
-                             size_t piece_bytes,
-                             void* output,
-                             size_t slot_bytes) {
-    const size_t width = dtype_bytes(element);
-    EncodeArgs args{};
-    args.input = source;
-    args.output = output;
-    args.scale = 1;
-    args.count = static_cast<int64_t>(bytes / width);
-    args.chunk_elems = static_cast<int64_t>(std::min(bytes, piece_bytes) / width);
-    args.params = piece_codec().params;
-    args.dtype = element;
-    args.slot_bytes = static_cast<int64_t>(slot_bytes);
-    return args;
-}
-
-DecodeArgs piece_decode_args(DType element,
-                             const void* received,
-                             size_t slot_bytes,
-                             void* output,
-                             size_t bytes,
-                             size_t piece_bytes) {
-    const size_t width = dtype_bytes(element);
-    DecodeArgs args{};
-    args.input = received;
-    args.output = output;
-    args.count = static_cast<int64_t>(bytes / width);
-    args.chunk_elems = static_cast<int64_t>(std::min(bytes, piece_bytes) / width);
-    args.slot_bytes = static_cast<int64_t>(slot_bytes);
-    args.params = piece_codec().params;
-    args.dtype = element;
-    return args;
-}
-
-bool pieces_align(DType element, size_t piece_bytes) {
-    const auto granule = static_cast<size_t>(piece_codec().granule(element));
-    return piece_bytes % (granule * dtype_bytes(element)) == 0;
-}
-
-size_t finish_piece(DType element, uint8_t* output, size_t bytes, const uint8_t* tail) {
-    const size_t tail_bytes = bytes % dtype_bytes(element);
-    uint64_t total;
-    std::memcpy(&total, output + kHeaderTotal, sizeof total);
-    if (total + tail_bytes > bytes - bytes / 32) {
-        return bytes;
-    }
-    std::memcpy(output + total, tail, tail_bytes);
-    return total + tail_bytes;
-}
-
 size_t encode_piece(DType element, const uint8_t* source, size_t bytes, uint8_t* output) {
     const size_t width = dtype_bytes(element);
     if (bytes < width) {
         return bytes;
     }
-    const auto encoded = static_cast<size_t>(
-        piece_codec().encoded_bytes(element, static_cast<int64_t>(bytes / width)));
-    piece_codec().codec->host.encode(
-        piece_encode_args(element, source, bytes, bytes, output, (encoded + 15) / 16 * 16));
-    return finish_piece(element, output, bytes, source + bytes - bytes % width);
-}
-
-Status check_piece(
-    DType element, const uint8_t* received, size_t size, size_t bytes, size_t* encoded) {
-    const size_t width = dtype_bytes(element);
+    const auto count = static_cast<int64_t>(bytes / width);
+    EncodeArgs args{};
+    args.input = source;
+    args.output = output;
+    args.scale = 1;
+    args.count = args.chunk_elems = count;
+    args.params = piece_codec().params;
+    args.dtype = element;
+    args.slot_bytes = slot_bytes(element, count);
+    piece_codec().codec->host.encode(args);
     const size_t tail = bytes % width;
-    uint64_t total = 0;
-    if (size >= bytes || bytes < width || size < kHeaderTotal + sizeof total + tail) {
-        return corrupt_piece(size, bytes);
+    uint64_t total;
+    std::memcpy(&total, output + kHeaderTotal, sizeof total);
+    if (total + tail > bytes - bytes / 32) {
+        return bytes;
     }
-    std::memcpy(&total, received + kHeaderTotal, sizeof total);
-    if (total != size - tail) {
-        return corrupt_piece(size, bytes);
-    }
-    *encoded = total;
-    return {};
+    std::memcpy(output + total, source + bytes - tail, tail);
+    return total + tail;
 }
 
 Status decode_piece(DType element,
@@ -152,8 +99,14 @@ Status decode_piece(DType element,
     }
     const size_t width = dtype_bytes(element);
     const size_t tail = bytes % width;
-    size_t encoded = 0;
-    SLIMWIRE_TRY(check_piece(element, received, size, bytes, &encoded));
+    uint64_t encoded = 0;
+    if (size > bytes || bytes < width || size < kHeaderTotal + sizeof encoded + tail) {
+        return corrupt_piece(size, bytes);
+    }
+    std::memcpy(&encoded, received + kHeaderTotal, sizeof encoded);
+    if (encoded != size - tail) {
+        return corrupt_piece(size, bytes);
+    }
     uint8_t* decoded = output;
     if (write_once || reinterpret_cast<uintptr_t>(output) % width != 0) {
         decoded = scratch(bytes);
@@ -162,10 +115,14 @@ Status decode_piece(DType element,
         }
     }
     uint32_t status = 0;
-    const auto slot = static_cast<size_t>(
-        piece_codec().encoded_bytes(element, static_cast<int64_t>(bytes / width)));
-    DecodeArgs args =
-        piece_decode_args(element, received, (slot + 15) / 16 * 16, decoded, bytes, bytes);
+    const auto count = static_cast<int64_t>(bytes / width);
+    DecodeArgs args{};
+    args.input = received;
+    args.output = decoded;
+    args.count = args.chunk_elems = count;
+    args.slot_bytes = slot_bytes(element, count);
+    args.params = piece_codec().params;
+    args.dtype = element;
     args.status = &status;
     piece_codec().codec->host.decode(args);
     if (status != 0) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
-#include "codecs/copy_lines.h"
 #include "plugin/net/engine/clock.h"
+#include "plugin/net/engine/copy_in_order.h"
 #include "plugin/net/engine/piece.h"
 
 namespace slimwire::net {
@@ -28,15 +28,13 @@ EngineReceive::~EngineReceive() {
 }
 
 void EngineReceive::settle() noexcept {
-    settle_gpu();
     for (uint64_t number = parts_done_; number < parts_came_; ++number) {
         while (part(number).submitted && !part(number).done()) {
             std::this_thread::yield();
         }
     }
     for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
-        const bool on_thread = arrival->checking && (arrival->holds || !arrival->to_gpu());
-        while (on_thread && !arrival->checksum.done()) {
+        while (arrival->checking && !arrival->checksum.done()) {
             std::this_thread::yield();
         }
     }
@@ -86,8 +84,7 @@ Status EngineReceive::receive(int count,
                             .data = static_cast<uint8_t*>(data[i]),
                             .capacity = capacities[i],
                             .tag = tags[i],
-                            .memory = wire_memory(memories[i]),
-                            .on_gpu = on_device(memories[i])};
+                            .memory = wire_memory(memories[i])};
     }
     *request = &group;
     for (int i = 0; i < count && unmatched_ > 0; ++i) {
@@ -104,18 +101,6 @@ Status EngineReceive::receive(int count,
     }
     SLIMWIRE_TRY(advance());
     return !control_end_.ok() && waits_in_vain(group) ? fail(control_end_) : Status();
-}
-
-// GPU memory is written here by the GPU alone: by kernels and copies of the lane's stream, whose
-// event was over before test() said done. What they wrote is then visible to the whole device (CUDA
-// C++ Programming Guide, "Memory consistency": a completed event orders the work before it), also
-// to a kernel of NCCL's that runs already and reads the data after it saw the step that NCCL's
-// proxy posts later. A flush is what NCCL asks of networks whose card writes into GPU memory by
-// PCIe, past the GPU's own order (transport/net.cc, recvProxyProgress: "GDR + Simple + needFlush");
-// no card writes there on our behalf.
-Status EngineReceive::flush(int, void* const*, const int*, Memory* const*, Request** request) {
-    *request = nullptr;
-    return failure_;
 }
 
 Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
@@ -137,11 +122,9 @@ Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
 
 Status EngineReceive::advance() {
     if (failure_.ok()) {
-        Status status = lane_ != nullptr ? advance_gpu() : Status();
-        status = status.ok() ? read_control() : status;
+        Status status = read_control();
         status = status.ok() ? post_parts() : status;
         status = status.ok() ? take_parts() : status;
-        status = status.ok() ? launch_parts() : status;
         status = status.ok() ? finish_parts() : status;
         status = status.ok() ? finish_arrivals() : status;
         if (!status.ok()) {
@@ -239,7 +222,7 @@ Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
         }
         arrival->data_done = true;
         arrival->end_came = true;
-        if (posted == nullptr || posted->capacity < frame.bytes || posted->on_gpu) {
+        if (posted == nullptr || posted->capacity < frame.bytes) {
             SLIMWIRE_TRY(hold(arrival));
             std::memcpy(arrival->held.get(), bytes, frame.bytes);
         } else if (frame.bytes > 0) {
@@ -337,12 +320,9 @@ Status EngineReceive::post_parts() {
             }
             SLIMWIRE_TRY(hold(next));
             next->early = true;
-        } else if (!next->holds && next->to_gpu() && !fits_lane(*next)) {
-            SLIMWIRE_TRY(hold(next));
         }
-        const bool in_slots = !next->holds && next->to_gpu();
         bool made = false;
-        SLIMWIRE_TRY(in_slots ? post_gpu_part(next, &made) : post_part(next, &made));
+        SLIMWIRE_TRY(post_part(next, &made));
         if (!made) {
             return {};
         }
@@ -358,7 +338,6 @@ Status EngineReceive::post_part(Arrival* from, bool* made) {
     const uint64_t left = from->frame.bytes - from->next_offset;
     const bool coded = from->frame.kind == FrameKind::kCoded;
     next.staging = nullptr;
-    next.slot = -1;
     if (coded) {
         bool ready = false;
         SLIMWIRE_TRY(staging_.prepare(*wire_, from->frame.piece_bytes, &ready));
@@ -369,8 +348,7 @@ Status EngineReceive::post_part(Arrival* from, bool* made) {
     }
     next.arrival = from;
     next.output = from->destination() + from->next_offset;
-    next.bytes =
-        from->frame.piece_bytes > 0 ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
+    next.bytes = coded ? std::min<uint64_t>(left, from->frame.piece_bytes) : left;
     next.received = 0;
     next.write_once = !from->holds && from->target->group->write_once;
     next.submitted = false;
@@ -404,11 +382,10 @@ Status EngineReceive::take_parts() {
         if (oldest.arrival->frame.kind == FrameKind::kCoded) {
             Counters::add(counters_.coded_wire_bytes, oldest.received);
         }
-        const bool coded = oldest.arrival->frame.kind == FrameKind::kCoded;
         if (oldest.staging != nullptr) {
             oldest.submitted = true;
             parts_.pool->submit(&oldest);
-        } else if (!coded && oldest.received != oldest.bytes) {
+        } else if (oldest.received != oldest.bytes) {
             return {Code::kRemoteError,
                     "damaged data from the peer: " + std::to_string(oldest.received) +
                         " bytes instead of " + std::to_string(oldest.bytes)};
@@ -427,12 +404,6 @@ Status EngineReceive::finish_parts() {
             staging_.give(oldest.staging);
             oldest.staging = nullptr;
             SLIMWIRE_TRY(oldest.status);
-        } else if (oldest.slot >= 0) {
-            bool done = false;
-            SLIMWIRE_TRY(finish_gpu_part(&oldest, &done));
-            if (!done) {
-                return {};
-            }
         }
         if (--oldest.arrival->parts_left == 0) {
             oldest.arrival->data_done = true;
@@ -451,31 +422,16 @@ Status EngineReceive::finish_arrivals() {
         }
         const bool checks = (arrival->frame.flags & kFrameChecksum) != 0 &&
                             arrival->frame.kind != FrameKind::kInline;
-        const bool in_gpu = arrival->to_gpu() && !arrival->holds;
-        if (checks && in_gpu) {
-            bool done = false;
-            SLIMWIRE_TRY(read_back(arrival.get(), &done));
-            if (!done) {
-                continue;
-            }
-        } else if (checks && !arrival->checking) {
+        if (checks && !arrival->checking) {
             arrival->checking = true;
             arrival->checksum.submit(*parts_.pool, arrival->destination(), arrival->frame.bytes);
         }
-        if (checks && !in_gpu && !arrival->checksum.done()) {
+        if (checks && !arrival->checksum.done()) {
             continue;
         }
-        const uint64_t found = in_gpu ? arrival->gpu_checksum : arrival->checksum.value();
-        if (checks && found != arrival->frame.checksum) {
+        if (checks && arrival->checksum.value() != arrival->frame.checksum) {
             return {Code::kRemoteError, "damaged data from the peer: the checksum of message " +
                                             std::to_string(arrival->frame.sequence) + " is wrong"};
-        }
-        if (arrival->to_gpu() && arrival->holds && arrival->frame.bytes > 0) {
-            bool done = false;
-            SLIMWIRE_TRY(move_held(arrival.get(), &done));
-            if (!done) {
-                continue;
-            }
         }
         deliver(arrival.get());
         delivered = true;
@@ -503,7 +459,7 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
 
 // Afterwards the arrival is marked as gone by a frame without magic number.
 void EngineReceive::deliver(Arrival* arrival) {
-    if (arrival->holds && !arrival->to_gpu() && arrival->frame.bytes > 0) {
+    if (arrival->holds && arrival->frame.bytes > 0) {
         copy_in_order(arrival->target->data, arrival->held.get(), arrival->frame.bytes);
     }
     measure(*arrival);

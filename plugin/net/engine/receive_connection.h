@@ -8,10 +8,6 @@
 // the next one belongs to a message nobody has asked for yet, while a later one has been asked for
 // (grouped receives with other tags), it is received into memory of its own and copied later.
 //
-// Messages into GPU memory go through the connection's lane (gpu/gpu_lane.h): the wire delivers
-// into its slots, the GPU decodes or copies from there. What does not fit its slots is held in host
-// memory first. receive_gpu.cpp has what is done for them.
-//
 // Everything moves on in advance(), which receive() and test() call; no other thread touches the
 // object but codec threads, in the tasks of parts.
 #pragma once
@@ -41,11 +37,6 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
                    Memory* const* memories,
                    bool in_place_visible,
                    Request** request) override;
-    Status flush(int count,
-                 void* const* data,
-                 const int* bytes,
-                 Memory* const* memories,
-                 Request** request) override;
     Status test(Request* request, bool* done, size_t* sizes) override;
 
   private:
@@ -62,7 +53,6 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         size_t capacity = 0;
         int tag = 0;
         WireMemory* memory = nullptr;
-        bool on_gpu = false;
         bool matched = false;
         size_t bytes = 0;  // of its message
     };
@@ -89,15 +79,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         bool end_came = false;
         bool checking = false;
         ChecksumTask checksum;
-        // Into GPU memory:
-        bool lines = false;   // it carries flags, so it is written in whole lines
-        bool hashed = false;  // gpu_checksum is known
-        uint64_t gpu_checksum = 0;
-        bool moving = false;         // the held bytes are on their way there
-        uint64_t small = 0;          // of the lane, for a message that fits one
-        GpuLane::Ticket ticket = 0;  // until which it is used
 
-        [[nodiscard]] bool to_gpu() const noexcept { return target != nullptr && target->on_gpu; }
         [[nodiscard]] uint8_t* destination() noexcept { return holds ? held.get() : target->data; }
     };
     // A data message.
@@ -111,11 +93,6 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         bool submitted = false;
         WireRequest* request = nullptr;
         Status status;
-        // Into GPU memory:
-        int slot = -1;  // of the lane; -1: not into GPU memory
-        uint8_t* staged = nullptr;
-        GpuLane::Ticket ticket = 0;
-        int decoded_from = -1;  // slot of the first piece of its launch; -1: copied
 
         void run() noexcept override;
     };
@@ -141,16 +118,6 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     void deliver(Arrival* arrival);
     void measure(const Arrival& arrival) noexcept;
 
-    // --- Of messages into GPU memory
-    [[nodiscard]] bool fits_lane(const Arrival& arrival) const noexcept;
-    Status post_gpu_part(Arrival* from, bool* made);
-    Status advance_gpu();
-    Status launch_parts();
-    Status launch_copy(uint64_t first, uint64_t count);
-    Status launch_decode(uint64_t first, uint64_t count);
-    Status finish_gpu_part(Part* part, bool* done);
-    Status move_held(Arrival* arrival, bool* done);
-    Status read_back(Arrival* arrival, bool* done);
     [[nodiscard]] bool someone_waits_behind(size_t index) const noexcept;
 
     std::array<Group, kNetMaxRequests> groups_;
@@ -167,11 +134,6 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     std::array<Part, kParts> parts_in_flight_;
     Meter meter_;
     uint64_t parts_made_ = 0, parts_came_ = 0, parts_done_ = 0;
-    uint64_t parts_launched_ = 0;                 // or need no launch
-    uint64_t slots_taken_ = 0, slots_given_ = 0;  // of the lane, in turn
-    uint64_t smalls_used_ = 0;
-    std::array<GpuLane::Ticket, GpuLane::kSmalls> smalls_{};  // until which they are used
-    Arrival* bouncing_ = nullptr;
 };
 
 }  // namespace slimwire::net

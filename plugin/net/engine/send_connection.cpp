@@ -29,14 +29,13 @@ EngineSend::~EngineSend() {
 }
 
 void EngineSend::settle() noexcept {
-    settle_gpu();
     for (uint64_t number = parts_done_; number < parts_made_; ++number) {
         while (part(number).staging != nullptr && !part(number).done()) {
             std::this_thread::yield();
         }
     }
     for (Message& each : messages_) {
-        while (each.in_use && has_end(each) && !each.on_gpu && !each.checksum.done()) {
+        while (each.in_use && has_end(each) && !each.checksum.done()) {
             std::this_thread::yield();
         }
     }
@@ -61,16 +60,13 @@ Status EngineSend::send(
         return failure_;
     }
     Message& made = message(next_message_);
-    const bool on_gpu = on_device(memory) && bytes > 0;
-    if (made.in_use || (on_gpu && !lane_->room())) {
+    if (made.in_use) {
         return advance();
     }
     made.in_use = true;
     made.connection = this;
     made.frame_sent = made.frame_done = made.data_done = made.end_sent = false;
-    made.pieces_do_not_shrink = made.paced = made.waits = made.hashed = false;
-    made.on_gpu = on_gpu;
-    made.registered = memory;
+    made.pieces_do_not_shrink = made.paced = false;
     made.data = static_cast<const uint8_t*>(data);
     made.memory = wire_memory(memory);
     made.next_offset = made.parts_left = 0;
@@ -85,17 +81,8 @@ Status EngineSend::send(
                   .piece_bytes = 0,
                   .checksum = 0,
                   .check = 0};
-    if (on_gpu) {
-        if (Status status = plan_on_gpu(&made, phandle); !status.ok()) {
-            made.in_use = false;
-            return fail(std::move(status));
-        }
-    } else {
-        plan(&made, phandle);
-    }
-    if (!made.waits) {
-        write_frame(made.frame, control_slot(next_message_));
-    }
+    plan(&made, phandle);
+    write_frame(made.frame, control_slot(next_message_));
     ++next_message_;
     Counters::add(counters_.messages, 1);
     Counters::add(counters_.bytes, bytes);
@@ -219,10 +206,6 @@ bool EngineSend::has_end(const Message& message) noexcept {
     return (message.frame.flags & kFrameChecksum) != 0 && message.frame.kind != FrameKind::kInline;
 }
 
-bool EngineSend::has_checksum(const Message& message) noexcept {
-    return message.on_gpu ? message.hashed : message.checksum.done();
-}
-
 bool EngineSend::over(const Message& message) noexcept {
     return message.frame_done && message.data_done &&
            (!has_end(message) || (message.end_sent && message.control == nullptr));
@@ -230,8 +213,7 @@ bool EngineSend::over(const Message& message) noexcept {
 
 Status EngineSend::advance() {
     if (failure_.ok()) {
-        Status status = lane_ != nullptr ? advance_gpu() : Status();
-        status = status.ok() ? send_frames() : status;
+        Status status = send_frames();
         status = status.ok() ? make_parts() : status;
         status = status.ok() ? send_parts() : status;
         status = status.ok() ? finish_parts() : status;
@@ -245,9 +227,6 @@ Status EngineSend::advance() {
 Status EngineSend::send_frames() {
     for (; next_frame_ < next_message_; ++next_frame_) {
         Message& next = message(next_frame_);
-        if (next.waits) {
-            return {};
-        }
         SLIMWIRE_TRY(wire_->send(Lane::kControl, control_slot(next_frame_), next.control_bytes,
                                  control_memory_, &next.control));
         if (next.control == nullptr) {
@@ -273,12 +252,12 @@ Status EngineSend::finish_control(Message* message) {
         message->frame_done = true;
     }
     if (!has_end(*message) || !message->frame_done || message->end_sent ||
-        !has_checksum(*message)) {
+        !message->checksum.done()) {
         return {};
     }
     Frame end = message->frame;
     end.kind = FrameKind::kEnd;
-    end.checksum = message->on_gpu ? message->gpu_checksum : message->checksum.value();
+    end.checksum = message->checksum.value();
     uint8_t* const control = control_slot(end.sequence);
     write_frame(end, control);
     if (Status status =
@@ -301,7 +280,7 @@ Status EngineSend::make_parts() {
             continue;
         }
         bool made = false;
-        SLIMWIRE_TRY(from.on_gpu ? make_gpu_parts(&from, &made) : make_part(&from, &made));
+        SLIMWIRE_TRY(make_part(&from, &made));
         if (!made) {
             break;
         }
@@ -317,7 +296,6 @@ Status EngineSend::make_part(Message* from, bool* made) {
     const uint64_t left = from->frame.bytes - from->next_offset;
     const bool coded = from->frame.kind == FrameKind::kCoded;
     next.staging = nullptr;
-    next.slot = -1;
     if (coded && !from->pieces_do_not_shrink) {
         bool ready = false;
         SLIMWIRE_TRY(staging_.prepare(*wire_, from->frame.piece_bytes, &ready));
@@ -345,20 +323,12 @@ Status EngineSend::make_part(Message* from, bool* made) {
 Status EngineSend::send_parts() {
     for (; parts_sent_ < parts_made_; ++parts_sent_) {
         Part& next = part(parts_sent_);
-        if (next.slot >= 0) {
-            bool ready = false;
-            SLIMWIRE_TRY(look_at_encoding(&next, &ready));
-            if (!ready) {
-                return {};
-            }
-        } else if (next.staging != nullptr && !next.done()) {
+        if (next.staging != nullptr && !next.done()) {
             return {};
         }
         const bool encoded = next.staging != nullptr && next.wire_bytes < next.bytes;
-        const uint8_t* const from =
-            next.slot >= 0 ? next.staged : (encoded ? next.staging->data : next.source);
-        WireMemory* const memory =
-            next.slot >= 0 ? lane_memory_ : (encoded ? staging_.memory() : next.message->memory);
+        const uint8_t* const from = encoded ? next.staging->data : next.source;
+        WireMemory* const memory = encoded ? staging_.memory() : next.message->memory;
         SLIMWIRE_TRY(wire_->send(Lane::kData, from, next.wire_bytes, memory, &next.request));
         if (next.request == nullptr) {
             return {};
@@ -386,7 +356,6 @@ Status EngineSend::finish_parts() {
             return {};
         }
         oldest.request = nullptr;
-        slots_given_ += oldest.slot >= 0 ? 1 : 0;
         if (oldest.staging != nullptr) {
             staging_.give(oldest.staging);
             oldest.staging = nullptr;
@@ -396,8 +365,7 @@ Status EngineSend::finish_parts() {
             coded_in_ += oldest.bytes;
             coded_out_ += oldest.wire_bytes;
             if (oldest.encode_ns > 0) {
-                pace_.encoded(oldest.bytes, oldest.encode_ns,
-                              oldest.slot >= 0 ? 1 : parts_.settings.threads);
+                pace_.encoded(oldest.bytes, oldest.encode_ns, parts_.settings.threads);
             }
         }
         ++parts_done_;

@@ -5,10 +5,6 @@
 //                       └─ parts: the message, or its pieces ─┬─> data lane
 //                                   codec threads encode ─────┘
 //
-// A message in GPU memory goes through the connection's lane (gpu/gpu_lane.h): its parts are
-// encoded or copied by the GPU, up to GpuLane::kBatch at a time. Its frame waits where the message
-// must be looked at first. send_gpu.cpp has what is done for it.
-//
 // Everything moves on in advance(), which send() and test() call; no other thread touches the
 // object but codec threads, in the tasks of parts.
 #pragma once
@@ -53,7 +49,6 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         bool data_done = false;
         bool end_sent = false;
         bool pieces_do_not_shrink = false;
-        bool on_gpu = false;
         const uint8_t* data = nullptr;
         WireMemory* memory = nullptr;
         Frame frame{};
@@ -65,13 +60,6 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         bool paced = false;
         uint64_t began_ns = 0;
         ChecksumTask checksum;
-        // In GPU memory:
-        Memory* registered = nullptr;
-        GpuLane::Ticket ticket = 0;  // of the bytes that its frame waits for
-        bool waits = false;          // for them; then it has no frame yet
-        std::optional<DType> hint;
-        bool hashed = false;  // gpu_checksum is known
-        uint64_t gpu_checksum = 0;
     };
 
     // A data message.
@@ -84,13 +72,6 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         DType element = DType::kUint8;
         StagingBuffer* staging = nullptr;  // null: sent as it is
         WireRequest* request = nullptr;
-        // In GPU memory:
-        int slot = -1;  // of the lane; -1: not in GPU memory
-        const uint8_t* staged = nullptr;
-        GpuLane::Ticket ticket = 0;  // until which `staged` is not there
-        bool encoding = false;       // it is an encoding that nobody has looked at
-        uint64_t began_ns = 0;
-        int batch = 1;  // parts of the same launch
 
         void run() noexcept override;
     };
@@ -115,16 +96,6 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     Status finish_control(Message* message);
     [[nodiscard]] static bool over(const Message& message) noexcept;
     [[nodiscard]] static bool has_end(const Message& message) noexcept;
-    [[nodiscard]] static bool has_checksum(const Message& message) noexcept;
-
-    // --- Of messages in GPU memory
-    Status plan_on_gpu(Message* message, void* phandle);
-    Status take_sample(Message* message);
-    void decide_on_gpu(Message* message);
-    void go_raw_on_gpu(Message* message) noexcept;
-    Status advance_gpu();
-    Status make_gpu_parts(Message* message, bool* made);
-    Status look_at_encoding(Part* part, bool* ready);
 
     std::array<Message, kNetMaxRequests> messages_;
     uint64_t next_message_ = 0;  // number of the next message
@@ -132,8 +103,6 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     uint64_t next_data_ = 0;     // parts are made of it
     std::array<Part, kParts> parts_in_flight_;
     uint64_t parts_made_ = 0, parts_sent_ = 0, parts_done_ = 0;
-    uint64_t slots_taken_ = 0, slots_given_ = 0;  // of the lane, in turn
-    uint64_t next_hash_ = 0;                      // message whose checksum comes next
     ProfilerCallback profiler_ = nullptr;
     // What was learned about this connection's data.
     std::optional<DType> element_;

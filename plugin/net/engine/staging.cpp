@@ -30,7 +30,7 @@ Status Staging::prepare(WireConnection& wire, size_t piece_bytes, bool* ready) {
         return {Code::kOutOfMemory,
                 "no " + std::to_string(bytes) + " bytes for pieces of compressed messages"};
     }
-    SLIMWIRE_TRY(wire.register_memory(block_, bytes, MemoryKind::kHost, &memory_));
+    SLIMWIRE_TRY(wire.register_memory(block_, bytes, &memory_));
     for (size_t i = 0; i < buffers_.size(); ++i) {
         buffers_[i].data = block_ + i * wanted;
     }

@@ -114,13 +114,12 @@ ncclResult_t reg_mr(void* comm, void* data, size_t bytes, int type, void** mhand
     return answer("registering memory", logged, [&]() -> Status {
         SLIMWIRE_TRY(ask(comm != nullptr && mhandle != nullptr, "no comm or place for the handle"));
         *mhandle = nullptr;
-        if (type != kPtrHost && type != kPtrCuda) {
+        if (type != kPtrHost) {
             return {Code::kInvalidArgument,
-                    "memory of type " + std::to_string(type) + "; accepted: 1 (host), 2 (CUDA)"};
+                    "memory of type " + std::to_string(type) + "; accepted: 1 (host)"};
         }
         Memory* memory = nullptr;
-        SLIMWIRE_TRY(comm_of(comm)->connection()->register_memory(
-            data, bytes, type == kPtrCuda ? MemoryKind::kCuda : MemoryKind::kHost, &memory));
+        SLIMWIRE_TRY(comm_of(comm)->connection()->register_memory(data, bytes, &memory));
         *mhandle = memory;
         return {};
     });
@@ -202,28 +201,10 @@ ncclResult_t irecv(void* recv_comm,
     });
 }
 
-ncclResult_t iflush(
-    void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request) noexcept {
-    Comm* const comm = comm_of(recv_comm);
-    return answer("flush", comm != nullptr ? &comm->failed : nullptr, [&]() -> Status {
-        SLIMWIRE_TRY(ask(comm != nullptr && comm->receive != nullptr && request != nullptr,
-                         "no receive comm or place for the request"));
-        *request = nullptr;
-        SLIMWIRE_TRY(ask(count >= 1 && count <= kMaxGroupedReceives, "a bad number of receives"));
-        Slot* const slot = comm->free_slot();
-        if (slot == nullptr) {
-            return {Code::kInternalError, "more requests than a connection may have"};
-        }
-        slot->comm = comm;
-        Memory* memories[kMaxGroupedReceives] = {};
-        for (int i = 0; i < count && mhandles != nullptr; ++i) {
-            memories[i] = static_cast<Memory*>(mhandles[i]);
-        }
-        Request* taken = nullptr;
-        SLIMWIRE_TRY(comm->receive->flush(count, data, bytes, memories, &taken));
-        give(slot, taken, 0, request);
-        return {};
-    });
+// NCCL asks for it after receives into GPU memory, which the plugin takes none of.
+ncclResult_t iflush(void*, int, void**, int*, void**, void** request) noexcept {
+    *request = nullptr;
+    return ncclSuccess;
 }
 
 ncclResult_t test(void* request, int* done, int* bytes) noexcept {

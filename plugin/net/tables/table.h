@@ -20,7 +20,7 @@ ncclResult_t get_properties(int device, Properties* properties) noexcept {
     properties->name = const_cast<char*>(wire->name);
     properties->pci_path = const_cast<char*>(wire->pci_path);
     properties->guid = wire->guid;
-    properties->ptr_support = kPtrHost | (wire->cuda_memory ? kPtrCuda : 0);
+    properties->ptr_support = kPtrHost;
     properties->reg_is_global = 0;  // a Memory belongs to its connection
     properties->speed_mbps = wire->speed_mbps;
     properties->port = wire->port;
@@ -30,7 +30,7 @@ ncclResult_t get_properties(int device, Properties* properties) noexcept {
     properties->device_type = kNetDeviceHost;
     properties->device_version = 0;
     if constexpr (requires { properties->virtual_devices; }) {  // from 9 on
-        properties->force_flush = wire->force_flush ? 1 : 0;
+        properties->force_flush = 0;
         properties->virtual_devices.count = 1;
         properties->virtual_devices.devices[0] = device;
         properties->max_p2p_bytes = properties->max_coll_bytes =

@@ -25,7 +25,7 @@ class UcxSendWire final : public SendWire {
     UcxSendWire(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link);
     ~UcxSendWire() override;
     void drop() noexcept override { link_->drop(); }
-    Status register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory) override;
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override;
     Status deregister_memory(WireMemory* memory) override;
     Status test(WireRequest* request, bool* done, size_t* bytes) override;
     [[nodiscard]] const std::string& peer() const noexcept override { return link_->peer(); }
@@ -57,7 +57,7 @@ class UcxReceiveWire final : public ReceiveWire {
     UcxReceiveWire(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link);
     ~UcxReceiveWire() override;
     void drop() noexcept override { link_->drop(); }
-    Status register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory) override;
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override;
     Status deregister_memory(WireMemory* memory) override;
     Status test(WireRequest* request, bool* done, size_t* bytes) override;
     [[nodiscard]] const std::string& peer() const noexcept override { return link_->peer(); }

@@ -23,11 +23,8 @@ UcxReceiveWire::~UcxReceiveWire() {
     link_->close(std::nullopt);
 }
 
-Status UcxReceiveWire::register_memory(void* data,
-                                       size_t bytes,
-                                       MemoryKind kind,
-                                       WireMemory** memory) {
-    return link_->device().register_memory(data, bytes, kind, memory);
+Status UcxReceiveWire::register_memory(void* data, size_t bytes, WireMemory** memory) {
+    return link_->device().register_memory(data, bytes, memory);
 }
 
 Status UcxReceiveWire::deregister_memory(WireMemory* memory) {

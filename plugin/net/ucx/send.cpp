@@ -20,11 +20,8 @@ UcxSendWire::~UcxSendWire() {
     link_->close(Bye{kByeMagic, {sent_[0], sent_[1]}});
 }
 
-Status UcxSendWire::register_memory(void* data,
-                                    size_t bytes,
-                                    MemoryKind kind,
-                                    WireMemory** memory) {
-    return link_->device().register_memory(data, bytes, kind, memory);
+Status UcxSendWire::register_memory(void* data, size_t bytes, WireMemory** memory) {
+    return link_->device().register_memory(data, bytes, memory);
 }
 
 Status UcxSendWire::deregister_memory(WireMemory* memory) {

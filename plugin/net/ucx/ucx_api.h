@@ -17,7 +17,6 @@ namespace slimwire::net {
     X(ucp_config_release)             \
     X(ucp_init_version)               \
     X(ucp_cleanup)                    \
-    X(ucp_context_query)              \
     X(ucp_mem_map)                    \
     X(ucp_mem_unmap)                  \
     X(ucp_worker_create)              \

@@ -7,7 +7,7 @@ namespace {
 // but it also joins network namespaces, past the link between them; and NCCL has its own
 // shared-memory transport for ranks that share a machine.
 std::string own_transports(const NetDevice& device) {
-    return device.rdma ? "ib,cuda_copy,gdr_copy" : "tcp";
+    return device.rdma ? "ib" : "tcp";
 }
 
 // What TCP moves with one call: 64 KiB, UCX's own choice, reaches 0.89 of a plain socket's goodput
@@ -93,18 +93,12 @@ Result<std::shared_ptr<UcxDevice>> UcxDevice::open(const UcxApi& api,
                          status);
     }
 
-    ucp_context_attr_t attributes{};
-    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-    status = api.ucp_context_query(opened->context_, &attributes);
     WireDevice& info = opened->info_;
     info.name = facts.name.c_str();
     info.pci_path = facts.pci_path.empty() ? nullptr : facts.pci_path.c_str();
     info.guid = facts.guid;
     info.port = facts.port;
     info.speed_mbps = facts.speed_mbps;
-    // Over TCP, UCX would stage GPU memory by CUDA calls that wait; NCCL's own staging is better.
-    info.cuda_memory = facts.rdma && status == UCS_OK &&
-                       (attributes.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0;
     info.reg_is_global = true;
     return opened;
 }
@@ -118,10 +112,7 @@ UcxDevice::~UcxDevice() {
     }
 }
 
-Status UcxDevice::register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory) {
-    if (kind == MemoryKind::kCuda && !info_.cuda_memory) {
-        return {Code::kUnsupported, "device " + facts_.name + " cannot reach GPU memory by UCX"};
-    }
+Status UcxDevice::register_memory(void* data, size_t bytes, WireMemory** memory) {
     if (!facts_.rdma || bytes == 0) {
         *memory = nullptr;
         return {};
@@ -135,8 +126,7 @@ Status UcxDevice::register_memory(void* data, size_t bytes, MemoryKind kind, Wir
                             UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
         params.address = data;
         params.length = bytes;
-        params.memory_type =
-            kind == MemoryKind::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+        params.memory_type = UCS_MEMORY_TYPE_HOST;
         const ucs_status_t status = api_.ucp_mem_map(context_, &params, &region.handle);
         if (status != UCS_OK) {
             regions_.erase(place);

@@ -34,7 +34,7 @@ class UcxDevice {
 
     // RDMA needs memory that the card knows: a region is registered once and counted. Other
     // transports copy, and *memory is null.
-    Status register_memory(void* data, size_t bytes, MemoryKind kind, WireMemory** memory);
+    Status register_memory(void* data, size_t bytes, WireMemory** memory);
     Status deregister_memory(WireMemory* memory);
 
   private:

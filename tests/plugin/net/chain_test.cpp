@@ -217,7 +217,6 @@ TEST(ChainOpen, EachVersionIsFoundAndDescribed) {
         const WireDevice& device = wire.value()->device(0);
         EXPECT_STREQ(device.name, "TestTcp");
         EXPECT_EQ(device.pci_path, nullptr);
-        EXPECT_FALSE(device.cuda_memory);
         EXPECT_EQ(device.speed_mbps, 25000);
         EXPECT_EQ(device.max_connections, 500);
         EXPECT_EQ(device.max_message_bytes, size_t{1} << 30);
@@ -237,7 +236,7 @@ TEST(ChainOpen, NothingIsLeftBehind) {
         ASSERT_TRUE(pair.open(*wire.value(), *wire.value()).ok());
         char out[100] = {1}, in[100];
         WireMemory* memory = nullptr;
-        ASSERT_TRUE(pair.sender->register_memory(out, 100, MemoryKind::kHost, &memory).ok());
+        ASSERT_TRUE(pair.sender->register_memory(out, 100, &memory).ok());
         WireRequest* receive = start_receive(*pair.receiver, Lane::kControl, in, sizeof in);
         WireRequest* send = nullptr;
         ASSERT_TRUE(poll_until([&] {
@@ -251,7 +250,7 @@ TEST(ChainOpen, NothingIsLeftBehind) {
         std::unique_ptr<SendWire> sender;
         std::unique_ptr<ReceiveWire> receiver;
         ASSERT_TRUE(pair.connect(&sender, &receiver).ok());
-        ASSERT_TRUE(sender->register_memory(out, 100, MemoryKind::kHost, &memory).ok());
+        ASSERT_TRUE(sender->register_memory(out, 100, &memory).ok());
         sender->drop();
         EXPECT_TRUE(sender->deregister_memory(memory).ok());
     }

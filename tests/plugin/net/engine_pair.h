@@ -8,7 +8,6 @@
 #include "plugin/net/abi/profiler.h"
 #include "plugin/net/engine.h"
 #include "plugin/net/engine/traffic.h"
-#include "plugin/net/gpu/gpu.h"
 #include "plugin/net/hints/hint.h"
 #include "plugin/net/settings.h"
 #include "tests/plugin/net/memory_wire.h"
@@ -41,15 +40,10 @@ struct EnginePair {
         };
     }
 
-    // Each engine owns its GPU, null for messages in host memory.
-    Status open(const EngineSettings& settings,
-                const MemoryWireOptions& options,
-                std::unique_ptr<Gpu> sending_gpu = nullptr,
-                std::unique_ptr<Gpu> receiving_gpu = nullptr) {
+    Status open(const EngineSettings& settings, const MemoryWireOptions& options) {
         network = MemoryNetwork::make(options);
-        sending_engine = make_engine(network->wire(), settings, &sent, std::move(sending_gpu));
-        receiving_engine =
-            make_engine(network->wire(), settings, &received, std::move(receiving_gpu));
+        sending_engine = make_engine(network->wire(), settings, &sent);
+        receiving_engine = make_engine(network->wire(), settings, &received);
         SLIMWIRE_TRY(sending_engine->open(1, -1, profiler, &sending_context));
         SLIMWIRE_TRY(receiving_engine->open(1, -1, nullptr, &receiving_context));
         SLIMWIRE_TRY(receiving_context->listen(0, handle, &listener));

@@ -2,14 +2,17 @@
 // between raw and coded, codec threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/codec_pool.h"
+#include "plugin/net/engine/copy_in_order.h"
 #include "plugin/net/engine/element_probe.h"
 #include "plugin/net/engine/frame.h"
 #include "plugin/net/engine/pace.h"
@@ -29,7 +32,7 @@ Frame good_frame(FrameKind kind) {
             .sequence = 7,
             .bytes = 100,
             .tag = 3,
-            .piece_bytes = 8192,
+            .piece_bytes = kind == FrameKind::kCoded ? 8192u : 0u,
             .checksum = 0,
             .check = 0};
 }
@@ -64,6 +67,8 @@ TEST(NetFrame, every_field_that_cannot_be_is_named) {
     EXPECT_NE(damaged([](Frame& f) { f.piece_bytes = 0; }).find("pieces of 0"), std::string::npos);
     EXPECT_NE(damaged([](Frame& f) { f.piece_bytes = 8193; }).find("8193"), std::string::npos);
     EXPECT_NE(damaged([](Frame& f) { f.piece_bytes = 1u << 30; }).find("pieces"),
+              std::string::npos);
+    EXPECT_NE(damaged([](Frame& f) { f.kind = FrameKind::kRaw; }).find("pieces of 8192"),
               std::string::npos);
     EXPECT_NE(damaged([](Frame& f) { f.bytes = 0; }).find("0 bytes"), std::string::npos);
     EXPECT_NE(damaged([](Frame& f) { f.bytes = ~0ull; }).find("bytes"), std::string::npos);
@@ -318,6 +323,67 @@ TEST(NetMeter, idle_time_and_the_first_messages_after_a_change_do_not_count) {
     // Queued behind each other: each counts from the end of the one before.
     meter.finished(Way::kRaw, 1000, clock - 1500, clock + 2000);
     EXPECT_NEAR(meter.goodput(Way::kRaw), 5e8, 1e6);
+}
+
+// --- The copy for a reader that polls
+
+TEST(NetCopyInOrder, any_length_and_alignment) {
+    std::mt19937 random(test_seed());
+    for (int trial = 0; trial < 120; ++trial) {
+        const size_t bytes = trial % 5 == 0 ? random() % 40 : random() % 9000;
+        const size_t from = random() % 32;
+        const size_t to = trial % 3 == 0 ? from : random() % 32;
+        std::vector<uint8_t> input(from + bytes);
+        for (uint8_t& byte : input) {
+            byte = static_cast<uint8_t>(random());
+        }
+        std::vector<uint8_t> expected(to + bytes + 32, 0xC3);
+        std::vector<uint8_t> output = expected;
+        std::copy_n(input.data() + from, bytes, expected.data() + to);
+        copy_in_order(output.data() + to, input.data() + from, bytes);
+        ASSERT_EQ(output, expected) << bytes << " bytes from " << from << " to " << to;
+    }
+}
+
+// As NCCL's kernels read LL128: the flag at a line's end is polled, then the line is taken.
+TEST(NetCopyInOrder, whoever_sees_the_flag_sees_the_line) {
+    constexpr int64_t kLine = 128;
+    constexpr int64_t kWords = kLine / 8;
+    constexpr int64_t kLines = 40;
+    constexpr uint64_t kTurns = 60'000;  // a memcpy() is caught about 25 times
+    const auto lines_of = [](uint64_t turn) { return static_cast<int64_t>(turn % kLines) + 1; };
+    alignas(kLine) static uint64_t input[kLines * kWords];
+    alignas(kLine) static uint64_t output[kLines * kWords];
+    std::atomic<uint64_t> read{0};
+    uint64_t torn = 0;
+    std::thread reader([&] {
+        for (uint64_t turn = 1; turn <= kTurns; ++turn) {
+            for (int64_t line = 0; line < lines_of(turn); ++line) {
+                const uint64_t* const words = output + line * kWords;
+                for (int spins = 0;
+                     __atomic_load_n(words + kWords - 1, __ATOMIC_ACQUIRE) != turn;) {
+                    if (++spins % 1000 == 0) {
+                        std::this_thread::yield();
+                    }
+                }
+                for (int64_t i = 0; i < kWords; ++i) {
+                    torn += __atomic_load_n(words + i, __ATOMIC_RELAXED) != turn ? 1 : 0;
+                }
+            }
+            read.store(turn);
+        }
+    });
+    for (uint64_t turn = 1; turn <= kTurns; ++turn) {
+        std::fill(std::begin(input), std::end(input), turn);
+        copy_in_order(output, input, static_cast<size_t>(lines_of(turn) * kLine));
+        for (int spins = 0; read.load() != turn;) {
+            if (++spins % 1000 == 0) {
+                std::this_thread::yield();
+            }
+        }
+    }
+    reader.join();
+    EXPECT_EQ(torn, 0u);
 }
 
 // --- Codec threads

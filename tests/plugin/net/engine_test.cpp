@@ -212,15 +212,9 @@ TEST_P(NetEngine, deregistering_memory_in_use_ends_the_connection_and_touches_it
         std::vector<uint8_t> out = gaussian_bytes(DType::kBfloat16, 8 * kBytes, random_);
         std::vector<uint8_t> in(out.size()), other(100);
         Memory *out_memory = nullptr, *in_memory = nullptr, *other_memory = nullptr;
-        ASSERT_TRUE(
-            pair_.sender->register_memory(out.data(), out.size(), MemoryKind::kHost, &out_memory)
-                .ok());
-        ASSERT_TRUE(
-            pair_.sender->register_memory(other.data(), 100, MemoryKind::kHost, &other_memory)
-                .ok());
-        ASSERT_TRUE(
-            pair_.receiver->register_memory(in.data(), in.size(), MemoryKind::kHost, &in_memory)
-                .ok());
+        ASSERT_TRUE(pair_.sender->register_memory(out.data(), out.size(), &out_memory).ok());
+        ASSERT_TRUE(pair_.sender->register_memory(other.data(), 100, &other_memory).ok());
+        ASSERT_TRUE(pair_.receiver->register_memory(in.data(), in.size(), &in_memory).ok());
         Request *send = nullptr, *receive = nullptr;
         for (size_t i = 0; i < 8; ++i) {
             ASSERT_TRUE(
@@ -249,10 +243,8 @@ TEST_P(NetEngine, deregistering_memory_in_use_ends_the_connection_and_touches_it
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         ASSERT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t byte) { return byte == 0x77; }));
         EXPECT_EQ(pair_.receiver->test(receive, &done, nullptr).code(), Code::kRemoteError);
-        EXPECT_EQ(
-            pair_.receiver->register_memory(in.data(), in.size(), MemoryKind::kHost, &in_memory)
-                .code(),
-            Code::kRemoteError);
+        EXPECT_EQ(pair_.receiver->register_memory(in.data(), in.size(), &in_memory).code(),
+                  Code::kRemoteError);
         pair_.sender.reset();
         pair_.receiver.reset();
         ASSERT_TRUE(pair_.connect(&pair_.sender, &pair_.receiver).ok());

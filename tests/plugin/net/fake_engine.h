@@ -26,7 +26,6 @@ struct Fake {
     std::vector<int> tags;
     bool visible = false;
     void* phandle = nullptr;
-    MemoryKind kind = MemoryKind::kHost;
     bool done = true;
     std::vector<size_t> sizes;
     WireDevice device;
@@ -45,9 +44,8 @@ class FakeConnection : public Base {
   public:
     FakeConnection() { ++fake.connections; }
     ~FakeConnection() override { --fake.connections; }
-    Status register_memory(void*, size_t, MemoryKind kind, Memory** memory) override {
+    Status register_memory(void*, size_t, Memory** memory) override {
         SLIMWIRE_TRY(answer());
-        fake.kind = kind;
         ++fake.memories;
         *memory = new Memory;
         return {};
@@ -93,11 +91,6 @@ class FakeReceive final : public FakeConnection<ReceiveConnection> {
         fake.tags.assign(tags, tags + count);
         fake.visible = visible;
         *out = fake.not_yet ? nullptr : &request;
-        return {};
-    }
-    Status flush(int, void* const*, const int*, Memory* const*, Request** out) override {
-        SLIMWIRE_TRY(answer());
-        *out = nullptr;
         return {};
     }
 };

@@ -38,7 +38,7 @@ class Side : public End {
         dropped_ = true;
     }
 
-    Status register_memory(void* data, size_t bytes, MemoryKind, WireMemory** memory) override {
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
         const Busy busy(this);
         check_open();
         auto* block = new MemoryBlock{static_cast<const uint8_t*>(data), bytes};

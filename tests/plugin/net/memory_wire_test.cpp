@@ -71,7 +71,7 @@ TEST(MemoryWire, NotesWhatBreaksTheContract) {
     Ends ends({.eager_bytes = 10});
     char bytes[8] = {};
     WireMemory* memory = nullptr;
-    ASSERT_TRUE(ends.pair.sender->register_memory(bytes, 4, MemoryKind::kHost, &memory).ok());
+    ASSERT_TRUE(ends.pair.sender->register_memory(bytes, 4, &memory).ok());
     WireRequest* request = nullptr;
     ASSERT_TRUE(ends.pair.sender->send(Lane::kData, bytes, 4, memory, &request).ok());
     EXPECT_EQ(ends.network->violations(), 0) << ends.network->first_violation();

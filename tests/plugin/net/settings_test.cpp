@@ -14,8 +14,8 @@ class NetSettings : public testing::Test {
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
     static void clear() {
-        for (const char* name : {"CODEC", "MIN_BYTES", "PIECE_BYTES", "THREADS", "CHECKSUM", "GPU",
-                                 "SMS", "INNER", "RATE", "LATENCY", "LATENZY"}) {
+        for (const char* name : {"CODEC", "MIN_BYTES", "PIECE_BYTES", "THREADS", "CHECKSUM",
+                                 "INNER", "RATE", "LATENCY", "LATENZY"}) {
             unsetenv((std::string("SLIMWIRE_NET_") + name).c_str());
         }
     }
@@ -43,8 +43,6 @@ TEST_F(NetSettings, DefaultsAreThoseOfTheStruct) {
     EXPECT_EQ(settings.min_bytes, wanted.min_bytes);
     EXPECT_EQ(settings.piece_bytes, wanted.piece_bytes);
     EXPECT_EQ(settings.checksum, wanted.checksum);
-    EXPECT_EQ(settings.gpu, wanted.gpu);
-    EXPECT_EQ(settings.gpu_blocks, wanted.gpu_blocks);
     EXPECT_EQ(settings.inner, wanted.inner);
     EXPECT_EQ(settings.rate_bytes_per_s, wanted.rate_bytes_per_s);
     EXPECT_EQ(settings.latency_ns, wanted.latency_ns);
@@ -58,8 +56,6 @@ TEST_F(NetSettings, ValuesAreRead) {
     set("PIECE_BYTES", "64KiB");
     set("THREADS", "7");
     set("CHECKSUM", "on");
-    set("GPU", "1");
-    set("SMS", "9");
     set("INNER", "/lib/x.so");
     set("RATE", "10gbit");
     set("LATENCY", "50us");
@@ -71,8 +67,6 @@ TEST_F(NetSettings, ValuesAreRead) {
     EXPECT_EQ(settings.piece_bytes, 64u << 10);
     EXPECT_EQ(settings.threads, 7);
     EXPECT_TRUE(settings.checksum);
-    EXPECT_TRUE(settings.gpu);
-    EXPECT_EQ(settings.gpu_blocks, 9);
     EXPECT_EQ(settings.inner, "/lib/x.so");
     EXPECT_DOUBLE_EQ(settings.rate_bytes_per_s, 1.25e9);
     EXPECT_EQ(settings.latency_ns, 50'000u);
@@ -86,9 +80,6 @@ TEST_F(NetSettings, NonsenseIsRefusedByName) {
     expect_refused("THREADS", "0", "from 1 to 256");
     expect_refused("THREADS", "two", "whole number");
     expect_refused("CHECKSUM", "maybe", "yes");
-    expect_refused("GPU", "2", "yes");
-    expect_refused("SMS", "0", "from 1 to 1024");
-    expect_refused("SMS", "1025", "from 1 to 1024");
     expect_refused("RATE", "10gbps", "gbit");
     expect_refused("RATE", "0gbit", "zero");
     expect_refused("LATENCY", "50", "us");

@@ -182,15 +182,12 @@ TEST_F(Tables, ModeOffIsNcclWithoutThePlugin) {
     unsetenv("SLIMWIRE_NET_RATE");
 }
 
-TEST_F(Tables, MemoryIsRegisteredByItsKind) {
+TEST_F(Tables, HostMemoryIsRegistered) {
     void* mhandle = nullptr;
-    ASSERT_EQ(v11.reg_mr(sender, data, 16, kPtrCuda, &mhandle), ncclSuccess);
-    EXPECT_EQ(fake.kind, MemoryKind::kCuda);
-    EXPECT_EQ(v11.dereg_mr(sender, mhandle), ncclSuccess);
     ASSERT_EQ(v11.reg_mr(receiver, data, 16, kPtrHost, &mhandle), ncclSuccess);
-    EXPECT_EQ(fake.kind, MemoryKind::kHost);
     EXPECT_EQ(v11.dereg_mr(receiver, mhandle), ncclSuccess);
     EXPECT_EQ(v11.dereg_mr(receiver, nullptr), ncclSuccess);
+    EXPECT_EQ(v11.reg_mr(sender, data, 16, kPtrCuda, &mhandle), ncclInvalidArgument);
     EXPECT_EQ(v11.reg_mr(sender, data, 16, kPtrDmaBuf, &mhandle), ncclInvalidArgument);
 }
 
@@ -234,10 +231,7 @@ TEST_F(Tables, DevicesAreDescribedHonestly) {
     fake.device.name = name;
     fake.device.pci_path = "/sys/x";
     fake.device.guid = 77;
-    fake.device.cuda_memory = true;
-    fake.device.dma_buf = true;        // there is no call for it
     fake.device.reg_is_global = true;  // the engine's registrations are not
-    fake.device.force_flush = true;
     fake.device.speed_mbps = 200'000;
     fake.device.port = 2;
     fake.device.latency_us = 1.5F;
@@ -252,9 +246,9 @@ TEST_F(Tables, DevicesAreDescribedHonestly) {
     EXPECT_STREQ(v12.name, "mlx5_0");
     EXPECT_STREQ(v12.pci_path, "/sys/x");
     EXPECT_EQ(v12.guid, 77u);
-    EXPECT_EQ(v12.ptr_support, kPtrHost | kPtrCuda);
+    EXPECT_EQ(v12.ptr_support, kPtrHost);
     EXPECT_EQ(v12.reg_is_global, 0);
-    EXPECT_EQ(v12.force_flush, 1);
+    EXPECT_EQ(v12.force_flush, 0);
     EXPECT_EQ(v12.speed_mbps, 200'000);
     EXPECT_EQ(v12.port, 2);
     EXPECT_EQ(v12.latency_us, 1.5F);
@@ -269,7 +263,6 @@ TEST_F(Tables, DevicesAreDescribedHonestly) {
     EXPECT_EQ(v12.rail_id, 4);
     EXPECT_EQ(v12.plane_id, 5);
     fake.device.max_message_bytes = 1 << 20;
-    fake.device.cuda_memory = false;
     NetPropertiesV9 v9;
     ASSERT_EQ(ncclNetPlugin_v9.get_properties(0, &v9), ncclSuccess);
     EXPECT_EQ(v9.max_p2p_bytes, 1u << 20);

@@ -158,9 +158,7 @@ TEST_P(WireContract, DropWithOperationsInFlightLeavesTheBuffersAlone) {
     std::vector<uint8_t> message(4 << 20, 7);
     std::vector<uint8_t> buffer(message.size(), 0);
     WireMemory* memory = nullptr;
-    ASSERT_TRUE(
-        pair_.receiver->register_memory(buffer.data(), buffer.size(), MemoryKind::kHost, &memory)
-            .ok());
+    ASSERT_TRUE(pair_.receiver->register_memory(buffer.data(), buffer.size(), &memory).ok());
     for (int i = 0; i < 4; ++i) {
         WireRequest* request = nullptr;
         ASSERT_TRUE(poll_until([&] {

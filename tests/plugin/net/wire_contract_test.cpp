@@ -236,10 +236,8 @@ TEST_P(WireContract, RegisteredMemoryCarriesMessages) {
     std::vector<uint8_t> out = random_bytes(200'000, test_seed());
     std::vector<uint8_t> in(out.size());
     WireMemory *out_memory = nullptr, *in_memory = nullptr;
-    ASSERT_TRUE(
-        pair_.sender->register_memory(out.data(), out.size(), MemoryKind::kHost, &out_memory).ok());
-    ASSERT_TRUE(
-        pair_.receiver->register_memory(in.data(), in.size(), MemoryKind::kHost, &in_memory).ok());
+    ASSERT_TRUE(pair_.sender->register_memory(out.data(), out.size(), &out_memory).ok());
+    ASSERT_TRUE(pair_.receiver->register_memory(in.data(), in.size(), &in_memory).ok());
     WireRequest *send = nullptr, *receive = nullptr;
     ASSERT_TRUE(poll_until([&] {
         return pair_.receiver

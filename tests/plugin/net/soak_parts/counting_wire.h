@@ -24,11 +24,8 @@ class CountingSend final : public SendWire {
     CountingSend(std::unique_ptr<SendWire> inner, Totals* totals)
         : inner_(std::move(inner)), totals_(totals) {}
     void drop() noexcept override { inner_->drop(); }
-    Status register_memory(void* data,
-                           size_t bytes,
-                           MemoryKind kind,
-                           WireMemory** memory) override {
-        return inner_->register_memory(data, bytes, kind, memory);
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
+        return inner_->register_memory(data, bytes, memory);
     }
     Status deregister_memory(WireMemory* memory) override {
         return inner_->deregister_memory(memory);

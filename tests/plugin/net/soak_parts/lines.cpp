@@ -96,9 +96,8 @@ LineOver<Connection, Slot>::LineOver(const ConnectionPlan& plan,
 template <class Connection, class Slot>
 void LineOver<Connection, Slot>::begin_life() {
     check_untouched();
-    require(
-        connection_->register_memory(arena_.get(), slots_ * stride_, MemoryKind::kHost, &memory_),
-        "register_memory");
+    require(connection_->register_memory(arena_.get(), slots_ * stride_, &memory_),
+            "register_memory");
 }
 
 template <class Connection, class Slot>

@@ -1,11 +1,9 @@
-#include "codecs/copy_lines.h"
+#include "plugin/net/engine/copy_in_order.h"
 
 #include <cstdint>
 #include <cstring>
 
-#include "codecs/launch.h"
-
-namespace slimwire {
+namespace slimwire::net {
 
 void copy_in_order(void* output, const void* input, size_t bytes) noexcept {
     using Word [[gnu::may_alias]] = uint64_t;
@@ -29,21 +27,4 @@ void copy_in_order(void* output, const void* input, size_t bytes) noexcept {
     put_bytes(bytes);
 }
 
-void copy_lines_on_host(const CopyLinesArgs& args) {
-    if (args.bytes > 0) {
-        copy_in_order(device_view(args.output), device_view(args.input),
-                      static_cast<size_t>(args.bytes));
-    }
-}
-
-Status enqueue(const DeviceApi& api, const CopyLinesArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"copy_lines", "copy_lines", copy_lines_on_host, SLIMWIRE_KERNEL(copy_lines_on_cuda)},
-        args, stream);
-}
-
-Status load_copy_lines(const DeviceApi& api) {
-    return load_operation(api, "copy_lines", SLIMWIRE_KERNEL(load_copy_lines_on_cuda));
-}
-
-}  // namespace slimwire
+}  // namespace slimwire::net
