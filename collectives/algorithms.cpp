@@ -18,11 +18,9 @@ std::string why_not_hierarchical(const CallFacts& facts,
     if (!action.intra_codec->accepts(facts.dtype)) {
         return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
     }
-    const CodecTraits traits = action.intra_codec->traits(facts.dtype);
-    return traits.low_rank        ? action.intra_codec->to_string() + " goes by low_rank alone"
-           : traits.variable_size ? action.intra_codec->to_string() + " has no fixed size"
-           : traits.lossless      ? action.intra_codec->to_string() + " may overflow its slots"
-                                  : "";
+    return action.intra_codec->traits(facts.dtype).low_rank
+               ? action.intra_codec->to_string() + " goes by low_rank alone"
+               : "";
 }
 
 // Whether all codecs of the message reduce in one pass.
@@ -44,7 +42,6 @@ bool takes_segments(Algorithm algorithm, Op op) {
             return op != Op::kReduceScatter;
         case Algorithm::kDirect:
         case Algorithm::kSummable:
-        case Algorithm::kLossless:
         case Algorithm::kLowRank:
         case Algorithm::kAuto:
         case Algorithm::kNative:
@@ -61,9 +58,6 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
                                   const std::vector<Segment>& segments) {
     if (action.algorithm != Algorithm::kAuto) {
         return {action.algorithm};
-    }
-    if (action.codec->traits(facts.dtype).lossless) {
-        return {Algorithm::kLossless};
     }
     if (action.low_rank()) {
         return {Algorithm::kLowRank};
@@ -85,27 +79,12 @@ std::string why_not(Algorithm algorithm,
                     const Action& action,
                     const std::vector<Segment>& segments) {
     const CodecTraits traits = action.codec->traits(facts.dtype);
-    if (algorithm == Algorithm::kLossless && is_point_to_point(facts.op)) {
-        return "lossless has no form of messages: what does not fit must be sent again, and the "
-               "two "
-               "ends may group them differently; the net plugin carries them";
-    }
     if (!has_form(algorithm, facts.op)) {
         return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(facts.op);
     }
     if (!segments.empty() && !takes_segments(algorithm, facts.op)) {
         return std::string(algorithm_name(algorithm)) + " of " + op_name(facts.op) +
                " has no form of messages whose parts differ";
-    }
-    if (traits.variable_size) {
-        return action.codec->to_string() +
-               " has no fixed size, which the counts of NCCL calls need" +
-               (traits.lossless ? "; write palette:slot=0.75" : "");
-    }
-    if (traits.lossless != (algorithm == Algorithm::kLossless)) {
-        return action.codec->to_string() +
-               (traits.lossless ? " is lossless, and its slots may overflow; write lossless or auto"
-                                : " is not lossless");
     }
     if (traits.low_rank != (algorithm == Algorithm::kLowRank)) {
         return action.codec->to_string() + (traits.low_rank
@@ -132,14 +111,6 @@ std::string why_not(Algorithm algorithm,
         case Algorithm::kSummable:
             return traits.linear ? ""
                                  : "encodings of " + action.codec->to_string() + " do not add up";
-        case Algorithm::kLossless:
-            if (facts.op != Op::kAllReduce) {
-                return {};
-            }
-            return facts.redop == RedOp::kPreMulSum
-                       ? "lossless takes premulsum on no communicator of its own"
-                   : facts.count < static_cast<uint64_t>(shape.ranks) ? "fewer elements than ranks"
-                                                                      : "";
         case Algorithm::kDirect:
         case Algorithm::kGather:
         case Algorithm::kLowRank:
@@ -151,13 +122,11 @@ std::string why_not(Algorithm algorithm,
 }
 
 Layout layout_of(Algorithm algorithm,
-                 const CallFacts& whole,
+                 const CallFacts& facts,
                  const PlanShape& shape,
                  const Action& action,
                  uint64_t slice_bytes,
                  const std::vector<Segment>& parts) {
-    const CallFacts facts =
-        algorithm == Algorithm::kLossless ? lossless_facts(whole, shape.ranks) : whole;
     const std::vector<Segment> segments =
         parts.empty() ? std::vector<Segment>{{0, facts.count, *action.codec}} : parts;
     std::optional<DType> fed_dtype;
@@ -199,8 +168,6 @@ ExchangeSizes sizes_of(Algorithm algorithm,
             return gather_sizes(layout, facts, shape);
         case Algorithm::kSummable:
             return summable_sizes(layout, facts, shape);
-        case Algorithm::kLossless:
-            return lossless_sizes(layout, facts, shape);
         case Algorithm::kLowRank:
             return low_rank_sizes(layout, facts, shape);
         case Algorithm::kAuto:
@@ -226,8 +193,6 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
             return gather_wire_bytes(plan.layout, shape.ranks);
         case Algorithm::kSummable:
             return summable_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
-        case Algorithm::kLossless:
-            return lossless_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kLowRank:
             return low_rank_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
         case Algorithm::kAuto:
@@ -253,7 +218,6 @@ bool encodes_contributions(const Plan& plan) noexcept {
         case Algorithm::kSummable:
             return plan.error_feedback != ErrorFeedback::kEf21;
         case Algorithm::kHierarchical:
-        case Algorithm::kLossless:
         case Algorithm::kLowRank:
         case Algorithm::kAuto:
         case Algorithm::kNative:
@@ -288,8 +252,6 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             return &room->emplace<Gather>(context);
         case Algorithm::kSummable:
             return &room->emplace<Summable>(context);
-        case Algorithm::kLossless:
-            return &room->emplace<Lossless>(context);
         case Algorithm::kLowRank:
             if (context.plan.layout.factored->weights != nullptr) {
                 return &room->emplace<GivenAutoencoder>(context);

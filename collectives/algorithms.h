@@ -11,7 +11,6 @@
 #include "collectives/gather.h"
 #include "collectives/hierarchical.h"
 #include "collectives/hierarchical_scatter.h"
-#include "collectives/lossless.h"
 #include "collectives/low_rank_exchange.h"
 #include "collectives/summable.h"
 #include "collectives/two_shot.h"
@@ -67,7 +66,6 @@ using ExchangeRoom = std::variant<std::monostate,
                                   Gather,
                                   EstimatedGather,
                                   Summable,
-                                  Lossless,
                                   LowRank,
                                   Autoencoder,
                                   GivenAutoencoder>;

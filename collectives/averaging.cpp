@@ -107,7 +107,6 @@ void for_averaged_runs(const Plan& plan, const PlanShape& shape, int rank, const
             }
             return;
         }
-        case Algorithm::kLossless:
         case Algorithm::kAuto:
         case Algorithm::kNative:
             return;

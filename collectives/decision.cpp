@@ -420,23 +420,17 @@ Decision decide(const CallFacts& facts,
         }
         return decision;
     }
-    // Their slots may overflow or have no fixed size, so none of them travels beside others; nor do
-    // others beside factors, or factors of another rank, or with residuals beside some without.
+    // Factors travel alone: no runs beside them, no factors of another rank, and none with
+    // residuals beside some without.
     const CodecSpec& codec = *main->rule->action.codec;
-    const auto alone = [&](const Share& share) {
-        const CodecTraits traits = share.rule->action.codec->traits(facts.dtype);
-        return traits.lossless || traits.variable_size || traits.low_rank;
-    };
     const bool low_rank = main->rule->action.low_rank();
-    if (low_rank || !alone(*main)) {
-        for (Share& share : shares) {
-            const bool other = share.coded() &&
-                               (*share.rule->action.codec != codec || share.fed() != main->fed() ||
-                                share.rule->action.weights != main->rule->action.weights);
-            if (low_rank ? other : share.coded() && alone(share)) {
-                share.why_raw = share.rule->action.codec->to_string() + " of " +
-                                named(*share.rule) + " shares no message";
-            }
+    for (Share& share : shares) {
+        const bool other =
+            share.coded() && (*share.rule->action.codec != codec || share.fed() != main->fed() ||
+                              share.rule->action.weights != main->rule->action.weights);
+        if (low_rank ? other : share.coded() && share.rule->action.low_rank()) {
+            share.why_raw = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
+                            " shares no message";
         }
     }
     std::string notes;

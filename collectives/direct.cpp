@@ -97,8 +97,7 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
 
 Direct::Direct(const ExchangeContext& context)
     : SlicedExchange(context, 1, context.alone || !is_point_to_point(context.plan.facts.op)),
-      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks),
-      lossless_(context.plan.algorithm == Algorithm::kLossless) {
+      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -305,8 +304,7 @@ Status Direct::send(int, int slice) {
 Status Direct::decode(int slice) {
     const bool at_root = rank() == root();
     // Not before the first exchange, which need not wait for it.
-    if (slice == 0 &&
-        (lossless_ || op() == Op::kAllToAll || op() == Op::kGather || op() == Op::kScatter)) {
+    if (slice == 0 && (op() == Op::kAllToAll || op() == Op::kGather || op() == Op::kScatter)) {
         SLIMWIRE_TRY(copy_own_block());
     }
     switch (op()) {
@@ -318,7 +316,7 @@ Status Direct::decode(int slice) {
             if (op() == Op::kGather && !at_root) {
                 return {};
             }
-            if (op() == Op::kAllGather && !lossless_) {
+            if (op() == Op::kAllGather) {
                 return decode_blocks(slice, 0, ranks(), 0);
             }
             SLIMWIRE_TRY(decode_blocks(slice, 0, rank(), 0));
@@ -327,9 +325,6 @@ Status Direct::decode(int slice) {
             return at_root ? Status() : decode_blocks(slice, rank(), rank() + 1, rank());
         case Op::kSend:
             return {};
-        case Op::kBroadcast:
-            return lossless_ && at_root ? Status()
-                                        : decode_blocks(slice, rank(), rank() + 1, rank());
         default:
             return decode_blocks(slice, rank(), rank() + 1, rank());
     }

@@ -44,9 +44,6 @@ struct DirectMap {
 class Direct : public SlicedExchange {
   public:
     explicit Direct(const ExchangeContext& context);
-    // What this rank sends to itself; nothing where it lies in place already, or in operations
-    // whose own block takes part in the exchange.
-    Status copy_own_block();
 
   protected:
     [[nodiscard]] Op op() const noexcept { return context_.plan.facts.op; }
@@ -67,10 +64,11 @@ class Direct : public SlicedExchange {
     Status place_own(int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;
+    // What this rank sends to itself; nothing where it lies in place already, or in operations
+    // whose own block takes part in the exchange.
+    Status copy_own_block();
 
     DirectMap map_;
-    // Exact: the own block is never decoded, so that what is sent stays as it is until all is well.
-    bool lossless_;
 };
 
 }  // namespace slimwire

@@ -41,7 +41,6 @@ class EstimatesOfAll final : public Exchange {
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
-    [[nodiscard]] Course course() const noexcept override { return call_->course(); }
 
   private:
     [[nodiscard]] float* told() const noexcept {

@@ -260,7 +260,6 @@ EncodeArgs SlicedExchange::encode_args(const Piece& piece,
     args.params = piece.codec.params;
     args.dtype = piece.dtype;
     args.random = random;
-    args.status = context_.status;
     args.workspace = workspace_;
     return args;
 }

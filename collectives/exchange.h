@@ -38,15 +38,7 @@ struct ExchangeContext {
     RandomKey random = {};  // rank and step are this call's
     // Where `random` is equal on all ranks but for rank: what its step lacks of this rank's draws.
     uint32_t drawn_before = 0;
-    uint32_t* status = nullptr;            // null, or a device word for what encoding reports
     EncodingListener* listener = nullptr;  // only in a rehearsal
-};
-
-// How a call went.
-enum class Course : uint8_t {
-    kCompressed,
-    kSentAgain,  // raw, after its data did not fit
-    kRaw,        // at once, after many that did not fit
 };
 
 class Exchange {
@@ -60,8 +52,6 @@ class Exchange {
     virtual Status kernels(int phase) = 0;
     virtual Status exchange(int phase) = 0;
     virtual Status finish(int phase) = 0;
-    // Of the phases that were run.
-    [[nodiscard]] virtual Course course() const noexcept { return Course::kCompressed; }
     // Instead of all phases: encodes what this rank gives, as the phases would, and nothing else.
     virtual Status rehearse();
 };

@@ -36,7 +36,6 @@ class GatedExchange final : public Exchange {
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
-    [[nodiscard]] Course course() const noexcept override { return call_->course(); }
 
   private:
     [[nodiscard]] size_t words() const noexcept { return gated_.at.tells ? GatedPlan::kSlots : 1; }

@@ -59,9 +59,7 @@ std::string shadow_reason(const Plan& plan) {
 }
 
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
-// `extra` bytes cross the wire with each call.
-KeyStats* show_key(
-    CommState* state, const Plan& plan, bool compressed, std::string reason, uint64_t extra = 0) {
+KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::string reason) {
     KeyStats& key = state->stats->add_key();
     key.facts = plan.facts;
     key.rule = plan.rule;
@@ -77,8 +75,8 @@ KeyStats* show_key(
     key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
     key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
     key.native_bytes_per_call = native_wire_bytes(plan.facts, state->shape.ranks, state->rank);
-    key.wire_bytes_per_call = compressed ? wire_bytes_of(plan, state->shape, state->rank)
-                                         : key.native_bytes_per_call + extra;
+    key.wire_bytes_per_call =
+        compressed ? wire_bytes_of(plan, state->shape, state->rank) : key.native_bytes_per_call;
     key.wire_is_estimate = !compressed;
     if (compressed && plan.averaging != nullptr) {
         key.averages = true;
@@ -140,10 +138,6 @@ const char* detour_reason(Detour detour) noexcept {
             return "a message of a rank to itself";
         case Detour::kBadRoot:
             return "the root or peer is no rank of the communicator";
-        case Detour::kSentAgain:
-            return "did not fit its slots, sent again as it is";
-        case Detour::kGivenUp:
-            return "as it is, after too many calls that did not fit their slots";
         case Detour::kUnplaced:
             return "its place in the step is not known";
         case Detour::kNoMemory:
@@ -306,17 +300,15 @@ void count_run(const CommState& state, const Plan& plan) noexcept {
 }
 
 void count_detour(CommState* state, Plan* plan, Detour detour) {
-    const uint64_t extra =
-        detour == Detour::kSentAgain ? wire_bytes_of(*plan, state->shape, state->rank) : 0;
     if (plan->stats->folded) {
         const uint64_t native = native_wire_bytes(plan->facts, state->shape.ranks, state->rank);
         folded_key(state, plan->facts, nullptr)
-            ->count_folded_call(input_bytes(plan->facts), native, native + extra);
+            ->count_folded_call(input_bytes(plan->facts), native, native);
         return;
     }
     KeyStats*& stats = plan->detours[static_cast<size_t>(detour)];
     if (stats == nullptr) {
-        stats = show_key(state, *plan, false, detour_reason(detour), extra);
+        stats = show_key(state, *plan, false, detour_reason(detour));
     }
     stats->count_call();
 }

@@ -189,8 +189,6 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
             return "summable";
         case Algorithm::kSparse:
             return "sparse";
-        case Algorithm::kLossless:
-            return "lossless";
         case Algorithm::kLowRank:
             return "low_rank";
     }

@@ -27,7 +27,6 @@ class PacedExchange final : public Exchange {
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
-    [[nodiscard]] Course course() const noexcept override { return call_->course(); }
     // That this rank gave to the transport beside the call.
     [[nodiscard]] uint64_t control_bytes() const noexcept;
 

@@ -213,9 +213,8 @@ std::string try_algorithm(Algorithm algorithm,
     // Both ends of a message have this, also where only one keeps a residual.
     plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
     plan->tensor = plan->feeds_back ? action.tensor : TensorBy::kAddress;
-    // Lossless waits on the host; the steps of a graph are not seen, nor the flags between replays.
-    plan->capturable = algorithm != Algorithm::kLossless && plan->tensor != TensorBy::kStep &&
-                       !(plan->feeds_back && action.roll_back);
+    // The steps of a graph are not seen, nor the flags between replays.
+    plan->capturable = plan->tensor != TensorBy::kStep && !(plan->feeds_back && action.roll_back);
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
     plan->scratch_bytes = scratch_bytes;
@@ -230,13 +229,6 @@ std::string try_algorithm(Algorithm algorithm,
     plan->residual_elems = elems;
     plan->state_bytes = state_bytes;
     plan->shared_elems = low_rank ? sizes.state_elems : estimates ? elems : 0;
-    if (algorithm == Algorithm::kLossless && facts.op == Op::kAllReduce) {
-        Plan half;
-        half.facts = lossless_facts(facts, shape.ranks);
-        half.algorithm = algorithm;
-        half.layout = layout;
-        plan->half = std::make_shared<const Plan>(std::move(half));
-    }
     plan->layout = std::move(layout);
     const auto segment_draws = [&](const Segment& segment) {
         return !segment.raw() && draws(segment.codec, facts.dtype);

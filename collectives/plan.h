@@ -28,15 +28,13 @@ enum class Detour : uint8_t {
     kUnknownOperator,
     kToItself,
     kBadRoot,
-    kSentAgain,   // after its encoding did not fit
-    kGivenUp,     // after too many that did not
     kUnplaced,    // its place in the step is unsure
     kNoMemory,    // its place would keep one residual too many
     kPhase,       // it feeds back, and the program is not training
     kOverBudget,  // no codec of its ladder stays within max_error
     kSlower,      // than NCCL's own call, as its gate measured
 };
-inline constexpr size_t kDetourCount = 13;
+inline constexpr size_t kDetourCount = 11;
 
 struct Plan;
 class CommCosts;   // comm_costs.h
@@ -117,11 +115,8 @@ struct Plan {
 
     KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
     std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
-    RandomKey random;  // of the codecs' rounding; rank and step are set for each call
-    // The gathering half of a lossless all-reduce; null elsewhere. Its layout is this plan's.
-    std::shared_ptr<const Plan> half;
-    uint32_t overflows = 0;  // calls so far whose encoding did not fit on some rank
-    uint64_t calls = 0;      // made so far on this communicator, if counted()
+    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
+    uint64_t calls = 0;  // made so far on this communicator, if counted()
 
     [[nodiscard]] bool counted() const noexcept { return start_call > 0 || !ramp.empty(); }
     // The plan of the call that was counted last.

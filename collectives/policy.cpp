@@ -224,23 +224,6 @@ std::string why_without_form(const Rule& rule) {
     return why;
 }
 
-// Empty when a rule that compresses does so for all it names; else what it leaves native.
-std::string why_without_effect(const Rule& rule) {
-    const CodecSpec& codec = *rule.action.codec;
-    bool fixed = false;
-    for (int i = 0; i < kDTypeCount; ++i) {
-        const DType dtype = static_cast<DType>(i);
-        fixed |= has(rule.match.dtypes, dtype) && codec.accepts(dtype) &&
-                 !codec.traits(dtype).variable_size;
-    }
-    if (!fixed) {
-        return "compresses nothing: " + codec.to_string() +
-               " has no fixed size for the element types it names, which the counts of NCCL calls "
-               "need";
-    }
-    return why_without_form(rule);
-}
-
 }  // namespace
 
 bool has_form(Algorithm algorithm, Op op) noexcept {
@@ -250,8 +233,6 @@ bool has_form(Algorithm algorithm, Op op) noexcept {
             return op == Op::kAllReduce || op == Op::kReduce;
         case Algorithm::kSummable:
             return reduces(op);
-        case Algorithm::kLossless:
-            return op == Op::kAllReduce || (!reduces(op) && !is_point_to_point(op));
         case Algorithm::kDirect:
             return op != Op::kAllReduce && op != Op::kReduce;
         case Algorithm::kHierarchical:
@@ -279,7 +260,6 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
             return op != Op::kReduce;
         case Algorithm::kHierarchical:
         case Algorithm::kSummable:
-        case Algorithm::kLossless:
         case Algorithm::kLowRank:
         case Algorithm::kNative:
             break;
@@ -501,7 +481,7 @@ std::vector<std::string> policy_warnings(const Policy& policy) {
         if (!why.empty()) {
             warnings.push_back(where + " is never reached: " + why);
         } else if (compresses(rule)) {
-            if (const std::string native = why_without_effect(rule); !native.empty()) {
+            if (const std::string native = why_without_form(rule); !native.empty()) {
                 warnings.push_back(where + " " + native);
             }
         }

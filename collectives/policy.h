@@ -29,10 +29,9 @@ enum class Algorithm : uint8_t {
     kGather,
     kSummable,
     kSparse,
-    kLossless,
     kLowRank,
 };
-inline constexpr int kAlgorithmCount = 10;
+inline constexpr int kAlgorithmCount = 9;
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 // Whether the algorithm can carry the operation at all, whatever codec and communicator.
@@ -85,7 +84,7 @@ inline constexpr uint32_t kCarryingOps =
     bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
 
 // Operations whose payload is often state that must stay exact (parameters at start-up, gathered
-// state): a rule takes them only if it names them, or its codec is lossless or native.
+// state): a rule takes them only if it names them, or its codec is native.
 inline constexpr uint32_t kNamedOnlyOps =
     bit_of(Op::kAllGather) | bit_of(Op::kBroadcast) | bit_of(Op::kGather) | bit_of(Op::kScatter);
 // Reductions that can be compressed, and operations that reduce nothing; any other that a rule with
@@ -297,7 +296,7 @@ inline constexpr char kEnvironmentRule[] = "env";
 Result<Policy> parse_policy(std::string_view text, std::string_view name);
 Result<Policy> load_policy_file(const std::string& path);
 
-// A codec specification, or empty for "native", "none" and "off".
+// The specification of a codec that collectives may go by, or empty for "native", "none" and "off".
 Result<std::optional<CodecSpec>> parse_codec_or_native(std::string_view text);
 
 }  // namespace slimwire

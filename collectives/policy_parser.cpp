@@ -349,13 +349,11 @@ class Parser : PolicyActionReader {
                        "'average_codec' without 'average_every'; accepted: both, or an "
                        "'average_every' alone, which averages residuals as they are");
             } else if (action.average_codec.has_value() &&
-                       (!encodes_runs(*action.average_codec).ok() ||
-                        action.average_codec->traits(DType::kFloat32).variable_size ||
-                        action.average_codec->traits(DType::kFloat32).lossless)) {
+                       !encodes_runs(*action.average_codec).ok()) {
                 report(codec->source(),
                        "average_codec " + quoted(action.average_codec->to_string()) +
-                           ", whose encodings of residuals have no fixed size or no sum; accepted: "
-                           "native, or a codec that quantises or keeps the largest, like int8");
+                           ", whose encodings of residuals have no sum; accepted: native, or "
+                           " a codec that quantises or keeps the largest, like int8");
             } else if (action.average_codec.has_value() &&
                        !action.average_codec->accepts(DType::kFloat32)) {
                 report(codec->source(), "average_codec " +
@@ -378,9 +376,6 @@ class Parser : PolicyActionReader {
                                    : "without residuals") +
                               "; accepted: a codec with error_feedback ef14 or ema, or no "
                               "'average_every'");
-        } else if (action.codec->traits(DType::kFloat32).lossless) {
-            report(where, "'average_every' with codec " + quoted(action.codec->to_string()) +
-                              ", which loses nothing; accepted: a lossy codec");
         } else if ((rule.match.ops & ~kSums) != 0) {
             report(where,
                    "'average_every' in a rule of operations that sum nothing, whose ranks are owed "
@@ -493,8 +488,7 @@ class Parser : PolicyActionReader {
                                         "; accepted: auto, hierarchical");
         }
         const toml::table* match = table.get("match") ? table.get("match")->as_table() : nullptr;
-        if ((match == nullptr || !match->contains("op")) &&
-            !action.codec->traits(DType::kFloat32).lossless) {
+        if (match == nullptr || !match->contains("op")) {
             rule->match.ops &= ~kNamedOnlyOps;
         }
         if (match == nullptr) {
@@ -542,6 +536,12 @@ Result<std::optional<CodecSpec>> parse_codec_or_native(std::string_view text) {
     Result<CodecSpec> codec = parse_codec(text);
     if (!codec.ok()) {
         return codec.status();
+    }
+    if (codec.value().traits(DType::kFloat32).lossless) {
+        const std::string name = codec.value().codec->name;
+        return Status(Code::kInvalidArgument,
+                      "no collective goes by " + name +
+                          removed_hint(RemovedKind::kPolicyValue, "codec=" + name));
     }
     return std::optional<CodecSpec>(codec.value());
 }

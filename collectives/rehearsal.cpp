@@ -37,10 +37,8 @@ uint64_t parts_given(const Plan& plan, int ranks) noexcept {
 
 // Whether there is something to rehearse: what this rank gives, in the type that is encoded.
 bool gives(const Plan& plan, int rank) noexcept {
-    const bool direct =
-        plan.algorithm == Algorithm::kDirect || plan.algorithm == Algorithm::kLossless;
     return plan.encoded_dtype() == plan.facts.dtype && plan.algorithm != Algorithm::kLowRank &&
-           (!direct || direct_encodes(plan.facts, rank));
+           (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank));
 }
 
 // Where a rehearsal's parts of the scratch lie.

@@ -347,18 +347,10 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
     if (run->paced.has_value()) {
         plan.stats->count_control(run->paced->control_bytes());
     }
-    const Course course = run->exchange->course();
-    if (course == Course::kCompressed) {
-        count_run(state, plan);
-        if (run->item.budgeted.partial.get() == &plan) {
-            plan.stats->count_control(run->item.budgeted.more_wire_bytes);
-        }
-        return {};
+    count_run(state, plan);
+    if (run->item.budgeted.partial.get() == &plan) {
+        plan.stats->count_control(run->item.budgeted.more_wire_bytes);
     }
-    // Equal on all ranks, like all that a later call goes by; a plan that is dropped would forget.
-    plan.overflows += course == Course::kSentAgain && !plan.passing ? 1 : 0;
-    count_detour(&state, &plan,
-                 course == Course::kSentAgain ? Detour::kSentAgain : Detour::kGivenUp);
     return {};
 }
 

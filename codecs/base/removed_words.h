@@ -23,6 +23,10 @@ struct RemovedWord {
 
 inline constexpr RemovedWord kRemovedWords[] = {
     {"thc", RemovedKind::kCodec, "use int4 with ef14, or randomk by the algorithm summable"},
+    {"codec=palette", RemovedKind::kPolicyValue,
+     "the net plugin (NCCL_NET_PLUGIN=slimwire) sends losslessly by it"},
+    {"algorithm=lossless", RemovedKind::kPolicyValue,
+     "the net plugin (NCCL_NET_PLUGIN=slimwire) sends losslessly"},
     {"algorithm=shared_scale", RemovedKind::kPolicyValue, "leave 'algorithm' out"},
     {"range", RemovedKind::kPolicyKey, "rules go by param, index, ordinal or name"},
     {"SLIMWIRE_NVTX_NEXT", RemovedKind::kVariable, "name the profiler in NVTX_INJECTION64_PATH"},

@@ -102,54 +102,6 @@ TEST(Summable, WorkedExampleOfTheFormat) {
     EXPECT_EQ(summable_sizes(layout, scattered, four_ranks()).residual_elems, 400000u);
 }
 
-TEST(Lossless, WorkedExampleOfTheFormat) {
-    const Action action = action_of("palette:slot=0.75");
-    const CallFacts facts = facts_of(Op::kAllGather, 4096);
-    const Layout layout = layout_of(Algorithm::kLossless, facts, four_ranks(), action, 0);
-    EXPECT_EQ(layout.total_slot_bytes, 12288);
-    EXPECT_EQ(lossless_wire_bytes(layout, facts, 4, 0), 36870u);
-    // The gathering half of an all-reduce: 4096 elements a rank, and one that is left.
-    const CallFacts sum = facts_of(Op::kAllReduce, 16385);
-    const Layout half = layout_of(Algorithm::kLossless, sum, four_ranks(), action, 0);
-    EXPECT_EQ(half.total_slot_bytes, 12288);
-    EXPECT_EQ(lossless_wire_bytes(half, sum, 4, 0), 36870u + 3 * 16384 + 6);
-}
-
-TEST(Lossless, IsWhatALosslessCodecMeansAndNeverCaptured) {
-    Config config;
-    Rule rule;
-    rule.name = "r";
-    rule.action = action_of("palette:slot=0.75");
-    rule.action.error_feedback = ErrorFeedback::kEf14;
-    config.policy.rules.push_back(rule);
-    for (const Op op : {Op::kAllGather, Op::kBroadcast, Op::kAllToAll, Op::kGather, Op::kScatter,
-                        Op::kAllReduce}) {
-        const Plan plan = make_plan(facts_of(op), four_ranks(), config);
-        ASSERT_TRUE(plan.compressed) << plan.reason;
-        EXPECT_EQ(plan.algorithm, Algorithm::kLossless);
-        EXPECT_FALSE(plan.capturable);
-        EXPECT_EQ(plan.residual_bytes, 0u);
-        EXPECT_EQ(plan.half != nullptr, op == Op::kAllReduce);
-    }
-    struct Case {
-        Op op;
-        const char* codec;
-        Algorithm algorithm;
-        const char* reason;
-    };
-    for (const Case& of :
-         {Case{Op::kSend, "palette:slot=0.75", Algorithm::kAuto, "the net plugin carries them"},
-          Case{Op::kReduceScatter, "palette:slot=0.75", Algorithm::kAuto, "has no form of"},
-          Case{Op::kAllGather, "palette", Algorithm::kAuto, "write palette:slot=0.75"},
-          Case{Op::kAllGather, "palette:slot=0.75", Algorithm::kDirect, "slots may overflow"},
-          Case{Op::kAllGather, "int8", Algorithm::kLossless, "is not lossless"}}) {
-        config.policy.rules[0].action = action_of(of.codec, of.algorithm);
-        const Plan plan = make_plan(facts_of(of.op), four_ranks(), config);
-        EXPECT_FALSE(plan.compressed);
-        EXPECT_NE(plan.reason.find(of.reason), std::string::npos) << plan.reason;
-    }
-}
-
 // Runs of any lengths share no block with each other and end in the store.
 TEST(StoredResiduals, RunsShareNoBlock) {
     uint64_t draw = 12345;

@@ -274,14 +274,6 @@ TEST(Decision, ErrorFeedbackIsOfTheParts) {
     EXPECT_FALSE(has(turned, "gives way")) << turned.reason;
 }
 
-TEST(Decision, ALosslessPartBesideOthersIsRaw) {
-    const std::string exact = rule("exact", "param = \"1d\"", "codec = \"palette:slot=0.8\"");
-    const Decision decision = decided(exact + kWeights, carried_of({9000, -1000}));
-    EXPECT_EQ(text_of(decision.segments), "int4 0+9000, raw 9000+1000");
-    EXPECT_TRUE(has(decision, "palette:slot=0.8 of rule 'exact' shares no message, so raw"))
-        << decision.reason;
-}
-
 TEST(Decision, VeryManySmallPartsTravelRaw) {
     std::vector<int64_t> counts;
     for (int i = 0; i < 200; ++i) {
@@ -378,8 +370,6 @@ TEST(SegmentedPlan, WhatCannotTravelInPartsSaysSo) {
     EXPECT_EQ(reason("codec = \"int4\"", Op::kReduce).substr(0, 9), "+two_shot");
     EXPECT_EQ(reason("codec = \"topk\"").substr(0, 7), "+sparse");
     EXPECT_EQ(reason("codec = \"int4\"\nalgorithm = \"gather\"").substr(0, 7), "+gather");
-    EXPECT_EQ(reason("codec = \"palette:slot=0.8\""),
-              "- lossless of allreduce has no form of messages whose parts differ");
     EXPECT_EQ(reason("codec = \"randomk\"\nalgorithm = \"summable\""),
               "- summable of allreduce has no form of messages whose parts differ");
     EXPECT_EQ(reason("codec = \"int4\"\nef = \"ef21\"").substr(0, 9), "+two_shot");

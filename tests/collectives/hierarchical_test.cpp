@@ -208,11 +208,6 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
          {Case{plain, sum_of(1 << 20), {1, 1, 1}, "all ranks are on one node"},
           Case{"codec = \"int4\"\nintra_codec = \"bf16\"\n", sum_of(1 << 20, DType::kFloat64),
                kTwoOfFour, "int4 does not take f64"},
-          Case{"codec = \"int4\"\nintra_codec = \"palette\"\nalgorithm = \"hierarchical\"\n",
-               sum_of(1 << 20), kTwoOfFour, "has no fixed size"},
-          Case{"codec = \"topk\"\nintra_codec = \"palette:slot=0.9\"\nalgorithm = "
-               "\"hierarchical\"\n",
-               sum_of(1 << 20), kTwoOfFour, "may overflow its slots"},
           Case{"codec = \"topk\"\nintra_codec = \"bf16\"\nalgorithm = \"hierarchical\"\n",
                sum_of(1 << 20, DType::kBfloat16), kTwoOfFour, "bf16 does not take bf16"},
           Case{"codec = \"topk\"\nintra_codec = \"randomk\"\nalgorithm = \"hierarchical\"\n",

@@ -202,12 +202,10 @@ TEST(Policy, a_rule_without_operations_leaves_copies_of_state_alone) {
     const Policy named = parsed(
         "[[rule]]\nname = \"a\"\nmatch = { op = [\"allgather\", \"broadcast\", \"gather\", "
         "\"scatter\"] }\ncodec = \"int8\"\n");
-    const Policy exact = parsed("[[rule]]\nname = \"a\"\ncodec = \"palette:slot=0.8\"\n");
     for (const Op op : {Op::kAllGather, Op::kBroadcast, Op::kGather, Op::kScatter}) {
         const CallFacts facts{op, DType::kFloat32, RedOp::kNone, 0, 9};
         EXPECT_EQ(decision(any, facts), "-") << op_name(op);
         EXPECT_EQ(decision(named, facts), "a") << op_name(op);
-        EXPECT_EQ(decision(exact, facts), "a") << op_name(op);
     }
     for (const Op op : {Op::kAllToAll, Op::kSend, Op::kRecv}) {
         EXPECT_EQ(decision(any, {op, DType::kFloat32, RedOp::kNone, 0, 9}), "a") << op_name(op);

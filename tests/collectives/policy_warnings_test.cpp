@@ -110,14 +110,6 @@ TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
     EXPECT_EQ(of("match = { op = \"reduce\" }\n", "error_feedback = \"ef14\"\n"), "");
 }
 
-TEST(PolicyWarnings, a_codec_without_a_fixed_size) {
-    const auto variable = warnings_of("[[rule]]\nname = \"a\"\ncodec = \"palette\"\n");
-    ASSERT_EQ(variable.size(), 1u);
-    EXPECT_NE(variable[0].find("compresses nothing: palette has no fixed size"), std::string::npos)
-        << variable[0];
-    EXPECT_TRUE(warnings_of("[[rule]]\nname = \"a\"\ncodec = \"palette:slot=0.8\"\n").empty());
-}
-
 TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
     auto policy = parse_policy("version = 1\n" + rule("all", "") + rule("late", ""), "p.toml");
     ASSERT_TRUE(policy.ok());

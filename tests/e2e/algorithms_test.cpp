@@ -210,13 +210,11 @@ TEST(SlowLink, TheShorthandNeverSendsMoreThanNative) {
 TEST(WireBytes, OfEveryAlgorithmAreWhatTheTransportCounted) {
     for (const char* action : {"codec = \"int4:block=64\"\nalgorithm = \"gather\"",
                                "codec = \"topk:fraction=0.05\"\nalgorithm = \"sparse\"",
-                               "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"",
-                               "codec = \"palette:slot=0.5\"\nalgorithm = \"lossless\""}) {
+                               "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""}) {
         SCOPED_TRACE(action);
         for (const Sent& rank : run_wire_job(3, "3x1", action)) {
             // NCCL's own sums are a ring's up to its rounding.
-            const bool native_sums = std::string(action).find("palette") != std::string::npos ||
-                                     std::string(action).find("summable") != std::string::npos;
+            const bool native_sums = std::string(action).find("summable") != std::string::npos;
             EXPECT_NEAR(static_cast<double>(rank.counted), static_cast<double>(rank.reported),
                         native_sums ? 1e-3 * static_cast<double>(rank.reported) : 0);
             EXPECT_GT(rank.counted, 0u);
@@ -281,67 +279,6 @@ TEST(ErrorFeedback, OfNodesOwesABoundedAmountForEver) {
     EXPECT_LT(twice[2], 1.5 * bound);
 }
 
-// Everything that the lossless codec takes stays exact: copies to the bit, sums within NCCL's own
-// rounding. `slot`: part of the raw size; small ones overflow.
-struct Exactness {
-    uint64_t fitted = 0, sent_again = 0, given_up = 0;
-};
-
-Exactness run_exact(const char* slot, int ranks, const char* slice_bytes, const char* seed) {
-    const TemporaryFolder reports, policy;
-    Job job = slimwire_job(
-        {SLIMWIRE_TEST_CONFORMANCE, "--seed", seed, "--calls", "400", "--codec", "none"}, ranks,
-        reports.path());
-    std::ofstream(policy.file("policy.toml"))
-        << "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"palette:slot=" << slot
-        << "\"\nmin_bytes = 1024\n";
-    job.environment["SLIMWIRE_POLICY"] = policy.file("policy.toml");
-    job.environment["SLIMWIRE_SLICE_BYTES"] = slice_bytes;
-    job.limit_s = 200;
-    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
-    const auto records = read_reports(reports.path());
-    const auto because = [&](const char* reason) {
-        return sum_keys(records, "calls", [&](const auto& key) {
-            return key.at("reason").template get<std::string>().find(reason) != std::string::npos;
-        });
-    };
-    return {sum_keys(records, "calls",
-                     [&](const auto& key) { return key.at("algorithm") == "lossless"; }),
-            because("sent again"), because("after too many")};
-}
-
-TEST(Lossless, WhatFitsAndWhatDoesNotArriveExactly) {
-    // Integers of the program never fit.
-    const Exactness wide = run_exact("0.97", 3, "0", "31");
-    EXPECT_GT(wide.fitted, 10u);
-    EXPECT_GT(wide.sent_again, 10u);
-    const Exactness sliced = run_exact("0.9", 2, "16384", "32");
-    EXPECT_GT(sliced.fitted, 5u);
-    EXPECT_GT(sliced.sent_again, 5u);
-    const Exactness tight = run_exact("0.3", 3, "0", "33");
-    EXPECT_GT(tight.sent_again, 20u);
-}
-
-// The same kind of call again and again, whose data never fits: the raw message on top of the
-// encoded one for a while, then the raw one only.
-TEST(Lossless, ACallThatNeverFitsIsGivenUp) {
-    const TemporaryFolder reports, policy;
-    Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "20", "f32", "allreduce"}, 2, reports.path());
-    set_policy(&job, policy, "codec = \"palette:slot=0.2\"");
-    const auto ended = run_ranks(job);
-    ASSERT_EQ(unless_all_exit(ended), "");
-    EXPECT_EQ(ended[0].out, "error 0.0000 0.0000 partial 0 changing 0\n");
-    EXPECT_EQ(ended[1].out, ended[0].out);
-    const auto records = read_reports(reports.path());
-    const auto calls = [&](const char* reason) {
-        return sum_keys(records, "calls", [&](const auto& key) {
-            return key.at("reason").template get<std::string>().find(reason) != std::string::npos;
-        });
-    };
-    EXPECT_EQ(calls("sent again"), 2u * 8);
-    EXPECT_EQ(calls("after too many"), 2u * 12);
-}
-
 // What e2e_sparse_sum prints.
 struct Sums {
     double halfway = 0, after = 0;
@@ -392,14 +329,10 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
                            Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0", "ema"},
                            Case{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
                            Case{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
-                           Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0"},
-                           // Waits on the host, so it is native there.
-                           Case{"lossless", "palette:slot=0.9", 2, "2x1", "0"}}) {
+                           Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0"}}) {
         SCOPED_TRACE(std::string(of.algorithm) + " " + of.slices);
-        const bool lossless = std::string(of.algorithm) == "lossless";
         const TemporaryFolder reports, policy;
-        Job job = slimwire_job({SLIMWIRE_TEST_REPLAY, "40", lossless ? "40961" : "4097"}, of.ranks,
-                               reports.path());
+        Job job = slimwire_job({SLIMWIRE_TEST_REPLAY, "40", "4097"}, of.ranks, reports.path());
         set_policy(&job, policy,
                    "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm +
                        "\"\nerror_feedback = \"" + of.feedback + "\"",
@@ -411,11 +344,10 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
         EXPECT_GT(sum_keys(records, "calls",
                            [&](const auto& key) { return key.at("algorithm") == of.algorithm; }),
                   0u);
-        EXPECT_EQ(sum_keys(records, "calls",
-                           [](const auto& key) {
-                               return key.at("reason") == "under stream capture";
-                           }) > 0,
-                  lossless);
+        EXPECT_EQ(
+            sum_keys(records, "calls",
+                     [](const auto& key) { return key.at("reason") == "under stream capture"; }),
+            0u);
     }
 }
 

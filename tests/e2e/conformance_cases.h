@@ -51,8 +51,7 @@ start_step = 1
 [[rule]]
 name = "state"
 match = { op = ["allgather", "broadcast", "gather", "scatter"] }
-codec = "palette:slot=0.97"
-min_bytes = 4096
+codec = "native"
 [[rule]]
 name = "messages"
 match = { op = ["send", "recv", "alltoall"], dtype = ["f32", "bf16"], bytes = "2KiB.." }
@@ -235,13 +234,13 @@ inline constexpr Case kCases[] = {
      .ranks = 3,
      .policy = kBySize,
      .rules = kBySizeRules,
-     .algorithms = "two_shot gather direct lossless"},
+     .algorithms = "two_shot gather direct"},
     {.name = "policy_sizes_sliced",
      .calls = 300,
      .ranks = 2,
      .policy = kBySize,
      .rules = kBySizeRules,
-     .algorithms = "two_shot gather direct lossless",
+     .algorithms = "two_shot gather direct",
      .slice_bytes = 16384},
     {.name = "policy_nodes",
      .calls = 400,

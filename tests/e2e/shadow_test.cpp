@@ -113,8 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Tried{"by_step", "int4", "error_feedback = \"ef14\"\ntensor = \"step\""},
                     Tried{"gather", "int8", "algorithm = \"gather\""},
                     Tried{"topk", "topk:fraction=0.1", "error_feedback = \"ef14\""},
-                    Tried{"randomk", "randomk:fraction=0.25", "algorithm = \"summable\""},
-                    Tried{"palette", "palette:slot=0.5", ""}),
+                    Tried{"randomk", "randomk:fraction=0.25", "algorithm = \"summable\""}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
@@ -326,8 +325,7 @@ INSTANTIATE_TEST_SUITE_P(
         Sent{"memory",
              2,
              {{"SLIMWIRE_MAX_MEMORY", "100000"}},
-             "codec = \"int8\"\nerror_feedback = \"ef14\""},
-        Sent{"palette", 2, {}, "codec = \"palette:slot=0.8\""}),
+             "codec = \"int8\"\nerror_feedback = \"ef14\""}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // --- What it predicts: errors

@@ -141,20 +141,18 @@ std::map<std::string, Json> by_codec(const Ended& ended, const char* record) {
     return found;
 }
 
-// One in place and one out of place, both checked; the lossless codec has no form of a
-// reduce-scatter.
-TEST(NcclTestsRun, native_half_lossless_and_lossy_in_one_table) {
+// One in place and one out of place, both checked.
+TEST(NcclTestsRun, native_half_and_lossy_in_one_table) {
     for (const std::string program : {ALL_REDUCE_PROGRAM, REDUCE_SCATTER_PROGRAM}) {
         SCOPED_TRACE(program);
         const bool all_reduce = program == ALL_REDUCE_PROGRAM;
-        const std::string lossless = "palette:slot=0.75";
-        const Ended ended = run_slimwire({"bench", "nccl-tests", "--ranks", "4", "--codec",
-                                          all_reduce ? "int8," + lossless : "int8", "--json", "--",
-                                          program, "-b", "1048576", "-e", "1048576"});
+        const Ended ended =
+            run_slimwire({"bench", "nccl-tests", "--ranks", "4", "--codec", "int8", "--json", "--",
+                          program, "-b", "1048576", "-e", "1048576"});
         EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
         std::map<std::string, Json> rows = by_codec(ended, "bench_nccl_tests");
         std::map<std::string, Json> runs = by_codec(ended, "bench_nccl_tests_run");
-        ASSERT_EQ(rows.size(), all_reduce ? 4u : 3u) << ended.out;
+        ASSERT_EQ(rows.size(), 3u) << ended.out;
         ASSERT_EQ(runs.size(), rows.size()) << ended.out;
         const double factor = all_reduce ? 1.5 : 0.75;
         EXPECT_DOUBLE_EQ(rows["native"]["wire_bytes"].get<double>(), factor * 1048576);
@@ -178,12 +176,6 @@ TEST(NcclTestsRun, native_half_lossless_and_lossy_in_one_table) {
         EXPECT_HAS(lossy["machine"].get<std::string>(), "emulator");
         EXPECT_DOUBLE_EQ(runs["int8"]["average_bus_gbps"].get<double>(), 1.25);
         EXPECT_EQ(runs["int8"]["lossless"], false);
-        if (all_reduce) {
-            EXPECT_EQ(rows[lossless]["in_place"]["wrong"], 0);
-            EXPECT_EQ(rows[lossless]["expected_wrong"], "zero");
-            EXPECT_LT(rows[lossless]["wire_bytes"], rows["native"]["wire_bytes"]);
-            EXPECT_EQ(runs[lossless]["lossless"], true);
-        }
     }
 }
 

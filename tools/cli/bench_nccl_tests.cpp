@@ -50,7 +50,7 @@ Result<Plan> make_plan(const NcclTestsOptions& options, const std::vector<std::s
         return invalid("--codec is empty; accepted: a codec or a comma list of codecs");
     }
     for (const std::string& codec : plan.codecs) {
-        SLIMWIRE_TRY(parse_codec(codec).status());
+        SLIMWIRE_TRY(parse_codec_or_native(codec).status());
     }
     if (options.ranks == 0 && (!options.link.empty() || !options.nodes.empty())) {
         return invalid("--link and --nodes shape emulated ranks: add --ranks");

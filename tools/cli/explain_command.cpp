@@ -240,9 +240,6 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
                     fmt::format("send it to {} ranks, get as many", others), "decode and add"};
         case Algorithm::kSummable:
             return {"encode", "sum the encodings by NCCL's own operation", "decode"};
-        case Algorithm::kLossless:
-            return {"encode into a fixed slot", "exchange slots",
-                    "decode; where a rank's data did not fit, send it again raw"};
         case Algorithm::kLowRank:
             return plan.layout.factored->weights != nullptr
                        ? std::vector<std::string>{"codes of rows by the encoder",
