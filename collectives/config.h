@@ -51,7 +51,6 @@ struct Settings {
     uint64_t slice_bytes = 16 << 20;       // SLIMWIRE_SLICE_BYTES, plan-affecting
     uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
     uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
-    std::string bench_fill;                // SLIMWIRE_BENCH_FILL; empty: off
     bool summary = true;                   // SLIMWIRE_SUMMARY
     std::string trace_pattern;             // SLIMWIRE_TRACE
     uint64_t trace_bytes = 256 << 20;      // SLIMWIRE_TRACE_BYTES

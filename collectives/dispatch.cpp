@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collectives/averaging.h"
-#include "collectives/bench_fill.h"
 #include "collectives/comparison.h"
 #include "collectives/contents.h"
 #include "collectives/detours.h"
@@ -301,11 +300,6 @@ std::optional<ncclResult_t> run_planned(
             thread_group().has_native = true;
         }
         return std::nullopt;
-    }
-    if (!runtime.config.settings.bench_fill.empty()) {
-        if (Status filled = fill_for_benchmark(runtime, call, *state); !filled.ok()) {
-            return runtime.fail(filled);
-        }
     }
     const Result<std::optional<StepAhead::Pending>> ahead =
         step_ahead(runtime, call, state, place.place, gated.at.native ? nullptr : plan);

@@ -32,6 +32,8 @@ inline constexpr RemovedWord kRemovedWords[] = {
     {"SLIMWIRE_NVTX_NEXT", RemovedKind::kVariable, "name the profiler in NVTX_INJECTION64_PATH"},
     {"SLIMWIRE_NET_GPU", RemovedKind::kVariable, "the net plugin takes host memory, leave it out"},
     {"SLIMWIRE_NET_SMS", RemovedKind::kVariable, "the net plugin has no kernels, leave it out"},
+    {"SLIMWIRE_BENCH_FILL", RemovedKind::kVariable,
+     "slimwire codec FILE tries codecs on data of your own"},
 };
 
 // "; it was removed: use int4 or int8" of such a word, else "".

@@ -110,9 +110,6 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         "nccl-tests [options] -- [LAUNCHER...] BIN... [ARGS...]");
     nccl_tests_app->add_option("--codec", nccl_tests->codecs, "comma list, one run each")
         ->capture_default_str();
-    nccl_tests_app->add_option("--fill", nccl_tests->fill,
-                               "what compressed calls find in the send buffers: gaussian, gradient "
-                               "or a file (sets SLIMWIRE_BENCH_FILL)");
     nccl_tests_app
         ->add_option("--ranks", nccl_tests->ranks,
                      "run on the emulator, with this many devices; default: as it is started")

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "codecs/codec.h"
-#include "collectives/config.h"
 #include "collectives/launcher.h"
 #include "collectives/names.h"
 #include "tools/cli/bench_collective.h"
@@ -37,7 +36,6 @@ struct Plan {
     std::vector<std::string> codecs;
     Installation installation;
     JobOptions job;
-    std::string fill;
     std::string dtype;  // of the base run, nccl-tests' word
     bool speaks = true;
 };
@@ -61,8 +59,6 @@ Result<Plan> make_plan(const NcclTestsOptions& options, const std::vector<std::s
         plan.job.nodes = options.nodes;
         plan.job.link = options.link;
     }
-    const char* fill = process_getenv("SLIMWIRE_BENCH_FILL");
-    plan.fill = !options.fill.empty() ? options.fill : fill != nullptr ? fill : "";
     plan.dtype = argument_value(plan.command.arguments, 'd', "datatype");
     if (plan.dtype.empty()) {
         plan.dtype = "float";
@@ -148,7 +144,7 @@ Result<std::vector<NcclTestsRun>> make_runs(const Plan& plan,
         run.compressed = true;
         run.lossless = spec.traits(dtype).lossless;
         run.check = run.lossless && !no_check ? NcclTestsCheck::kExact : NcclTestsCheck::kOff;
-        run.arguments = checked(given, run.check == NcclTestsCheck::kExact && plan.fill.empty());
+        run.arguments = checked(given, run.check == NcclTestsCheck::kExact);
     }
     return runs;
 }
@@ -185,14 +181,12 @@ Result<Started> start(const Plan& plan,
                       const NcclTestsOptions& options,
                       const NcclTestsProgram& known,
                       const std::string& program,
-                      const NcclTestsRun& run,
-                      const std::vector<std::string>& arguments,
-                      const std::string& fill) {
+                      const NcclTestsRun& run) {
     SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
     Environment base = Environment::current();
     for (const char* name :
          {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
-          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE", "SLIMWIRE_BENCH_FILL"}) {
+          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }
     JobOptions job = plan.job;
@@ -203,9 +197,6 @@ Result<Started> start(const Plan& plan,
         job.report = (folder.path() / "report-%h-%p.jsonl").string();
         base.set("SLIMWIRE_OPS", known.operations);
         base.set("SLIMWIRE_SUMMARY", "0");
-        if (!fill.empty()) {
-            base.set("SLIMWIRE_BENCH_FILL", fill);
-        }
     }
     SLIMWIRE_TRY_ASSIGN(Environment environment,
                         make_job_environment(job, plan.installation, std::move(base)));
@@ -221,7 +212,7 @@ Result<Started> start(const Plan& plan,
         environment.set("SLIMWIRE_EMU_DEVICES", std::to_string(job.ranks));
     }
     SLIMWIRE_TRY_ASSIGN(const Captured captured,
-                        run_captured(full_command(plan, program, arguments, environment),
+                        run_captured(full_command(plan, program, run.arguments, environment),
                                      environment, options.timeout_seconds, false));
     Started started;
     started.output = captured.output;
@@ -252,48 +243,25 @@ void execute(const Plan& plan,
              const NcclTestsProgram& known,
              const std::string& program,
              NcclTestsRun* run) {
-    // The check compares with the program's own data: with other data put in their place, it is a
-    // run of its own, as short as can be.
-    const bool separate_check =
-        run->compressed && run->check == NcclTestsCheck::kExact && !plan.fill.empty();
-    NcclTestsTable check_table;
-    for (const bool check : {true, false}) {
-        if (check && !separate_check) {
-            continue;
-        }
-        std::vector<std::string> arguments = run->arguments;
-        if (check) {
-            arguments = with_argument(arguments, 'c', "check", "1");
-            arguments = with_argument(arguments, 'n', "iters", "1");
-            arguments = with_argument(arguments, 'w', "warmup_iters", "1");
-        }
-        Result<Started> started =
-            start(plan, options, known, program, *run, arguments, check ? "" : plan.fill);
-        if (!started.ok()) {
-            run->failed = started.status().message();
-            return;
-        }
-        const int exit_code = started.value().exit_code;
-        if (exit_code == 0 && !plan.speaks) {
-            continue;
-        }
-        Result<NcclTestsTable> table = parse_nccl_tests(started.value().output);
-        if (!table.ok()) {
-            run->failed = exit_code != 0 ? fmt::format("ended with exit code {}", exit_code)
-                                         : table.status().message();
-            return;
-        }
-        (check ? check_table : run->table) = std::move(table).value();
-        if (!check) {
-            run->report = std::move(started.value().report);
-        }
-        if (exit_code != 0 && run->failed.empty()) {
-            run->failed = fmt::format("ended with exit code {}", exit_code);
-        }
+    Result<Started> started = start(plan, options, known, program, *run);
+    if (!started.ok()) {
+        run->failed = started.status().message();
+        return;
     }
-    for (size_t i = 0; i < std::min(check_table.rows.size(), run->table.rows.size()); ++i) {
-        run->table.rows[i].out_of_place.wrong = check_table.rows[i].out_of_place.wrong;
-        run->table.rows[i].in_place.wrong = check_table.rows[i].in_place.wrong;
+    const int exit_code = started.value().exit_code;
+    if (exit_code == 0 && !plan.speaks) {
+        return;
+    }
+    Result<NcclTestsTable> table = parse_nccl_tests(started.value().output);
+    if (!table.ok()) {
+        run->failed = exit_code != 0 ? fmt::format("ended with exit code {}", exit_code)
+                                     : table.status().message();
+        return;
+    }
+    run->table = std::move(table).value();
+    run->report = std::move(started.value().report);
+    if (exit_code != 0) {
+        run->failed = fmt::format("ended with exit code {}", exit_code);
     }
     for (const NcclTestsRow& row : run->table.rows) {
         if (const std::string wrong = wrong_in(*run, row); !wrong.empty()) {
@@ -348,7 +316,7 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
             }
         }
         if (plan.speaks) {
-            const NcclTestsAbout about{plan.job.link, plan.fill, plan.dtype};
+            const NcclTestsAbout about{plan.job.link, plan.dtype};
             if (options.json) {
                 for (const MergedNcclTestsRow& row : rows) {
                     print_nccl_tests_json(known, about, row);

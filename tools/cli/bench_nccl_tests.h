@@ -10,7 +10,6 @@ namespace slimwire::cli {
 
 struct NcclTestsOptions {
     std::string codecs = "int8";  // comma list, as for bench collective
-    std::string fill;             // SLIMWIRE_BENCH_FILL; empty: the environment's
     int ranks = 0;                // emulated devices of the one process; 0: as it is started
     std::string nodes;            // "2x4"
     std::string link;

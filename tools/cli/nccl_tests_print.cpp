@@ -114,7 +114,6 @@ void print_nccl_tests_run(const NcclTestsProgram& program,
     line["dtype"] = run.half ? "bfloat16" : about.dtype;
     line["lossless"] = !run.compressed || run.lossless;
     line["expected_wrong"] = expected_check(run);
-    line["fill"] = run.compressed ? about.fill : "";
     line["average_bus_gbps"] = nullptr;
     if (run.table.average_bus_gbps) {
         line["average_bus_gbps"] = *run.table.average_bus_gbps;

@@ -12,7 +12,6 @@ namespace slimwire::cli {
 // What the runs have in common.
 struct NcclTestsAbout {
     std::string link;   // of emulated ranks
-    std::string fill;   // SLIMWIRE_BENCH_FILL
     std::string dtype;  // nccl-tests' word
 };
 
