@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <new>
-
 namespace slimwire {
 namespace {
 
@@ -46,15 +44,15 @@ bool usable(void* handle, const void* own_symbol) {
 
 // The library that the user named. The loader may know slimwire itself by that name, when the audit
 // helper put the drop-in in that file's place; another spelling of the path then leads to the file.
-void* open_named(const std::string& path, int mode, const void* own_symbol) {
-    void* handle = dlopen(path.c_str(), mode | RTLD_NOW | RTLD_LOCAL);
+void* open_named(const std::string& path, const void* own_symbol) {
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     const size_t slash = path.rfind('/');
     if (handle == nullptr || slash == std::string::npos || usable(handle, own_symbol) ||
         dlsym(handle, "ncclAllReduce") == nullptr) {
         return handle;
     }
     return dlopen((path.substr(0, slash) + "/." + path.substr(slash)).c_str(),
-                  mode | RTLD_NOW | RTLD_LOCAL);
+                  RTLD_NOW | RTLD_LOCAL);
 }
 
 // What is mapped already, also through a local dlopen; null when no NCCL is.
@@ -79,7 +77,7 @@ void* open_mapped(const void* own_symbol) {
 
 void* open_real(const std::string& path, const void* own_symbol, std::string* tried) {
     if (!path.empty()) {
-        void* handle = open_named(path, 0, own_symbol);
+        void* handle = open_named(path, own_symbol);
         if (usable(handle, own_symbol)) {
             return handle;
         }
@@ -150,19 +148,6 @@ Result<RealNccl> find_real_nccl(const std::string& path, const void* own_symbol)
         (void)nccl.GetVersion(&nccl.version);
     }
     return nccl;
-}
-
-const void* mapped_nccl_function(const char* path,
-                                 const char* name,
-                                 const void* own_symbol) noexcept {
-    try {
-        void* const handle = path != nullptr && *path != '\0'
-                                 ? open_named(path, RTLD_NOLOAD, own_symbol)
-                                 : open_mapped(own_symbol);
-        return usable(handle, own_symbol) ? dlsym(handle, name) : nullptr;
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
 }
 
 Status nccl_status(const RealNccl& nccl, ncclResult_t result, const char* what) {

@@ -38,12 +38,6 @@ struct RealNccl {
 // ourselves. The error says what was tried and which variable helps.
 Result<RealNccl> find_real_nccl(const std::string& path, const void* own_symbol);
 
-// Address of `name` in the library that find_real_nccl(path, own_symbol) would choose, if that one
-// is mapped already and has it; else null. `path` may be null.
-const void* mapped_nccl_function(const char* path,
-                                 const char* name,
-                                 const void* own_symbol) noexcept;
-
 // Text of a failed NCCL call: "what: nccl error 5 (invalid usage)".
 Status nccl_status(const RealNccl& nccl, ncclResult_t result, const char* what);
 

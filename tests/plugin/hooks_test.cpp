@@ -10,9 +10,8 @@
 namespace slimwire::test {
 namespace {
 
-enum Hook { kNone, kPreload, kDropin, kAudit, kDlsym, kHooks };
-constexpr std::array<const char*, kHooks> kHookNames = {"no hook", "preload", "drop-in", "audit",
-                                                        "preload + dlsym"};
+enum Hook { kNone, kPreload, kDropin, kAudit, kHooks };
+constexpr std::array<const char*, kHooks> kHookNames = {"no hook", "preload", "drop-in", "audit"};
 
 struct Way {
     const char* name;
@@ -27,7 +26,7 @@ const std::string kRealNccl = SLIMWIRE_TEST_EMULATOR "/libnccl.so.2";
 std::vector<Way> ways() {
     const std::string opened = SLIMWIRE_TEST_BINDING_OPENED;
     const std::string python = SLIMWIRE_TEST_PYTHON, client = SLIMWIRE_TEST_CTYPES_CLIENT;
-    // Columns: no hook, preload, drop-in, audit, preload + dlsym.
+    // Columns: no hook, preload, drop-in, audit.
     const std::string linked = SLIMWIRE_TEST_BINDING_LINKED;
     const std::string now = SLIMWIRE_TEST_BINDING_LINKED_NOW;
     const std::string runpath = SLIMWIRE_TEST_BINDING_LINKED_RUNPATH;
@@ -39,34 +38,31 @@ std::vector<Way> ways() {
     using Commands = std::vector<std::string>;
     const Commands unseen, client_script = {python, "-B", client};
     return {
-        {"linked", {linked}, {false, true, true, true, true}, {linked}},
-        {"linked, bound at once", {now}, {false, true, true, true, true}, {now}},
-        {"linked, RUNPATH", {runpath}, {false, true, true, true, true}, {runpath}},
-        {"linked, RPATH", {rpath}, {false, true, false, true, true}, {rpath}},
+        {"linked", {linked}, {false, true, true, true}, {linked}},
+        {"linked, bound at once", {now}, {false, true, true, true}, {now}},
+        {"linked, RUNPATH", {runpath}, {false, true, true, true}, {runpath}},
+        {"linked, RPATH", {rpath}, {false, true, false, true}, {rpath}},
         {"module with RPATH",
          {opened, "module", module_rpath},
-         {false, true, false, true, true},
+         {false, true, false, true},
          {module_rpath}},
         {"global dlopen, then a module",
          {opened, "global", name, module_bare},
-         {false, true, true, true, true},
+         {false, true, true, true},
          unseen},
-        {"dlopen by name", {opened, "local", name}, {false, false, true, true, true}, {opened}},
-        {"dlopen by path", {opened, "local", path}, {false, false, false, true, true}, {opened}},
+        {"dlopen by name", {opened, "local", name}, {false, false, true, true}, {opened}},
+        {"dlopen by path", {opened, "local", path}, {false, false, false, true}, {opened}},
         {"deep-binding dlopen by path",
          {opened, "deep", path},
-         {false, false, false, true, true},
+         {false, false, false, true},
          {opened}},
-        {"dlmopen by name", {opened, "namespace", name}, {false, false, true, true, false}, unseen},
-        {"ctypes by name",
-         {python, "-B", client, name},
-         {false, false, true, true, true},
-         client_script},
+        {"dlmopen by name", {opened, "namespace", name}, {false, false, true, true}, unseen},
+        {"ctypes by name", {python, "-B", client, name}, {false, false, true, true}, client_script},
         {"ctypes by path",
          {python, "-B", client, path},
-         {false, false, false, true, true},
+         {false, false, false, true},
          client_script},
-        {"linked statically", {fixed}, {false, false, false, false, false}, {fixed}, false},
+        {"linked statically", {fixed}, {false, false, false, false}, {fixed}, false},
     };
 }
 
@@ -98,9 +94,6 @@ Job hooked_job(const std::vector<std::string>& command,
             break;
         case kAudit:
             job.environment["LD_AUDIT"] = SLIMWIRE_TEST_AUDIT;
-            break;
-        case kDlsym:
-            preload({SLIMWIRE_TEST_DLSYM, SLIMWIRE_TEST_PRELOAD});
             break;
         case kHooks:
             break;
@@ -154,7 +147,7 @@ TEST(Hooks, DoctorSaysTheSame) {
         const Ended end = run_ranks(emulated_job(command, 1))[0];
         const auto json = nlohmann::json::parse(end.out, nullptr, false);
         ASSERT_FALSE(json.is_discarded()) << end.out << end.err;
-        const char* const names[] = {"", "preload", "dropin", "audit", "dlsym"};
+        const char* const names[] = {"", "preload", "dropin", "audit"};
         for (int hook = kPreload; hook < kHooks; ++hook) {
             const std::string said = json.at("hooks").at(names[hook]);
             by_name += said == "by name" ? 1 : 0;
@@ -192,8 +185,7 @@ TEST(Hooks, RunChoosesTheHook) {
         bool linked, by_name, by_path;
     } rows[] = {{"preload", true, false, false},
                 {"dropin", true, true, false},
-                {"audit", true, true, true},
-                {"dlsym", true, true, true}};
+                {"audit", true, true, true}};
     for (const auto& row : rows) {
         SCOPED_TRACE(row.hook);
         EXPECT_EQ(reached_by_run({"--hook", row.hook}, linked), row.linked);

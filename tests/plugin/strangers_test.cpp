@@ -33,7 +33,6 @@ struct Hook {
 
 const Hook kHooks[] = {
     {"preload", {SLIMWIRE_TEST_PRELOAD}, ""},
-    {"dlsym", {SLIMWIRE_TEST_DLSYM, SLIMWIRE_TEST_PRELOAD}, ""},
     {"audit", {}, SLIMWIRE_TEST_AUDIT},
 };
 

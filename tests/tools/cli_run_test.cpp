@@ -139,8 +139,6 @@ TEST(Run, HooksSetTheirVariables) {
     };
     const std::map<std::string, std::string> none{{"GLIBC_TUNABLES", ""}, {"LD_PRELOAD", ""}};
     EXPECT_EQ(variables({"--hook", "preload"}, none), "[][" + library + "][]\n");
-    EXPECT_EQ(variables({"--hook", "dlsym"}, none),
-              "[][" + folder + "/libslimwire-dlsym.so:" + library + "][]\n");
     const std::string audit = folder + "/libslimwire-audit.so";
     const std::string room = "glibc.rtld.optional_static_tls=";
     EXPECT_HAS(variables({"--hook", "audit"}, none), "[" + audit + "][");
@@ -164,7 +162,7 @@ TEST(Run, UnknownHookIsNamed) {
         EXPECT_HAS(ended.err, "--hook");
     }
     EXPECT_HAS(run_slimwire({"run", "--hook", "ptrace", "--", "true"}).err,
-               "preload, dropin, audit, dlsym");
+               "preload, dropin, audit");
     EXPECT_EQ(run_slimwire({"run", "--native", "--hook", "audit", "--", "true"}).exit_code, 125);
 }
 

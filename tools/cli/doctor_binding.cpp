@@ -20,15 +20,15 @@ FoundLibrary describe(const LoadedObject& object) {
     return found;
 }
 
-constexpr HookReach kNowhere = {Reach::kNo, Reach::kNo, Reach::kNo, Reach::kNo};
-// Preload, drop-in, audit, dlsym.
-constexpr HookReach kOpened = {Reach::kNo, Reach::kByName, Reach::kYes, Reach::kYes};
+constexpr HookReach kNowhere = {Reach::kNo, Reach::kNo, Reach::kNo};
+// Preload, drop-in, audit.
+constexpr HookReach kOpened = {Reach::kNo, Reach::kByName, Reach::kYes};
 
 HookReach linked(const LoadedObject& nccl) {
     // The drop-in's folder stands on LD_LIBRARY_PATH: behind RPATH, before all else.
     const bool before = nccl.found_by.rfind("rpath", 0) == 0 || nccl.found_by == "path" ||
                         nccl.found_by == "LD_PRELOAD";
-    return {Reach::kYes, before ? Reach::kNo : Reach::kYes, Reach::kYes, Reach::kYes};
+    return {Reach::kYes, before ? Reach::kNo : Reach::kYes, Reach::kYes};
 }
 
 void examine_static_nccl(const ElfFile& container, Diagnosis* diagnosis) {
@@ -37,7 +37,7 @@ void examine_static_nccl(const ElfFile& container, Diagnosis* diagnosis) {
     diagnosis->reach = kNowhere;
     if (container.exports_nccl && !container.symbolic) {
         diagnosis->verdict = Verdict::kPreload;
-        diagnosis->reach[0] = diagnosis->reach[3] = Reach::kUnknown;
+        diagnosis->reach[0] = Reach::kUnknown;
         diagnosis->hook_reason = fmt::format(
             "{} holds NCCL itself and exports it: LD_PRELOAD comes before it as far as its own "
             "calls go through the dynamic symbol table",

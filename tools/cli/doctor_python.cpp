@@ -113,14 +113,14 @@ void examine_python(const fs::path& interpreter,
         } else {
             diagnosis->add(Severity::kNote,
                            fmt::format("{} names libnccl.so: what it opens by itself (ctypes) is "
-                                       "reached by --hook audit or dlsym, not by the preload alone",
+                                       "reached by --hook audit, not by the preload",
                                        script.string()));
         }
     }
     if (const char* path = environment.get("VLLM_NCCL_SO_PATH"); path != nullptr && *path != '\0') {
         diagnosis->add(Severity::kNote,
                        fmt::format("VLLM_NCCL_SO_PATH={}: vLLM opens that file by its path: use "
-                                   "--hook audit or dlsym",
+                                   "--hook audit",
                                    path));
     }
     if (torch.empty() && wheel.empty()) {

@@ -72,8 +72,6 @@ const char* hook_name(Hook hook) noexcept {
             return "dropin";
         case Hook::kAudit:
             return "audit";
-        case Hook::kDlsym:
-            return "dlsym";
     }
     return "?";
 }
@@ -107,15 +105,9 @@ Status put_hook(Hook hook,
             reserve_static_tls(environment);
             preload_sanitizer(dropin, environment);
             return {};
-        case Hook::kDlsym:
-            SLIMWIRE_TRY(check_library(installation.dlsym, "libslimwire-dlsym.so", kWhole));
-            break;
     }
     SLIMWIRE_TRY(check_library(library, "libslimwire.so", "--library"));
     environment->prepend_preload(library.string());
-    if (hook == Hook::kDlsym) {
-        environment->prepend_preload(installation.dlsym.string());
-    }
     preload_sanitizer(library, environment);
     return {};
 }

@@ -15,9 +15,8 @@ enum class Hook {
     kPreload,  // LD_PRELOAD=libslimwire.so
     kDropin,   // the drop-in libnccl.so.2 first on LD_LIBRARY_PATH
     kAudit,    // LD_AUDIT=libslimwire-audit.so
-    kDlsym,    // LD_PRELOAD=libslimwire-dlsym.so:libslimwire.so
 };
-inline constexpr std::array kHooks = {Hook::kPreload, Hook::kDropin, Hook::kAudit, Hook::kDlsym};
+inline constexpr std::array kHooks = {Hook::kPreload, Hook::kDropin, Hook::kAudit};
 
 // As in `--hook NAME`.
 [[nodiscard]] const char* hook_name(Hook hook) noexcept;

@@ -39,7 +39,6 @@ Installation find_installation(const fs::path& executable) {
     const fs::path bin = executable.parent_path();
     found.library = installed_library(bin, "../plugin", "libslimwire.so");
     found.audit = installed_library(bin, "../plugin", "libslimwire-audit.so");
-    found.dlsym = installed_library(bin, "../plugin", "libslimwire-dlsym.so");
     found.net_plugin = installed_library(bin, "../plugin/net", "libnccl-net-slimwire.so");
     found.dropin = first_with(
         bin,

@@ -14,7 +14,6 @@ struct Installation {
     std::filesystem::path executable;  // this program, symbolic links resolved
     std::filesystem::path library;     // libslimwire.so
     std::filesystem::path audit;       // libslimwire-audit.so
-    std::filesystem::path dlsym;       // libslimwire-dlsym.so
     std::filesystem::path net_plugin;  // libnccl-net-slimwire.so
     std::filesystem::path dropin;      // folder of the drop-in libnccl.so.2
     std::filesystem::path emulator;    // folder of the emulator's libnccl.so.2 and libcudart.so.13

@@ -165,11 +165,8 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
                    options->hook_chosen = true;
                },
                "how slimwire gets before NCCL: preload (LD_PRELOAD, the default), dropin (a folder "
-               "on "
-               "LD_LIBRARY_PATH), audit (LD_AUDIT: also by RPATH, path and ctypes) or dlsym "
-               "(LD_PRELOAD "
-               "with an exported dlsym: also by path and ctypes); `slimwire doctor -- CMD` says "
-               "which ones reach a program")
+               "on LD_LIBRARY_PATH) or audit (LD_AUDIT: also by RPATH, path and ctypes); `slimwire "
+               "doctor -- CMD` says which ones reach a program")
             ->type_name("NAME");
     app.add_flag_callback(
            "--dropin",

@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
             realpath(real.dli_fname, path) == nullptr) {
             return 3;
         }
-        std::printf("%s %s\n",
-                    dlsym(library, "slimwireReplace_v1") != nullptr ? "slimwire" : "nccl", path);
+        std::printf("%s %s\n", dlsym(library, "slimwire_version") != nullptr ? "slimwire" : "nccl",
+                    path);
     }
     return 0;
 }
