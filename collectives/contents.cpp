@@ -60,13 +60,12 @@ Carried carried_in(const Bucket& bucket,
     Carried carried;
     for (const Bucket::Range& range : bucket.ranges) {
         if (range.count > 0) {
-            carried.ranges.push_back(
-                {range.offset, range.count, range.parameter,
-                 static_cast<uint8_t>(shapes.empty() ? 0 : shapes[range.parameter].dimensions()),
-                 names.empty() ? std::string() : names[range.parameter],
-                 shapes.empty() || shapes[range.parameter].count() != range.count
-                     ? 0
-                     : shapes[range.parameter].rows()});
+            carried.ranges.push_back({range.offset, range.count, range.parameter,
+                                      static_cast<uint8_t>(shapes[range.parameter].dimensions()),
+                                      names.empty() ? std::string() : names[range.parameter],
+                                      shapes[range.parameter].count() != range.count
+                                          ? 0
+                                          : shapes[range.parameter].rows()});
         }
     }
     return carried;
@@ -97,24 +96,19 @@ const Carried* CallContents::find(uint32_t number) const noexcept {
 }
 
 // With what the program registered by now.
-Carried CallContents::told_of(const BucketPlace& place, bool shaped) const {
-    const ParameterRegistry& registry = ParameterRegistry::instance();
-    const std::vector<ParameterShape> shapes =
-        shaped ? place.model->parameters : registry.shapes_of(*engine_.counts());
-    return carried_in(*place.bucket, shapes, registry.names_of(shapes));
+Carried CallContents::told_of(const BucketPlace& place) {
+    const std::vector<ParameterShape>& shapes = place.model->parameters;
+    return carried_in(*place.bucket, shapes, ParameterRegistry::instance().names_of(shapes));
 }
 
 // What is told after the bucket came first is not used: ranks compared what they knew then.
-void CallContents::warn_if_late(const BucketPlace& place,
-                                bool shaped,
-                                const Carried& known,
-                                Told* told) {
+void CallContents::warn_if_late(const BucketPlace& place, const Carried& known, Told* told) {
     const uint64_t changes = ParameterRegistry::instance().changes();
     if (changes == told->at || warned_late_) {
         return;
     }
     told->at = changes;
-    if (told_of(place, shaped) != known) {
+    if (told_of(place) != known) {
         warned_late_ = true;
         log_line(
             LogLevel::kWarn,
@@ -126,26 +120,22 @@ void CallContents::warn_if_late(const BucketPlace& place,
 
 uint32_t CallContents::number_of(const BucketPlace& place) {
     const auto key = std::tuple(place.model_number, place.division, place.number);
-    // What is not told of shapes a program may have registered.
-    const bool shaped = place.model_number != DeepSpeedListener::kModelNumber;
     if (const auto found = numbers_.find(key); found != numbers_.end()) {
         if (const auto told = told_.find(found->second); told != told_.end()) {
-            warn_if_late(place, shaped, known_[found->second], &told->second);
+            warn_if_late(place, known_[found->second], &told->second);
         }
         return found->second;
     }
-    Told told;
-    told.asked = named_ || !shaped;
-    if (known_.size() + (told.asked ? 2 : 1) > kMaxKnown) {
+    if (known_.size() + (named_ ? 2 : 1) > kMaxKnown) {
         return 0;
     }
-    using Shapes = std::vector<ParameterShape>;
-    known_.push_back(carried_in(*place.bucket, shaped ? place.model->parameters : Shapes(), {}));
+    known_.push_back(carried_in(*place.bucket, place.model->parameters, {}));
     const auto number = static_cast<uint32_t>(known_.size());
     numbers_.emplace(key, number);
-    if (told.asked) {
+    if (named_) {
+        Told told;
         told.at = ParameterRegistry::instance().changes();
-        known_.push_back(told_of(place, shaped));
+        known_.push_back(told_of(place));
         told.hash = known_[number] == known_[number - 1] ? 0 : hash_of(known_[number]);
         told_.emplace(number, told);
     }
@@ -181,9 +171,8 @@ Result<uint32_t> CallContents::with_names(const RealNccl& nccl,
                 log_line(LogLevel::kWarn,
                          where(state) + ": the program did not register the same parameters on " +
                              "all ranks; what it registered is not used for " +
-                             std::to_string(different) + " buckets" +
-                             (named_ ? ", which are native where a rule with name might take them"
-                                     : ""));
+                             std::to_string(different) +
+                             " buckets, which are native where a rule with name might take them");
             }
         }
     }
@@ -197,7 +186,7 @@ Result<uint32_t> CallContents::with_names(const RealNccl& nccl,
         case AgreedNames::Told::kDifferently:
             break;
     }
-    return named_ ? 0u : number;
+    return 0u;
 }
 
 Result<std::optional<Queued>> CallContents::comparison(const DeviceApi& api,
@@ -277,7 +266,6 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     SLIMWIRE_TRY(broken_);
     const uint64_t count = listener_.wanted(call.facts, state.shape.ranks);
     drop_unfollowed(count > 0 ? &call.facts : nullptr);
-    engine_.hear(call.facts);
     const bool bucket = may_be_bucket(call.facts);
     if (bucket || (count > 0 && reads_.size() >= kMaxReads)) {
         SLIMWIRE_TRY(broken_ = settle(nccl, api, state));
@@ -288,9 +276,7 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     if (!bucket) {
         return 0u;
     }
-    const BucketPlace of_engine = engine_.next(call.facts.count);
-    BucketPlace place = listener_.next(call.facts.count);
-    place = place.model != nullptr ? place : of_engine;
+    const BucketPlace place = listener_.next(call.facts.count);
     if (place.model == nullptr) {
         return 0u;
     }
@@ -398,7 +384,7 @@ Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const Co
 
 void CallContents::group_begins() {
     const std::lock_guard lock(mutex_);
-    mark_ = Mark{listener_, engine_, reads_.size(), std::nullopt, known_.size()};
+    mark_ = Mark{listener_, reads_.size(), std::nullopt, known_.size()};
 }
 
 void CallContents::group_ends(bool ran) {
@@ -414,7 +400,6 @@ void CallContents::group_ends(bool ran) {
         return;
     }
     listener_ = std::move(mark->listener);
-    engine_ = std::move(mark->engine);
     while (reads_.size() > mark->reads) {
         launches_ -= reads_.back().launched ? 0 : 1;
         spare_.push_back(reads_.back().buffer);

@@ -1,5 +1,5 @@
 // What the calls of one communicator carry, as far as a framework's own traffic tells it
-// (framework/ddp.h, deepspeed.h): hands the listener the results that it asks for, and numbers what
+// (framework/ddp.h): hands the listener the results that it asks for, and numbers what
 // it finds. There for rules that ask for parameters only.
 //
 // The answers must be equal on all ranks, because plans depend on them. Facts, order and results of
@@ -30,7 +30,6 @@
 #include "collectives/carried.h"
 #include "collectives/comparison.h"
 #include "collectives/framework/ddp.h"
-#include "collectives/framework/deepspeed.h"
 #include "collectives/parked.h"
 #include "collectives/real_nccl.h"
 
@@ -98,7 +97,6 @@ class CallContents {
     // How things were before the group.
     struct Mark {
         DdpListener listener;
-        DeepSpeedListener engine;
         size_t reads = 0;             // those of reads_ that are from before it
         std::optional<Read> dropped;  // one that the group's calls made needless
         size_t known = 0;
@@ -113,12 +111,11 @@ class CallContents {
     Status copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
     // What this rank was told of a content beside what the traffic tells.
     struct Told {
-        bool asked = false;  // whether it may matter: equal on all ranks
-        uint32_t hash = 0;   // 0: nothing
-        uint64_t at = 0;     // ParameterRegistry::changes() then
+        uint32_t hash = 0;  // 0: nothing
+        uint64_t at = 0;    // ParameterRegistry::changes() then
     };
-    Carried told_of(const BucketPlace& place, bool shaped) const;
-    void warn_if_late(const BucketPlace& place, bool shaped, const Carried& known, Told* told);
+    static Carried told_of(const BucketPlace& place);
+    void warn_if_late(const BucketPlace& place, const Carried& known, Told* told);
     uint32_t number_of(const BucketPlace& place);
     Result<uint32_t> with_names(const RealNccl& nccl,
                                 const DeviceApi& api,
@@ -131,7 +128,6 @@ class CallContents {
     std::mutex mutex_;  // of all
     Status broken_;
     DdpListener listener_;
-    DeepSpeedListener engine_;
     std::vector<Read> reads_;
     size_t launches_ = 0;  // of reads_ that are to be launched yet
     std::optional<Mark> mark_;

@@ -287,27 +287,6 @@ void for_each_candidate(const CallFacts& facts,
     }
 }
 
-// A rule before `decided` (null for none) that might take a range if its dimensions were known;
-// null where there is none, or they are.
-const Rule* asks_dimensions(const CallFacts& facts,
-                            const PlanShape& shape,
-                            const Policy& policy,
-                            const CarriedRange& range,
-                            const Rule* decided) {
-    const Rule* asks = nullptr;
-    if (range.dimensions != 0) {
-        return asks;
-    }
-    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
-        ParameterMatch others = rule.match.parameters;
-        others.dimensions = ParameterMatch::kAllDimensions;
-        const bool all = rule.match.parameters.dimensions == ParameterMatch::kAllDimensions;
-        asks = &rule != decided && !all && others.matches(range) ? &rule : nullptr;
-        return asks == nullptr && &rule != decided;
-    });
-    return asks;
-}
-
 Decision not_known(const Rule& rule, const char* what) {
     Decision native;
     native.rule = rule.name;
@@ -394,10 +373,6 @@ Decision decide(const CallFacts& facts,
     for (size_t i = 0; i < carried->ranges.size(); ++i) {
         const CarriedRange& range = carried->ranges[i];
         const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range, shape.name);
-        if (const Rule* asks = asks_dimensions(facts, shape, policy, range, rule);
-            asks != nullptr) {
-            return not_known(*asks, "how many dimensions its parameters have");
-        }
         const auto found = std::find_if(shares.begin(), shares.end(),
                                         [&](const Share& share) { return share.rule == rule; });
         share_of[i] = static_cast<size_t>(found - shares.begin());

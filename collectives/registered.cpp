@@ -67,31 +67,4 @@ std::vector<std::string> ParameterRegistry::names_of(std::span<const ParameterSh
     return names;
 }
 
-std::vector<ParameterShape> ParameterRegistry::shapes_of(std::span<const uint64_t> counts) const {
-    const std::lock_guard lock(mutex_);
-    std::vector<ParameterShape> shapes;
-    for (const auto& [number, model] : models_) {
-        if (counts.empty() || model.size() != counts.size() ||
-            model.rbegin()->first != counts.size() - 1) {
-            continue;
-        }
-        std::vector<ParameterShape> of_this;
-        for (const auto& [index, parameter] : model) {
-            of_this.push_back({parameter.sizes, {}});
-            if (of_this.back().count() != counts[index]) {
-                break;
-            }
-        }
-        if (of_this.size() != counts.size() ||
-            of_this.back().count() != counts[counts.size() - 1]) {
-            continue;
-        }
-        if (!shapes.empty() && shapes != of_this) {
-            return {};
-        }
-        shapes = std::move(of_this);
-    }
-    return shapes;
-}
-
 }  // namespace slimwire

@@ -38,10 +38,6 @@ class ParameterRegistry {
     // differ in a name.
     [[nodiscard]] std::vector<std::string> names_of(std::span<const ParameterShape> shapes) const;
 
-    // The shapes of the model whose parameters 0, 1, ... have exactly so many elements, without
-    // strides. Empty where no model is, or where several are that differ in a size.
-    [[nodiscard]] std::vector<ParameterShape> shapes_of(std::span<const uint64_t> counts) const;
-
   private:
     struct Parameter {
         std::string name;

@@ -136,27 +136,6 @@ TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {
     EXPECT_EQ(decide(facts, shape_of(4), other, nullptr).rule, "weights");
 }
 
-TEST(Decision, DimensionsThatAreNotKnownStayNativeWhereARuleAsks) {
-    Carried carried = carried_of({3000, 1000});
-    carried.ranges[0].dimensions = carried.ranges[1].dimensions = 0;
-    const auto decided_by = [&](const std::string& rules) {
-        const Decision decision = decide(call_of(carried), shape_of(4), policy_of(rules), &carried);
-        return decision.action.codec.has_value() ? text_of(decision.segments) : decision.reason;
-    };
-    const std::string second = rule("second", "index = 1", "codec = \"native\"");
-    const std::string asks = "how many dimensions its parameters have is not known, and rule '";
-    EXPECT_EQ(decided_by(kNorms + kWeights), asks + "norms' asks");
-    EXPECT_EQ(decided_by(second + kWeights), "int4 0+3000, raw 3000+1000");
-    EXPECT_EQ(decided_by(kWeights + kNorms), "") << "it is never asked";
-    // A rule that takes none of these parameters whatever their shape does not ask.
-    EXPECT_EQ(decided_by(rule("third", "index = 2, param = \"1d\"", "codec = \"int8\"") + second +
-                         kWeights),
-              "int4 0+3000, raw 3000+1000");
-    EXPECT_EQ(decided_by(rule("both", "index = 1, param = \"1d\"", "codec = \"int8\"") + second +
-                         kWeights),
-              asks + "both' asks");
-}
-
 TEST(Decision, OrdinalsAndParametersTogether) {
     const std::string both = rule("both", "ordinal = 1, param = \"1d\"", "codec = \"native\"");
     const Carried carried = carried_of({3000, -1000});
