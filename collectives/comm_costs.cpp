@@ -6,9 +6,13 @@
 #include "collectives/calibration_file.h"
 #include "collectives/names.h"
 #include "collectives/plan.h"
+#include "topology/cost.h"
 
 namespace slimwire {
 namespace {
+
+// Of one pass over a message by a codec, on the slower ones of the devices in use.
+constexpr double kCodecGbS = 400, kLaunchS = 5e-6;
 
 std::string milliseconds(double seconds) {
     char text[32];
@@ -76,7 +80,7 @@ std::vector<CostThreshold> CommCosts::thresholds() const {
     for (const Known& known : known_) {
         const std::vector<CalibratedWay>& ways = known.calibration->ways;
         for (auto way = ways.begin() + 1; way != ways.end(); ++way) {
-            const Threshold from = known.calibration->threshold(*way, known.gb_s, kSavedAlone);
+            const Threshold from = known.calibration->threshold(*way, known.gb_s, kLeastSaved);
             all.push_back({known.op, known.dtype, way->codec, way->algorithm,
                            from.pays ? std::optional<uint64_t>(from.enter_bytes) : std::nullopt});
         }
@@ -105,6 +109,36 @@ CommCosts::Call known_costs(const CallFacts& facts, const PlanShape& shape, cons
     return call;
 }
 
+std::string why_slower(const CallFacts& facts, const PlanShape& shape, const Action& action) {
+    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    const auto elems = static_cast<int64_t>(bytes / dtype_bytes(facts.dtype));
+    const int64_t encoded = action.codec->encoded_bytes(facts.dtype, elems);
+    const bool spread = shape.scope == Scope::kInterNode && shape.max_ranks_per_node > 0;
+    const int ends = spread ? (shape.ranks - 1) / shape.max_ranks_per_node + 1 : shape.ranks;
+    if (shape.slowest_mb_s == 0 || encoded <= 0 || ends < 2) {
+        return bytes >= kLeastBytesOfUnknown
+                   ? ""
+                   : std::to_string(bytes) + " bytes are less than the " +
+                         std::to_string(kLeastBytesOfUnknown) +
+                         " from which it pays on a link of unknown bandwidth";
+    }
+    // Latency without bandwidth: compressed calls have as many steps as NCCL's, or fewer.
+    const LinkCost link{0, shape.slowest_mb_s / 1e3};
+    const auto size = static_cast<double>(bytes);
+    const TimeBySize pass = TimeBySize::of_rate(kCodecGbS, kLaunchS);
+    const CodecCost codec{size / static_cast<double>(encoded), pass, pass};
+    const bool message = is_point_to_point(facts.op);
+    const double native_s =
+        (message ? send_cost(size, link) : dense_ring_cost(size, ends, link)).total_s();
+    const double seconds =
+        (message ? compressed_send_cost(size, link, codec) : two_shot_cost(size, ends, link, codec))
+            .total_s();
+    return seconds <= (1 - CommCosts::kLeastSaved) * native_s
+               ? ""
+               : milliseconds(seconds) + " compressed and " + milliseconds(native_s) +
+                     " natively, as estimated for " + std::to_string(shape.slowest_mb_s) + " MB/s";
+}
+
 CostChoice choose_by_costs(const CallFacts& facts,
                            const PlanShape& shape,
                            const Action& action,
@@ -119,10 +153,7 @@ CostChoice choose_by_costs(const CallFacts& facts,
     const std::string measured = milliseconds(fastest.seconds) + " by " +
                                  algorithm_name(fastest.algorithm) + " and " +
                                  milliseconds(known.native_s) + " natively, as calibrated";
-    const bool gated = action.gate.has_value() && !is_point_to_point(facts.op);
-    const double most =
-        known.native_s * (gated ? 1 + CommCosts::kTriedSlower : 1 - CommCosts::kSavedAlone);
-    if (action.auto_bytes && fastest.seconds > most) {
+    if (action.auto_bytes && fastest.seconds > (1 - CommCosts::kLeastSaved) * known.native_s) {
         choice.native = measured;
         return choice;
     }

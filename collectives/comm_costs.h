@@ -22,9 +22,8 @@ struct PlanShape;
 
 class CommCosts {
   public:
-    // Parts of the native time: what must be saved at least where nothing measures calls of the
-    // job, and what a call may take longer where a gate will.
-    static constexpr double kSavedAlone = 0.05, kTriedSlower = 0.5;
+    // The part of the native time that compression must save at least with min_bytes "auto".
+    static constexpr double kLeastSaved = 0.05;
     // What another algorithm must save against the one that the communicator's shape suggests.
     static constexpr double kSavedByAlgorithm = 0.1;
 
@@ -46,7 +45,7 @@ class CommCosts {
     };
     // Of `bytes` of message; both ends of a message are one kind of calls.
     [[nodiscard]] Call find(Op op, DType dtype, const std::string& codec, uint64_t bytes) const;
-    // Of what saves kSavedAlone.
+    // Of what saves kLeastSaved.
     [[nodiscard]] std::vector<CostThreshold> thresholds() const;
 
   private:
@@ -65,6 +64,13 @@ class CommCosts {
 [[nodiscard]] CommCosts::Call known_costs(const CallFacts& facts,
                                           const PlanShape& shape,
                                           const Action& action);
+
+// Why min_bytes "auto" leaves a call native of which nothing is calibrated; empty: it does not. By
+// the bandwidth of the slowest link and the cost model (topology/cost.h), where ranks know one,
+// else by kLeastBytesOfUnknown.
+[[nodiscard]] std::string why_slower(const CallFacts& facts,
+                                     const PlanShape& shape,
+                                     const Action& action);
 
 // What follows.
 struct CostChoice {

@@ -24,7 +24,6 @@
 #include "collectives/budget.h"
 #include "collectives/error_budget.h"
 #include "collectives/framework/model_starts.h"
-#include "collectives/gate.h"
 #include "collectives/owed_reading.h"
 #include "collectives/parked.h"
 #include "collectives/places.h"
@@ -119,7 +118,6 @@ struct CommState {
     Progress progress;  // that was loaded
     std::map<PlaceKey, CountedTensor> averaged;
     ErrorBudgets budgets;
-    Gates gates;
     std::unique_ptr<StepAhead> step_ahead;  // null when no rule previews
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.

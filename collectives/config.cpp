@@ -115,10 +115,6 @@ Status convert(const VariableInfo& variable, const std::string& text, std::strin
     if (variable.kind == VariableKind::kNetCodec && text != "palette" && text != "off") {
         return bad_value(variable, text);
     }
-    if (variable.kind == VariableKind::kGate && !text.empty() && text != "measured" &&
-        text != "off") {
-        return bad_value(variable, text);
-    }
     if (variable.kind == VariableKind::kPattern) {
         for (size_t i = text.find('%'); i != std::string::npos; i = text.find('%', i + 2)) {
             if (i + 1 == text.size() ||
@@ -224,8 +220,8 @@ Status add_environment_rule(GetenvFunction getenv_function,
                             const Settings& settings,
                             Policy* policy) {
     if (settings.codec.empty()) {
-        for (const char* name : {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES",
-                                 "SLIMWIRE_OPS", "SLIMWIRE_GATE"}) {
+        for (const char* name :
+             {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
             if (set_value(getenv_function, name) != nullptr) {
                 return {Code::kInvalidArgument,
                         std::string(name) +
@@ -286,9 +282,6 @@ Status add_environment_rule(GetenvFunction getenv_function,
         rule.action.tensor = rule.action.shares_state() ? TensorBy::kStep : TensorBy::kAddress;
         rule.action.auto_bytes = settings.min_bytes == kAutoBytes;
         rule.action.min_bytes = rule.action.auto_bytes ? 0 : settings.min_bytes;
-        if (settings.gate.empty() ? rule.action.auto_bytes : settings.gate == "measured") {
-            rule.action.gate.emplace();
-        }
     }
     policy->rules.insert(policy->rules.begin(), std::move(rule));
     if (settings.policy_path.empty()) {

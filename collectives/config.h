@@ -39,7 +39,6 @@ struct Settings {
     std::string operations;                // SLIMWIRE_OPS, comma separated
     uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES; kAutoBytes: auto
     double bandwidth_bits = 0;             // SLIMWIRE_BANDWIDTH, a second; 0: as found
-    std::string gate;                      // SLIMWIRE_GATE
     std::string calibration_path;          // SLIMWIRE_CALIBRATION
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
     std::string report_pattern;            // SLIMWIRE_REPORT

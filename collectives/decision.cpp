@@ -9,15 +9,6 @@
 namespace slimwire {
 namespace {
 
-// Collectives have a gate, which measures from here on; two ranks of a message have none. Where
-// calls are known what follows from their costs is said later (choose_by_costs()).
-uint64_t least_bytes(const Action& action, const CallFacts& facts, const PlanShape& shape) {
-    if (action.gate.has_value() && !is_point_to_point(facts.op)) {
-        return kLeastGatedBytes;
-    }
-    return known_costs(facts, shape, action).ways.empty() ? kLeastUngatedBytes : 0;
-}
-
 std::string named(const Rule& rule) {
     return "rule '" + rule.name + "'";
 }
@@ -34,10 +25,11 @@ std::string why_native(const Rule* rule,
     if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
         return named(*rule) + " says native";
     }
-    if (const uint64_t least = action.auto_bytes ? least_bytes(action, facts, shape) : 0;
-        bytes < least) {
-        return std::to_string(bytes) + " bytes are less than the " + std::to_string(least) +
-               " from which it is tried, min_bytes of " + named(*rule) + " being auto";
+    // choose_by_costs() says what follows of calls that were calibrated.
+    if (action.auto_bytes && known_costs(facts, shape, action).ways.empty()) {
+        if (const std::string slower = why_slower(facts, shape, action); !slower.empty()) {
+            return slower + ", min_bytes of " + named(*rule) + " being auto";
+        }
     }
     if (bytes < action.min_bytes) {
         return std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule);

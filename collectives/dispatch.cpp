@@ -232,29 +232,8 @@ std::optional<ncclResult_t> run_planned(
         }
         return step_ahead_of_native(runtime, call, state, place.place);
     }
-    GatedCall gated;
-    if (plan->gate.has_value()) {
-        const Result<GatedCall> next =
-            state->gates.next(runtime.nccl, runtime.api(), state, plan, call.stream);
-        if (!next.ok()) {
-            return runtime.fail(
-                {next.status().code(), where(*state, name) + ": " + next.status().message()});
-        }
-        gated = next.value();
-        if (gated.at.native && !gated.acts()) {
-            if (gated.gate->control.totals().trials == 0) {
-                plan->native->stats->count_call();  // what warms up a trial
-            } else {
-                count_detour(state, plan, Detour::kSlower);
-            }
-            if (in_group()) {
-                thread_group().has_native = true;
-            }
-            return step_ahead_of_native(runtime, call, state, place.place);
-        }
-    }
     PacedCall paced;
-    if (plan->low != nullptr && !gated.at.native) {
+    if (plan->low != nullptr) {
         const Result<PacedCall> next =
             state->accordions.next(runtime.api(), state, plan, place.place);
         if (!next.ok()) {
@@ -267,7 +246,7 @@ std::optional<ncclResult_t> run_planned(
         }
     }
     BudgetedCall budgeted;
-    if (plan->probe != nullptr && !gated.at.native) {
+    if (plan->probe != nullptr) {
         const Result<BudgetedCall> next =
             state->budgets.next(runtime.api(), state, plan, place.place);
         if (!next.ok()) {
@@ -286,15 +265,11 @@ std::optional<ncclResult_t> run_planned(
             return std::nullopt;
         }
     }
-    if (budgeted.rung == ErrorBudgetControl::kProbe) {
-        gated.at.slot = -1;  // takes as long as an exact sum and what measures it
-    }
-    Plan* const run = gated.at.native              ? plan->native.get()
-                      : budgeted.tensor != nullptr ? budgeted.plan_of(plan)
-                      : paced.tensor == nullptr    ? plan->of_last_call()
-                      : paced.at.high              ? plan
-                                                   : plan->low.get();
-    if (!run->compressed && run != plan->probe.get() && !gated.at.native) {
+    Plan* const run = budgeted.tensor != nullptr ? budgeted.plan_of(plan)
+                      : paced.tensor == nullptr  ? plan->of_last_call()
+                      : paced.at.high            ? plan
+                                                 : plan->low.get();
+    if (!run->compressed && run != plan->probe.get()) {
         run->stats->count_call();
         if (in_group()) {
             thread_group().has_native = true;
@@ -302,18 +277,17 @@ std::optional<ncclResult_t> run_planned(
         return std::nullopt;
     }
     const Result<std::optional<StepAhead::Pending>> ahead =
-        step_ahead(runtime, call, state, place.place, gated.at.native ? nullptr : plan);
+        step_ahead(runtime, call, state, place.place, plan);
     if (!ahead.ok()) {
         return runtime.fail(
             {ahead.status().code(), where(*state, name) + ": " + ahead.status().message()});
     }
     Queued item{call, state, run, place.place, {}, paced, budgeted};
-    item.gated = gated;
     item.replays_scale = replays_scale(*plan);
     if (scaled) {
         item.scalar = *scalar;
     }
-    const bool exact = gated.at.native || budgeted.rung == ErrorBudgetControl::kProbe;
+    const bool exact = budgeted.rung == ErrorBudgetControl::kProbe;
     const bool averages = !exact && averages_now(state, *plan, place.place);
     if (in_group()) {
         thread_group().queued.push_back(item);

@@ -144,8 +144,6 @@ const char* detour_reason(Detour detour) noexcept {
             return "its residual and those granted before exceed SLIMWIRE_MAX_MEMORY";
         case Detour::kOverBudget:
             return "no codec of its ladder is within max_error";
-        case Detour::kSlower:
-            return "faster by NCCL's own call, as its gate measured";
         case Detour::kPhase:
             return "with error feedback, which counts in training only";
     }
@@ -231,8 +229,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, only such count as those others know of.
-    const bool shares = made.shares_state() || made.low != nullptr || made.probe != nullptr ||
-                        made.native != nullptr;
+    const bool shares = made.shares_state() || made.low != nullptr || made.probe != nullptr;
     if ((shares ? committed.sharing : state->plans.lasting()) < kMaxPlans) {
         committed.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
@@ -253,9 +250,6 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
                 plan->stats->ladder.push_back(codec.to_string());
             }
             plan->probe->stats = show_key(state, *plan->probe, false, plan->probe->reason);
-        }
-        if (plan->native != nullptr) {
-            plan->native->stats = show_key(state, *plan->native, false, plan->native->reason);
         }
         for (const Rung& rung : plan->ramp) {
             rung.plan->residual_shape = plan->residual_shape;

@@ -96,8 +96,9 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
     state->shape.nodes = std::make_shared<const NodeTable>(shape);
     state->stats->nodes = shape.nodes;
     SLIMWIRE_TRY_ASSIGN(state->stats->links, make_comm_links(links));
+    state->shape.slowest_mb_s = state->stats->links.slowest().mb_s;
     state->shape.costs = CommCosts::make(runtime.config.calibrations, state->shape.ranks,
-                                         shape.nodes, state->stats->links.slowest().mb_s);
+                                         shape.nodes, state->shape.slowest_mb_s);
     if (state->shape.costs != nullptr) {
         state->stats->thresholds = state->shape.costs->thresholds();
     }

@@ -32,7 +32,6 @@ enum class Detour : uint8_t {
     kNoMemory,    // its place would keep one residual too many
     kPhase,       // it feeds back, and the program is not training
     kOverBudget,  // no codec of its ladder stays within max_error
-    kSlower,      // than NCCL's own call, as its gate measured
 };
 inline constexpr size_t kDetourCount = 11;
 
@@ -76,9 +75,6 @@ struct Plan {
     std::shared_ptr<Plan> probe;
     // Of a probe by codecs of low rank: each one's message.
     std::vector<std::shared_ptr<const FactoredMessage>> factored;
-    // With a gate (gate.h), and the plan of the native calls that it times.
-    std::optional<GateRule> gate;
-    std::shared_ptr<Plan> native;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored
@@ -136,6 +132,7 @@ struct PlanShape {
     int max_ranks_per_node = 1;
     std::shared_ptr<const NodeTable> nodes;  // null while unknown
     std::shared_ptr<const CommCosts> costs;  // null where nothing was calibrated for it
+    uint32_t slowest_mb_s = 0;               // of its links; 0: not known
     bool go = false;                         // the ranks agreed
     bool private_comm = true;                // one was made, because a rule can match
     std::string native_reason;               // when not

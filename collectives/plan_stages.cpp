@@ -7,7 +7,6 @@
 #include "collectives/averaging.h"
 #include "collectives/error_budget.h"
 #include "collectives/factor_probe.h"
-#include "collectives/gate.h"
 
 namespace slimwire {
 namespace {
@@ -203,23 +202,6 @@ std::string add_ladder(const ErrorBudgetRule& rule,
     return {};
 }
 
-// Both ends of a message make it, and no other rank hears of it.
-void add_gate(const GateRule& rule, Plan* plan) {
-    if (is_point_to_point(plan->facts.op)) {
-        plan->reason += ", without a gate, because two ranks only know of a message";
-        return;
-    }
-    auto native = std::make_shared<Plan>();
-    native->facts = plan->facts;
-    native->rule = plan->rule;
-    native->reason = "timed by its gate";
-    native->scratch_bytes = kGateScratchBytes;
-    plan->scratch_bytes = std::max(plan->scratch_bytes, kGateScratchBytes);
-    plan->gate = rule;
-    plan->native = std::move(native);
-    plan->reason += ", where that is faster";
-}
-
 }  // namespace
 
 std::string add_stages(const Action& action,
@@ -242,9 +224,6 @@ std::string add_stages(const Action& action,
     }
     if (!against.empty()) {
         return against;
-    }
-    if (action.gate.has_value()) {
-        add_gate(*action.gate, plan);
     }
     for (const RampStage& stage : action.ramp) {
         plan->ramp.push_back({stage.until, plan_of_stage(stage, *plan, shape, config, carried)});

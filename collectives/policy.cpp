@@ -460,7 +460,6 @@ std::string Policy::canonical() const {
                         : "estimated") +
                    (a.preview->found_steps ? "/found" : "/marked");
         }
-        out += a.gate.has_value() ? " gate=measured/" + std::to_string(a.gate->every) : "";
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + (a.auto_bytes ? "auto" : std::to_string(a.min_bytes)) + "\n";
     }

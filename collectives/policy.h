@@ -150,12 +150,6 @@ struct ErrorBudgetRule {
     bool operator==(const ErrorBudgetRule&) const = default;
 };
 
-// Whether calls are compressed at all: where that is measured to be faster (gate.h).
-struct GateRule {
-    uint64_t every = 500;  // calls of a plan from look to look, at least 2
-    bool operator==(const GateRule&) const = default;
-};
-
 // By how much what is gathered to compute with is moved by what is owed (step_ahead.h).
 struct PreviewRule {
     uint32_t gain_ppm = 1000000;
@@ -174,9 +168,8 @@ struct LossScaleRule {
     bool operator==(const LossScaleRule&) const = default;
 };
 
-// With min_bytes "auto": collectives from the first size on are measured by their gate; messages,
-// and collectives without one, are compressed from the second on.
-inline constexpr uint64_t kLeastGatedBytes = 4096, kLeastUngatedBytes = 65536;
+// With min_bytes "auto": smaller calls are native where nothing is known of calls and links.
+inline constexpr uint64_t kLeastBytesOfUnknown = 65536;
 
 struct Action {
     std::optional<CodecSpec> codec;              // empty: native
@@ -194,12 +187,11 @@ struct Action {
     std::optional<CodecSpec> average_codec;
     std::optional<ErrorBudgetRule> budget;
     std::optional<PreviewRule> preview;
-    std::optional<GateRule> gate;  // of collectives; messages have none
     std::optional<LossScaleRule> loss_scale;
     bool roll_back = false;    // residuals are as before a step that the program skipped
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native
-    bool auto_bytes = false;   // instead: those below what is worth measuring
+    bool auto_bytes = false;   // instead: those that are faster so (choose_by_costs())
     int least_state_rank = 0;  // of another stage of a ramp, whose tensors' state this shares
 
     // Whether a codec of low rank says what travels.

@@ -137,7 +137,6 @@ class PolicyActionReader : protected PolicyReader {
         read_averaging(table, action);
         read_budget(table, action);
         read_preview(table, action);
-        read_gate(table, action);
         read_loss_scale(table, action);
     }
 
@@ -213,35 +212,6 @@ class PolicyActionReader : protected PolicyReader {
                                        std::to_string(other->line) +
                                        "; accepted: the same in all rules, as a program has one "
                                        "scaler");
-        }
-    }
-
-    void read_gate(const toml::table& table, Action* action) {
-        if (const toml::node* node = table.get("gate")) {
-            const std::string word = node->value<std::string>().value_or("");
-            if (word != "measured" && word != "off") {
-                return report(node->source(),
-                              "'gate' accepts \"measured\" (calls are compressed where that is "
-                              "faster than NCCL's own) or \"off\"");
-            }
-            if (word == "off") {
-                action->gate.reset();
-            } else if (!action->gate.has_value()) {
-                action->gate.emplace();
-            }
-        }
-        // A threshold that nobody chose is not relied upon.
-        if (action->auto_bytes && table.contains("min_bytes") && !table.contains("gate") &&
-            !action->gate.has_value()) {
-            action->gate.emplace();
-        }
-        const toml::node* every = table.get("gate_every");
-        if (every != nullptr && !action->gate.has_value()) {
-            return report(every->source(),
-                          "'gate_every' without gate = \"measured\"; accepted: both, or neither");
-        }
-        if (every != nullptr) {
-            read_count(table, "gate_every", "", 2, int64_t{1} << 40, &action->gate->every);
         }
     }
 

@@ -24,17 +24,16 @@ const Names& top_keys() {
 }
 const Names& rule_keys() {
     static const Names keys = {
-        "name",        "match",         "codec",         "algorithm",  "error_feedback",
-        "start_step",  "min_bytes",     "intra_codec",   "ef",         "tensor",
-        "residual",    "encoder",       "decoder",       "ramp",       "accordion",
-        "rollback",    "average_every", "average_codec", "max_error",  "ladder",
-        "probe_every", "preview",       "gate",          "gate_every", "loss_scale"};
+        "name",      "match",       "codec",       "algorithm", "error_feedback", "start_step",
+        "min_bytes", "intra_codec", "ef",          "tensor",    "residual",       "encoder",
+        "decoder",   "ramp",        "accordion",   "rollback",  "average_every",  "average_codec",
+        "max_error", "ladder",      "probe_every", "preview",   "loss_scale"};
     return keys;
 }
 const Names& default_keys() {
     static const Names keys = {
-        "codec", "algorithm", "error_feedback", "start_step", "min_bytes", "intra_codec",
-        "ef",    "tensor",    "residual",       "rollback",   "gate",      "gate_every"};
+        "codec",       "algorithm", "error_feedback", "start_step", "min_bytes",
+        "intra_codec", "ef",        "tensor",         "residual",   "rollback"};
     return keys;
 }
 const Names& match_keys() {
@@ -450,11 +449,6 @@ class Parser : PolicyActionReader {
         check_loss_scale(table, native, *rule, policy_.rules);
         check_averaging(table, native, *rule);
         check_preview(table, native, *rule);
-        if (const toml::node* gate = table.get("gate");
-            gate != nullptr && native && action.gate.has_value()) {
-            report(gate->source(),
-                   "gate = \"measured\" without a codec; accepted: a codec, or no 'gate'");
-        }
         if (native) {
             if (ef != nullptr && action.error_feedback != ErrorFeedback::kNone) {
                 report(ef->source(),

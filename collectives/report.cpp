@@ -170,21 +170,6 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                                      {"decisions_hash", hex(tensor.hash)},
                                      {"decisions", std::move(decisions)}});
     }
-    if (k.gate.trials > 0) {
-        nlohmann::json decisions = nlohmann::json::array();
-        for (const GateDecision& decision : k.gate.last) {
-            decisions.push_back({{"call", decision.call},
-                                 {"choice", decision.native ? "native" : "compressed"},
-                                 {"pairs", decision.pairs},
-                                 {"native_us", decision.native_s * 1e6},
-                                 {"compressed_us", decision.compressed_s * 1e6}});
-        }
-        json["gate"] = {{"choice", k.gate.native ? "native" : "compressed"},
-                        {"trials", k.gate.trials},
-                        {"looks", k.gate.looks},
-                        {"decisions_hash", hex(k.gate.hash)},
-                        {"decisions", std::move(decisions)}};
-    }
     for (const OwedSample& sample : k.owed != nullptr ? *k.owed : std::vector<OwedSample>()) {
         json["owed"].push_back({{"call", sample.call},
                                 {"slot", sample.slot},

@@ -30,7 +30,6 @@ struct KeyRecord {
     AimTotals aims;
     AccordionTensors accordions;  // none when folded, as are the next
     ErrorBudgetTensors budgets;
-    GateTotals gate;  // no trials: none was ended, or there is no gate
     std::shared_ptr<const std::vector<OwedSample>> owed;  // null of most keys
     std::vector<std::string> ladder;                      // of the budgets
     uint64_t averagings = 0, averaging_wire_bytes = 0;    // the latter among wire_bytes

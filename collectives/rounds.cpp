@@ -10,7 +10,6 @@
 #include "collectives/averaging.h"
 #include "collectives/comparison.h"
 #include "collectives/estimates_of_all.h"
-#include "collectives/gated_exchange.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
 #include "collectives/loss_scale.h"
@@ -46,8 +45,6 @@ struct Running {
     std::optional<ComparisonExchange> comparison;
     std::optional<AveragingExchange> averaging;
     std::optional<ProbeExchange> probe;
-    std::optional<NativeExchange> native;
-    std::optional<GatedExchange> gated;
     std::optional<PacedExchange> paced;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
@@ -213,7 +210,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     }
     const PreMulScalar* const scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     if (own.buffer != nullptr && !run->capture.active && !averages && plan.compressed &&
-        !run->item.gated.at.native && (scalar == nullptr || scalar->device == nullptr)) {
+        (scalar == nullptr || scalar->device == nullptr)) {
         run->read = state.owed_reading.begin(api, state, plan, run->item.place, call.send,
                                              scalar != nullptr ? scalar->value : 1.0f, run->scratch,
                                              run->work);
@@ -260,8 +257,6 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         run->exchange = &run->comparison.emplace(context, run->item.comparison);
     } else if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
         run->exchange = &run->probe.emplace(context);
-    } else if (run->item.gated.at.native) {
-        run->exchange = &run->native.emplace(context);
     } else if (averages) {
         run->exchange = &run->averaging.emplace(context, keeper, &run->room);
     } else {
@@ -280,9 +275,6 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             moment = PendingState::instance().comm(state.lasting_key).moment;
         }
         run->exchange = &run->of_all.emplace(context, moment, run->exchange);
-    }
-    if (run->item.gated.acts()) {
-        run->exchange = &run->gated.emplace(context, run->item.gated, run->exchange);
     }
     if (run->item.paced.tensor != nullptr && !averages) {
         run->exchange = &run->paced.emplace(context, run->item.paced, run->exchange);

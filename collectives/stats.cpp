@@ -46,7 +46,6 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.name.clear();
             where->second.accordions.clear();
             where->second.budgets.clear();
-            where->second.gate = {};
             where->second.owed = nullptr;
         } else {
             add(key, &where->second);
@@ -60,22 +59,6 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
 }
 
 }  // namespace
-
-void GateTotals::add(const GateDecision& decision) {
-    ++trials;
-    native = decision.native;
-    const uint64_t words[] = {hash,
-                              decision.call,
-                              decision.native ? 1u : 0u,
-                              decision.pairs,
-                              std::bit_cast<uint64_t>(decision.native_s),
-                              std::bit_cast<uint64_t>(decision.compressed_s)};
-    hash = stable_hash({reinterpret_cast<const char*>(words), sizeof words});
-    last.push_back(decision);
-    if (last.size() > kRemembered) {
-        last.erase(last.begin());
-    }
-}
 
 void ErrorBudgetTotals::add(const std::vector<double>& of_probe,
                             const std::vector<double>& bounds_of_probe,
@@ -197,7 +180,6 @@ CommRecord CommStats::snapshot() const {
              key->aims(),
              key->accordions,
              key->budgets,
-             key->gate,
              looked_at != owed.end()
                  ? std::make_shared<const std::vector<OwedSample>>(looked_at->second.kept)
                  : nullptr,

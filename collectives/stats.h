@@ -106,24 +106,6 @@ struct CostThreshold {
     std::optional<uint64_t> pays_from_bytes;  // of message; empty: at no size that was measured
 };
 
-// What a plan's gate (gate.h) chose by a trial.
-struct GateDecision {
-    uint64_t call = 0;  // of the plan, from which on it holds
-    bool native = false;
-    uint64_t pairs = 0;
-    double native_s = 0, compressed_s = 0;  // medians
-};
-// All of one plan's decisions. Equal on all ranks, which the hash says in short.
-struct GateTotals {
-    static constexpr size_t kRemembered = 64;
-    bool native = false;
-    uint64_t trials = 0, looks = 0;  // looks: at whether a choice still holds
-    uint64_t hash = 0;
-    std::vector<GateDecision> last;
-
-    void add(const GateDecision& decision);
-};
-
 // All calls of one plan. Addresses are stable until the CommStats dies.
 struct KeyStats {
     // Set before the key is published, then constant.
@@ -149,7 +131,6 @@ struct KeyStats {
     // These change inside CommStats::update() only.
     AccordionTensors accordions;
     ErrorBudgetTensors budgets;
-    GateTotals gate;
     std::vector<std::string> ladder;  // of the budgets: the codecs, the strongest first; constant
 
     std::atomic<uint64_t> calls{0}, averagings{0};

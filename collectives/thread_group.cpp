@@ -24,7 +24,6 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     paced.clear();
     averaged.clear();
     budgeted.clear();
-    gated.clear();
     ahead.clear();
     scaled.clear();
     flagged.clear();
@@ -56,9 +55,6 @@ void ThreadGroup::uncount() noexcept {
     for (const auto& [state, tensor] : budgeted) {
         tensor->control.uncount();
         --state->sharing_calls;
-    }
-    for (const auto& [state, gate] : gated) {
-        gate->control.uncount();
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
@@ -98,8 +94,6 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& averaged) { return averaged.first == &state; });
         std::erase_if(thread_group().budgeted,
                       [&](const auto& budgeted) { return budgeted.first == &state; });
-        std::erase_if(thread_group().gated,
-                      [&](const auto& gated) { return gated.first == &state; });
         std::erase_if(thread_group().ahead,
                       [&](const auto& pending) { return pending.state == &state; });
         std::erase_if(thread_group().scaled,

@@ -25,7 +25,6 @@ struct ThreadGroup {
     // Whose averages a call of this group counts for.
     std::vector<std::pair<CommState*, CountedTensor*>> averaged;
     std::vector<std::pair<CommState*, BudgetedTensor*>> budgeted;
-    std::vector<std::pair<CommState*, GatedPlan*>> gated;
     std::vector<StepAhead::Pending> ahead;  // what is to be done behind calls of this group
     // Native ones whose results count for the replay of a loss scale.
     std::vector<ReplayedCall> scaled;

@@ -16,8 +16,6 @@ const char* accepted_values(VariableKind kind) noexcept {
             return "none, ef14, ema, ef21";
         case VariableKind::kResidual:
             return "fp32, bf16, int8";
-        case VariableKind::kGate:
-            return "measured, off";
         case VariableKind::kBytes:
             return "bytes, like 65536 or 64KiB";
         case VariableKind::kBytesOrAuto:

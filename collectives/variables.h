@@ -14,7 +14,6 @@ enum class VariableKind : uint8_t {
     kCodec,
     kErrorFeedback,
     kResidual,
-    kGate,
     kBytes,
     kBytesOrAuto,
     kDuration,

@@ -22,6 +22,12 @@ struct RemovedWord {
 };
 
 inline constexpr RemovedWord kRemovedWords[] = {
+    {"gate", RemovedKind::kPolicyKey,
+     "min_bytes = \"auto\" goes by what slimwire calibrate measured"},
+    {"gate_every", RemovedKind::kPolicyKey,
+     "min_bytes = \"auto\" goes by what slimwire calibrate measured"},
+    {"SLIMWIRE_GATE", RemovedKind::kVariable,
+     "SLIMWIRE_MIN_BYTES=auto goes by SLIMWIRE_CALIBRATION"},
     {"thc", RemovedKind::kCodec, "use int4 with ef14, or randomk by the algorithm summable"},
     {"codec=palette", RemovedKind::kPolicyValue,
      "the net plugin (NCCL_NET_PLUGIN=slimwire) sends losslessly by it"},

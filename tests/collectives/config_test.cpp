@@ -120,21 +120,16 @@ TEST(Config, every_setting_is_read) {
     EXPECT_EQ(config.settings.max_memory_bytes, 2ull << 30);
 }
 
-TEST(Config, a_gate_is_asked_for_or_comes_with_auto) {
-    const auto gated = [](const char* min_bytes, const char* gate) {
-        const Config config = loaded({{"SLIMWIRE_CODEC", "int4"},
-                                      {"SLIMWIRE_MIN_BYTES", min_bytes},
-                                      {"SLIMWIRE_GATE", gate}});
+TEST(Config, min_bytes_is_a_number_or_auto) {
+    const auto from = [](const char* min_bytes) {
+        const Config config =
+            loaded({{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_MIN_BYTES", min_bytes}});
         const Action& action = config.policy.rules.at(0).action;
-        return std::string(action.gate.has_value() ? "gate" : "none") +
-               (action.auto_bytes ? " auto" : " from " + std::to_string(action.min_bytes));
+        return action.auto_bytes ? std::string("auto") : std::to_string(action.min_bytes);
     };
-    EXPECT_EQ(gated("", ""), "none from 65536");
-    EXPECT_EQ(gated("1KiB", "measured"), "gate from 1024");
-    EXPECT_EQ(gated("auto", ""), "gate auto");
-    EXPECT_EQ(gated("auto", "off"), "none auto");
-    EXPECT_FALSE(load({{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_GATE", "fast"}}).ok());
-    EXPECT_FALSE(load({{"SLIMWIRE_GATE", "measured"}}).ok());
+    EXPECT_EQ(from(""), "65536");
+    EXPECT_EQ(from("1KiB"), "1024");
+    EXPECT_EQ(from("auto"), "auto");
     EXPECT_FALSE(load({{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_SLICE_BYTES", "auto"}}).ok());
 }
 

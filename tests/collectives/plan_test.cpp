@@ -7,7 +7,6 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/averaging.h"
-#include "collectives/gate.h"
 #include "collectives/keys.h"
 
 namespace slimwire {
@@ -122,31 +121,6 @@ TEST(Plan, SaysWhyACallStaysNative) {
         EXPECT_NE(plan.reason.find(one.reason), std::string::npos)
             << one.name << ": " << plan.reason;
     }
-}
-
-TEST(Plan, GatesAreOfCollectives) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nmin_bytes = \"auto\"\n"
-        "match = { op = [\"allreduce\", \"send\", \"recv\"] }\n");
-    const Plan sum = make_plan(sum_of(1024), shape_of(4), config);
-    ASSERT_TRUE(sum.compressed) << sum.reason;
-    ASSERT_TRUE(sum.gate.has_value());
-    ASSERT_NE(sum.native, nullptr);
-    EXPECT_FALSE(sum.native->compressed);
-    EXPECT_GE(sum.scratch_bytes, kGateScratchBytes);
-    EXPECT_GE(sum.native->scratch_bytes, kGateScratchBytes);
-    const Plan small = make_plan(sum_of(1023), shape_of(4), config);
-    EXPECT_FALSE(small.compressed);
-    EXPECT_NE(small.reason.find("4092 bytes are less than the 4096"), std::string::npos)
-        << small.reason;
-    CallFacts message = sum_of(16384);
-    message.op = Op::kSend;
-    message.redop = RedOp::kNone;
-    const Plan sent = make_plan(message, shape_of(4), config);
-    EXPECT_TRUE(sent.compressed) << sent.reason;
-    EXPECT_FALSE(sent.gate.has_value());
-    message.count = 16383;
-    EXPECT_FALSE(make_plan(message, shape_of(4), config).compressed);
 }
 
 TEST(Plan, NeverSendsMoreThanNative) {

@@ -17,7 +17,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "tensor, residual, encoder, decoder, ramp, accordion, rollback, average_every, "
-         "average_codec, max_error, ladder, probe_every, preview, gate, gate_every, loss_scale"},
+         "average_codec, max_error, ladder, probe_every, preview, loss_scale"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -326,21 +326,6 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nmin_bytes = \"1 parsec\"",
          "p.toml:5:13: rule 'grads': bad value of 'min_bytes': size '1 parsec': unknown unit "
          "'parsec'; accepted: a number of bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
-        {"codec = \"int8\"\ngate = \"fast\"",
-         "p.toml:5:8: rule 'grads': 'gate' accepts \"measured\" (calls are compressed where that "
-         "is "
-         "faster than NCCL's own) or \"off\""},
-        {"codec = \"int8\"\ngate_every = 100",
-         "p.toml:5:14: rule 'grads': 'gate_every' without gate = \"measured\"; accepted: both, or "
-         "neither"},
-        {"codec = \"int8\"\nmin_bytes = \"auto\"\ngate = \"off\"\ngate_every = 100",
-         "p.toml:7:14: rule 'grads': 'gate_every' without gate = \"measured\"; accepted: both, or "
-         "neither"},
-        {"codec = \"int8\"\ngate = \"measured\"\ngate_every = 1",
-         "p.toml:6:14: rule 'grads': 'gate_every' accepts a number from 2 to 1099511627776"},
-        {"codec = \"native\"\ngate = \"measured\"",
-         "p.toml:5:8: rule 'grads': gate = \"measured\" without a codec; accepted: a codec, or no "
-         "'gate'"},
         {"codec = \"int8\"\nmin_bytes = -5",
          "p.toml:5:13: rule 'grads': 'min_bytes' is an integer; accepted: a number of bytes, 0 or "
          "more, or a string like \"64KiB\""},

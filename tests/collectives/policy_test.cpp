@@ -377,21 +377,7 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
-           gate = "measured")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           gate = "measured"
-           gate_every = 100)",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
            min_bytes = "auto")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           min_bytes = "auto"
-           gate = "off")",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"

@@ -34,7 +34,7 @@ class Calibrated : public slimwire::test::SeveralDevices<4> {
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
-            "codec = \"int8\"\nmin_bytes = \"auto\"\ngate = \"off\"\n");
+            "codec = \"int8\"\nmin_bytes = \"auto\"\n");
         path_ = testing::TempDir() + "calibrated_" + std::to_string(getpid());
         ::setenv("SLIMWIRE_REPORT", (path_ + ".report").c_str(), 1);
         ::setenv("SLIMWIRE_CALIBRATION", (path_ + ".jsonl").c_str(), 1);

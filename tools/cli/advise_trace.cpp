@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kLeastGain = 0.05;
 constexpr double kNearBest = 1.02;
+constexpr uint64_t kLeastBytes = 4096;  // of a call that compression is asked about
 constexpr size_t kShown = 20;
 
 // Gradients travel by these; what the others carry is often state that must stay exact.
@@ -91,8 +92,8 @@ TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input)
             const auto calls = static_cast<double>(kind.calls);
             advice.native_s += calls * kind.native_s;
             for (size_t i = 0; i < input.codecs.size(); ++i) {
-                const bool takes = kind.bytes >= kLeastGatedBytes &&
-                                   input.codecs[i].accepts(*parse_dtype(kind.dtype));
+                const bool takes =
+                    kind.bytes >= kLeastBytes && input.codecs[i].accepts(*parse_dtype(kind.dtype));
                 const double seconds = takes ? with_s(kind, input, input.codecs[i]) : kind.native_s;
                 kind.with_s.push_back(seconds);
                 advice.with_s[i] += calls * std::min(seconds, kind.native_s);
@@ -237,7 +238,7 @@ std::string trace_advice_policy(const TraceAdvice& advice, const TraceAdviseInpu
         "# Written by slimwire advise from a recorded job: its sums would take {:.3g} s instead of "
         "{:.3g}.\n# Look at the loss before you rely on it.\nversion = 1\n\n[[rule]]\nname = "
         "\"sums\"\nmatch = {{ op = [{}], dtype = [{}], redop = [\"sum\", \"avg\", \"premulsum\"], "
-        "bytes = \"{}..\" }}\ncodec = \"{}\"\n{}gate = \"measured\"\n",
+        "bytes = \"{}..\" }}\ncodec = \"{}\"\n{}",
         advice.with_s[best], advice.native_s, list(ops), list(dtypes), advice.min_bytes,
         codec.to_string(), casts ? "" : "error_feedback = \"ef14\"\n");
 }

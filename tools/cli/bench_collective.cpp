@@ -154,8 +154,8 @@ Status run_ranks(const Plan& plan,
                  const std::string& codec,
                  const TemporaryFolder& folder) {
     Environment base = Environment::current();
-    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_GATE", "SLIMWIRE_POLICY",
-                             "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
+    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_POLICY", "SLIMWIRE_CODEC",
+                             "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
                              "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }

@@ -199,7 +199,7 @@ nlohmann::ordered_json checked_json(const char* record,
     return json;
 }
 
-// What a job without a gate would take (collectives/comm_costs.h). Native comes first, then what
+// What a job would take (collectives/comm_costs.h). Native comes first, then what
 // the communicator's shape suggests.
 const Candidate& chosen_of(const std::vector<Candidate>& candidates) {
     const auto sooner = [](const Candidate& a, const Candidate& b) {
@@ -211,7 +211,7 @@ const Candidate& chosen_of(const std::vector<Candidate>& candidates) {
     }
     const Candidate& usual = candidates[1];
     const Candidate& fastest = *std::min_element(candidates.begin() + 1, candidates.end(), sooner);
-    if (fastest.predicted_s > (1 - CommCosts::kSavedAlone) * native.predicted_s) {
+    if (fastest.predicted_s > (1 - CommCosts::kLeastSaved) * native.predicted_s) {
         return native;
     }
     return fastest.predicted_s <= (1 - CommCosts::kSavedByAlgorithm) * usual.predicted_s ? fastest

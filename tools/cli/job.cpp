@@ -131,11 +131,8 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
                    "error feedback with --codec: none, ef14, ema or ef21")
         ->type_name("KIND");
     app.add_option("--min-bytes", options->min_bytes,
-                   "smaller calls stay native, as 1MiB; auto: as measured")
+                   "smaller calls stay native, as 1MiB; auto: as calibrated or estimated")
         ->type_name("BYTES");
-    app.add_option("--gate", options->gate,
-                   "measured: with --codec, calls are compressed where that is faster; off")
-        ->type_name("WORD");
     app.add_option("--calibration", options->calibration,
                    "what slimwire calibrate --out wrote, for rules that leave algorithm or sizes "
                    "open")
@@ -236,7 +233,6 @@ Result<Environment> make_job_environment(const JobOptions& options,
     const std::pair<const char*, const std::string&> plain[] = {
         {"SLIMWIRE_EF", options.error_feedback},
         {"SLIMWIRE_MIN_BYTES", options.min_bytes},
-        {"SLIMWIRE_GATE", options.gate},
         {"SLIMWIRE_MODE", options.mode},
         {"SLIMWIRE_LOG", options.log}};
     for (const auto& [name, value] : plain) {

@@ -24,7 +24,6 @@ struct JobOptions {
     std::string codec;           // SLIMWIRE_CODEC
     std::string error_feedback;  // SLIMWIRE_EF
     std::string min_bytes;       // SLIMWIRE_MIN_BYTES
-    std::string gate;            // SLIMWIRE_GATE
     std::string calibration;     // SLIMWIRE_CALIBRATION
     std::string report;          // SLIMWIRE_REPORT
     std::string mode;            // SLIMWIRE_MODE

@@ -155,10 +155,6 @@ Json rule_json(const Rule& rule) {
     }
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.auto_bytes ? Json("auto") : Json(action.min_bytes);
-    if (action.gate.has_value()) {
-        json["gate"] = "measured";
-        json["gate_every"] = action.gate->every;
-    }
     return json;
 }
 
@@ -237,9 +233,8 @@ std::string rule_text(const Rule& rule) {
         if (action.start_step != 0) {
             result += fmt::format(", from step {}", action.start_step);
         }
-        if (action.gate.has_value()) {
-            result += fmt::format(", where that is measured to be faster, looked at every {} calls",
-                                  action.gate->every);
+        if (action.auto_bytes) {
+            result += ", where that is faster";
         }
         if (action.min_bytes != 0) {
             result += fmt::format(", from {}", format_bytes(static_cast<double>(action.min_bytes)));

@@ -58,14 +58,6 @@ void add_sums(const MergedKey& key, Json* json) {
         (*json)["previews"] = key.previews;
         (*json)["step_size"] = key.step_size;
     }
-    if (!key.gate.decisions.empty()) {
-        const GateDecision& last = key.gate.decisions.back();
-        (*json)["gate"] = {{"choice", key.gate.native ? "native" : "compressed"},
-                           {"trials", key.gate.trials},
-                           {"looks", key.gate.looks},
-                           {"native_us", 1e6 * last.native_s},
-                           {"compressed_us", 1e6 * last.compressed_s}};
-    }
     for (const auto& [call, squares] : key.owed) {
         (*json)["owed"].push_back(
             {{"call", call}, {"gradient_square", squares.first}, {"owed_square", squares.second}});
@@ -276,21 +268,6 @@ void print_budgets(const MergedComm& comm) {
     }
 }
 
-// Which way gates sent calls, and what both ways took in the last trial.
-void print_gates(const MergedComm& comm) {
-    for (const MergedKey& key : comm.keys) {
-        if (key.gate.decisions.empty()) {
-            continue;
-        }
-        const GateDecision& last = key.gate.decisions.back();
-        fmt::print(
-            "  {} of {} {}: {} by its gate, {} trials and {} looks; the last: native {:.1f} us, "
-            "compressed {:.1f}\n",
-            key.op, key.count, key.dtype, key.gate.native ? "native" : "compressed",
-            key.gate.trials, key.gate.looks, 1e6 * last.native_s, 1e6 * last.compressed_s);
-    }
-}
-
 // What error feedback had to give back.
 void print_owed(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
@@ -420,7 +397,6 @@ void print_table(const MergedReport& report) {
         print_owed(comm);
         print_accordions(comm);
         print_budgets(comm);
-        print_gates(comm);
         print_averagings(comm);
         print_previews(comm);
         print_shadow(comm);

@@ -286,23 +286,6 @@ void Merger::add_key(const Json& record) {
 }
 
 void Merger::add_decisions(const Json& record, MergedKey* key) {
-    if (const auto gate = record.find("gate"); gate != record.end()) {
-        const auto trials = gate->value("trials", uint64_t{0});
-        key->gate.hashes[{trials, gate->value("decisions_hash", "")}].insert(
-            record.at("rank").get<int>());
-        if (trials >= key->gate.trials) {
-            key->gate.trials = trials;
-            key->gate.looks = gate->value("looks", uint64_t{0});
-            key->gate.native = gate->value("choice", "") == "native";
-            key->gate.decisions.clear();
-            for (const Json& decision : gate->value("decisions", Json::array())) {
-                key->gate.decisions.push_back(
-                    {decision.value("call", uint64_t{0}), decision.value("choice", "") == "native",
-                     decision.value("pairs", uint64_t{0}), decision.value("native_us", 0.0) * 1e-6,
-                     decision.value("compressed_us", 0.0) * 1e-6});
-            }
-        }
-    }
     if (const auto budgets = record.find("max_error"); budgets != record.end()) {
         for (const Json& tensor : *budgets) {
             MergedBudget& merged = key->budgets[{tensor.value("slot", uint32_t{0}),
@@ -416,10 +399,6 @@ void Merger::find_differences(MergedComm* comm) {
     for (const MergedKey& key : comm->keys) {
         compare_decisions(key, key.accordions, "windows of the accordion", comm);
         compare_decisions(key, key.budgets, "probes of max_error", comm);
-        if (key.gate.trials > 0) {
-            const std::map<std::pair<uint32_t, uint32_t>, MergedGate> gates = {{{0, 0}, key.gate}};
-            compare_decisions(key, gates, "trials of its gate", comm);
-        }
         // Point-to-point calls differ between ranks by nature, folded ones by chance.
         if (key.op == "send" || key.op == "recv" || key.folded) {
             continue;

@@ -32,14 +32,6 @@ struct MergedBudget {
     std::vector<uint32_t> refused;  // of these, which go raw
 };
 
-// What a plan's gate (collectives/gate.h) chose.
-struct MergedGate {
-    uint64_t trials = 0, looks = 0;
-    bool native = false;
-    std::vector<GateDecision> decisions;                               // the last
-    std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many trials -> ranks
-};
-
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
     std::string op, dtype, redop, rule, codec, algorithm, reason;
@@ -61,7 +53,6 @@ struct MergedKey {
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
     std::map<std::pair<uint32_t, uint32_t>, MergedBudget> budgets;
-    MergedGate gate;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none

@@ -25,23 +25,6 @@ std::string row(const std::string& what, const std::string& cells, const std::st
         what, cells, now);
 }
 
-std::string gate_row(const MergedKey& key) {
-    std::string cells;
-    for (const GateDecision& one : key.gate.decisions) {
-        cells += cell(!one.native,
-                      fmt::format("from call {}: {}, native {:.1f} us, compressed {:.1f} us by {} "
-                                  "pairs",
-                                  one.call, one.native ? "native" : "compressed",
-                                  1e6 * one.native_s, 1e6 * one.compressed_s, one.pairs));
-    }
-    const GateDecision& last = key.gate.decisions.back();
-    return row(call_text(key), cells,
-               fmt::format("gate: {}, {:.2f} of the native time; {} look{} since",
-                           key.gate.native ? "native" : "compressed",
-                           last.compressed_s / std::max(1e-12, last.native_s), key.gate.looks,
-                           key.gate.looks == 1 ? "" : "s"));
-}
-
 std::string accordion_row(const MergedKey& key,
                           const std::pair<uint32_t, uint32_t>& place,
                           const MergedAccordion& of) {
@@ -78,10 +61,7 @@ std::string hint(const MergedKey& key) {
         return "a rule with op = \"" + key.op + "\" would take it, if what it carries may lose";
     }
     if (says("min_bytes")) {
-        return "min_bytes = \"auto\" measures whether it pays";
-    }
-    if (says("as its gate measured")) {
-        return "native is faster here; a cheaper codec may not be";
+        return "slimwire calibrate measures from which size it pays";
     }
     if (says("place in the step")) {
         return "slimwire_mark_step says where steps begin";
@@ -109,9 +89,6 @@ std::string decisions_section(const MergedReport& report) {
     };
     for (const MergedComm& comm : report.comms) {
         for (const MergedKey& key : comm.keys) {
-            if (!key.gate.decisions.empty()) {
-                add(gate_row(key));
-            }
             for (const auto& [place, of] : key.accordions) {
                 add(accordion_row(key, place, of));
             }
@@ -126,7 +103,7 @@ std::string decisions_section(const MergedReport& report) {
     }
     if (rows == 0) {
         return "<h2>Decisions</h2>\n<p class=\"soft\">None were made while the job ran: rules with "
-               "gate, accordion or max_error make such.</p>\n";
+               "accordion or max_error make such.</p>\n";
     }
     if (left > 0) {
         text += fmt::format("<p class=\"soft\">and {} more</p>\n", left);

@@ -35,29 +35,6 @@ std::string size_text(uint64_t bytes) {
     return format_bytes(static_cast<double>(bytes));
 }
 
-// Of every kind of calls by a codec that a gate decided, from small to large.
-std::vector<GatedSizes> gated_sizes(const MergedComm& comm) {
-    std::map<std::tuple<std::string, std::string, std::string>, std::map<uint64_t, bool>> kinds;
-    for (const MergedKey& key : comm.keys) {
-        if (key.gate.trials > 0 && key.calls > 0) {
-            kinds[{key.op, key.dtype, key.codec}][key.input_bytes / key.calls] = key.gate.native;
-        }
-    }
-    std::vector<GatedSizes> all;
-    for (const auto& [kind, sizes] : kinds) {
-        const auto& [op, dtype, codec] = kind;
-        bool first = true;
-        for (const auto& [bytes, native] : sizes) {
-            if (first || all.back().native != native) {
-                all.push_back({op, dtype, codec, bytes, bytes, native});
-            }
-            all.back().most_bytes = bytes;
-            first = false;
-        }
-    }
-    return all;
-}
-
 }  // namespace
 
 std::string links_sentence(const CommLinks& links) {
@@ -72,7 +49,7 @@ std::string links_sentence(const CommLinks& links) {
 }
 
 TopoComm calibrated_comm(const CommLinks& links, const std::vector<Calibration>& calibrations) {
-    TopoComm comm{"all GPUs", links_sentence(links), {}, {}};
+    TopoComm comm{"all GPUs", links_sentence(links), {}};
     const std::shared_ptr<const CommCosts> costs =
         CommCosts::make(std::make_shared<const std::vector<Calibration>>(calibrations),
                         links.shape.ranks, links.shape.nodes, links.slowest().mb_s);
@@ -85,13 +62,9 @@ TopoComm calibrated_comm(const CommLinks& links, const std::vector<Calibration>&
 std::vector<TopoComm> reported_comms(const MergedReport& report) {
     std::vector<TopoComm> all;
     for (const MergedComm& merged : report.comms) {
-        TopoComm comm{merged.comm, "", merged.thresholds, gated_sizes(merged)};
         if (merged.links.shape.nodes > 0) {
-            comm.links = links_sentence(merged.links);
-        } else if (comm.gated.empty()) {
-            continue;
+            all.push_back({merged.comm, links_sentence(merged.links), merged.thresholds});
         }
-        all.push_back(std::move(comm));
     }
     return all;
 }
@@ -105,21 +78,11 @@ std::vector<std::string> comm_lines(const TopoComm& comm) {
                                         ? "pays from " + size_text(*one.pays_from_bytes) + " on"
                                         : std::string("pays at no size that was measured")));
     }
-    for (const GatedSizes& one : comm.gated) {
-        lines.push_back(
-            fmt::format("{} of {} by {}: {}{} {}, as gates measured", one.op, one.dtype, one.codec,
-                        size_text(one.least_bytes),
-                        one.least_bytes == one.most_bytes ? "" : " to " + size_text(one.most_bytes),
-                        one.native ? "natively" : "compressed"));
-    }
     return lines;
 }
 
 Json comm_json(const TopoComm& comm) {
-    Json json{{"comm", comm.name},
-              {"links", comm.links},
-              {"thresholds", Json::array()},
-              {"gated", Json::array()}};
+    Json json{{"comm", comm.name}, {"links", comm.links}, {"thresholds", Json::array()}};
     for (const CostThreshold& one : comm.thresholds) {
         json["thresholds"].push_back(
             {{"op", op_name(one.op)},
@@ -127,14 +90,6 @@ Json comm_json(const TopoComm& comm) {
              {"codec", one.codec},
              {"algorithm", one.algorithm},
              {"pays_from_bytes", one.pays_from_bytes ? Json(*one.pays_from_bytes) : Json()}});
-    }
-    for (const GatedSizes& one : comm.gated) {
-        json["gated"].push_back({{"op", one.op},
-                                 {"dtype", one.dtype},
-                                 {"codec", one.codec},
-                                 {"least_bytes", one.least_bytes},
-                                 {"most_bytes", one.most_bytes},
-                                 {"choice", one.native ? "native" : "compressed"}});
     }
     return json;
 }

@@ -1,6 +1,6 @@
 // Communicators as `slimwire topo` shows them beside the machine: links, and from which sizes calls
-// pay there, by a calibration (SLIMWIRE_CALIBRATION, collectives/comm_costs.h) and by the gates of
-// a job that runs or ran (its reports).
+// pay there, by a calibration (SLIMWIRE_CALIBRATION, collectives/comm_costs.h) or the reports of a
+// job that runs or ran.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,18 +14,10 @@
 
 namespace slimwire::cli {
 
-// Sizes of a kind of calls whose gates chose the same, and next to each other.
-struct GatedSizes {
-    std::string op, dtype, codec;
-    uint64_t least_bytes = 0, most_bytes = 0;  // of a rank's input
-    bool native = false;
-};
-
 struct TopoComm {
     std::string name;   // "all GPUs", or as reports name it
     std::string links;  // a sentence
     std::vector<CostThreshold> thresholds;
-    std::vector<GatedSizes> gated;
 };
 
 // "16 ranks on 2 nodes; 8 rails, alike on every node; slowest link in a node: NVL 370.8 GB/s, ..."
@@ -35,7 +27,7 @@ struct TopoComm {
 // was.
 [[nodiscard]] TopoComm calibrated_comm(const CommLinks& links,
                                        const std::vector<Calibration>& calibrations);
-// All of a job; those without links and gates are left out.
+// All of a job; those without links are left out.
 [[nodiscard]] std::vector<TopoComm> reported_comms(const MergedReport& report);
 
 // Lines, each with its newline; of one communicator.
