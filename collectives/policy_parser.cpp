@@ -352,7 +352,7 @@ class Parser : PolicyActionReader {
                 report(codec->source(),
                        "average_codec " + quoted(action.average_codec->to_string()) +
                            ", whose encodings of residuals have no sum; accepted: native, or "
-                           " a codec that quantises or keeps the largest, like int8");
+                           "a codec that quantises or keeps the largest, like int8");
             } else if (action.average_codec.has_value() &&
                        !action.average_codec->accepts(DType::kFloat32)) {
                 report(codec->source(), "average_codec " +

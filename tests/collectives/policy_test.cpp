@@ -268,7 +268,7 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ranks = "2.." }
            codec = "int4"
            ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", range = "a" }
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = 1 }
            codec = "int4"
            ef = "ef14")",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..2MiB" }
