@@ -108,13 +108,7 @@ void rescale_residual_on_host(const RescaleResidualArgs& args) {
     const FloatEnvironment environment;
     const StoredView store = StoredView::of(args.stored);
     const int64_t elems = args.stored.elems;
-    const float factor = args.now == nullptr
-                             ? args.factor
-                             : rescaling_factor(*device_view_as<const float>(args.now),
-                                                *device_view_as<const float>(args.then));
-    if (factor == 1) {
-        return;
-    }
+    const float factor = args.factor;
     switch (args.stored.type) {
         case ResidualType::kFloat32:
             std::transform(store.floats, store.floats + elems, store.floats,

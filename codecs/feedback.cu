@@ -101,21 +101,16 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(true))
 // changed.
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     rescale_residual_kernel(RescaleResidualArgs args, Work work) {
-    const float factor =
-        args.now == nullptr ? args.factor : rescaling_factor(*args.now, *args.then);
-    if (factor == 1) {
-        return;
-    }
     auto* const bytes = static_cast<uint8_t*>(args.stored.bytes);
     const bool scales = args.stored.type == ResidualType::kInt8;
     auto* const floats = reinterpret_cast<float*>(bytes);
     auto* const halves = reinterpret_cast<uint16_t*>(bytes + (scales ? args.stored.elems : 0));
     work.walk(thread_index(), thread_total(), 1, [&](int64_t, int64_t i, int64_t) {
         if (args.stored.type == ResidualType::kFloat32) {
-            floats[i] = rescaled_residual(floats[i], factor);
+            floats[i] = rescaled_residual(floats[i], args.factor);
         } else {
-            halves[i] = scales ? rescaled_residual_scale(halves[i], factor)
-                               : rescaled_bfloat16_residual(halves[i], factor);
+            halves[i] = scales ? rescaled_residual_scale(halves[i], args.factor)
+                               : rescaled_bfloat16_residual(halves[i], args.factor);
         }
     });
 }

@@ -75,11 +75,6 @@ SLIMWIRE_EVERYWHERE float of_residual_code(int8_t code, uint16_t scale) {
     return static_cast<float>(code) * of_bfloat16_residual(scale);
 }
 
-// From the units of one scale to those of another; 1 where they have no such ratio.
-SLIMWIRE_EVERYWHERE float rescaling_factor(float now, float then) {
-    const float factor = now / then;
-    return factor > 0 && residual_magnitude(factor) < kInfinityBits ? factor : 1.0f;
-}
 // What is stored, in other units: nearest, of bf16 ties away from zero.
 SLIMWIRE_EVERYWHERE float rescaled_residual(float x, float factor) {
     const float y = x * factor;

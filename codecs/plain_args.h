@@ -143,9 +143,6 @@ struct RescaleResidualArgs {
     StoredResiduals stored;  // whole: `first` is 0
     float factor;            // positive and finite; powers of two are exact but for underflow
     int32_t max_blocks = 0;
-    // Or *now / *then, read when it runs; where that is no such factor, or 1, all stays as it is.
-    const float* now = nullptr;
-    const float* then = nullptr;
 };
 
 // One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.

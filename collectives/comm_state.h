@@ -30,7 +30,6 @@
 #include "collectives/plan.h"
 #include "collectives/progress.h"
 #include "collectives/real_nccl.h"
-#include "collectives/scale_replay.h"
 #include "collectives/stats.h"
 #include "collectives/step_ahead.h"
 #include "collectives/step_flags.h"
@@ -80,7 +79,6 @@ struct CommState {
     std::unique_ptr<CallPlaces> places;  // null when no rule wants them
     ModelStarts models;
     std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
-    std::unique_ptr<ScaleReplay> replay;     // null when no rule says loss_scale
     std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.

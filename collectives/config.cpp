@@ -391,8 +391,7 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         config.policy.warnings = policy_warnings(config.policy);
         config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
         config.listens =
-            config.active && (config.policy.wants_parameters() || config.policy.wants_steps() ||
-                              config.policy.loss_scale() != nullptr);
+            config.active && (config.policy.wants_parameters() || config.policy.wants_steps());
     }
     config.hash = stable_hash(plan_text(config));
     return config;

@@ -75,9 +75,6 @@ void look_for_steps(const Policy& policy, CommState* state) {
         state->flags = std::make_unique<StepFlags>();
         state->flags->keep_on_device();
     }
-    if (const LossScaleRule* rule = policy.loss_scale(); state->shape.go && rule != nullptr) {
-        state->replay = std::make_unique<ScaleReplay>(*rule);
-    }
     if (!state->shape.go || !policy.wants_steps()) {
         return;
     }

@@ -306,21 +306,6 @@ std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
     return bounds;
 }
 
-bool scale_is_replayed(const CallFacts& facts, const PlanShape& shape, const Policy& policy) {
-    bool replayed = false;
-    const bool gradients = facts.op == Op::kAllReduce && facts.count > 0 &&
-                           (bit_of(facts.redop) & kCompressedRedOps) != 0 &&
-                           (facts.dtype == DType::kFloat32 || facts.dtype == DType::kFloat16 ||
-                            facts.dtype == DType::kBfloat16);
-    if (gradients) {
-        for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
-            replayed = rule.action.loss_scale.has_value();
-            return !replayed;
-        });
-    }
-    return replayed;
-}
-
 Decision decide(const CallFacts& facts,
                 const PlanShape& shape,
                 const Policy& policy,

@@ -40,12 +40,6 @@ inline constexpr uint64_t kSmallSegment = 16384;
                                                    const PlanShape& shape,
                                                    const Policy& policy);
 
-// Whether a rule that may decide about a part of such a call replays the program's loss scaler, for
-// which the results of all of them count, whatever becomes of the call.
-[[nodiscard]] bool scale_is_replayed(const CallFacts& facts,
-                                     const PlanShape& shape,
-                                     const Policy& policy);
-
 // Of a call that can be compressed at all. `carried`: null where not known.
 [[nodiscard]] Decision decide(const CallFacts& facts,
                               const PlanShape& shape,

@@ -13,7 +13,6 @@
 #include "collectives/rounds.h"
 #include "collectives/tensor_names.h"
 #include "collectives/thread_group.h"
-#include "collectives/training.h"
 
 namespace slimwire {
 namespace {
@@ -125,9 +124,6 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state) {
     state->models.hear(call.facts);
-    if (state->replay != nullptr) {
-        state->replay->hear(call.facts);
-    }
     Plan* plan = plan_of(runtime, state, call.facts, !in_group());
     if (plan == nullptr || plan->ordinals.empty()) {
         return dispatch_planned(runtime, call, state, plan, {});
@@ -197,12 +193,7 @@ std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
     return std::nullopt;
 }
 
-// Whether the result of a call counts for the replay of the program's loss scale.
-bool replays_scale(const Plan& plan) noexcept {
-    return plan.replays_scale && training_state().training();
-}
-
-std::optional<ncclResult_t> run_planned(
+std::optional<ncclResult_t> dispatch_planned(
     Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
     if (plan != nullptr) {
@@ -283,7 +274,6 @@ std::optional<ncclResult_t> run_planned(
             {ahead.status().code(), where(*state, name) + ": " + ahead.status().message()});
     }
     Queued item{call, state, run, place.place, {}, paced, budgeted};
-    item.replays_scale = replays_scale(*plan);
     if (scaled) {
         item.scalar = *scalar;
     }
@@ -308,20 +298,6 @@ std::optional<ncclResult_t> run_planned(
         return runtime.fail({status.code(), where(*state, name) + ": " + status.message()});
     }
     return ncclSuccess;
-}
-
-std::optional<ncclResult_t> dispatch_planned(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
-    const std::optional<ncclResult_t> taken = run_planned(runtime, call, state, plan, place);
-    if (!taken.has_value() && plan != nullptr && replays_scale(*plan)) {
-        const ReplayedCall replayed{state, call, plan->compressed};
-        if (in_group()) {
-            thread_group().scaled.push_back(replayed);
-        } else {
-            state->replay->waits = replayed;
-        }
-    }
-    return taken;
 }
 
 // The real GroupEnd.
@@ -380,7 +356,6 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         }
     }
     const std::vector<StepAhead::Pending> ahead = std::move(group.ahead);
-    const std::vector<ReplayedCall> scaled = std::move(group.scaled);
     group.end_counting(true);
     if (created != ncclSuccess) {
         return created;
@@ -399,14 +374,6 @@ ncclResult_t group_end_impl(Runtime& runtime) {
                 return runtime.fail(
                     {status.code(), where(*pending.state) + ": " + status.message()});
             }
-        }
-    }
-    for (const ReplayedCall& replayed : scaled) {
-        const CommState& state = *replayed.state;
-        const Status status =
-            result == ncclSuccess ? state.replay->behind_native(runtime.api(), replayed) : Status();
-        if (!status.ok()) {
-            return runtime.fail({status.code(), where(state) + ": " + status.message()});
         }
     }
     for (CommState* state : heard) {
@@ -471,16 +438,6 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
         if (waits.has_value() && result == ncclSuccess) {
             const ReentryGuard guard;
             const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, *waits);
-            if (!status.ok()) {
-                return runtime.fail({status.code(), where(*state) + ": " + status.message()});
-            }
-        }
-    }
-    if (state->replay != nullptr) {
-        const auto waits = std::exchange(state->replay->waits, std::nullopt);
-        if (waits.has_value() && result == ncclSuccess) {
-            const ReentryGuard guard;
-            const Status status = state->replay->behind_native(runtime.api(), *waits);
             if (!status.ok()) {
                 return runtime.fail({status.code(), where(*state) + ": " + status.message()});
             }

@@ -224,8 +224,6 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     const Carried* const carried =
         state->contents != nullptr ? state->contents->find(facts.carried) : nullptr;
     Plan made = make_plan(facts, state->shape, runtime.config, carried);
-    made.replays_scale =
-        state->replay != nullptr && scale_is_replayed(facts, state->shape, runtime.config.policy);
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, only such count as those others know of.

@@ -14,7 +14,7 @@ void PendingState::replace(StateContent content) {
         const StateTensor& tensor = content.index.tensors[i];
         waiting.emplace(std::pair(tensor.tensor, record_of(tensor.kind)),
                         Waiting{tensor.shape, tensor.bytes, tensor.kind, tensor.loss_scale,
-                                tensor.scale_step, std::move(content.held[i])});
+                                std::move(content.held[i])});
     }
     for (const StateComm& comm : content.index.comms) {
         comms.emplace(comm.key, comm);
@@ -36,8 +36,7 @@ PendingState::Loaded PendingState::take(const LastingTensor& tensor,
     Waiting waiting = std::move(found->second);
     waiting_.erase(found);
     const bool misfit = waiting.shape != shape || waiting.bytes != bytes;
-    return {misfit ? nullptr : std::move(waiting.held), misfit, waiting.loss_scale,
-            waiting.scale_step};
+    return {misfit ? nullptr : std::move(waiting.held), misfit, waiting.loss_scale};
 }
 
 ProgressRecords PendingState::take_progress(uint64_t comm) {

@@ -32,8 +32,7 @@ class PendingState {
     struct Loaded {
         std::unique_ptr<std::byte[]> held;
         bool misfit = false;
-        double loss_scale = 0;  // as StateTensor's, like the next
-        uint64_t scale_step = 0;
+        double loss_scale = 0;  // as StateTensor's
     };
     Loaded take(const LastingTensor& tensor, uint64_t shape, uint64_t bytes);
     // Progress of the communicator's tensors, which waits no more.
@@ -46,7 +45,7 @@ class PendingState {
         const std::lock_guard lock(mutex_);
         for (const auto& [of, waiting] : waiting_) {
             use(StateTensor{of.first, waiting.shape, waiting.bytes, waiting.kind,
-                            waiting.loss_scale, waiting.scale_step},
+                            waiting.loss_scale},
                 waiting.held.get());
         }
     }
@@ -58,7 +57,6 @@ class PendingState {
         uint64_t shape = 0, bytes = 0;
         StateKind kind = StateKind::kResiduals;
         double loss_scale = 0;
-        uint64_t scale_step = 0;
         std::unique_ptr<std::byte[]> held;
     };
     std::atomic<bool> loaded_{false};

@@ -49,10 +49,9 @@ struct Rung {
 struct Plan {
     CallFacts facts;
     bool compressed = false;
-    bool capturable = true;      // false: native under capture
-    bool draws = false;          // its codecs draw random numbers
-    bool passing = false;        // may be dropped when no call of it is queued (keys.h)
-    bool replays_scale = false;  // its calls' results count for the replay of a loss scale
+    bool capturable = true;  // false: native under capture
+    bool draws = false;      // its codecs draw random numbers
+    bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
     bool feeds_back = false;

@@ -327,16 +327,8 @@ bool Policy::wants_progress() const noexcept {
         return compresses(rule) &&
                (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
                 action.average_every > 0 || action.budget.has_value() ||
-                action.loss_scale.has_value() || action.codec->traits(DType::kFloat32).linear ||
-                action.low_rank());
+                action.codec->traits(DType::kFloat32).linear || action.low_rank());
     });
-}
-
-const LossScaleRule* Policy::loss_scale() const noexcept {
-    const auto found = std::find_if(rules.begin(), rules.end(), [](const Rule& rule) {
-        return compresses(rule) && rule.action.loss_scale.has_value();
-    });
-    return found == rules.end() ? nullptr : &*found->action.loss_scale;
 }
 
 bool Policy::wants_previews(bool in_found_steps) const noexcept {
@@ -425,13 +417,6 @@ std::string Policy::canonical() const {
                    (stage.codec ? stage.codec->to_string() : "native");
         }
         out += a.roll_back ? " rollback=exact" : "";
-        if (a.loss_scale.has_value()) {
-            const LossScaleRule& scale = *a.loss_scale;
-            out += " loss_scale=" + std::to_string(scale.growth_interval) + "/" +
-                   std::to_string(std::bit_cast<uint32_t>(scale.growth)) + "/" +
-                   std::to_string(std::bit_cast<uint32_t>(scale.backoff)) + "/" +
-                   std::to_string(scale.hysteresis);
-        }
         if (a.average_every > 0) {
             out += " average=" + std::to_string(a.average_every) + "/" +
                    (a.average_codec ? a.average_codec->to_string() : "native");

@@ -159,15 +159,6 @@ struct PreviewRule {
     bool operator==(const PreviewRule&) const = default;
 };
 
-// The program's dynamic loss scaler, which residuals follow (scale_replay.h).
-struct LossScaleRule {
-    uint32_t growth_interval = 0;  // good steps in a row after which the scale grows, at least 1
-    float growth = 2;
-    float backoff = 0.5f;
-    uint32_t hysteresis = 1;  // bad steps since it grew until one backs it off
-    bool operator==(const LossScaleRule&) const = default;
-};
-
 // With min_bytes "auto": smaller calls are native where nothing is known of calls and links.
 inline constexpr uint64_t kLeastBytesOfUnknown = 65536;
 
@@ -187,7 +178,6 @@ struct Action {
     std::optional<CodecSpec> average_codec;
     std::optional<ErrorBudgetRule> budget;
     std::optional<PreviewRule> preview;
-    std::optional<LossScaleRule> loss_scale;
     bool roll_back = false;    // residuals are as before a step that the program skipped
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native
@@ -262,8 +252,6 @@ struct Policy {
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
     // all ranks alike (progress.h).
     [[nodiscard]] bool wants_progress() const noexcept;
-    // That of the rules with a codec, which is one; null for none.
-    [[nodiscard]] const LossScaleRule* loss_scale() const noexcept;
     // Whether some rule that is not off asks for the parameters that calls carry, or for their
     // shapes.
     [[nodiscard]] bool wants_parameters() const noexcept;

@@ -27,7 +27,7 @@ const Names& rule_keys() {
         "name",      "match",       "codec",       "algorithm", "error_feedback", "start_step",
         "min_bytes", "intra_codec", "ef",          "tensor",    "residual",       "encoder",
         "decoder",   "ramp",        "accordion",   "rollback",  "average_every",  "average_codec",
-        "max_error", "ladder",      "probe_every", "preview",   "loss_scale"};
+        "max_error", "ladder",      "probe_every", "preview"};
     return keys;
 }
 const Names& default_keys() {
@@ -446,7 +446,6 @@ class Parser : PolicyActionReader {
                    "\"none\", or no 'residual'");
         }
         check_rollback(table, native, action);
-        check_loss_scale(table, native, *rule, policy_.rules);
         check_averaging(table, native, *rule);
         check_preview(table, native, *rule);
         if (native) {

@@ -43,9 +43,6 @@ Status for_progress(const CommState& state, const ReadMemory& read, const KeepRe
     }
     SLIMWIRE_TRY(state.accordions.save(state, read, keep));
     state.budgets.save(state, keep);
-    if (state.replay != nullptr) {
-        SLIMWIRE_TRY(state.replay->save(state, read, keep));
-    }
     for (const auto& [place, tensor] : state.averaged) {
         RecordWriter record;
         record.put(tensor.calls);

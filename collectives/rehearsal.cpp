@@ -219,8 +219,7 @@ Result<void*> Rehearsal::residual_of(const Call& call) {
         say_no_room(call, "is rehearsed without its residual", plan.residual_bytes);
     }
     if (residual.buffer != nullptr) {
-        SLIMWIRE_TRY(
-            follow_loss_scale(runtime_.api(), plan, residual, nullptr, call.item.call.stream));
+        SLIMWIRE_TRY(follow_loss_scale(runtime_.api(), plan, residual, call.item.call.stream));
     }
     return residual.buffer;
 }

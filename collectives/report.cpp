@@ -95,7 +95,6 @@ Json comm_json(const CommRecord& c) {
             {"residual_tensors", c.residual_tensors},
             {"unfed_calls", c.unfed_calls},
             {"unflagged_calls", c.unflagged_calls},
-            {"scale_steps", c.scale_steps},
             {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},

@@ -74,7 +74,7 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
     const auto residual_in = [](Entry& entry, Arrival arrival) {
         return Residual{entry.buffer, arrival, entry.copy_bytes > 0 ? &entry.kept : nullptr,
-                        &entry.loss_scale, &entry.scale_step};
+                        &entry.loss_scale};
     };
     if (const auto found = entries_.find(key); found != entries_.end()) {
         Entry& entry = found->second;
@@ -92,7 +92,6 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
             entry.kept.made = false;
             entry.loss_scale = loaded.held != nullptr ? loaded.loss_scale
                                                       : std::numeric_limits<double>::quiet_NaN();
-            entry.scale_step = 0;  // the replay here is another than that of the state
         }
         entry.path = path;
         entry.lasting = lasting;
@@ -130,7 +129,6 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     if (loaded.held != nullptr) {
         arrival = Arrival::kRestored;
         entry.loss_scale = loaded.loss_scale;
-        entry.scale_step = loaded.scale_step;
     }
     if (copy_bytes > 0) {
         entry.copy_bytes = copy_bytes;
@@ -189,7 +187,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const
             const LastingTensor tensor{entry.lasting.comm, key.facts, entry.path, key.ordinal};
             placed.insert_or_assign(
                 tensor, Placed{tensor, entry.lasting.shape, entry.bytes, entry.lasting.shared,
-                               entry.buffer, entry.device, entry.loss_scale, entry.scale_step});
+                               entry.buffer, entry.device, entry.loss_scale});
         }
     }
     std::vector<Placed> all;

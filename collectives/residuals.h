@@ -60,8 +60,7 @@ struct KeptCopy {
     void* copy = nullptr;
     bool made = false;      // there is one, of these residuals
     bool given_up = false;  // no flag came for too long
-    bool replayed = false;  // whose step the next is: ScaleReplay's, else StepFlags'
-    uint64_t step = 0;      // ScaleReplay::step(), StepFlags::count() when it was made
+    uint64_t step = 0;      // StepFlags::count() when it was made
     uint32_t calls = 0;     // since then
 };
 
@@ -72,9 +71,6 @@ struct Residual {
     KeptCopy* kept = nullptr;  // null without `copy_bytes`
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;
-    // ScaleReplay::step() of that call; 0: none. Of a state that was loaded: that of the replay
-    // before.
-    uint64_t* scale_step = nullptr;
 };
 
 class ResidualStore {
@@ -120,8 +116,7 @@ class ResidualStore {
         bool shared = false;
         const void* buffer = nullptr;
         int device = 0;
-        double loss_scale = 0;  // as StateTensor's, like the next
-        uint64_t scale_step = 0;
+        double loss_scale = 0;  // as StateTensor's
     };
     // Tensors that are none: known by address, and of state that ranks have alike.
     struct Unplaced {
@@ -151,7 +146,6 @@ class ResidualStore {
         uint64_t copy_bytes = 0;
         KeptCopy kept = {};
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
-        uint64_t scale_step = 0;
         [[nodiscard]] uint64_t all_bytes() const noexcept { return bytes + copy_bytes; }
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;

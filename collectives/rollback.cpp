@@ -7,9 +7,9 @@ namespace slimwire {
 namespace {
 
 // Where the step at hand is the one that the copy is from, nothing is to be done.
-bool same_step(CommState* state, KeptCopy* kept, uint64_t now, bool replayed) {
+bool same_step(CommState* state, KeptCopy* kept, uint64_t now) {
     const bool same = kept->made && kept->step == now;
-    if (same && !replayed) {
+    if (same) {
         // As far as is known.
         state->stats->unflagged_calls.fetch_add(1, std::memory_order_relaxed);
         kept->given_up |= ++kept->calls >= kMostUnflaggedCalls;
@@ -24,18 +24,13 @@ Status keep_or_take_back(const DeviceApi& api,
                          const Plan& plan,
                          void* residual,
                          KeptCopy* kept,
-                         const ScaleReplay* replay,
                          cudaStream_t stream) {
-    const bool replayed = replay != nullptr;
-    const uint64_t now = replayed ? replay->step() : state->flags->count();
-    kept->made &= kept->replayed == replayed;
-    if (same_step(state, kept, now, replayed)) {
+    const uint64_t now = state->flags->count();
+    if (same_step(state, kept, now)) {
         return {};
     }
     StepFlags::OnDevice flag;
-    if (kept->made && replayed) {
-        flag = {replay->skipped(kept->step), 1};
-    } else if (kept->made && !kept->given_up) {
+    if (kept->made && !kept->given_up) {
         flag = state->flags->on_device(kept->step + 1);
         SLIMWIRE_TRY(state->flags->order_behind(api, stream));
     }
@@ -47,7 +42,7 @@ Status keep_or_take_back(const DeviceApi& api,
                              .bytes = static_cast<int64_t>((plan.residual_bytes + 15) / 16 * 16),
                              .undo = flag.set},
                 stream));
-    *kept = {.copy = kept->copy, .made = true, .replayed = replayed, .step = now};
+    *kept = {.copy = kept->copy, .made = true, .step = now};
     return {};
 }
 

@@ -3,15 +3,11 @@
 // its residuals from before its first call of a step, and its first call of the next step takes
 // that back where the flag says so: on the device, without the host.
 //
-// Where the program's loss scaler is replayed the flag is that of the replay, which is there once
-// the next step begins.
-//
 // Called by rounds.cpp before a call's encodings; never under capture.
 #pragma once
 
 #include "collectives/comm_state.h"
 #include "collectives/residuals.h"
-#include "collectives/scale_replay.h"
 
 namespace slimwire {
 
@@ -19,14 +15,12 @@ namespace slimwire {
 // comes.
 inline constexpr uint32_t kMostUnflaggedCalls = 64;
 
-// Enqueues on `stream` what a tensor needs before the call; `kept` is its own. `replay`: null where
-// there is none of this call.
+// Enqueues on `stream` what a tensor needs before the call; `kept` is its own.
 Status keep_or_take_back(const DeviceApi& api,
                          CommState* state,
                          const Plan& plan,
                          void* residual,
                          KeptCopy* kept,
-                         const ScaleReplay* replay,
                          cudaStream_t stream);
 
 }  // namespace slimwire

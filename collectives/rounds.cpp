@@ -157,10 +157,6 @@ Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& k
             own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
                                        {lasting, keeper.residual_shape, of_all}, run.work,
                                        run.capture.active, keeper.copy_bytes));
-        if (own.arrival == Arrival::kRestored &&
-            (state.replay == nullptr || !state.replay->went_on())) {
-            *own.scale_step = 0;
-        }
         if (own.arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -177,13 +173,6 @@ Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& k
     return own;
 }
 
-// What replays the program's loss scaler with the call; null for nothing.
-ScaleReplay* replay_of(const Running& run) {
-    return run.item.replays_scale && !run.capture.active && !ScaleReplay::told()
-               ? run.item.state->replay.get()
-               : nullptr;
-}
-
 Status begin(Runtime& runtime, Running* run, Company company) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
@@ -196,17 +185,13 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (!run->capture.active && !averages) {
         start_timing(api, state, plan.stats, run);
     }
-    ScaleReplay* const replay = replay_of(*run);
-    if (replay != nullptr) {
-        SLIMWIRE_TRY(replay->begin(api, {&state, call}, run->work));
-    }
     SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
     // Before averaging the call has seen to both.
     if (own.buffer != nullptr && !run->capture.active && !averages) {
-        SLIMWIRE_TRY(follow_loss_scale(api, plan, own, replay, run->work));
+        SLIMWIRE_TRY(follow_loss_scale(api, plan, own, run->work));
     }
     if (own.kept != nullptr && !averages) {
-        SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, own.buffer, own.kept, replay, run->work));
+        SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, own.buffer, own.kept, run->work));
     }
     const PreMulScalar* const scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     if (own.buffer != nullptr && !run->capture.active && !averages && plan.compressed &&
@@ -303,9 +288,6 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
                                     aimed.residual_bytes - aimed.aims_offset,
                                     static_cast<size_t>(aimed.layout.aim_bytes), run->work);
         }
-    }
-    if (const ScaleReplay* replay = replay_of(*run); replay != nullptr) {
-        SLIMWIRE_TRY(replay->end(api, run->item.call, run->work));
     }
     if (run->item.plan->draws && state.device_steps != nullptr) {
         const int counter = is_point_to_point(run->item.plan->facts.op) ? 1 : 0;

@@ -28,7 +28,6 @@ struct Queued {
     // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
     const Plan* averaged = nullptr;
     Comparison* comparison = nullptr;  // the call is this one's, and nothing else
-    bool replays_scale = false;        // its result counts for the replay of the loss scale
 };
 
 // What averages the residuals of a tensor behind a call of it.

@@ -311,8 +311,7 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
                 for (const ResidualStore::Placed& one : placed) {
                     index.tensors.push_back(
                         {one.tensor, one.shape, one.bytes,
-                         one.shared ? StateKind::kShared : StateKind::kResiduals, one.loss_scale,
-                         one.scale_step});
+                         one.shared ? StateKind::kShared : StateKind::kResiduals, one.loss_scale});
                     sources.push_back({.memory = one.buffer, .device = one.device});
                 }
                 add_waiting(begun, &index, &sources);

@@ -48,7 +48,7 @@ struct TensorBytes {
     int32_t root_or_peer;
     uint8_t op, dtype, redop, kind;
     double loss_scale;
-    uint64_t scale_step;
+    uint64_t reserved;
 };
 static_assert(sizeof(TensorBytes) == 80);
 
@@ -176,7 +176,6 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
     tensor.bytes = raw.bytes;
     tensor.kind = static_cast<StateKind>(raw.kind);
     tensor.loss_scale = raw.loss_scale;
-    tensor.scale_step = raw.scale_step;
     return tensor;
 }
 
@@ -196,7 +195,6 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     raw.redop = static_cast<uint8_t>(facts.redop);
     raw.kind = static_cast<uint8_t>(tensor.kind);
     raw.loss_scale = tensor.loss_scale;
-    raw.scale_step = tensor.scale_step;
     return raw;
 }
 

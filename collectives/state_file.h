@@ -53,9 +53,9 @@ enum class StateKind : uint8_t {
     kAccordion,
     kErrorBudget,
     kAveraging,
-    kCalls,      // of a kind of calls
-    kLossScale,  // of a communicator
+    kCalls,  // of a kind of calls
 };
+// The last is of files of older versions: nothing takes it.
 inline constexpr int kStateKindCount = 7;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
@@ -70,10 +70,8 @@ struct StateTensor {
     uint64_t shape = 0;  // what its residuals lie by (keys.h); 0 of progress
     uint64_t bytes = 0;
     StateKind kind = StateKind::kResiduals;
-    // Of residuals: the scale of the gradients when the tensor was called last, NaN: not told; and
-    // the step of the replay (ScaleReplay::step()) that it was, 0: none.
+    // Of residuals: the scale of the gradients when the tensor was called last, NaN: not told.
     double loss_scale = std::numeric_limits<double>::quiet_NaN();
-    uint64_t scale_step = 0;
 };
 
 struct StateIndex {

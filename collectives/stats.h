@@ -212,8 +212,7 @@ struct CommStats {
     std::atomic<uint64_t> unfed_calls{0};  // compressed, without a residual for want of memory
     // With rollback: of a tensor that had no flag since its call before (rollback.h).
     std::atomic<uint64_t> unflagged_calls{0};
-    std::atomic<uint64_t> scale_steps{0};  // seen by the replay of a loss scale (scale_replay.h)
-    std::atomic<uint64_t> plans{0};        // held now
+    std::atomic<uint64_t> plans{0};  // held now
     // What the private communicator costs; 0 without one.
     uint64_t setup_us = 0;             // slimwire's part of the creation, in all
     uint64_t private_setup_us = 0;     // of that, making the private communicator

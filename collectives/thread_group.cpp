@@ -25,7 +25,6 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     averaged.clear();
     budgeted.clear();
     ahead.clear();
-    scaled.clear();
     flagged.clear();
     comparing.clear();
     heard.clear();
@@ -96,8 +95,6 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& budgeted) { return budgeted.first == &state; });
         std::erase_if(thread_group().ahead,
                       [&](const auto& pending) { return pending.state == &state; });
-        std::erase_if(thread_group().scaled,
-                      [&](const ReplayedCall& scaled) { return scaled.state == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
         std::erase_if(thread_group().comparing,

@@ -26,10 +26,8 @@ struct ThreadGroup {
     std::vector<std::pair<CommState*, CountedTensor*>> averaged;
     std::vector<std::pair<CommState*, BudgetedTensor*>> budgeted;
     std::vector<StepAhead::Pending> ahead;  // what is to be done behind calls of this group
-    // Native ones whose results count for the replay of a loss scale.
-    std::vector<ReplayedCall> scaled;
-    std::vector<CommState*> heard;    // whose contents listened to a call of this group
-    std::vector<CommState*> flagged;  // that a call of this group may give a flag of a step
+    std::vector<CommState*> heard;          // whose contents listened to a call of this group
+    std::vector<CommState*> flagged;        // that a call of this group may give a flag of a step
 
     std::vector<std::pair<CommState*, Comparison*>> comparing;  // queued in this group
 

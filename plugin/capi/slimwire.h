@@ -140,10 +140,9 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate
 /* Gradients of the calls from here on are multiplied by `scale` (mixed precision: GradScaler's
  * get_scale(), Megatron's, DeepSpeed's). Where it changed, what error feedback owes a tensor is
  * multiplied by as much before the tensor's next call, so that it stays in the gradients' units;
- * until a scale was told twice nothing is. From the first on it counts instead of the scaler that
- * rules with `loss_scale` replay for programs that tell nothing. Under stream capture residuals
- * stay as they are. On all ranks at the same point between the same NCCL calls; not inside a group;
- * telling the same scale again costs nothing. Positive and finite. */
+ * until a scale was told twice nothing is. Under stream capture residuals stay as they are. On all
+ * ranks at the same point between the same NCCL calls; not inside a group; telling the same scale
+ * again costs nothing. Positive and finite. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_loss_scale, (double scale), (scale))
 
 /* Step-ahead error feedback (rules with `preview`) where parameters are never gathered, as under
@@ -177,8 +176,8 @@ SLIMWIRE_FUNCTION(
  * address cannot be found again, and the estimates of messages with ef21 are not one rank's alone:
  * SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of powersgd,
  * are of use only where all ranks saved them at the same point and load them; else they begin at
- * zero on all ranks. The same holds of how far accordion, max_error, average_every, start_step,
- * ramps and a replayed loss scale are and of what codecs draw on all ranks alike (randomk), which
+ * zero on all ranks. The same holds of how far accordion, max_error, average_every, start_step
+ * and ramps are and of what codecs draw on all ranks alike (randomk), which
  * must be loaded before the communicator is made, too. Not in it: what step detection learned, and
  * counts of messages.
  *

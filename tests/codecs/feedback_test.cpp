@@ -247,45 +247,6 @@ TEST_F(Feedback, InOtherUnitsEveryValueIsTimesTheFactor) {
     }
 }
 
-// The same factor from two words on the device; what is no factor changes nothing.
-TEST_F(Feedback, InUnitsOfScalesOnTheDeviceTheFactorIsTheirRatio) {
-    const float kNan = std::numeric_limits<float>::quiet_NaN();
-    const struct {
-        float now, then, factor;  // 0: all stays
-    } kCases[] = {{8, 2, 4},
-                  {0.5f, 4, 0.125f},
-                  {3, 2, 1.5f},
-                  {7, 7, 0},
-                  {1, 0, 0},
-                  {0, 1, 0},
-                  {-2, 1, 0},
-                  {kNan, 1, 0},
-                  {1, kNan, 0},
-                  {0x1p-140f, 0x1p20f, 0},
-                  {0x1p120f, 0x1p-20f, 0}};
-    for (const ResidualType type : kTypes) {
-        for (const auto& c : kCases) {
-            SCOPED_TRACE(::testing::Message()
-                         << static_cast<int>(type) << " " << c.now << "/" << c.then);
-            Stored wanted(type, 4096);
-            wanted.put(0, values(4096), 0.0f, 1.0f, key());
-            Stored host = wanted, kernel = wanted;
-            if (c.factor != 0) {
-                rescale_residual_on_host({.stored = wanted.run(0), .factor = c.factor});
-                ASSERT_NE(wanted.bytes, host.bytes);
-            }
-            rescale_residual_on_host(
-                {.stored = host.run(0), .factor = 0, .now = &c.now, .then = &c.then});
-            EXPECT_EQ(host.bytes, wanted.bytes);
-            ASSERT_EQ(rescale_residual_on_cuda(
-                          {.stored = kernel.run(0), .factor = 0, .now = &c.now, .then = &c.then},
-                          nullptr),
-                      cudaSuccess);
-            EXPECT_EQ(kernel.bytes, wanted.bytes);
-        }
-    }
-}
-
 TEST_F(Feedback, WhatWasLeftAloneKeepsItsBytes) {
     for (const ResidualType type : kTypes) {
         Stored store(type, 640);

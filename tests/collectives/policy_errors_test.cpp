@@ -17,7 +17,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "tensor, residual, encoder, decoder, ramp, accordion, rollback, average_every, "
-         "average_codec, max_error, ladder, probe_every, preview, loss_scale"},
+         "average_codec, max_error, ladder, probe_every, preview"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -342,41 +342,6 @@ TEST(PolicyErrors, unknown_codec_names_it_and_where) {
     EXPECT_NE(message.find("int8"), std::string::npos) << message;
 }
 
-constexpr char kReduced[] = "match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n";
-
-TEST(PolicyErrors, in_a_loss_scale) {
-    const Case kCases[] = {
-        {"loss_scale = 65536",
-         "p.toml:7:14: rule 'grads': 'loss_scale' is an integer; accepted: a table like { "
-         "growth_interval = 2000 }, with growth, backoff and hysteresis"},
-        {"loss_scale = {}",
-         "p.toml:7:14: rule 'grads': 'loss_scale' without 'growth_interval'; accepted: a table "
-         "like { growth_interval = 2000 }, with growth, backoff and hysteresis"},
-        {"loss_scale = { growth_interval = 0 }",
-         "p.toml:7:34: rule 'grads': 'growth_interval' of 'loss_scale' accepts a number from 1 to "
-         "2147483648"},
-        {"loss_scale = { growth_interval = 9, growth = 1.0 }",
-         "p.toml:7:46: rule 'grads': 'growth' of 'loss_scale' accepts a number above 1, up to "
-         "65536"},
-        {"loss_scale = { growth_interval = 9, backoff = 2.0 }",
-         "p.toml:7:47: rule 'grads': 'backoff' of 'loss_scale' accepts a number above 0 and below "
-         "1"},
-        {"loss_scale = { growth_interval = 9, hysteresis = 0 }",
-         "p.toml:7:50: rule 'grads': 'hysteresis' of 'loss_scale' accepts a number from 1 to 1000"},
-        {"loss_scale = { growth_interval = 9, window = 3 }",
-         "p.toml:7:37: rule 'grads': unknown key 'window' of 'loss_scale'; accepted: "
-         "growth_interval, growth, backoff, hysteresis"},
-        {"loss_scale = { growth_interval = 9 }\n[[rule]]\nname = \"others\"\n"
-         "match = { op = \"allreduce\", bytes = \"..1MiB\" }\ncodec = \"int8\"\nef = \"ef14\"\n"
-         "loss_scale = { growth_interval = 8 }",
-         "p.toml:13:14: rule 'others': 'loss_scale' is another one than that of rule 'grads' in "
-         "line 2; accepted: the same in all rules, as a program has one scaler"},
-    };
-    for (const Case& c : kCases) {
-        EXPECT_EQ(error_of(std::string(kHead) + kReduced + c.text + "\n"), c.expected);
-    }
-}
-
 TEST(PolicyErrors, what_cannot_work_together) {
     const Case kCases[] = {
         {"ef = \"ef14\"",
@@ -397,13 +362,6 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"int8\"\nef = \"ef14\"\nrollback = \"exat\"",
          "p.toml:6:12: rule 'grads': bad value 'exat' of 'rollback' (did you mean 'exact'?); "
          "accepted: ignore, exact"},
-        {"match = { op = \"allreduce\" }\ncodec = \"int8\"\nloss_scale = { growth_interval = 9 }",
-         "p.toml:6:14: rule 'grads': 'loss_scale' without residuals that follow it; accepted: a "
-         "codec with error_feedback other than \"none\", or no 'loss_scale'"},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int8\"\nef = \"ef14\"\n"
-         "loss_scale = { growth_interval = 9 }",
-         "p.toml:7:14: rule 'grads': 'loss_scale' in a rule of other operations than all-reduce, "
-         "whose ranks do not have the same results; accepted: match = { op = \"allreduce\" }"},
         {"codec = \"int8\"\nresidual = \"bf16\"",
          "p.toml:5:12: rule 'grads': 'residual' without error feedback; accepted: error_feedback "
          "other than \"none\", or no 'residual'"},

@@ -298,26 +298,6 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            rollback = "exact")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           loss_scale = { growth_interval = 2000 })",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           loss_scale = { growth_interval = 1000 })",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           loss_scale = { growth_interval = 2000, growth = 1.5 })",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           loss_scale = { growth_interval = 2000, backoff = 0.25 })",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           loss_scale = { growth_interval = 2000, hysteresis = 2 })",
         R"(match = { op = "allreduce", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14")",

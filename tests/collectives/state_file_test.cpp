@@ -32,7 +32,6 @@ StateIndex example() {
                      {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
     for (StateTensor& tensor : index.tensors) {
         tensor.loss_scale = 1024;
-        tensor.scale_step = 17;
     }
     return index;
 }
@@ -85,7 +84,6 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
         EXPECT_EQ(back.tensors[i].shape, index.tensors[i].shape);
         EXPECT_EQ(back.tensors[i].kind, index.tensors[i].kind);
         EXPECT_EQ(back.tensors[i].loss_scale, 1024);
-        EXPECT_EQ(back.tensors[i].scale_step, 17u);
         ASSERT_EQ(back.tensors[i].bytes, index.tensors[i].bytes);
         for (uint64_t at = 0; at < index.tensors[i].bytes; ++at) {
             ASSERT_EQ(read.value().held[i][at], byte_of(i, at));

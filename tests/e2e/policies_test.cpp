@@ -95,36 +95,6 @@ TEST_P(Policies, Run) {
     }
 }
 
-// Calls outside of groups, the first of them native: each is a step of the scaler that is replayed.
-TEST(GradScaler, EveryStepIsSeen) {
-    for (const bool marked : {false, true}) {
-        SCOPED_TRACE(marked);
-        const TemporaryFolder reports, policy;
-        const std::string path = policy.path() + "/policy.toml";
-        std::ofstream(path) << "version = 1\n[[rule]]\nname = \"gradients\"\n"
-                               "match = { op = \"allreduce\" }\ncodec = \"int4\"\n"
-                               "error_feedback = \"ef14\"\nstart_step = 4\n"
-                               "loss_scale = { growth_interval = 5 }\nrollback = \"exact\"\n";
-        std::vector<std::string> command = {SLIMWIRE_TEST_SPARSE_SUM, "40", "f32", "allreduce",
-                                            "20000"};
-        if (marked) {
-            command.emplace_back("marked");
-        }
-        Job job = slimwire_job(std::move(command), 2, reports.path());
-        job.environment["SLIMWIRE_POLICY"] = path;
-        ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
-        int ranks = 0;
-        for (const nlohmann::json& record : read_reports(reports.path())) {
-            if (record.value("record", "") == "comm") {
-                ++ranks;
-                EXPECT_EQ(record.at("scale_steps"), 40);
-                EXPECT_EQ(record.at("unflagged_calls"), 0);
-            }
-        }
-        EXPECT_EQ(ranks, 2);
-    }
-}
-
 std::vector<std::string> names() {
     std::vector<std::string> all;
     for (const auto& entry : std::filesystem::directory_iterator(SLIMWIRE_TEST_POLICIES)) {

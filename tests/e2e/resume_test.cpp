@@ -346,14 +346,6 @@ constexpr Setting kProgress[] = {
      "ramp = [{ until = 34, codec = \"topk:fraction=0.3\" }]\n"},
     {"randomk",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
-    {"loss_scale",
-     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
-     "loss_scale = { growth_interval = 4 }\n",
-     "scaled"},
-    {"loss_scale_of_estimates",
-     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef21\"\n"
-     "loss_scale = { growth_interval = 4 }\n",
-     "scaled"},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, Progress, testing::ValuesIn(kProgress), [](const auto& setting) {
     return std::string(setting.param.name);

@@ -192,7 +192,6 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
                        {"step_flags", 90},
                        {"skipped_steps", 4 - rank},
                        {"unflagged_calls", 3},
-                       {"scale_steps", 40 + rank},
                        {"steps", 100 + rank}});
         files.push_back(
             folder.write("r" + std::to_string(rank), text_of({process(), placed, key(rank, 10)})));
@@ -202,7 +201,6 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_HAS(ended.out, "  steps: 8 calls each, 101 followed; place known for 90.0% of calls\n");
     EXPECT_HAS(ended.out, "  skipped steps: 4 of 90 whose overflow flag was seen\n");
     EXPECT_HAS(ended.out, "  6 calls with rollback followed no flag of a skipped step\n");
-    EXPECT_HAS(ended.out, "  loss scale replayed over 41 steps\n");
     ended = run_slimwire({"report", "--json", files[0], files[1]});
     const Json shown = Json::parse(lines_of(ended.out).at(0));
     EXPECT_EQ(shown["placed_calls"], 1800);
@@ -210,7 +208,6 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_EQ(shown["step_calls"], 8);
     EXPECT_EQ(shown["steps"], 101);
     EXPECT_EQ(shown["unflagged_calls"], 6);
-    EXPECT_EQ(shown["scale_steps"], 41);
     EXPECT_EQ(shown["step_flags"], 90);
     EXPECT_EQ(shown["skipped_steps"], 4);
     EXPECT_EQ(shown["other_flags"], 0);

@@ -116,13 +116,6 @@ Json rule_json(const Rule& rule) {
     }
     json["tensor"] = tensor_by_name(action.tensor);
     json["rollback"] = action.roll_back ? "exact" : "ignore";
-    if (action.loss_scale.has_value()) {
-        const LossScaleRule& scale = *action.loss_scale;
-        json["loss_scale"] = {{"growth_interval", scale.growth_interval},
-                              {"growth", scale.growth},
-                              {"backoff", scale.backoff},
-                              {"hysteresis", scale.hysteresis}};
-    }
     for (const RampStage& stage : action.ramp) {
         json["ramp"].push_back(
             {{"until", stage.until}, {"codec", stage.codec ? stage.codec->to_string() : "native"}});
@@ -196,10 +189,6 @@ std::string rule_text(const Rule& rule) {
         }
         if (action.roll_back) {
             result += ", taken back after skipped steps";
-        }
-        if (action.loss_scale.has_value()) {
-            result += fmt::format(", following a loss scale that grows after {} good steps",
-                                  action.loss_scale->growth_interval);
         }
         for (const RampStage& stage : action.ramp) {
             result += fmt::format(", until call {} {}", stage.until,

@@ -105,7 +105,6 @@ void print_json(const MergedReport& report) {
         json["steps"] = comm.steps;
         json["step_flags"] = comm.step_flags;
         json["skipped_steps"] = comm.skipped_steps;
-        json["scale_steps"] = comm.scale_steps;
         json["other_flags"] = comm.other_flags;
         json["differences"] = comm.differences;
         fmt::print("{}\n", json.dump());
@@ -369,9 +368,6 @@ void print_table(const MergedReport& report) {
             fmt::print("  {} calls with rollback followed no flag of a skipped step{}\n",
                        comm.unflagged_calls,
                        comm.step_flags > 0 ? "" : ": none is seen here, so nothing is taken back");
-        }
-        if (comm.scale_steps > 0) {
-            fmt::print("  loss scale replayed over {} steps\n", comm.scale_steps);
         }
         if (comm.placed_calls + comm.unplaced_calls > 0) {
             fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",

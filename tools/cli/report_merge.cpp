@@ -206,7 +206,6 @@ void Merger::add_comm(const Json& record, const std::string& file) {
     comm.step_calls = std::max(comm.step_calls, record.value("step_calls", uint64_t{0}));
     comm.steps = std::max(comm.steps, record.value("steps", uint64_t{0}));
     comm.step_flags = std::max(comm.step_flags, record.value("step_flags", uint64_t{0}));
-    comm.scale_steps = std::max(comm.scale_steps, record.value("scale_steps", uint64_t{0}));
     comm.skipped_steps = std::max(comm.skipped_steps, record.value("skipped_steps", uint64_t{0}));
     comm.other_flags = std::max(comm.other_flags, record.value("other_flags", uint64_t{0}));
     if (const auto links = record.find("links"); links != record.end() && links->is_object()) {

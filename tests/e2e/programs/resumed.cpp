@@ -2,9 +2,9 @@
 // saved, and saves its own. Each step sums three tensors of equal facts in one buffer, with values
 // that follow from the step alone; prints a hash of every result, so that what several processes
 // print one after the other is what one prints.
-//   resumed FROM TO LOAD SAVE [late] [scaled|told]
+//   resumed FROM TO LOAD SAVE [late] [told]
 // steps FROM to TO - 1; LOAD and SAVE are paths, "-" for none. late: loads after it made some steps
-// of its own. scaled: under a loss scale that grows every fourth step; told: and says so.
+// of its own. told: under a loss scale that grows every fourth step, which it tells.
 #include <cmath>
 #include <vector>
 
@@ -18,7 +18,7 @@ constexpr int kTensors = 3;
 
 struct Job {
     int rank = 0;
-    bool scaled = false, told = false;
+    bool told = false;
     ncclComm_t comm = nullptr;
     float* buffer = nullptr;
 };
@@ -27,7 +27,7 @@ struct Job {
 void step(const Job& job, int number, float* out) {
     EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(number)) == SLIMWIRE_OK, "%s",
                 slimwire_last_error());
-    const double scale = job.scaled ? std::ldexp(1.0, number % 1000 / 4) : 1.0;
+    const double scale = job.told ? std::ldexp(1.0, number % 1000 / 4) : 1.0;
     if (job.told) {
         EXPECT_THAT(slimwire_set_loss_scale(scale) == SLIMWIRE_OK, "%s", slimwire_last_error());
     }
@@ -77,7 +77,6 @@ int main(int argc, char** argv) {
     for (int i = 5; i < argc; ++i) {
         late |= std::strcmp(argv[i], "late") == 0;
         job.told |= std::strcmp(argv[i], "told") == 0;
-        job.scaled |= job.told || std::strcmp(argv[i], "scaled") == 0;
     }
     job.rank = slimwire::test::launcher_rank();
     if (!late) {

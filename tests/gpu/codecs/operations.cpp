@@ -6,7 +6,6 @@
 
 #include "codecs/estimate.h"
 #include "codecs/feedback.h"
-#include "codecs/loss_scale.h"
 #include "codecs/low_rank.h"
 #include "codecs/measure.h"
 #include "codecs/move_ranges.h"
@@ -176,24 +175,6 @@ class Round {
                                     .output = buffers.at<float>(on_device, taken),
                                     .count = count_};
         };
-        const float scales[] = {0.75f, 0.5f, 0.5f};
-        std::vector<uint8_t> words(sizeof scales);
-        std::memcpy(words.data(), scales, sizeof scales);
-        const size_t scale = buffers.add(std::move(words));
-        for (const int then : {1, 2}) {  // another unit, the same
-            const auto rescale_by_words = [&](bool on_device) {
-                const auto* const of = buffers.at<const float>(on_device, scale);
-                return RescaleResidualArgs{.stored = run_of(on_device),
-                                           .factor = 0,
-                                           .now = of + then - 1,
-                                           .then = of + then};
-            };
-            if (std::string why = run(&buffers, rescale_by_words, rescale_residual_on_host,
-                                      rescale_residual_on_cuda);
-                !why.empty()) {
-                return why;
-            }
-        }
         const auto rescale = [&](bool on_device) {
             return RescaleResidualArgs{.stored = run_of(on_device), .factor = 0x1p-3f};
         };
@@ -203,39 +184,6 @@ class Round {
             return why;
         }
         return run(&buffers, take, take_residual_on_host, take_residual_on_cuda);
-    }
-
-    // A few steps of a scaler over results of which some are not finite, from any element on.
-    std::string loss_scale() {
-        Buffers buffers;
-        const DType of = type();
-        const size_t good = buffers.add(data(of, count_, false));
-        const size_t bad = buffers.add(data(of, count_));
-        const size_t state = buffers.add(std::vector<uint8_t>(sizeof(ReplayedScale)));
-        const int64_t first = draw(std::min<int64_t>(count_, 8));
-        std::string why;
-        for (uint64_t step = 0; step < 12 && why.empty(); ++step) {
-            const size_t input = draw(3) == 0 ? bad : good;
-            const auto advance = [&](bool on_device) {
-                return AdvanceScaleArgs{.state = buffers.at<ReplayedScale>(on_device, state),
-                                        .step = step,
-                                        .growth = 1.7f,
-                                        .backoff = 0.3f,
-                                        .interval = 2,
-                                        .hysteresis = 2};
-            };
-            const auto look = [&](bool on_device) {
-                return LookForNonfiniteArgs{
-                    .input = buffers.at<uint8_t>(on_device, input) +
-                             first * static_cast<int64_t>(dtype_bytes(of)),
-                    .found = &buffers.at<ReplayedScale>(on_device, state)->bad,
-                    .count = count_ - first,
-                    .dtype = of};
-            };
-            why = run(&buffers, advance, advance_scale_on_host, advance_scale_on_cuda);
-            why += run(&buffers, look, look_for_nonfinite_on_host, look_for_nonfinite_on_cuda);
-        }
-        return why;
     }
 
     // A step's size, and parameters moved by it.
@@ -453,7 +401,6 @@ int compare_operations(int rounds,
         {"measure", &Round::measure},       {"residuals", &Round::residuals},
         {"step_ahead", &Round::step_ahead}, {"estimates", &Round::estimates},
         {"low_rank", &Round::low_rank},     {"sketch", &Round::sketch},
-        {"loss_scale", &Round::loss_scale},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {
