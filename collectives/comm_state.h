@@ -30,9 +30,9 @@
 #include "collectives/plan.h"
 #include "collectives/progress.h"
 #include "collectives/real_nccl.h"
+#include "collectives/skipped_steps.h"
 #include "collectives/stats.h"
 #include "collectives/step_ahead.h"
-#include "collectives/step_flags.h"
 
 namespace slimwire {
 
@@ -78,8 +78,8 @@ struct CommState {
     PlanCache plans;
     std::unique_ptr<CallPlaces> places;  // null when no rule wants them
     ModelStarts models;
-    std::unique_ptr<StepFlags> flags;        // null where places is, but for rollback
-    std::shared_ptr<CallContents> contents;  // null when no rule asks for parameters
+    std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
+    std::shared_ptr<CallContents> contents;       // null when no rule asks for parameters
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;

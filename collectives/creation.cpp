@@ -69,12 +69,8 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     }
 }
 
-// Where rules ask for places or for skipped steps.
+// Where rules ask for places.
 void look_for_steps(const Policy& policy, CommState* state) {
-    if (state->shape.go && policy.wants_rollback()) {
-        state->flags = std::make_unique<StepFlags>();
-        state->flags->keep_on_device();
-    }
     if (!state->shape.go || !policy.wants_steps()) {
         return;
     }
@@ -82,9 +78,7 @@ void look_for_steps(const Policy& policy, CommState* state) {
     if (policy.wants_previews()) {
         state->step_ahead = std::make_unique<StepAhead>(policy.wants_previews(true));
     }
-    if (state->flags == nullptr) {
-        state->flags = std::make_unique<StepFlags>();
-    }
+    state->skipped_steps = std::make_unique<SkippedSteps>();
 }
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {

@@ -161,7 +161,6 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         action.error_feedback = feeder->rule->action.error_feedback;
         action.residual = feeder->rule->action.residual;
         action.tensor = feeder->rule->action.tensor;
-        action.roll_back = feeder->rule->action.roll_back;
         action.average_every = feeder->rule->action.average_every;
         action.average_codec = feeder->rule->action.average_codec;
         action.preview = feeder->rule->action.preview;

@@ -129,24 +129,21 @@ Result<std::optional<Detour>> detour_of(
 
 StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {
     // Of no elements, a buffer may be null on some ranks only.
-    if ((state->places == nullptr && state->flags == nullptr) || call.facts.count == 0 ||
-        is_point_to_point(call.facts.op) || !training_state().training()) {
-        return {};
-    }
-    if (state->places == nullptr && !StepFlags::may_be(call.facts)) {
+    if (state->places == nullptr || call.facts.count == 0 || is_point_to_point(call.facts.op) ||
+        !training_state().training()) {
         return {};
     }
     const Result<std::optional<Detour>> refused = malformed(runtime.api(), call, *state);
     if (!refused.ok() || refused.value().has_value()) {
         return {};
     }
-    if (state->flags != nullptr && StepFlags::may_be(call.facts)) {
-        state->flags->made(runtime.api(), state->device, call, state->stats.get());
+    if (SkippedSteps::may_tell(call.facts)) {
+        state->skipped_steps->made(runtime.api(), state->device, call, state->stats.get());
         if (in_group()) {
             thread_group().flagged.push_back(state);
         }
     }
-    return state->places != nullptr ? place_of(call.facts, state) : StepPlace{};
+    return place_of(call.facts, state);
 }
 
 Status find_placed_plan(

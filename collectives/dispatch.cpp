@@ -352,7 +352,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     const std::vector<CommState*> heard = group.heard;
     if (result == ncclSuccess) {
         for (CommState* state : group.flagged) {
-            state->flags->launched(runtime.api(), state->device);
+            state->skipped_steps->launched(runtime.api(), state->device);
         }
     }
     const std::vector<StepAhead::Pending> ahead = std::move(group.ahead);
@@ -414,15 +414,16 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
 }
 
 void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t result) noexcept {
-    if (state->flags == nullptr || !state->flags->waits_for_launch() || in_group()) {
+    if (state->skipped_steps == nullptr || !state->skipped_steps->waits_for_launch() ||
+        in_group()) {
         return;
     }
     const ReentryGuard guard;
     // What NCCL launches later has no result yet.
     if (result == ncclSuccess) {
-        state->flags->launched(runtime.api(), state->device);
+        state->skipped_steps->launched(runtime.api(), state->device);
     } else {
-        state->flags->dropped();
+        state->skipped_steps->dropped();
     }
 }
 

@@ -265,7 +265,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     }
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;
-    made.residual_bytes = made.copy_bytes = 0;
+    made.residual_bytes = 0;
     made.residuals_apart = false;
     made.averaging = nullptr;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.

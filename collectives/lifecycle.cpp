@@ -394,8 +394,8 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
             }
         }
     }
-    if (runtime.device().ok() && state->flags != nullptr) {
-        state->flags->end(runtime.api(), state->device, !abort, state->stats.get());
+    if (runtime.device().ok() && state->skipped_steps != nullptr) {
+        state->skipped_steps->end(runtime.api(), state->device, !abort, state->stats.get());
     }
     if (runtime.device().ok() && state->contents != nullptr) {
         state->contents->end(runtime.api(), state->device, !abort, &runtime.parked);

@@ -21,17 +21,11 @@ Status follow_loss_scale(const DeviceApi& api,
     if (!std::isfinite(factor) || factor == 1 || factor == 0) {
         return {};
     }
-    const auto rescale = [&](void* state) {
-        RescaleResidualArgs args{};
-        args.factor = factor;
-        args.stored = {static_cast<char*>(state) + plan.state_bytes,
-                       static_cast<int64_t>(plan.residual_elems), 0, plan.residual_type};
-        return enqueue(api, args, stream);
-    };
-    if (residual.kept != nullptr && residual.kept->made) {
-        SLIMWIRE_TRY(rescale(residual.kept->copy));
-    }
-    return rescale(residual.buffer);
+    RescaleResidualArgs args{};
+    args.factor = factor;
+    args.stored = {static_cast<char*>(residual.buffer) + plan.state_bytes,
+                   static_cast<int64_t>(plan.residual_elems), 0, plan.residual_type};
+    return enqueue(api, args, stream);
 }
 
 }  // namespace slimwire

@@ -2,8 +2,8 @@
 // (slimwire_set_loss_scale) changed, a tensor's residuals are multiplied by as much before its next
 // call.
 //
-// Called by rounds.cpp and rehearsal.cpp, before a copy of the residuals is kept or taken back;
-// never under capture, whose replays would multiply each time.
+// Called by rounds.cpp and rehearsal.cpp; never under capture, whose replays would multiply each
+// time.
 #pragma once
 
 #include "collectives/plan.h"

@@ -257,10 +257,6 @@ std::vector<std::string_view> residual_type_names() {
     return names_of<ResidualType>(kResidualTypeCount, residual_type_name_of);
 }
 
-std::vector<std::string_view> rollback_names() {
-    return {"ignore", "exact"};
-}
-
 std::vector<std::string_view> role_names() {
     return names_of<Role>(kRoleCount, role_name_of);
 }
@@ -288,11 +284,6 @@ std::optional<TensorBy> parse_tensor_by(std::string_view text) {
 }
 std::optional<ResidualType> parse_residual_type(std::string_view text) {
     return find<ResidualType>(text, residual_type_names());
-}
-std::optional<bool> parse_rollback(std::string_view text) {
-    return text == "exact"    ? std::optional(true)
-           : text == "ignore" ? std::optional(false)
-                              : std::nullopt;
 }
 std::optional<Role> parse_role(std::string_view text) {
     return find<Role>(text, role_names());

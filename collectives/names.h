@@ -22,8 +22,6 @@ namespace slimwire {
 [[nodiscard]] std::optional<Algorithm> parse_algorithm(std::string_view text);
 [[nodiscard]] std::optional<ErrorFeedback> parse_error_feedback(std::string_view text);
 [[nodiscard]] std::optional<TensorBy> parse_tensor_by(std::string_view text);
-// Whether "exact", and not "ignore".
-[[nodiscard]] std::optional<bool> parse_rollback(std::string_view text);
 [[nodiscard]] std::optional<ResidualType> parse_residual_type(std::string_view text);
 [[nodiscard]] std::optional<Role> parse_role(std::string_view text);
 
@@ -35,7 +33,6 @@ namespace slimwire {
 [[nodiscard]] std::vector<std::string_view> algorithm_names();
 [[nodiscard]] std::vector<std::string_view> error_feedback_names();
 [[nodiscard]] std::vector<std::string_view> tensor_by_names();
-[[nodiscard]] std::vector<std::string_view> rollback_names();
 [[nodiscard]] std::vector<std::string_view> residual_type_names();
 [[nodiscard]] std::vector<std::string_view> role_names();
 

@@ -104,7 +104,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
         observed.others.key = mix_key(observed.ordinal, 0);
         state->comm_key = observed.key;
         state->places = std::make_unique<CallPlaces>();
-        state->flags = std::make_unique<StepFlags>();
+        state->skipped_steps = std::make_unique<SkippedSteps>();
         state->stats = runtime_.reporter().add_comm();
         state->stats->comm = hex_key(observed.key);
         state->name = state->shape.name = state->stats->name = name;

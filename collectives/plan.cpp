@@ -48,7 +48,7 @@ std::string why_native(const CallFacts& facts, const PlanShape& shape) {
 }  // namespace
 
 uint64_t Plan::tensor_bytes() const noexcept {
-    return residual_bytes + copy_bytes + (accordion.has_value() ? sizeof(SketchState) : 0);
+    return residual_bytes + (accordion.has_value() ? sizeof(SketchState) : 0);
 }
 
 bool exceeds(uint64_t bytes, const Settings& settings) noexcept {
@@ -115,12 +115,6 @@ bool draws(const CodecSpec& codec, DType dtype) {
     const CodecTraits traits = codec.traits(dtype);
     return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) || traits.linear ||
            traits.low_rank || traits.by_step;
-}
-
-// A copy of `bytes` bytes: what lies before it, up to its alignment, and itself.
-uint64_t copy_bytes_of(uint64_t bytes) noexcept {
-    const uint64_t lines = (bytes + 15) / 16 * 16;
-    return bytes == 0 ? 0 : lines - bytes + lines;
 }
 
 // Completes the plan with this algorithm, or says why not.
@@ -200,10 +194,8 @@ std::string try_algorithm(Algorithm algorithm,
                                      ? probe_bytes(action.budget->ladder, facts.dtype, facts.count)
                                      : 0;
     const uint64_t scratch_bytes = std::max({exchange_bytes, sketch_bytes, tried_bytes});
-    const uint64_t copy_bytes = action.roll_back ? copy_bytes_of(kept_bytes) : 0;
     const uint64_t control_bytes = action.accordion.has_value() ? sizeof(SketchState) : 0;
-    const uint64_t needed =
-        shape.committed_bytes + scratch_bytes + kept_bytes + copy_bytes + control_bytes;
+    const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + control_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -213,13 +205,12 @@ std::string try_algorithm(Algorithm algorithm,
     // Both ends of a message have this, also where only one keeps a residual.
     plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
     plan->tensor = plan->feeds_back ? action.tensor : TensorBy::kAddress;
-    // The steps of a graph are not seen, nor the flags between replays.
-    plan->capturable = plan->tensor != TensorBy::kStep && !(plan->feeds_back && action.roll_back);
+    // The steps of a graph are not seen.
+    plan->capturable = plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
     plan->start_call = action.start_step;
     plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = kept_bytes;
-    plan->copy_bytes = copy_bytes;
     plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
     plan->aims = kept_bytes > residual_bytes;
     plan->residuals_apart = apart;
@@ -274,7 +265,6 @@ std::string codec_text(const Plan& plan) {
         if (plan.residual_type != ResidualType::kFloat32) {
             text += std::string(":") + residual_type_name(plan.residual_type);
         }
-        text += plan.copy_bytes > 0 ? " with rollback" : "";
     }
     return text;
 }

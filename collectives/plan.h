@@ -77,8 +77,6 @@ struct Plan {
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored
-    // Of a copy of them from before the step, which a skipped step gives back; 0: none is kept.
-    uint64_t copy_bytes = 0;
     // Of all that a tensor keeps on the device, its controller's sketch (accordion.h) included.
     [[nodiscard]] uint64_t tensor_bytes() const noexcept;
     // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into

@@ -316,11 +316,6 @@ bool Policy::has_codec() const noexcept {
     return std::any_of(rules.begin(), rules.end(), compresses);
 }
 
-bool Policy::wants_rollback() const noexcept {
-    return std::any_of(rules.begin(), rules.end(),
-                       [](const Rule& rule) { return compresses(rule) && rule.action.roll_back; });
-}
-
 bool Policy::wants_progress() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         const Action& action = rule.action;
@@ -416,7 +411,6 @@ std::string Policy::canonical() const {
             out += " until " + std::to_string(stage.until) + " " +
                    (stage.codec ? stage.codec->to_string() : "native");
         }
-        out += a.roll_back ? " rollback=exact" : "";
         if (a.average_every > 0) {
             out += " average=" + std::to_string(a.average_every) + "/" +
                    (a.average_codec ? a.average_codec->to_string() : "native");

@@ -178,7 +178,6 @@ struct Action {
     std::optional<CodecSpec> average_codec;
     std::optional<ErrorBudgetRule> budget;
     std::optional<PreviewRule> preview;
-    bool roll_back = false;    // residuals are as before a step that the program skipped
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native
     bool auto_bytes = false;   // instead: those that are faster so (choose_by_costs())
@@ -247,8 +246,6 @@ struct Policy {
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule with a codec previews, and in steps that are found.
     [[nodiscard]] bool wants_previews(bool in_found_steps = false) const noexcept;
-    // Whether some rule with a codec takes residuals back after a skipped step.
-    [[nodiscard]] bool wants_rollback() const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
     // all ranks alike (progress.h).
     [[nodiscard]] bool wants_progress() const noexcept;

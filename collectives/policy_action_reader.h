@@ -110,9 +110,6 @@ class PolicyActionReader : protected PolicyReader {
                 read_one(table, "residual", parse_residual_type, residual_type_names())) {
             action->residual = *value;
         }
-        if (const auto value = read_one(table, "rollback", parse_rollback, rollback_names())) {
-            action->roll_back = *value;
-        }
         if (const toml::node* node = table.get("start_step")) {
             if (!node->is_integer()) {
                 wrong_type(*node, "start_step", "a number of steps, 0 or more");

@@ -26,14 +26,14 @@ const Names& rule_keys() {
     static const Names keys = {
         "name",      "match",       "codec",       "algorithm", "error_feedback", "start_step",
         "min_bytes", "intra_codec", "ef",          "tensor",    "residual",       "encoder",
-        "decoder",   "ramp",        "accordion",   "rollback",  "average_every",  "average_codec",
+        "decoder",   "ramp",        "accordion",   "average_every",  "average_codec",
         "max_error", "ladder",      "probe_every", "preview"};
     return keys;
 }
 const Names& default_keys() {
     static const Names keys = {
         "codec",       "algorithm", "error_feedback", "start_step", "min_bytes",
-        "intra_codec", "ef",        "tensor",         "residual",   "rollback"};
+        "intra_codec", "ef",        "tensor",         "residual"};
     return keys;
 }
 const Names& match_keys() {
@@ -325,20 +325,6 @@ class Parser : PolicyActionReader {
         }
     }
 
-    // 'rollback' is for residuals that are this rank's own.
-    void check_rollback(const toml::table& table, bool native, Action& action) {
-        const bool owes =
-            !native && !action.shares_state() && action.error_feedback != ErrorFeedback::kNone;
-        const toml::node* rollback = table.get("rollback");
-        if (rollback != nullptr && action.roll_back && !owes) {
-            report(rollback->source(),
-                   std::string("rollback = \"exact\" ") +
-                       (action.shares_state() ? "of state that ranks share" : "without residuals") +
-                       "; accepted: error_feedback ef14 or ema, or rollback = \"ignore\"");
-        }
-        action.roll_back &= owes;  // of [defaults]
-    }
-
     // Of residuals that are a rank's own share of what a sum is owed.
     void check_averaging(const toml::table& table, bool native, const Rule& rule) {
         const Action& action = rule.action;
@@ -445,7 +431,6 @@ class Parser : PolicyActionReader {
                    "'residual' without error feedback; accepted: error_feedback other than "
                    "\"none\", or no 'residual'");
         }
-        check_rollback(table, native, action);
         check_averaging(table, native, *rule);
         check_preview(table, native, *rule);
         if (native) {

@@ -94,7 +94,6 @@ Json comm_json(const CommRecord& c) {
             {"residual_bytes", c.residual_bytes},
             {"residual_tensors", c.residual_tensors},
             {"unfed_calls", c.unfed_calls},
-            {"unflagged_calls", c.unflagged_calls},
             {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},

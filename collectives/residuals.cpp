@@ -68,13 +68,11 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
                                     uint64_t bytes,
                                     const LastingPlace& lasting,
                                     cudaStream_t stream,
-                                    bool captured,
-                                    uint64_t copy_bytes) {
+                                    bool captured) {
     std::lock_guard lock(mutex_);
     const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
     const auto residual_in = [](Entry& entry, Arrival arrival) {
-        return Residual{entry.buffer, arrival, entry.copy_bytes > 0 ? &entry.kept : nullptr,
-                        &entry.loss_scale};
+        return Residual{entry.buffer, arrival, &entry.loss_scale};
     };
     if (const auto found = entries_.find(key); found != entries_.end()) {
         Entry& entry = found->second;
@@ -89,7 +87,6 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
             SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
         }
         if (!goes_on) {
-            entry.kept.made = false;
             entry.loss_scale = loaded.held != nullptr ? loaded.loss_scale
                                                       : std::numeric_limits<double>::quiet_NaN();
         }
@@ -98,13 +95,12 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         entry.renewed = false;
         return residual_in(entry, Arrival::kKept);
     }
-    const uint64_t all_bytes = bytes + copy_bytes;
-    if (!budget_->reserve(device, all_bytes)) {
+    if (!budget_->reserve(device, bytes)) {
         return Residual{};
     }
     void* buffer = nullptr;
     PendingState::Loaded loaded;
-    Status status = cuda_status(api, api.malloc(&buffer, all_bytes), "residual allocation");
+    Status status = cuda_status(api, api.malloc(&buffer, bytes), "residual allocation");
     if (status.ok()) {
         if (key.address == nullptr) {
             Result<PendingState::Loaded> restored =
@@ -120,7 +116,7 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         }
     }
     if (!status.ok()) {
-        budget_->give_back(device, all_bytes);
+        budget_->give_back(device, bytes);
         return status;
     }
     Entry& entry = entries_[key];
@@ -129,10 +125,6 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     if (loaded.held != nullptr) {
         arrival = Arrival::kRestored;
         entry.loss_scale = loaded.loss_scale;
-    }
-    if (copy_bytes > 0) {
-        entry.copy_bytes = copy_bytes;
-        entry.kept.copy = static_cast<char*>(buffer) + (bytes + 15) / 16 * 16;
     }
     return residual_in(entry, arrival);
 }
@@ -209,8 +201,8 @@ uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
     uint64_t freed = 0;
     for (auto entry = entries_.begin(); entry != entries_.end();) {
         if (entry->first.comm_key == comm_key) {
-            freed += entry->second.all_bytes();
-            budget_->give_back(entry->second.device, entry->second.all_bytes());
+            freed += entry->second.bytes;
+            budget_->give_back(entry->second.device, entry->second.bytes);
             tolerate(api, api.free(entry->second.buffer));
             entry = entries_.erase(entry);
         } else {
@@ -227,7 +219,7 @@ void ResidualStore::take(uint64_t comm_key, std::vector<void*>* memory) {
             return false;
         }
         memory->push_back(entry.second.buffer);
-        budget_->give_back(entry.second.device, entry.second.all_bytes());
+        budget_->give_back(entry.second.device, entry.second.bytes);
         return true;
     });
 }
@@ -237,7 +229,7 @@ ResidualStore::Held ResidualStore::held(uint64_t comm_key) const {
     Held held;
     for (const auto& [key, entry] : entries_) {
         if (key.comm_key == comm_key) {
-            held.bytes += entry.all_bytes();
+            held.bytes += entry.bytes;
             ++held.tensors;
         }
     }

@@ -55,20 +55,10 @@ enum class Arrival : uint8_t {
     kRestored,  // from a loaded state, at its first
 };
 
-// The copy of a tensor's residuals from before a step (rollback.h), behind them.
-struct KeptCopy {
-    void* copy = nullptr;
-    bool made = false;      // there is one, of these residuals
-    bool given_up = false;  // no flag came for too long
-    uint64_t step = 0;      // StepFlags::count() when it was made
-    uint32_t calls = 0;     // since then
-};
-
 // A tensor's residuals for one call, valid until the tensor's next.
 struct Residual {
     void* buffer = nullptr;  // null where the budget has no room
     Arrival arrival = Arrival::kKept;
-    KeptCopy* kept = nullptr;  // null without `copy_bytes`
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;
 };
@@ -81,7 +71,7 @@ class ResidualStore {
     // The residuals of `key`, made on `device` and zeroed at first use, and zeroed when `path`
     // (StepPlace; of addresses ModelStarts::count()) is another than at the last use: on `stream`,
     // or waited for when that stream is captured. Instead of zeros they are what was loaded for the
-    // tensor (pending_state.h). `copy_bytes`: of Plan.
+    // tensor (pending_state.h).
     Result<Residual> get(const DeviceApi& api,
                          int device,
                          const TensorKey& key,
@@ -89,8 +79,7 @@ class ResidualStore {
                          uint64_t bytes,
                          const LastingPlace& lasting,
                          cudaStream_t stream,
-                         bool captured,
-                         uint64_t copy_bytes = 0);
+                         bool captured);
     // Those of `key` if there are any, as the last call of this path left them; else null.
     [[nodiscard]] void* find(const TensorKey& key, uint64_t path) const;
     // A copy of `bytes` bytes of host memory on the device, one for each communicator and address:
@@ -143,10 +132,7 @@ class ResidualStore {
         LastingPlace lasting = {};
         bool renewed = false;
         bool constant = false;
-        uint64_t copy_bytes = 0;
-        KeptCopy kept = {};
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
-        [[nodiscard]] uint64_t all_bytes() const noexcept { return bytes + copy_bytes; }
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;
     MemoryBudget* budget_;

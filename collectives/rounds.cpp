@@ -16,7 +16,6 @@
 #include "collectives/paced_exchange.h"
 #include "collectives/pending_state.h"
 #include "collectives/probe_exchange.h"
-#include "collectives/rollback.h"
 #include "collectives/tensor_names.h"
 
 namespace slimwire {
@@ -156,7 +155,7 @@ Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& k
         SLIMWIRE_TRY_ASSIGN(
             own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
                                        {lasting, keeper.residual_shape, of_all}, run.work,
-                                       run.capture.active, keeper.copy_bytes));
+                                       run.capture.active));
         if (own.arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -186,12 +185,9 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         start_timing(api, state, plan.stats, run);
     }
     SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
-    // Before averaging the call has seen to both.
+    // Before averaging the call has seen to it.
     if (own.buffer != nullptr && !run->capture.active && !averages) {
         SLIMWIRE_TRY(follow_loss_scale(api, plan, own, run->work));
-    }
-    if (own.kept != nullptr && !averages) {
-        SLIMWIRE_TRY(keep_or_take_back(api, &state, plan, own.buffer, own.kept, run->work));
     }
     const PreMulScalar* const scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     if (own.buffer != nullptr && !run->capture.active && !averages && plan.compressed &&

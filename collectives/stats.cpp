@@ -130,7 +130,6 @@ CommRecord CommStats::snapshot() const {
     record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
     record.residual_tensors = residual_tensors.load(std::memory_order_relaxed);
-    record.unflagged_calls = unflagged_calls.load(std::memory_order_relaxed);
     record.unfed_calls = unfed_calls.load(std::memory_order_relaxed);
     record.plans = plans.load(std::memory_order_relaxed);
     record.setup_us = setup_us;
@@ -202,7 +201,6 @@ uint64_t CommStats::mark() const {
                     5 * residual_bytes.load(std::memory_order_relaxed) +
                     residual_tensors.load(std::memory_order_relaxed) +
                     unfed_calls.load(std::memory_order_relaxed) +
-                    unflagged_calls.load(std::memory_order_relaxed) +
                     7 * plans.load(std::memory_order_relaxed) +
                     private_bytes.load(std::memory_order_relaxed) +
                     first_call_us.load(std::memory_order_relaxed) +
@@ -242,7 +240,6 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->setup_us += comm.setup_us;
     total->private_setup_us += comm.private_setup_us;
     total->first_call_us += comm.first_call_us;
-    total->unflagged_calls += comm.unflagged_calls;
     total->unfed_calls += comm.unfed_calls;
     total->steps += comm.steps;
     total->placed_calls += comm.placed_calls;

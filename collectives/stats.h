@@ -210,9 +210,7 @@ struct CommStats {
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
     std::atomic<uint64_t> unfed_calls{0};  // compressed, without a residual for want of memory
-    // With rollback: of a tensor that had no flag since its call before (rollback.h).
-    std::atomic<uint64_t> unflagged_calls{0};
-    std::atomic<uint64_t> plans{0};  // held now
+    std::atomic<uint64_t> plans{0};        // held now
     // What the private communicator costs; 0 without one.
     uint64_t setup_us = 0;             // slimwire's part of the creation, in all
     uint64_t private_setup_us = 0;     // of that, making the private communicator
@@ -223,7 +221,7 @@ struct CommStats {
     std::atomic<uint64_t> steps{0};       // followed to their end
     std::atomic<uint64_t> placed_calls{0}, unplaced_calls{0};
 
-    // Results of step_flags.h: made, of those set, and of those no flags at all.
+    // Results of skipped_steps.h: made, of those set, and of those no flags at all.
     std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
     // Of keys that were looked at, which are few.
     std::map<const KeyStats*, OwedTotals> owed;

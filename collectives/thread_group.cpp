@@ -17,7 +17,7 @@ void ThreadGroup::end_counting(bool ran) noexcept {
         state->contents->group_ends(ran);
     }
     for (CommState* state : flagged) {
-        state->flags->dropped();
+        state->skipped_steps->dropped();
     }
     counted.clear();
     granted.clear();

@@ -164,32 +164,17 @@ TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
         << refused.reason;
 }
 
-// With rollback a tensor keeps its residuals twice, and the memory limit counts both.
-TEST(Plan, ACopyForSkippedStepsIsCountedAndNotCaptured) {
+// The memory limit counts a tensor's residuals at every further place.
+TEST(Plan, FurtherPlacesAreCounted) {
     Config config = int4_config();
-    const Plan without = make_plan(sum_of(1 << 20), shape_of(4), config);
-    EXPECT_EQ(without.copy_bytes, 0u);
-    EXPECT_TRUE(without.capturable);
-    for (Rule& rule : config.policy.rules) {
-        rule.action.roll_back = true;
-    }
-    const Plan with = make_plan(sum_of(1 << 20), shape_of(4), config);
-    EXPECT_EQ(with.residual_bytes, without.residual_bytes);
-    EXPECT_GE(with.copy_bytes, with.residual_bytes);
-    EXPECT_LT(with.copy_bytes, with.residual_bytes + 32);
-    EXPECT_FALSE(with.capturable) << "a replay would not see the flags between";
-    const uint64_t needed = with.scratch_bytes + with.residual_bytes + with.copy_bytes;
-    config.settings.max_memory_bytes = needed;
-    EXPECT_TRUE(make_plan(sum_of(1 << 20), shape_of(4), config).compressed);
-    config.settings.max_memory_bytes = needed - 1;
-    EXPECT_FALSE(make_plan(sum_of(1 << 20), shape_of(4), config).compressed);
-    // Of further places, too.
-    config.settings.max_memory_bytes = needed + with.residual_bytes + with.copy_bytes - 1;
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
+    config.settings.max_memory_bytes = plan.scratch_bytes + 3 * plan.residual_bytes - 1;
     CommState state;
-    state.committed[{-1, Op::kAllReduce}].residual_bytes = with.residual_bytes + with.copy_bytes;
+    state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
     bool first = false;
-    EXPECT_TRUE(grant_place(config.settings, &state, with, {.slot = 1, .ordinal = 1}, &first));
-    EXPECT_FALSE(grant_place(config.settings, &state, with, {.slot = 1, .ordinal = 2}, &first));
+    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
+    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
+    EXPECT_FALSE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 3}, &first));
 }
 
 TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {

@@ -16,7 +16,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor, residual, encoder, decoder, ramp, accordion, rollback, average_every, "
+         "tensor, residual, encoder, decoder, ramp, accordion, average_every, "
          "average_codec, max_error, ladder, probe_every, preview"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
@@ -353,15 +353,6 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"int8\"\ntensor = \"step\"",
          "p.toml:5:10: rule 'grads': tensor = 'step' without error feedback; accepted: "
          "error_feedback other than \"none\", or no 'tensor'"},
-        {"codec = \"int8\"\nrollback = \"exact\"",
-         "p.toml:5:12: rule 'grads': rollback = \"exact\" without residuals; accepted: "
-         "error_feedback ef14 or ema, or rollback = \"ignore\""},
-        {"codec = \"int8\"\nef = \"ef21\"\nrollback = \"exact\"",
-         "p.toml:6:12: rule 'grads': rollback = \"exact\" of state that ranks share; accepted: "
-         "error_feedback ef14 or ema, or rollback = \"ignore\""},
-        {"codec = \"int8\"\nef = \"ef14\"\nrollback = \"exat\"",
-         "p.toml:6:12: rule 'grads': bad value 'exat' of 'rollback' (did you mean 'exact'?); "
-         "accepted: ignore, exact"},
         {"codec = \"int8\"\nresidual = \"bf16\"",
          "p.toml:5:12: rule 'grads': 'residual' without error feedback; accepted: error_feedback "
          "other than \"none\", or no 'residual'"},

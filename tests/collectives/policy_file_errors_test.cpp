@@ -29,7 +29,7 @@ TEST(PolicyFileErrors, the_file_around_the_rules) {
          "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual, rollback"},
+         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},

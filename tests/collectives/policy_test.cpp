@@ -294,10 +294,6 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            residual = "bf16")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           rollback = "exact")",
         R"(match = { op = "allreduce", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14")",

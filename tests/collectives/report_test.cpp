@@ -293,7 +293,6 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     stats.step_flags = 7;
     stats.skipped_steps = 2;
     stats.other_flags = 1;
-    stats.unflagged_calls = 5;
     stats.private_connections = 6;
     CommRecord cost = stats.snapshot();
     CommRecord total;
@@ -314,8 +313,6 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     EXPECT_EQ(shown_cost.at("step_flags"), 7);
     EXPECT_EQ(shown_cost.at("skipped_steps"), 2);
     EXPECT_EQ(shown_cost.at("other_flags"), 1);
-    EXPECT_EQ(shown_cost.at("unflagged_calls"), 5);
-    EXPECT_EQ(total.unflagged_calls, 10u);
     EXPECT_EQ(total.step_flags, 14u);
     EXPECT_EQ(total.skipped_steps, 4u);
     EXPECT_EQ(total.other_flags, 2u);

@@ -27,7 +27,7 @@ using Owed = std::map<int, Values>;  // by rank
 // Elements by which the policy knows its tensors.
 inline constexpr size_t kRaw = 5000, kEvery = 5004, kInt8 = 5008, kTopk = 5012, kOff = 5016,
                         kBf16 = 5020, kAuto = 5024, kSummed = 5028, kMatrix = 64 * 80, kDead = 5036,
-                        kBack = 5040, kAverage = 5044, kScattered = 1500, kMost = 8192;
+                        kAverage = 5044, kScattered = 1500, kMost = 8192;
 
 inline std::string rule(const char* name, size_t bytes, const std::string& rest) {
     const std::string size = std::to_string(bytes);
@@ -57,7 +57,6 @@ class Averaging : public SeveralDevices<4> {
              rule("matrix", 4 * kMatrix,
                   "codec = \"powersgd:rank=1,row=80\"\nef = \"ef14\"\naverage_every = 2") +
              rule("dead", 4 * kDead, topk + "average_every = 1") +
-             rule("back", 4 * kBack, topk + once + "rollback = \"exact\"\naverage_every = 1") +
              rule("average", 4 * kAverage,
                   "codec = \"int4\"\nef = \"ema\"\naverage_every = 1\naverage_codec = \"int8\"") +
              "[[rule]]\nname = \"small\"\nmatch = { op = \"allreduce\", bytes = \"..8KiB\" }\n"

@@ -325,56 +325,6 @@ TEST_P(Averaging, ALoadedStateGoesOn) {
     EXPECT_EQ(step(kInt8, 4, &account), fourth);
 }
 
-// A step that the program skips leaves what was owed as it was, averaging and all.
-TEST_P(Averaging, ASkippedStepIsTakenBack) {
-    float* flags[kMostRanks] = {};
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&flags[rank]), sizeof(float)), cudaSuccess);
-    }
-    const auto flag = [&](float value) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(flags[rank], &value, sizeof value, cudaMemcpyHostToDevice),
-                      cudaSuccess);
-            ASSERT_EQ(ncclAllReduce(flags[rank], flags[rank], 1, ncclFloat32, ncclMax, comms_[rank],
-                                    nullptr),
-                      ncclSuccess);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        }
-    };
-    const auto run = [&](const std::vector<int>& steps) {
-        std::vector<Values> sent;
-        for (const int number : steps) {
-            const Values sum = reduce(gradients(kBack, std::abs(number)));
-            flag(number < 0 ? 1.0f : 0.0f);
-            mark();
-            if (number > 0) {
-                sent.push_back(sum);
-            }
-        }
-        return sent;
-    };
-    const std::vector<Values> committed = run({1, 2, 3, 4});
-    end_communicators();
-    mark();
-    EXPECT_EQ(run({1, 2, -7, 3, -8, -9, 4}), committed);
-    end_communicators();
-    std::ifstream file(report_);
-    for (std::string line; std::getline(file, line);) {
-        EXPECT_EQ(nlohmann::json::parse(line).value("unflagged_calls", 0), 0)
-            << "averaging is no call of the tensor";
-    }
-    for (int rank = 0; rank < ranks(); ++rank) {
-        (void)cudaFree(flags[rank]);
-    }
-}
-
 INSTANTIATE_TEST_SUITE_P(Ranks, Averaging, testing::Values(2, 3, 4));
 
 }  // namespace

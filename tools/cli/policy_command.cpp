@@ -115,7 +115,6 @@ Json rule_json(const Rule& rule) {
         json["residual_bytes_per_element"] = residual_bytes_per_element(action);
     }
     json["tensor"] = tensor_by_name(action.tensor);
-    json["rollback"] = action.roll_back ? "exact" : "ignore";
     for (const RampStage& stage : action.ramp) {
         json["ramp"].push_back(
             {{"until", stage.until}, {"codec", stage.codec ? stage.codec->to_string() : "native"}});
@@ -186,9 +185,6 @@ std::string rule_text(const Rule& rule) {
         }
         if (action.tensor != TensorBy::kAddress) {
             result += fmt::format(", tensors by {}", tensor_by_name(action.tensor));
-        }
-        if (action.roll_back) {
-            result += ", taken back after skipped steps";
         }
         for (const RampStage& stage : action.ramp) {
             result += fmt::format(", until call {} {}", stage.until,

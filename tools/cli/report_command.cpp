@@ -98,7 +98,6 @@ void print_json(const MergedReport& report) {
         json["residual_bytes"] = comm.residual_bytes;
         json["residual_tensors"] = comm.residual_tensors;
         json["unfed_calls"] = comm.unfed_calls;
-        json["unflagged_calls"] = comm.unflagged_calls;
         json["placed_calls"] = comm.placed_calls;
         json["unplaced_calls"] = comm.unplaced_calls;
         json["step_calls"] = comm.step_calls;
@@ -363,11 +362,6 @@ void print_table(const MergedReport& report) {
         if (comm.unfed_calls > 0) {
             fmt::print("  {} calls went without their residual: SLIMWIRE_MAX_MEMORY is spent\n",
                        comm.unfed_calls);
-        }
-        if (comm.unflagged_calls > 0) {
-            fmt::print("  {} calls with rollback followed no flag of a skipped step{}\n",
-                       comm.unflagged_calls,
-                       comm.step_flags > 0 ? "" : ": none is seen here, so nothing is taken back");
         }
         if (comm.placed_calls + comm.unplaced_calls > 0) {
             fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",
