@@ -76,7 +76,7 @@ void look_for_steps(const Policy& policy, CommState* state) {
     }
     state->places = std::make_unique<CallPlaces>();
     if (policy.wants_previews()) {
-        state->step_ahead = std::make_unique<StepAhead>(policy.wants_previews(true));
+        state->step_ahead = std::make_unique<StepAhead>();
     }
     state->skipped_steps = std::make_unique<SkippedSteps>();
 }

@@ -80,8 +80,7 @@ std::vector<size_t> scatters_of(const Class& of, const std::vector<StepCall>& st
 void pair_pass(const std::vector<StepCall>& step,
                size_t begin,
                size_t end,
-               std::vector<GatherPair>* pairs,
-               bool* twice) {
+               std::vector<GatherPair>* pairs) {
     std::map<uint64_t, Class> classes;
     for (size_t i = begin; i < end; ++i) {
         Class& of = classes[step[i].count];
@@ -89,7 +88,6 @@ void pair_pass(const std::vector<StepCall>& step,
     }
     for (const auto& [count, of] : classes) {
         const std::vector<size_t> scatters = scatters_of(of, step);
-        *twice |= scatters.size() > of.scatters.size();
         for (size_t j = 0; j < scatters.size(); ++j) {
             (*pairs)[of.gathers[j]] = {step[scatters[j]].key, j < of.scatters.size()};
         }
@@ -98,53 +96,23 @@ void pair_pass(const std::vector<StepCall>& step,
 
 }  // namespace
 
-std::vector<GatherPair> pair_gathers(const std::vector<StepCall>& step, bool cyclic) {
-    std::vector<StepCall> calls = step;
-    size_t turned = 0;
-    if (cyclic) {
-        // To the longest run of gathers, over the end of the calls.
-        std::vector<StepCall> twice = step;
-        twice.insert(twice.end(), step.begin(), step.end());
-        Run longest;
-        for (const Run& run : runs_of(twice)) {
-            if (run.gathers > longest.gathers && run.begin < step.size()) {
-                longest = run;
-            }
-        }
-        if (longest.gathers >= step.size()) {
-            return std::vector<GatherPair>(step.size());
-        }
-        turned = longest.begin;
-        // The run that the calls end in begins before them.
-        while (!step[(turned + step.size() - 1) % step.size()].scatter) {
-            turned = (turned + step.size() - 1) % step.size();
-        }
-        std::rotate(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(turned),
-                    calls.end());
-    }
+std::vector<GatherPair> pair_gathers(const std::vector<StepCall>& step) {
     std::vector<GatherPair> pairs(step.size());
-    std::vector<size_t> begins = begins_of_passes(runs_of(calls));
-    bool twice = false;
+    const std::vector<size_t> begins = begins_of_passes(runs_of(step));
     for (size_t pass = 0; pass < begins.size(); ++pass) {
-        pair_pass(calls, begins[pass], pass + 1 < begins.size() ? begins[pass + 1] : calls.size(),
-                  &pairs, &twice);
+        pair_pass(step, begins[pass], pass + 1 < begins.size() ? begins[pass + 1] : step.size(),
+                  &pairs);
     }
-    if (cyclic && !twice) {
-        return std::vector<GatherPair>(step.size());
-    }
-    std::rotate(pairs.begin(), pairs.end() - static_cast<std::ptrdiff_t>(turned), pairs.end());
     return pairs;
 }
 
-void GatherPairs::end_step(bool cyclic) {
-    if (!cyclic) {
-        // What is only gathered behind it is evaluation, or an optimizer's.
-        while (!now_.empty() && !now_.back().scatter) {
-            now_.pop_back();
-        }
-        if (now_.empty()) {
-            return;
-        }
+void GatherPairs::end_step() {
+    // What is only gathered behind it is evaluation, or an optimizer's.
+    while (!now_.empty() && !now_.back().scatter) {
+        now_.pop_back();
+    }
+    if (now_.empty()) {
+        return;
     }
     const bool goes_on = !known_.empty() && now_.size() >= known_.size() &&
                          std::equal(known_.begin(), known_.end(), now_.begin());
@@ -152,17 +120,17 @@ void GatherPairs::end_step(bool cyclic) {
         known_.clear();
         if (now_ == last_ && now_.size() <= kMostCalls) {
             known_ = now_;
-            pairs_ = pair_gathers(known_, cyclic);
+            pairs_ = pair_gathers(known_);
         }
     }
     std::swap(last_, now_);
     now_.clear();
 }
 
-GatherPair GatherPairs::next(const StepCall& call, uint64_t step, bool cyclic) {
+GatherPair GatherPairs::next(const StepCall& call, uint64_t step) {
     if (!begun_ || step != step_) {
         if (begun_) {
-            end_step(cyclic);
+            end_step();
         }
         begun_ = true;
         step_ = step;

@@ -31,10 +31,8 @@ struct GatherPair {
     bool operator==(const GatherPair&) const = default;
 };
 
-// Of each call of a step what it brings, and none for reduce-scatters. `cyclic`: the step may begin
-// anywhere in the calls, and at least one unit must come twice: else gathers may be those of an
-// optimizer that brings every rank its new parameters, which the program keeps.
-[[nodiscard]] std::vector<GatherPair> pair_gathers(const std::vector<StepCall>& step, bool cyclic);
+// The pair of each call of a step; none for reduce-scatters.
+[[nodiscard]] std::vector<GatherPair> pair_gathers(const std::vector<StepCall>& step);
 
 // The steps of one communicator, call by call.
 class GatherPairs {
@@ -44,12 +42,12 @@ class GatherPairs {
     // The next gather or reduce-scatter, of this step. Pairs are known from the third step on,
     // where two before were alike up to their last reduce-scatter; a call that was not to come next
     // ends them for the rest of its step.
-    GatherPair next(const StepCall& call, uint64_t step, bool cyclic);
+    GatherPair next(const StepCall& call, uint64_t step);
     // Calls were counted that never were made.
     void lose() noexcept;
 
   private:
-    void end_step(bool cyclic);
+    void end_step();
 
     uint64_t step_ = 0;
     bool begun_ = false, follows_ = false;

@@ -326,10 +326,9 @@ bool Policy::wants_progress() const noexcept {
     });
 }
 
-bool Policy::wants_previews(bool in_found_steps) const noexcept {
-    return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
-        return compresses(rule) && rule.action.preview.has_value() &&
-               (rule.action.preview->found_steps || !in_found_steps);
+bool Policy::wants_previews() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return compresses(rule) && rule.action.preview.has_value();
     });
 }
 
@@ -436,8 +435,7 @@ std::string Policy::canonical() const {
                    (a.preview->told ? "told"
                     : a.preview->step_size > 0
                         ? std::to_string(std::bit_cast<uint64_t>(a.preview->step_size))
-                        : "estimated") +
-                   (a.preview->found_steps ? "/found" : "/marked");
+                        : "estimated");
         }
         out += " start_step=" + std::to_string(a.start_step);
         out += " min_bytes=" + (a.auto_bytes ? "auto" : std::to_string(a.min_bytes)) + "\n";

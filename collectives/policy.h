@@ -155,7 +155,6 @@ struct PreviewRule {
     uint32_t gain_ppm = 1000000;
     double step_size = 0;  // of a reduced gradient of 1; 0: as the program tells it, or estimated
     bool told = false;
-    bool found_steps = false;  // in steps that nobody marks, too
     bool operator==(const PreviewRule&) const = default;
 };
 
@@ -244,8 +243,8 @@ struct Policy {
     [[nodiscard]] bool has_codec() const noexcept;
     // Whether some such rule asks for places in the step, or any that is not off for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
-    // Whether some rule with a codec previews, and in steps that are found.
-    [[nodiscard]] bool wants_previews(bool in_found_steps = false) const noexcept;
+    // Whether some rule with a codec previews.
+    [[nodiscard]] bool wants_previews() const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
     // all ranks alike (progress.h).
     [[nodiscard]] bool wants_progress() const noexcept;

@@ -141,12 +141,12 @@ class PolicyActionReader : protected PolicyReader {
         if (node == nullptr) {
             return;
         }
-        static const Names keys = {"gain", "step_size", "steps"};
+        static const Names keys = {"gain", "step_size"};
         const toml::table* of = node->as_table();
         if (of == nullptr) {
             return wrong_type(*node, "preview",
-                              "a table like { gain = 1.0, step_size = \"estimated\", steps = "
-                              "\"marked\" }, all of which may be left out");
+                              "a table like { gain = 1.0, step_size = \"estimated\" }, both of "
+                              "which may be left out");
         }
         check_keys(*of, keys, "'preview'");
         PreviewRule rule;
@@ -167,15 +167,6 @@ class PolicyActionReader : protected PolicyReader {
                 report(size->source(),
                        "'step_size' of 'preview' accepts \"estimated\", \"told\" "
                        "(slimwire_set_learning_rate) or a number from 1e-12 to 1e12");
-            }
-        }
-        if (const toml::node* steps = of->get("steps")) {
-            const std::string word = steps->value<std::string>().value_or("");
-            rule.found_steps = word == "found";
-            if (!rule.found_steps && word != "marked") {
-                report(steps->source(),
-                       "'steps' of 'preview' accepts \"marked\" (slimwire_mark_step) or "
-                       "\"found\"");
             }
         }
         action->preview = rule;

@@ -240,24 +240,17 @@ Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api
         return std::optional(Pending{state, &unit, call, false});
     }
     const bool scatters = call.facts.op == Op::kReduceScatter;
-    if ((!scatters && call.facts.op != Op::kAllGather) || !place.sure()) {
+    if ((!scatters && call.facts.op != Op::kAllGather) || place.path != kMarkedPath) {
         return std::optional<Pending>();
     }
     const Plan* const asks = plan != nullptr && plan->preview.has_value() ? plan : nullptr;
-    const bool marked = place.path == kMarkedPath;
-    if (!marked && !found_steps_) {
-        return std::optional<Pending>();
-    }
     const uint64_t key = std::max<uint64_t>(1, mix_key(call_signature(call.facts), place.ordinal));
-    const uint64_t step =
-        marked ? training_state().marks.load(std::memory_order_relaxed) : place.step;
-    const GatherPair pair =
-        pairs_.next({key, call.facts.count, scatters, call.send}, step, !marked);
+    const GatherPair pair = pairs_.next({key, call.facts.count, scatters, call.send},
+                                        training_state().marks.load(std::memory_order_relaxed));
     if (!scatters) {
         const auto unit =
             pair.unit != 0 && is_float(call.facts.dtype) ? units_.find(pair.unit) : units_.end();
-        if (unit == units_.end() || unit->second.plan == nullptr ||
-            (!marked && !unit->second.plan->preview->found_steps)) {
+        if (unit == units_.end() || unit->second.plan == nullptr) {
             return std::optional<Pending>();
         }
         return std::optional(Pending{state, &unit->second, call, pair.first});

@@ -34,9 +34,6 @@ struct Plan;
 
 class StepAhead {
   public:
-    // `found_steps`: a rule asks for them.
-    explicit StepAhead(bool found_steps) noexcept : found_steps_(found_steps) {}
-
     // One reduce-scatter of the step, or an all-reduce.
     struct Unit {
         const Plan* plan = nullptr;  // of its last compressed call
@@ -120,8 +117,6 @@ class StepAhead {
     std::map<const char*, std::unique_ptr<Unit>> sums_;
     std::vector<std::unique_ptr<Unit>> retired_;
     std::map<void*, Kept> kept_;  // by parameter
-    bool asked_ = false;          // by the plan of a compressed reduce-scatter
-    bool found_steps_ = false;    // and by one, in steps that nobody marks, too
 };
 
 }  // namespace slimwire

@@ -83,7 +83,7 @@ TEST(GatherPairs, OfSchedulesOfFrameworks) {
     for (const char* text : kSchedules) {
         SCOPED_TRACE(text);
         const Schedule schedule(text);
-        const std::vector<GatherPair> pairs = pair_gathers(schedule.calls, false);
+        const std::vector<GatherPair> pairs = pair_gathers(schedule.calls);
         EXPECT_EQ(schedule.wrong(pairs), "");
         // Exactly one first gather for each reduce-scatter.
         const auto firsts = std::count_if(pairs.begin(), pairs.end(),
@@ -91,18 +91,6 @@ TEST(GatherPairs, OfSchedulesOfFrameworks) {
         const auto scatters = std::count_if(schedule.calls.begin(), schedule.calls.end(),
                                             [](const StepCall& call) { return call.scatter; });
         EXPECT_EQ(firsts, scatters);
-    }
-}
-
-TEST(GatherPairs, OfAStepThatBeginsAnywhere) {
-    for (const char* text : kSchedules) {
-        Schedule schedule(text);
-        for (size_t turn = 0; turn < schedule.calls.size(); ++turn) {
-            SCOPED_TRACE(std::string(text) + " turned by " + std::to_string(turn));
-            EXPECT_EQ(schedule.wrong(pair_gathers(schedule.calls, true)), "");
-            std::rotate(schedule.calls.begin(), schedule.calls.begin() + 1, schedule.calls.end());
-            std::rotate(schedule.units.begin(), schedule.units.begin() + 1, schedule.units.end());
-        }
     }
 }
 
@@ -118,14 +106,7 @@ TEST(GatherPairs, NotOfWhatIsNoShardedTraining) {
     };
     for (const char* text : kOthers) {
         SCOPED_TRACE(text);
-        for (const GatherPair& pair : pair_gathers(Schedule(text).calls, false)) {
-            EXPECT_EQ(pair.unit, 0u);
-        }
-    }
-    // Where the step may begin anywhere, gathers that come once may be those of ZeRO-1.
-    for (const char* text : {"g0:8 g1:8 g2:8 s2:8 s1:8 s0:8", "s2:8 s1:8 s0:8 g0:8 g1:8 g2:8"}) {
-        SCOPED_TRACE(text);
-        for (const GatherPair& pair : pair_gathers(Schedule(text).calls, true)) {
+        for (const GatherPair& pair : pair_gathers(Schedule(text).calls)) {
             EXPECT_EQ(pair.unit, 0u);
         }
     }
@@ -137,17 +118,17 @@ TEST(GatherPairs, WhichUnitWasKeptOnlyAddressesTell) {
                              "g0:8 g1:8 g2:8 g3:5 g3:5 s3:5 g2:8 s2:8 g1:8 s1:8 s0:8"}) {
         SCOPED_TRACE(text);
         const Schedule known(text);
-        EXPECT_EQ(known.wrong(pair_gathers(known.calls, false)), "");
+        EXPECT_EQ(known.wrong(pair_gathers(known.calls)), "");
         const Schedule unknown(text, false);
         for (size_t i = 0; i < unknown.calls.size(); ++i) {
-            const GatherPair pair = pair_gathers(unknown.calls, false)[i];
+            const GatherPair pair = pair_gathers(unknown.calls)[i];
             const bool sure = unknown.units[i] == 3 && !unknown.calls[i].scatter;
             EXPECT_EQ(unknown.unit_of(pair), sure ? 3 : -1) << i;
         }
     }
     // All come twice: order is enough.
     const Schedule twice(kSchedules[0], false);
-    EXPECT_EQ(twice.wrong(pair_gathers(twice.calls, false)), "");
+    EXPECT_EQ(twice.wrong(pair_gathers(twice.calls)), "");
 }
 
 class Steps : public ::testing::Test {
@@ -156,7 +137,7 @@ class Steps : public ::testing::Test {
     int follow(const std::string& text, uint64_t step) {
         int paired = 0;
         for (const StepCall& call : Schedule(text).calls) {
-            paired += pairs_.next(call, step, false).unit != 0 ? 1 : 0;
+            paired += pairs_.next(call, step).unit != 0 ? 1 : 0;
         }
         return paired;
     }
@@ -213,7 +194,7 @@ TEST_F(Steps, LongStepsHaveNone) {
     }
     for (uint64_t number = 1; number < 5; ++number) {
         for (const StepCall& call : calls) {
-            EXPECT_EQ(pairs_.next(call, number, false).unit, 0u);
+            EXPECT_EQ(pairs_.next(call, number).unit, 0u);
         }
     }
 }

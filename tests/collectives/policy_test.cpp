@@ -346,10 +346,6 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            preview = { step_size = "told" })",
-        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           preview = { steps = "found" })",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"

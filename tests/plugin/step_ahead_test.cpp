@@ -21,8 +21,8 @@ namespace {
 using Values = std::vector<float>;
 
 // Elements of a rank's shard, by which the policy knows what to do.
-constexpr size_t kGiven = 600, kTold = 604, kEstimated = 608, kFound = 612, kOff = 616,
-                 kHalves = 620, kOnce = 624;
+constexpr size_t kGiven = 600, kTold = 604, kEstimated = 608, kOff = 616, kHalves = 620,
+                 kOnce = 624;
 constexpr double kStepSize = 0.25;
 
 std::string rule(const char* name, size_t count, const std::string& rest) {
@@ -52,7 +52,6 @@ class Preview : public SeveralDevices<3> {
             ("version = 1\n" + rule("given", kGiven, "preview = { step_size = 0.25 }") +
              rule("told", kTold, "preview = { gain = 2.0, step_size = \"told\" }") +
              rule("estimated", kEstimated, "preview = {}") +
-             rule("found", kFound, "preview = { step_size = 0.25, steps = \"found\" }") +
              rule("off", kOff, "tensor = \"step\"") +
              rule("halves", kHalves, "residual = \"bf16\"\npreview = { step_size = 0.25 }") +
              "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
@@ -527,32 +526,6 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
         (void)cudaFree(buckets[static_cast<size_t>(rank)]);
         (void)cudaFree(parameters[static_cast<size_t>(rank)]);
     }
-}
-
-// In a process of its own (tests/plugin/meson.build): once a program marked a step none are found.
-TEST_P(Preview, InStepsThatAreFoundWhereItIsAsked) {
-    add_units({kFound, kFound, kGiven});
-    const auto train_apart = [&](int step, double of_found) {
-        double most = 0;
-        for (size_t k = 0; k < 2 * units_.size(); ++k) {
-            Unit& unit = units_[k < units_.size() ? k : 2 * units_.size() - 1 - k];
-            most = std::max(most, off(unit, gather(unit), unit.count == kFound ? of_found : 0));
-            if (k >= units_.size()) {
-                scatter(unit, step);
-            }
-        }
-        return most;
-    };
-    for (int step = 0; step < 30; ++step) {
-        EXPECT_EQ(train_apart(step, 0), 0.0) << "no step is known yet";
-    }
-    double most = 0;
-    for (int step = 30; step < 90; ++step) {
-        most = train_apart(step, kStepSize);
-    }
-    // What asks for marks is not moved.
-    EXPECT_LT(most, 10 * kRounding);
-    EXPECT_TRUE(owes());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Preview, testing::Values(2, 3));

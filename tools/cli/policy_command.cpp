@@ -141,9 +141,7 @@ Json rule_json(const Rule& rule) {
     }
     if (action.preview.has_value()) {
         const PreviewRule& rule = *action.preview;
-        json["preview"] = {{"gain", rule.gain_ppm * 1e-6},
-                           {"step_size", step_word(rule)},
-                           {"steps", rule.found_steps ? "found" : "marked"}};
+        json["preview"] = {{"gain", rule.gain_ppm * 1e-6}, {"step_size", step_word(rule)}};
     }
     json["start_step"] = action.start_step;
     json["min_bytes"] = action.auto_bytes ? Json("auto") : Json(action.min_bytes);
