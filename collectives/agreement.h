@@ -19,16 +19,17 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 3;
+inline constexpr uint32_t kAgreementVersion = 4;
 
 // Who a rank is; equal bytes on all ranks after the agreement.
 struct Member {
     RankIdentity place;
     uint64_t process = 0;  // distinguishes processes of one host
     RankPlace links;
+    uint64_t registered = 0;  // RegisteredParameters::hash(); 0: nothing, or no rule asks
     bool operator==(const Member&) const = default;
 };
-static_assert(sizeof(Member) == 80);
+static_assert(sizeof(Member) == 88);
 
 enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
 

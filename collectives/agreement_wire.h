@@ -28,7 +28,7 @@ struct HelloHeader {
     uint32_t reserved;
     Member identity;
 };
-static_assert(sizeof(HelloHeader) == 128);
+static_assert(sizeof(HelloHeader) == 136);
 
 struct AnswerHeader {
     uint64_t magic;

@@ -30,6 +30,7 @@
 #include "collectives/plan.h"
 #include "collectives/progress.h"
 #include "collectives/real_nccl.h"
+#include "collectives/registered.h"
 #include "collectives/skipped_steps.h"
 #include "collectives/stats.h"
 #include "collectives/step_ahead.h"
@@ -46,7 +47,6 @@ struct PreMulScalar {
 
 struct ObservedComm;  // observer.h
 class CallContents;   // contents.h
-class Comparison;     // comparison.h
 
 // One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
 struct PlaceKey {
@@ -80,6 +80,8 @@ struct CommState {
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
     std::shared_ptr<CallContents> contents;       // null when no rule asks for parameters
+    // By this rank when the communicator was made; null when no rule asks for names of parameters.
+    std::shared_ptr<const RegisteredParameters> registered;
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;

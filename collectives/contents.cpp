@@ -8,10 +8,7 @@
 #include "codecs/base/device_scope.h"
 #include "collectives/capture.h"
 #include "collectives/comm_state.h"
-#include "collectives/hash.h"
 #include "collectives/log.h"
-#include "collectives/members.h"
-#include "collectives/registered.h"
 #include "collectives/underway.h"
 
 namespace slimwire {
@@ -71,136 +68,46 @@ Carried carried_in(const Bucket& bucket,
     return carried;
 }
 
-// Not 0.
-uint32_t hash_of(const Carried& carried) {
-    uint64_t hash = 0;
-    for (const CarriedRange& range : carried.ranges) {
-        hash = mix_key(hash, stable_hash(range.name));
-        hash = mix_key(hash, range.dimensions);
-        hash = mix_key(hash, static_cast<uint64_t>(range.rows));
-    }
-    return std::max<uint32_t>(static_cast<uint32_t>(hash ^ (hash >> 32)), 1);
-}
-
 }  // namespace
 
-CallContents::CallContents(bool named, uint64_t limit_us) noexcept
-    : named_(named),
-      limit_us_(limit_us),
-      comparison_({"registered parameters",
-                   "the ranks compare which parameters the program registered",
-                   "no rule with name"}) {}
+CallContents::CallContents(std::shared_ptr<const RegisteredParameters> registered,
+                           uint64_t limit_us) noexcept
+    : registered_(std::move(registered)),
+      changes_(ParameterRegistry::instance().changes()),
+      limit_us_(limit_us) {}
 
 const Carried* CallContents::find(uint32_t number) const noexcept {
     return number == 0 || number > known_.size() ? nullptr : &known_[number - 1];
 }
 
-// With what the program registered by now.
-Carried CallContents::told_of(const BucketPlace& place) {
-    const std::vector<ParameterShape>& shapes = place.model->parameters;
-    return carried_in(*place.bucket, shapes, ParameterRegistry::instance().names_of(shapes));
-}
-
-// What is told after the bucket came first is not used: ranks compared what they knew then.
-void CallContents::warn_if_late(const BucketPlace& place, const Carried& known, Told* told) {
-    const uint64_t changes = ParameterRegistry::instance().changes();
-    if (changes == told->at || warned_late_) {
-        return;
-    }
-    told->at = changes;
-    if (told_of(place) != known) {
+// Ranks compared what they had registered when the communicator was made; nothing later is used.
+void CallContents::warn_if_late() {
+    if (registered_ != nullptr && !warned_late_ &&
+        ParameterRegistry::instance().changes() != changes_) {
         warned_late_ = true;
-        log_line(
-            LogLevel::kWarn,
-            "parameters were registered, or others than before, after gradients of their model "
-            "came first; of these buckets what was known then counts. Call "
-            "slimwire_register_parameter before the framework makes its communication");
+        log_line(LogLevel::kWarn,
+                 "parameters were registered, or forgotten, after the communicator that reduces "
+                 "gradients was made, which goes by what was registered before. Call "
+                 "slimwire_register_parameter before the framework makes its communicators");
     }
 }
 
 uint32_t CallContents::number_of(const BucketPlace& place) {
+    warn_if_late();
     const auto key = std::tuple(place.model_number, place.division, place.number);
     if (const auto found = numbers_.find(key); found != numbers_.end()) {
-        if (const auto told = told_.find(found->second); told != told_.end()) {
-            warn_if_late(place, known_[found->second], &told->second);
-        }
         return found->second;
     }
-    if (known_.size() + (named_ ? 2 : 1) > kMaxKnown) {
+    if (known_.size() >= kMaxKnown) {
         return 0;
     }
-    known_.push_back(carried_in(*place.bucket, place.model->parameters, {}));
+    const std::vector<ParameterShape>& shapes = place.model->parameters;
+    known_.push_back(carried_in(
+        *place.bucket, shapes,
+        registered_ != nullptr ? registered_->names_of(shapes) : std::vector<std::string>()));
     const auto number = static_cast<uint32_t>(known_.size());
     numbers_.emplace(key, number);
-    if (named_) {
-        Told told;
-        told.at = ParameterRegistry::instance().changes();
-        known_.push_back(told_of(place));
-        told.hash = known_[number] == known_[number - 1] ? 0 : hash_of(known_[number]);
-        told_.emplace(number, told);
-    }
     return number;
-}
-
-// The number of what counts of the call's content: with what the program told, or without.
-Result<uint32_t> CallContents::with_names(const RealNccl& nccl,
-                                          const DeviceApi& api,
-                                          const CommState& state,
-                                          const CollectiveCall& call,
-                                          uint32_t number) {
-    const auto found = told_.find(number);
-    if (found == told_.end()) {
-        return number;
-    }
-    // Where calls are only observed nothing is exchanged, and what this rank knows stands for what
-    // all do.
-    if (state.observed != nullptr) {
-        return found->second.hash != 0 ? number + 1 : number;
-    }
-    if (comparison_.lost()) {
-        names_.taken_back();
-    }
-    names_.next(number, found->second.hash);
-    if (names_.read_due()) {
-        SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
-        if (!captured) {
-            SLIMWIRE_TRY_ASSIGN(const std::vector<uint32_t> greatest,
-                                comparison_.read(nccl, api, state));
-            const size_t different = names_.adopt(greatest);
-            if (different > 0 && !std::exchange(warned_, true)) {
-                log_line(LogLevel::kWarn,
-                         where(state) + ": the program did not register the same parameters on " +
-                             "all ranks; what it registered is not used for " +
-                             std::to_string(different) +
-                             " buckets, which are native where a rule with name might take them");
-            }
-        }
-    }
-    switch (names_.told(number)) {
-        case AgreedNames::Told::kAlike:
-            return number + 1;
-        case AgreedNames::Told::kNothing:
-            return number;
-        // A rule by name might take it, nobody can say.
-        case AgreedNames::Told::kUnknown:
-        case AgreedNames::Told::kDifferently:
-            break;
-    }
-    return 0u;
-}
-
-Result<std::optional<Queued>> CallContents::comparison(const DeviceApi& api,
-                                                       CommState* state,
-                                                       const CollectiveCall& call) {
-    if (!names_.compare_due() || state->exchange_comm == nullptr) {
-        return std::optional<Queued>();
-    }
-    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
-    if (captured) {
-        return std::optional<Queued>();
-    }
-    SLIMWIRE_TRY_ASSIGN(Queued item, comparison_.give(api, state, call, names_.give()));
-    return std::optional<Queued>(std::move(item));
 }
 
 Result<CallContents::Buffer> CallContents::take_buffer(const DeviceApi& api, size_t bytes) {
@@ -280,9 +187,7 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     if (place.model == nullptr) {
         return 0u;
     }
-    const Result<uint32_t> number = with_names(nccl, api, state, call, number_of(place));
-    broken_ = number.status();
-    return number;
+    return number_of(place);
 }
 
 Status CallContents::launched(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
@@ -410,12 +315,9 @@ void CallContents::group_ends(bool ran) {
     }
     known_.resize(mark->known);
     std::erase_if(numbers_, [&](const auto& entry) { return entry.second > known_.size(); });
-    told_.erase(told_.upper_bound(static_cast<uint32_t>(known_.size())), told_.end());
-    names_.forget_above(static_cast<uint32_t>(known_.size()));
 }
 
 void CallContents::end(const DeviceApi& api, int device, bool wait, ParkedMemory* parked) {
-    comparison_.end(api, device, wait);
     std::unique_lock lock(mutex_, std::defer_lock);
     if (wait) {
         lock.lock();

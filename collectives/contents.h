@@ -7,8 +7,8 @@
 // next all-reduce of floating-point elements after a broadcast whose result is wanted: it waits for
 // the result, on the host. The program did so before it, or it would not know its own parameters.
 //
-// What a program told of parameters (slimwire.h) is not in the traffic, so it counts only once the
-// ranks have compared it (agreed_names.h): until then a call carries what the traffic tells alone.
+// Names of parameters (slimwire.h) are not in the traffic: those count that all ranks had
+// registered when the communicator was made (registered.h).
 //
 // Part of a CommState, and like it used by one thread at a time; end() may meet another that is
 // still in a call (an abort).
@@ -19,19 +19,19 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <tuple>
 #include <vector>
 
 #include "codecs/base/device.h"
-#include "collectives/agreed_names.h"
 #include "collectives/call.h"
 #include "collectives/carried.h"
-#include "collectives/comparison.h"
 #include "collectives/framework/ddp.h"
 #include "collectives/parked.h"
 #include "collectives/real_nccl.h"
+#include "collectives/registered.h"
 
 namespace slimwire {
 
@@ -42,9 +42,10 @@ class CallContents {
     static constexpr size_t kMaxKnown = 4096;  // further ones are not known
     static constexpr size_t kMaxReads = 16;    // results wanted and not read yet
 
-    // `limit_us`: how long it waits for a result before that is an error; 0: as long as the
-    // communicator lives. `named`: whether rules ask for names.
-    explicit CallContents(bool named, uint64_t limit_us = 0) noexcept;
+    // `registered`: by all ranks alike; null: no rule asks. `limit_us`: how long it waits for a
+    // result before that is an error; 0: as long as the communicator lives.
+    explicit CallContents(std::shared_ptr<const RegisteredParameters> registered,
+                          uint64_t limit_us = 0) noexcept;
 
     // The next well-formed collective of some elements: the number of what it carries, 0 where that
     // is not known. Errors: CUDA's, an aborted or broken communicator, and a call in the same group
@@ -53,13 +54,6 @@ class CallContents {
                           const DeviceApi& api,
                           const CommState& state,
                           const CollectiveCall& call);
-    // After next(): what is to be run, or queued in the thread's group, before the call; empty for
-    // nothing.
-    Result<std::optional<Queued>> comparison(const DeviceApi& api,
-                                             CommState* state,
-                                             const CollectiveCall& call);
-    // That queues what comparison() gives.
-    [[nodiscard]] Comparison* compared_by() noexcept { return &comparison_; }
     // The calls given so far are launched: has the results wanted copied on their streams. Waits
     // for a launch in the background (ncclInProgress).
     Status launched(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
@@ -109,21 +103,11 @@ class CallContents {
     void drop_unfollowed(const CallFacts* next);
     Status settle(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
     Status copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
-    // What this rank was told of a content beside what the traffic tells.
-    struct Told {
-        uint32_t hash = 0;  // 0: nothing
-        uint64_t at = 0;    // ParameterRegistry::changes() then
-    };
-    static Carried told_of(const BucketPlace& place);
-    void warn_if_late(const BucketPlace& place, const Carried& known, Told* told);
+    void warn_if_late();
     uint32_t number_of(const BucketPlace& place);
-    Result<uint32_t> with_names(const RealNccl& nccl,
-                                const DeviceApi& api,
-                                const CommState& state,
-                                const CollectiveCall& call,
-                                uint32_t number);
 
-    const bool named_;
+    const std::shared_ptr<const RegisteredParameters> registered_;
+    const uint64_t changes_;  // of the registry when the communicator was made
     const uint64_t limit_us_;
     std::mutex mutex_;  // of all
     Status broken_;
@@ -131,12 +115,7 @@ class CallContents {
     std::vector<Read> reads_;
     size_t launches_ = 0;  // of reads_ that are to be launched yet
     std::optional<Mark> mark_;
-    // By numbers from 1 on; behind one of which a program may have told more, the same with that.
-    std::deque<Carried> known_;
-    std::map<uint32_t, Told> told_;  // by the number of the first of both
-    AgreedNames names_;
-    Comparison comparison_;
-    bool warned_ = false;  // that ranks were not told the same
+    std::deque<Carried> known_;  // by numbers from 1 on
     bool warned_late_ = false;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;  // of a BucketPlace
     std::vector<Buffer> spare_;

@@ -64,7 +64,7 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     for (const Creation& other : creations) {
         if (other.kind == Creation::Kind::kInitAll &&
             other.out - other.rank == creation->out - creation->rank) {
-            creation->state->members.push_back(member_of(runtime, other.state->device));
+            creation->state->members.push_back(member_of(runtime, *other.state));
         }
     }
 }
@@ -89,6 +89,9 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         creation.state = std::make_unique<CommState>();
         creation.state->memory = &runtime.memory;
         creation.state->name = creation.name;
+        if (runtime.config.policy.wants_parameter_names()) {
+            creation.state->registered = ParameterRegistry::instance().now();
+        }
         watch.add(creation.underway, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
@@ -113,8 +116,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
             SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
             if (runtime.config.policy.wants_parameters()) {
-                state.contents =
-                    std::make_shared<CallContents>(runtime.config.policy.wants_parameter_names());
+                state.contents = std::make_shared<CallContents>(agreed_parameters(state));
             }
         } else {
             state.shape.native_reason = creation.agreement.text;

@@ -88,7 +88,7 @@ Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
     } else if (runtime.config.active && !runtime.device().ok()) {
         hello.error = runtime.device().status().message();
     }
-    hello.identity = member_of(runtime, creation->state->device);
+    hello.identity = member_of(runtime, *state);
     Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
                                         [&] { return watch->stop(); });
     SLIMWIRE_TRY(watch->why());

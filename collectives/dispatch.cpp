@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collectives/averaging.h"
-#include "collectives/comparison.h"
 #include "collectives/contents.h"
 #include "collectives/detours.h"
 #include "collectives/keys.h"
@@ -26,15 +25,10 @@ Status read_results(const Runtime& runtime, CommState* state) {
     return status.ok() ? status : Status{status.code(), where(*state) + ": " + status.message()};
 }
 
-// Of calls that all ranks make.
-bool is_heard(const CallFacts& facts) noexcept {
-    return facts.count > 0 && !is_point_to_point(facts.op);
-}
-
 // What a call carries, on a communicator that asks for it.
 Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, CommState* state) {
-    if (!is_heard(call.facts)) {
-        return 0u;
+    if (call.facts.count == 0 || is_point_to_point(call.facts.op)) {
+        return 0u;  // not a call that all ranks make
     }
     SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
                         malformed(runtime.api(), call, *state));
@@ -61,24 +55,6 @@ ncclResult_t end_alone(Runtime& runtime, CommState* state, ncclResult_t result) 
     return status.ok() ? result : runtime.fail(status);
 }
 
-// What the ranks are to compare at this call: before the call itself.
-Status compare(Runtime& runtime,
-               const Result<std::optional<Queued>>& item,
-               Comparison* comparison,
-               CommState* state) {
-    SLIMWIRE_TRY(item.status());
-    if (!item.value().has_value()) {
-        return {};
-    }
-    if (in_group()) {
-        thread_group().queued.push_back(*item.value());
-        thread_group().comparing.emplace_back(state, comparison);
-        return {};
-    }
-    const ReentryGuard guard;
-    return run_alone(runtime, *item.value());
-}
-
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            CommState* state);
@@ -102,14 +78,6 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     if (!carried.ok()) {
         return runtime.fail(
             {carried.status().code(), where(*state) + ": " + carried.status().message()});
-    }
-    if (is_heard(call.facts)) {
-        const Status compared =
-            compare(runtime, state->contents->comparison(runtime.api(), state, call),
-                    state->contents->compared_by(), state);
-        if (!compared.ok()) {
-            return runtime.fail({compared.code(), where(*state) + ": " + compared.message()});
-        }
     }
     CollectiveCall known = call;
     known.facts.carried = carried.value();

@@ -52,7 +52,8 @@ std::string hex_key(uint64_t value) {
     return text;
 }
 
-Member member_of(Runtime& runtime, int device) {
+Member member_of(Runtime& runtime, const CommState& state) {
+    const int device = state.device;
     Member member;
     member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
     member.place.device = device;
@@ -62,7 +63,23 @@ Member member_of(Runtime& runtime, int device) {
         static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
     member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
     member.links = rank_place_of(runtime, device, member.place.host_id);
+    member.registered = state.registered != nullptr ? state.registered->hash() : 0;
     return member;
+}
+
+std::shared_ptr<const RegisteredParameters> agreed_parameters(const CommState& state) {
+    const std::vector<Member>& members = state.members;
+    const auto other = std::find_if(members.begin(), members.end(), [&](const Member& member) {
+        return member.registered != members.front().registered;
+    });
+    if (other == members.end()) {
+        return state.registered;
+    }
+    log_line(LogLevel::kWarn,
+             "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+                 ": the program did not register the same parameters on ranks 0 and " +
+                 std::to_string(other - members.begin()) + "; what it registered is not used");
+    return std::make_shared<const RegisteredParameters>();
 }
 
 namespace {
@@ -160,7 +177,7 @@ Status tell(Runtime& runtime,
 Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
     std::vector<Member> mine;
     for (const CommState* state : states) {
-        mine.push_back(member_of(runtime, state->device));
+        mine.push_back(member_of(runtime, *state));
     }
     std::vector<std::vector<Member>> members;
     SLIMWIRE_TRY(tell(runtime, states, &CommState::comm, mine, &members, watch));

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/agreement.h"
+#include "collectives/registered.h"
 #include "collectives/runtime.h"
 #include "collectives/underway.h"
 
@@ -18,8 +20,11 @@ namespace slimwire {
 // Another key for the same thing seen with `value`.
 [[nodiscard]] uint64_t mix_key(uint64_t key, uint64_t value) noexcept;
 
-// This process as a rank on `device`.
-Member member_of(Runtime& runtime, int device);
+// This process as the rank of `state`, whose device is known.
+Member member_of(Runtime& runtime, const CommState& state);
+// What all ranks had registered alike when the communicator was made; nothing, with a warning,
+// where they differ.
+std::shared_ptr<const RegisteredParameters> agreed_parameters(const CommState& state);
 
 // Fills the shape and the keys of `state` from its members; `parent_key` is 0 without a parent.
 Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key);

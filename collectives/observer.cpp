@@ -192,8 +192,8 @@ void Observer::ask(CommState* state) {
         if (state->shape.go && api_ != nullptr && runtime_.config.policy.wants_parameters()) {
             // The job waits for such results itself; never long for what only a prediction wants.
             constexpr uint64_t kPatienceUs = 1'000'000;
-            state->contents = std::make_shared<CallContents>(
-                runtime_.config.policy.wants_parameter_names(), kPatienceUs);
+            state->contents =
+                std::make_shared<CallContents>(ParameterRegistry::instance().now(), kPatienceUs);
         }
         if (state->shape.go && api_ != nullptr) {
             make_room_for_samples(&errors_, device);

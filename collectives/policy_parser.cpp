@@ -24,16 +24,16 @@ const Names& top_keys() {
 }
 const Names& rule_keys() {
     static const Names keys = {
-        "name",      "match",       "codec",       "algorithm", "error_feedback", "start_step",
-        "min_bytes", "intra_codec", "ef",          "tensor",    "residual",       "encoder",
-        "decoder",   "ramp",        "accordion",   "average_every",  "average_codec",
-        "max_error", "ladder",      "probe_every", "preview"};
+        "name",      "match",       "codec",     "algorithm",     "error_feedback", "start_step",
+        "min_bytes", "intra_codec", "ef",        "tensor",        "residual",       "encoder",
+        "decoder",   "ramp",        "accordion", "average_every", "average_codec",  "max_error",
+        "ladder",    "probe_every", "preview"};
     return keys;
 }
 const Names& default_keys() {
-    static const Names keys = {
-        "codec",       "algorithm", "error_feedback", "start_step", "min_bytes",
-        "intra_codec", "ef",        "tensor",         "residual"};
+    static const Names keys = {"codec",      "algorithm", "error_feedback",
+                               "start_step", "min_bytes", "intra_codec",
+                               "ef",         "tensor",    "residual"};
     return keys;
 }
 const Names& match_keys() {

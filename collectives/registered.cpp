@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/hash.h"
+#include "collectives/members.h"
 #include "collectives/tensor_names.h"
 
 namespace slimwire {
@@ -32,19 +34,38 @@ Status ParameterRegistry::add(uint32_t model,
     }
     const std::lock_guard lock(mutex_);
     changes_.fetch_add(1, std::memory_order_relaxed);
-    models_[model].insert_or_assign(
-        index, Parameter{name, std::vector<int64_t>(sizes.begin(), sizes.end())});
+    all_.models_[model].insert_or_assign(
+        index,
+        RegisteredParameters::Parameter{name, std::vector<int64_t>(sizes.begin(), sizes.end())});
     return {};
 }
 
 bool ParameterRegistry::forget(uint32_t model) {
     const std::lock_guard lock(mutex_);
     changes_.fetch_add(1, std::memory_order_relaxed);
-    return models_.erase(model) == 1;
+    return all_.models_.erase(model) == 1;
 }
 
-std::vector<std::string> ParameterRegistry::names_of(std::span<const ParameterShape> shapes) const {
+std::shared_ptr<const RegisteredParameters> ParameterRegistry::now() const {
     const std::lock_guard lock(mutex_);
+    return std::make_shared<const RegisteredParameters>(all_);
+}
+
+uint64_t RegisteredParameters::hash() const noexcept {
+    uint64_t hash = 0;
+    for (const auto& [number, model] : models_) {
+        for (const auto& [index, parameter] : model) {
+            hash = mix_key(mix_key(mix_key(hash, number), index), stable_hash(parameter.name));
+            for (const int64_t size : parameter.sizes) {
+                hash = mix_key(hash, static_cast<uint64_t>(size));
+            }
+        }
+    }
+    return models_.empty() ? 0 : hash | 1;
+}
+
+std::vector<std::string> RegisteredParameters::names_of(
+    std::span<const ParameterShape> shapes) const {
     std::vector<std::string> names;
     for (const auto& [number, model] : models_) {
         // Indices ascend: the last one tells that none is left out.

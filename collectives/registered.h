@@ -2,13 +2,15 @@
 // the parameters of models that are found in the traffic (framework/), which come without names.
 // One registry a process; thread-safe.
 //
-// Programs tell the same on all ranks, but nobody checks that here: who lets names or shapes decide
-// must have ranks compare them first (agreed_names.h).
+// Programs tell the same on all ranks, but nobody checks that here: names and shapes decide only
+// where all ranks had registered the same when their communicator was made (agreed_parameters(),
+// members.h).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -20,6 +22,26 @@
 namespace slimwire {
 
 inline constexpr uint32_t kMostParameters = 1u << 20;  // of a model
+
+// All models at one moment.
+class RegisteredParameters {
+  public:
+    // Equal where the same was registered; 0: nothing.
+    [[nodiscard]] uint64_t hash() const noexcept;
+    // The names, in the order of the shapes, of the model whose parameters 0, 1, ... are exactly
+    // those and no more; strides do not matter. Empty where no model is, or where several are that
+    // differ in a name.
+    [[nodiscard]] std::vector<std::string> names_of(std::span<const ParameterShape> shapes) const;
+
+  private:
+    friend class ParameterRegistry;
+    struct Parameter {
+        std::string name;
+        std::vector<int64_t> sizes;
+    };
+    using Model = std::map<uint32_t, Parameter>;
+    std::map<uint32_t, Model> models_;
+};
 
 class ParameterRegistry {
   public:
@@ -33,20 +55,11 @@ class ParameterRegistry {
     [[nodiscard]] uint64_t changes() const noexcept {
         return changes_.load(std::memory_order_relaxed);
     }
-    // The names, in the order of the shapes, of the model whose parameters 0, 1, ... are exactly
-    // those and no more; strides do not matter. Empty where no model is, or where several are that
-    // differ in a name.
-    [[nodiscard]] std::vector<std::string> names_of(std::span<const ParameterShape> shapes) const;
+    [[nodiscard]] std::shared_ptr<const RegisteredParameters> now() const;
 
   private:
-    struct Parameter {
-        std::string name;
-        std::vector<int64_t> sizes;
-    };
-    using Model = std::map<uint32_t, Parameter>;
-
     mutable std::mutex mutex_;
-    std::map<uint32_t, Model> models_;
+    RegisteredParameters all_;
     std::atomic<uint64_t> changes_{0};
 };
 

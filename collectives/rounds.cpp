@@ -8,7 +8,6 @@
 #include "codecs/advance.h"
 #include "collectives/algorithms.h"
 #include "collectives/averaging.h"
-#include "collectives/comparison.h"
 #include "collectives/estimates_of_all.h"
 #include "collectives/keys.h"
 #include "collectives/log.h"
@@ -41,7 +40,6 @@ struct Running {
     char* scratch = nullptr;
     ExchangeRoom room;
     std::optional<EstimatesOfAll> of_all;
-    std::optional<ComparisonExchange> comparison;
     std::optional<AveragingExchange> averaging;
     std::optional<ProbeExchange> probe;
     std::optional<PacedExchange> paced;
@@ -234,9 +232,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             context.random.step = before + state.steps[counter]++;
         }
     }
-    if (run->item.comparison != nullptr) {
-        run->exchange = &run->comparison.emplace(context, run->item.comparison);
-    } else if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
+    if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
         run->exchange = &run->probe.emplace(context);
     } else if (averages) {
         run->exchange = &run->averaging.emplace(context, keeper, &run->room);

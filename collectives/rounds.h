@@ -27,7 +27,6 @@ struct Queued {
     BudgetedCall budgeted = {};  // of a plan with a bound of error
     // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
     const Plan* averaged = nullptr;
-    Comparison* comparison = nullptr;  // the call is this one's, and nothing else
 };
 
 // What averages the residuals of a tensor behind a call of it.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "collectives/comparison.h"
 #include "collectives/contents.h"
 #include "collectives/keys.h"
 #include "collectives/lifecycle.h"
@@ -26,7 +25,6 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     budgeted.clear();
     ahead.clear();
     flagged.clear();
-    comparing.clear();
     heard.clear();
     number = 0;
 }
@@ -57,9 +55,6 @@ void ThreadGroup::uncount() noexcept {
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
-    }
-    for (const auto& [state, comparison] : comparing) {
-        comparison->dropped();
     }
     end_counting(false);
 }
@@ -97,8 +92,6 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& pending) { return pending.state == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
-        std::erase_if(thread_group().comparing,
-                      [&](const auto& comparing) { return comparing.first == &state; });
     }
 }
 

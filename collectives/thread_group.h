@@ -29,8 +29,6 @@ struct ThreadGroup {
     std::vector<CommState*> heard;          // whose contents listened to a call of this group
     std::vector<CommState*> flagged;        // that a call of this group may give a flag of a step
 
-    std::vector<std::pair<CommState*, Comparison*>> comparing;  // queued in this group
-
     // What was counted stands; `ran`: the calls were launched.
     void end_counting(bool ran) noexcept;
     // The calls of a group that did not run never were, on any rank.

@@ -101,10 +101,10 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_tensor, (const void* buf
  * large it is: `sizes` of its `dimensions`, outermost first, at most 8. A parameter that is told
  * again is replaced. Once all of a model's parameters are told, from index 0 on, in the order in
  * which the framework has them, slimwire gives their names to parameters that it finds in the
- * traffic with exactly these sizes; models of equal sizes but different names get none. Tell them
- * before the framework makes its communication (DistributedDataParallel), on all ranks: rules may
- * go by names once the ranks have compared them, two training steps later, and what differs between
- * ranks is not used. `name` as above; `index` below 1048576. */
+ * traffic with exactly these sizes; models of equal sizes but different names get none. Tell
+ * them before the communicator is made that reduces gradients, the same on all ranks: ranks compare
+ * then what they were told, where it differs nothing of it is used, and what is told later is not
+ * used there. `name` as above; `index` below 1048576. */
 SLIMWIRE_FUNCTION(
     int,
     SLIMWIRE_ABSENT,

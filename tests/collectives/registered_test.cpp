@@ -31,7 +31,9 @@ class Registered : public testing::Test {
             ASSERT_TRUE(add(&registry_, model, i, names[i].c_str(), kModel[i]).ok());
         }
     }
-    Names names_of(const std::vector<Sizes>& sizes) { return registry_.names_of(shapes_of(sizes)); }
+    Names names_of(const std::vector<Sizes>& sizes) {
+        return registry_.now()->names_of(shapes_of(sizes));
+    }
     ParameterRegistry registry_;
 };
 
@@ -78,6 +80,26 @@ TEST_F(Registered, WhatCannotBeIsRefusedAndChangesNothing) {
               Code::kInvalidArgument);
     EXPECT_EQ(add(&registry_, 1, kMostParameters, "w", {1}).code(), Code::kInvalidArgument);
     EXPECT_EQ(names_of(kModel), (Names{"w", "b", "s"}));
+}
+
+// Ranks compare the hash when a communicator is made, which goes by what was registered then.
+TEST_F(Registered, TheHashSaysWhatWasRegistered) {
+    EXPECT_EQ(registry_.now()->hash(), 0u);
+    tell(1, {"w", "b", "s"});
+    const auto before = registry_.now();
+    ParameterRegistry other;
+    EXPECT_TRUE(add(&other, 1, 2, "s", kModel[2]).ok());
+    EXPECT_TRUE(add(&other, 1, 1, "b", kModel[1]).ok());
+    EXPECT_NE(other.now()->hash(), before->hash());
+    EXPECT_TRUE(add(&other, 1, 0, "w", kModel[0]).ok());
+    EXPECT_EQ(other.now()->hash(), before->hash()) << "in any order";
+    EXPECT_TRUE(add(&other, 1, 0, "v", kModel[0]).ok());
+    EXPECT_NE(other.now()->hash(), before->hash()) << "another name";
+    EXPECT_TRUE(add(&other, 1, 0, "w", {30, 21}).ok());
+    EXPECT_NE(other.now()->hash(), before->hash()) << "another size";
+    EXPECT_TRUE(registry_.forget(1));
+    EXPECT_EQ(before->names_of(shapes_of(kModel)), (Names{"w", "b", "s"}));
+    EXPECT_EQ(registry_.now()->hash(), 0u);
 }
 
 }  // namespace

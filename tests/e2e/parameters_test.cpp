@@ -19,10 +19,23 @@ name = "weights"
 match = { op = "allreduce", dtype = "f32", bytes = "1KiB.." }
 codec = "int4"
 )";
+constexpr char kByName[] = R"(version = 1
+[[rule]]
+name = "vectors"
+match = { op = "allreduce", name = ["p1", "p2", "p4"] }
+codec = "native"
+[[rule]]
+name = "weights"
+match = { op = "allreduce", dtype = "f32", bytes = "1KiB.." }
+codec = "int4"
+)";
 
-std::string outputs(const std::string& way, const std::string& reports = {}) {
+std::string outputs(const std::string& way,
+                    const std::string& reports = {},
+                    const char* policy = kPolicy,
+                    std::string* log = nullptr) {
     const TemporaryFolder folder;
-    std::ofstream(folder.file("policy.toml")) << kPolicy;
+    std::ofstream(folder.file("policy.toml")) << policy;
     Job job =
         slimwire_job({SLIMWIRE_TEST_PARAMETERS, way}, 2, reports.empty() ? folder.path() : reports);
     job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
@@ -34,6 +47,9 @@ std::string outputs(const std::string& way, const std::string& reports = {}) {
         return at == std::string::npos ? out : out.replace(at + 5, 1, "N");
     };
     EXPECT_EQ(of_any_rank(ranks[1].out), of_any_rank(ranks[0].out));
+    if (log != nullptr) {
+        *log = ranks[0].err;
+    }
     return ranks[0].out;
 }
 
@@ -72,6 +88,28 @@ TEST(Parameters, OtherCallsInBetweenChangeNothing) {
               "step 1: native native\n"
               "step 2: parts parts\n"
               "step 3: parts parts\n");
+}
+
+// Plans that one rank alone made from it would wait for the others for ever.
+TEST(Parameters, NamesCountWhereAllRanksHadThemWhenTheCommunicatorWasMade) {
+    constexpr char kUnnamed[] =
+        "step 1: native native\n"
+        "step 2: native native\n"
+        "step 3: native native\n"
+        "step 4: all all\n"
+        "step 5: all all\n"
+        "step 6: all all\n";
+    std::string log;
+    EXPECT_EQ(outputs("named", {}, kByName, &log), kTraining);
+    EXPECT_EQ(log.find("registered"), std::string::npos) << log;
+    EXPECT_EQ(outputs("plain", {}, kByName), kUnnamed);
+    EXPECT_EQ(outputs("named on one", {}, kByName, &log), kUnnamed);
+    EXPECT_NE(log.find("did not register the same parameters on ranks 0 and 1"), std::string::npos)
+        << log;
+    EXPECT_EQ(outputs("named late", {}, kByName, &log), kUnnamed);
+    const size_t said = log.find("parameters were registered, or forgotten, after");
+    EXPECT_NE(said, std::string::npos) << log;
+    EXPECT_EQ(log.find("parameters were registered", said + 1), std::string::npos) << "once";
 }
 
 TEST(Parameters, InAGraph) {

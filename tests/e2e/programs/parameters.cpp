@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -267,11 +269,27 @@ void too_early(Program* program) {
     std::printf("end %d\n", static_cast<int>(ncclGroupEnd()));
 }
 
+// Names of all parameters: p0, p1, ...
+void tell_names() {
+    for (uint32_t i = 0; i < kModel.size(); ++i) {
+        const std::string name = "p" + std::to_string(i);
+        EXPECT_THAT(slimwire_register_parameter(0, i, name.c_str(), kModel[i].data(),
+                                                static_cast<int>(kModel[i].size())) == SLIMWIRE_OK,
+                    "%s", slimwire_last_error());
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const std::string_view way = argc > 1 ? argv[1] : "";
+    if (way == "named" || (way == "named on one" && launcher_rank() == 1)) {
+        tell_names();
+    }
     Program program(way != "non-blocking");
+    if (way == "named late") {
+        tell_names();
+    }
     program.grouped = way == "grouped";
     if (way == "refused") {
         refused_groups(&program);

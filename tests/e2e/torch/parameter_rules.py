@@ -71,15 +71,15 @@ def tell_names(model):
 
 def main():
     torch.set_num_threads(1)
+    torch.manual_seed(11)
+    model = models.MODELS[sys.argv[1]]()
+    if "named" in sys.argv[2:]:
+        tell_names(model)  # before the communicator is made
     join("emulated")
     gloo = dist.new_group(backend="gloo")
     dist._DEFAULT_FIRST_BUCKET_BYTES = 8192
-    torch.manual_seed(11)
-    model = models.MODELS[sys.argv[1]]()
     twin = copy.deepcopy(model)
     names = [name for name, p in model.named_parameters() if p.requires_grad]
-    if "named" in sys.argv[2:]:
-        tell_names(model)
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.1)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(100 + dist.get_rank())
