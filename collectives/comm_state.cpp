@@ -130,7 +130,6 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
     state->aim_reading.release(api, !idle);
     state->owed_reading.release(api, state->stats.get(), !idle);
     state->accordions.release(api, state, idle ? nullptr : &left.memory);
-    state->budgets.release(api, idle);
     if (state->step_ahead != nullptr) {
         state->step_ahead->release(api, state, idle ? nullptr : &left.memory);
     }

@@ -22,7 +22,6 @@
 #include "collectives/agreement.h"
 #include "collectives/aim_reading.h"
 #include "collectives/budget.h"
-#include "collectives/error_budget.h"
 #include "collectives/framework/model_starts.h"
 #include "collectives/owed_reading.h"
 #include "collectives/parked.h"
@@ -117,7 +116,6 @@ struct CommState {
     Accordions accordions;
     Progress progress;  // that was loaded
     std::map<PlaceKey, CountedTensor> averaged;
-    ErrorBudgets budgets;
     std::unique_ptr<StepAhead> step_ahead;  // null when no rule previews
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.

@@ -205,9 +205,6 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
         if (own.accordion != action.accordion && own.accordion.has_value()) {
             gives_way("accordion", "what " + named(*main.rule) + " says");
         }
-        if (own.budget != action.budget && own.budget.has_value()) {
-            gives_way("max_error", "what " + named(*main.rule) + " says");
-        }
         if (own.start_step != action.start_step) {
             gives_way("start_step " + std::to_string(own.start_step),
                       std::to_string(action.start_step) + " of " + named(*latest->rule));

@@ -204,31 +204,10 @@ std::optional<ncclResult_t> dispatch_planned(
             thread_group().paced.emplace_back(state, paced.tensor);
         }
     }
-    BudgetedCall budgeted;
-    if (plan->probe != nullptr) {
-        const Result<BudgetedCall> next =
-            state->budgets.next(runtime.api(), state, plan, place.place);
-        if (!next.ok()) {
-            return runtime.fail(
-                {next.status().code(), where(*state, name) + ": " + next.status().message()});
-        }
-        budgeted = next.value();
-        if (in_group()) {
-            thread_group().budgeted.emplace_back(state, budgeted.tensor);
-        }
-        if (budgeted.rung == ErrorBudgetControl::kNative) {
-            count_detour(state, plan, Detour::kOverBudget);
-            if (in_group()) {
-                thread_group().has_native = true;
-            }
-            return std::nullopt;
-        }
-    }
-    Plan* const run = budgeted.tensor != nullptr ? budgeted.plan_of(plan)
-                      : paced.tensor == nullptr  ? plan->of_last_call()
-                      : paced.at.high            ? plan
-                                                 : plan->low.get();
-    if (!run->compressed && run != plan->probe.get()) {
+    Plan* const run = paced.tensor == nullptr ? plan->of_last_call()
+                      : paced.at.high         ? plan
+                                              : plan->low.get();
+    if (!run->compressed) {
         run->stats->count_call();
         if (in_group()) {
             thread_group().has_native = true;
@@ -241,12 +220,11 @@ std::optional<ncclResult_t> dispatch_planned(
         return runtime.fail(
             {ahead.status().code(), where(*state, name) + ": " + ahead.status().message()});
     }
-    Queued item{call, state, run, place.place, {}, paced, budgeted};
+    Queued item{call, state, run, place.place, {}, paced};
     if (scaled) {
         item.scalar = *scalar;
     }
-    const bool exact = budgeted.rung == ErrorBudgetControl::kProbe;
-    const bool averages = !exact && averages_now(state, *plan, place.place);
+    const bool averages = averages_now(state, *plan, place.place);
     if (in_group()) {
         thread_group().queued.push_back(item);
         if (averages) {

@@ -142,8 +142,6 @@ const char* detour_reason(Detour detour) noexcept {
             return "its place in the step is not known";
         case Detour::kNoMemory:
             return "its residual and those granted before exceed SLIMWIRE_MAX_MEMORY";
-        case Detour::kOverBudget:
-            return "no codec of its ladder is within max_error";
         case Detour::kPhase:
             return "with error feedback, which counts in training only";
     }
@@ -227,7 +225,7 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, only such count as those others know of.
-    const bool shares = made.shares_state() || made.low != nullptr || made.probe != nullptr;
+    const bool shares = made.shares_state() || made.low != nullptr;
     if ((shares ? committed.sharing : state->plans.lasting()) < kMaxPlans) {
         committed.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
@@ -238,16 +236,6 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
         if (plan->low != nullptr) {
             plan->low->residual_shape = plan->residual_shape;
             plan->low->stats = show_key(state, *plan->low, true, plan->low->reason);
-        }
-        for (const std::shared_ptr<Plan>& rung : plan->ladder) {
-            rung->residual_shape = plan->residual_shape;
-            rung->stats = show_key(state, *rung, true, rung->reason);
-        }
-        if (plan->probe != nullptr) {
-            for (const CodecSpec& codec : plan->budget->ladder) {
-                plan->stats->ladder.push_back(codec.to_string());
-            }
-            plan->probe->stats = show_key(state, *plan->probe, false, plan->probe->reason);
         }
         for (const Rung& rung : plan->ramp) {
             rung.plan->residual_shape = plan->residual_shape;

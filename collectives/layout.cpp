@@ -230,27 +230,6 @@ Layout factored_layout(const CodecSpec& codec,
     return layout;
 }
 
-Layout without_matrices(const Layout& whole, const std::vector<uint32_t>& refused, uint64_t count) {
-    const FactoredMessage& message = *whole.factored;
-    std::vector<MatrixShape> kept;
-    std::vector<int32_t> states;
-    for (uint32_t i = 0; i < message.factors.matrices.size(); ++i) {
-        const LowRankMatrix& matrix = message.factors.matrices[i];
-        if (!std::binary_search(refused.begin(), refused.end(), i)) {
-            kept.push_back({matrix.element, matrix.rows, matrix.cols});
-            states.push_back(matrix.state);
-        }
-    }
-    Layout layout =
-        factored_layout(message.codec, message.weights, message.state_rank, kept, count);
-    auto own = std::make_shared<FactoredMessage>(*layout.factored);
-    for (size_t i = 0; i < states.size(); ++i) {
-        own->factors.matrices[i].state = states[i];
-    }
-    layout.factored = std::move(own);
-    return layout;
-}
-
 namespace {
 
 // Adds up value(piece) of the pieces that have residuals.

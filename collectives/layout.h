@@ -106,10 +106,6 @@ struct Layout {
 // its chunks, and for aims of runs of at most `chunks` chunks, where a codec has them.
 void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout);
 
-// The message of factored_layout() in which `refused` of its matrices, ascending numbers, are raw;
-// the others find their state where the whole message's have it.
-Layout without_matrices(const Layout& whole, const std::vector<uint32_t>& refused, uint64_t count);
-
 // `matrices`: ascending, apart from each other. `weights`: of an autoencoder that is given.
 Layout factored_layout(const CodecSpec& codec,
                        std::shared_ptr<const CodeWeights> weights,

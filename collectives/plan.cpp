@@ -7,7 +7,6 @@
 #include "collectives/algorithms.h"
 #include "collectives/comm_costs.h"
 #include "collectives/decision.h"
-#include "collectives/error_budget.h"
 #include "collectives/estimates_of_all.h"
 #include "collectives/plan_stages.h"
 
@@ -190,10 +189,7 @@ std::string try_algorithm(Algorithm algorithm,
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart               ? window_offset + window_bytes
                               : sizes.scratch_bytes;
-    const uint64_t tried_bytes = action.budget.has_value()
-                                     ? probe_bytes(action.budget->ladder, facts.dtype, facts.count)
-                                     : 0;
-    const uint64_t scratch_bytes = std::max({exchange_bytes, sketch_bytes, tried_bytes});
+    const uint64_t scratch_bytes = std::max(exchange_bytes, sketch_bytes);
     const uint64_t control_bytes = action.accordion.has_value() ? sizeof(SketchState) : 0;
     const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + control_bytes;
     if (exceeds(needed, config.settings)) {

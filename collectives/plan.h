@@ -28,12 +28,11 @@ enum class Detour : uint8_t {
     kUnknownOperator,
     kToItself,
     kBadRoot,
-    kUnplaced,    // its place in the step is unsure
-    kNoMemory,    // its place would keep one residual too many
-    kPhase,       // it feeds back, and the program is not training
-    kOverBudget,  // no codec of its ladder stays within max_error
+    kUnplaced,  // its place in the step is unsure
+    kNoMemory,  // its place would keep one residual too many
+    kPhase,     // it feeds back, and the program is not training
 };
-inline constexpr size_t kDetourCount = 11;
+inline constexpr size_t kDetourCount = 9;
 
 struct Plan;
 class CommCosts;   // comm_costs.h
@@ -67,13 +66,6 @@ struct Plan {
     std::optional<PreviewRule> preview;
     // Where residuals are averaged over the ranks.
     std::shared_ptr<Averaging> averaging;
-    // With codecs that are tried against a bound of error (error_budget.h): those stronger than
-    // this plan's, which keep residuals as it does, and the exact sum that they are tried on.
-    std::optional<ErrorBudgetRule> budget;
-    std::vector<std::shared_ptr<Plan>> ladder;
-    std::shared_ptr<Plan> probe;
-    // Of a probe by codecs of low rank: each one's message.
-    std::vector<std::shared_ptr<const FactoredMessage>> factored;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored

@@ -5,14 +5,9 @@
 #include <utility>
 
 #include "collectives/averaging.h"
-#include "collectives/error_budget.h"
-#include "collectives/factor_probe.h"
 
 namespace slimwire {
 namespace {
-
-// What aligning parts of the scratch may take.
-constexpr uint64_t kRawRoom = 1024;
 
 bool same_chunks(const Chunks& a, const Chunks& b) {
     return a.count == b.count && a.chunk_elems == b.chunk_elems;
@@ -129,79 +124,6 @@ std::string add_low(const AccordionRule& rule,
     return {};
 }
 
-// Completes a plan whose rule bounds the error; what cannot be is why the call is native.
-std::string add_ladder(const ErrorBudgetRule& rule,
-                       const PlanShape& shape,
-                       const Config& config,
-                       const Carried* carried,
-                       Plan* plan) {
-    if (plan->tensor != TensorBy::kStep) {
-        return "max_error without places in the step";
-    }
-    if (plan->facts.redop != RedOp::kSum && plan->facts.redop != RedOp::kAvg) {
-        return "max_error, whose probes are sums or means";
-    }
-    const bool low_rank = plan->layout.factored != nullptr;
-    if (!low_rank &&
-        (plan->layout.slices.empty() || plan->layout.slices.front().pieces.size() != 1)) {
-        return "max_error, and codecs of the call's parts differ";
-    }
-    for (const CodecSpec& codec : rule.ladder) {
-        if (!codec.accepts(plan->facts.dtype)) {
-            return "max_error's " + codec.to_string() + " does not take this type";
-        }
-    }
-    for (size_t i = 0; i + 1 < rule.ladder.size(); ++i) {
-        Plan rung = plan_after(*plan, shape, config, carried, [&](Action* action) {
-            action->codec = rule.ladder[i];
-            action->budget->every = 0;
-        });
-        const std::string text = "max_error's " + rule.ladder[i].to_string();
-        if (!rung.compressed) {
-            return text + " would not do: " + rung.reason;
-        }
-        if (!keep_alike(rung, *plan)) {
-            return text + " keeps residuals otherwise than its codec";
-        }
-        rung.reason += ", by max_error";
-        plan->ladder.push_back(std::make_shared<Plan>(std::move(rung)));
-    }
-    plan->budget = rule;
-    auto probe = std::make_shared<Plan>();
-    probe->facts = plan->facts;
-    probe->rule = plan->rule;
-    probe->reason = "probe of max_error";
-    if (low_rank) {
-        for (const std::shared_ptr<Plan>& rung : plan->ladder) {
-            probe->factored.push_back(rung->layout.factored);
-        }
-        probe->factored.push_back(plan->layout.factored);
-    }
-    probe->scratch_bytes = low_rank
-                               ? factor_probe_bytes(probe->factored)
-                               : probe_bytes(rule.ladder, plan->facts.dtype, plan->facts.count);
-    probe->random = plan->random;
-    probe->budget = rule;
-    if (rule.beats_random) {
-        // Any of the matrices may go raw beside the factors of the others.
-        const uint64_t raw = plan->facts.count * dtype_bytes(plan->facts.dtype) + kRawRoom;
-        plan->scratch_bytes += raw;
-        for (const std::shared_ptr<Plan>& rung : plan->ladder) {
-            rung->scratch_bytes += raw;
-        }
-        const uint64_t needed = shape.committed_bytes + plan->scratch_bytes + plan->tensor_bytes();
-        if (exceeds(needed, config.settings)) {
-            return std::to_string(needed) +
-                   " bytes of residuals and scratch, matrices that max_error refuses included, "
-                   "exceed SLIMWIRE_MAX_MEMORY of " +
-                   std::to_string(config.settings.max_memory_bytes);
-        }
-    }
-    plan->probe = std::move(probe);
-    plan->reason += ", by max_error";
-    return {};
-}
-
 }  // namespace
 
 std::string add_stages(const Action& action,
@@ -218,9 +140,6 @@ std::string add_stages(const Action& action,
     }
     if (against.empty() && action.accordion.has_value() && action.accordion->window > 0) {
         against = add_low(*action.accordion, shape, config, carried, plan);
-    }
-    if (against.empty() && action.budget.has_value() && action.budget->every > 0) {
-        against = add_ladder(*action.budget, shape, config, carried, plan);
     }
     if (!against.empty()) {
         return against;

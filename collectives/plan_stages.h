@@ -1,6 +1,5 @@
 // What else belongs to a compressed plan whose rule says more than a codec: the plans that tensors
-// take by turns (accordion, max_error, ramp), averaging and previews. Part of
-// make_plan().
+// take by turns (accordion, ramp), averaging and previews. Part of make_plan().
 #pragma once
 
 #include <string>

@@ -321,7 +321,7 @@ bool Policy::wants_progress() const noexcept {
         const Action& action = rule.action;
         return compresses(rule) &&
                (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
-                action.average_every > 0 || action.budget.has_value() ||
+                action.average_every > 0 ||
                 action.codec->traits(DType::kFloat32).linear || action.low_rank());
     });
 }
@@ -420,14 +420,6 @@ std::string Policy::canonical() const {
                    std::to_string(rule.ratio_ppm) + "/" + std::to_string(rule.hysteresis);
             for (const uint64_t drop : rule.lr_drops) {
                 out += "/" + std::to_string(drop);
-            }
-        }
-        if (a.budget.has_value()) {
-            out += " max_error=" +
-                   (a.budget->beats_random ? "random" : std::to_string(a.budget->max_error_ppm)) +
-                   "/" + std::to_string(a.budget->every);
-            for (const CodecSpec& codec : a.budget->ladder) {
-                out += "/" + codec.to_string();
             }
         }
         if (a.preview.has_value()) {

@@ -141,15 +141,6 @@ struct AccordionRule {
     bool operator==(const AccordionRule&) const = default;
 };
 
-// Which of several codecs a tensor travels by (error_budget.h).
-struct ErrorBudgetRule {
-    uint32_t max_error_ppm = 0;     // relative L2 error; 0: as beats_random says
-    bool beats_random = false;      // of low rank: keeps more than of noise (needed_share())
-    std::vector<CodecSpec> ladder;  // the strongest first; the rule's codec last
-    uint64_t every = 500;           // calls of a tensor from probe to probe, at least 2
-    bool operator==(const ErrorBudgetRule&) const = default;
-};
-
 // By how much what is gathered to compute with is moved by what is owed (step_ahead.h).
 struct PreviewRule {
     uint32_t gain_ppm = 1000000;
@@ -175,7 +166,6 @@ struct Action {
     // what they travel by for that (averaging.h); 0: never, empty: as they are.
     uint64_t average_every = 0;
     std::optional<CodecSpec> average_codec;
-    std::optional<ErrorBudgetRule> budget;
     std::optional<PreviewRule> preview;
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native
@@ -191,11 +181,6 @@ struct Action {
         auto rank = std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0);
         for (const RampStage& stage : ramp) {
             rank = std::max(rank, stage.codec ? stage.codec->params.kept : 0);
-        }
-        if (budget.has_value()) {
-            for (const CodecSpec& rung : budget->ladder) {
-                rank = std::max(rank, rung.params.kept);
-            }
         }
         return std::max(static_cast<int>(rank), least_state_rank);
     }

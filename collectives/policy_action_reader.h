@@ -132,7 +132,6 @@ class PolicyActionReader : protected PolicyReader {
         read_ramp(table, action);
         read_accordion(table, action);
         read_averaging(table, action);
-        read_budget(table, action);
         read_preview(table, action);
     }
 
@@ -301,51 +300,6 @@ class PolicyActionReader : protected PolicyReader {
             }
         }
         action->accordion = std::move(rule);
-        if (!table.contains("tensor")) {
-            action->tensor = TensorBy::kStep;
-        }
-    }
-
-    void read_budget(const toml::table& table, Action* action) {
-        const toml::node* node = table.get("max_error");
-        for (const char* key : {"ladder", "probe_every"}) {
-            if (const toml::node* alone = table.get(key); alone != nullptr && node == nullptr) {
-                return report(alone->source(),
-                              quoted(key) + " without 'max_error'; accepted: both, or neither");
-            }
-        }
-        if (node == nullptr) {
-            return;
-        }
-        ErrorBudgetRule rule;
-        rule.beats_random = node->value<std::string>().value_or("") == "random";
-        const double value = rule.beats_random ? 0 : node->value<double>().value_or(0);
-        if (!rule.beats_random && !(value >= 1e-6 && value <= 2)) {
-            return report(node->source(),
-                          "'max_error' accepts a relative error from 1e-6 to 2, or \"random\"");
-        }
-        rule.max_error_ppm = static_cast<uint32_t>(value * 1e6 + 0.5);
-        read_count(table, "probe_every", "", 2, int64_t{1} << 40, &rule.every);
-        if (const toml::node* ladder = table.get("ladder")) {
-            const std::string accepted = "codecs, the strongest first, like [\"int2\", \"int4\"]";
-            const toml::array* codecs = ladder->as_array();
-            if (codecs == nullptr || codecs->empty() || codecs->size() > 8) {
-                return wrong_type(*ladder, "ladder", accepted);
-            }
-            for (const toml::node& element : *codecs) {
-                const auto text = element.value<std::string>();
-                Result<CodecSpec> codec =
-                    text.has_value()
-                        ? parse_codec(*text)
-                        : Result<CodecSpec>(Status(Code::kInvalidArgument, "not a codec's name"));
-                if (!codec.ok()) {
-                    return report(element.source(),
-                                  "'ladder' accepts " + accepted + ": " + codec.status().message());
-                }
-                rule.ladder.push_back(std::move(codec).value());
-            }
-        }
-        action->budget = std::move(rule);
         if (!table.contains("tensor")) {
             action->tensor = TensorBy::kStep;
         }

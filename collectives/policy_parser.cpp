@@ -26,8 +26,7 @@ const Names& rule_keys() {
     static const Names keys = {
         "name",      "match",       "codec",     "algorithm",     "error_feedback", "start_step",
         "min_bytes", "intra_codec", "ef",        "tensor",        "residual",       "encoder",
-        "decoder",   "ramp",        "accordion", "average_every", "average_codec",  "max_error",
-        "ladder",    "probe_every", "preview"};
+        "decoder",   "ramp",        "accordion", "average_every", "average_codec", "preview"};
     return keys;
 }
 const Names& default_keys() {
@@ -216,51 +215,6 @@ class Parser : PolicyActionReader {
         }
     }
 
-    // What a rule with 'max_error' needs; its ladder gets the rule's codec.
-    void check_budget(const toml::table& table, Rule* rule) {
-        Action& action = rule->action;
-        const toml::source_region& where = table.get("max_error")->source();
-        if (!action.codec || action.algorithm == Algorithm::kNative) {
-            return report(where,
-                          "'max_error' without a codec; accepted: a 'codec', or no 'max_error'");
-        }
-        action.budget->ladder.push_back(*action.codec);
-        for (const CodecSpec& codec : action.budget->ladder) {
-            const CodecTraits traits = codec.traits(DType::kFloat32);
-            if (autoencodes(codec) || traits.lossless || traits.aims) {
-                report(where, "'max_error' with codec " + quoted(codec.to_string()) +
-                                  ", whose error a probe does not tell; accepted: codecs that "
-                                  "encode runs of elements, without refresh, and powersgd");
-            } else if (traits.low_rank != action.low_rank()) {
-                report(where, "'max_error' over " + quoted(codec.to_string()) + " and " +
-                                  quoted(action.codec->to_string()) +
-                                  "; accepted: powersgd of several ranks, or none of it");
-            } else if (action.budget->beats_random && !traits.low_rank) {
-                report(where, "max_error = \"random\" with codec " + quoted(codec.to_string()) +
-                                  "; accepted: powersgd, or a relative error");
-            }
-        }
-        if (rule->match.ops != ops_with(Op::kAllReduce)) {
-            report(where,
-                   "'max_error' in a rule of other operations than all-reduce, whose ranks do not "
-                   "have the same results; accepted: match = { op = \"allreduce\" }");
-        }
-        if (action.tensor != TensorBy::kStep) {
-            report(where,
-                   "'max_error' with tensor = \"address\", which ranks do not have alike; "
-                   "accepted: tensor = \"step\", or no 'tensor'");
-        }
-        if (action.error_feedback != ErrorFeedback::kEf14 &&
-            action.error_feedback != ErrorFeedback::kEma) {
-            report(where, "'max_error' with error_feedback " +
-                              quoted(error_feedback_name(action.error_feedback)) +
-                              "; accepted: ef14, ema");
-        }
-        if (action.accordion.has_value() || !action.ramp.empty()) {
-            report(where, "'max_error' beside 'accordion' or 'ramp'; accepted: one of them");
-        }
-    }
-
     // What a rule with 'accordion' needs.
     void check_accordion(const toml::table& table, const Rule& rule) {
         const Action& action = rule.action;
@@ -382,9 +336,6 @@ class Parser : PolicyActionReader {
         Action& action = rule->action;
         if (action.accordion.has_value()) {
             check_accordion(table, *rule);
-        }
-        if (action.budget.has_value()) {
-            check_budget(table, rule);
         }
         const toml::node* ef = table.get("error_feedback");
         ef = ef != nullptr ? ef : table.get("ef");

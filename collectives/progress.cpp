@@ -42,7 +42,6 @@ Status for_progress(const CommState& state, const ReadMemory& read, const KeepRe
         keep(of.first, of.second, bytes);
     }
     SLIMWIRE_TRY(state.accordions.save(state, read, keep));
-    state.budgets.save(state, keep);
     for (const auto& [place, tensor] : state.averaged) {
         RecordWriter record;
         record.put(tensor.calls);

@@ -175,23 +175,6 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                                 {"gradient_square", sample.gradient_square},
                                 {"owed_square", sample.owed_square}});
     }
-    for (const auto& [place, tensor] : k.budgets) {
-        json["max_error"].push_back(
-            {{"slot", place.first},
-             {"ordinal", place.second},
-             {"probes", tensor.probes},
-             {"chosen", tensor.chosen < 0 ? std::string("native")
-                                          : k.ladder[static_cast<size_t>(tensor.chosen)]},
-             {"squares", tensor.squares},
-             {"decisions_hash", hex(tensor.hash)}});
-        if (!tensor.bounds.empty()) {
-            json["max_error"].back()["bounds"] = tensor.bounds;
-        }
-        if (tensor.matrices > 0) {
-            json["max_error"].back()["matrices"] = tensor.matrices;
-            json["max_error"].back()["refused"] = tensor.refused;
-        }
-    }
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;
         json["shadow_algorithm"] = k.shadow_algorithm;

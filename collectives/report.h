@@ -28,10 +28,8 @@ struct KeyRecord {
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
     AimTotals aims;
-    AccordionTensors accordions;  // none when folded, as are the next
-    ErrorBudgetTensors budgets;
+    AccordionTensors accordions;                          // none when folded, as are the next
     std::shared_ptr<const std::vector<OwedSample>> owed;  // null of most keys
-    std::vector<std::string> ladder;                      // of the budgets
     uint64_t averagings = 0, averaging_wire_bytes = 0;    // the latter among wire_bytes
     uint64_t previews = 0;
     double step_size = 0;  // 0: not known

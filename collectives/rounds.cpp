@@ -14,7 +14,6 @@
 #include "collectives/loss_scale.h"
 #include "collectives/paced_exchange.h"
 #include "collectives/pending_state.h"
-#include "collectives/probe_exchange.h"
 #include "collectives/tensor_names.h"
 
 namespace slimwire {
@@ -41,7 +40,6 @@ struct Running {
     ExchangeRoom room;
     std::optional<EstimatesOfAll> of_all;
     std::optional<AveragingExchange> averaging;
-    std::optional<ProbeExchange> probe;
     std::optional<PacedExchange> paced;
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
@@ -232,9 +230,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
             context.random.step = before + state.steps[counter]++;
         }
     }
-    if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
-        run->exchange = &run->probe.emplace(context);
-    } else if (averages) {
+    if (averages) {
         run->exchange = &run->averaging.emplace(context, keeper, &run->room);
     } else {
         run->exchange = make_exchange(context, &run->room);
@@ -262,10 +258,6 @@ Status begin(Runtime& runtime, Running* run, Company company) {
 Status end(Runtime& runtime, Running* run, Company company, bool after_another) {
     const DeviceApi& api = runtime.api();
     CommState& state = *run->item.state;
-    if (run->item.budgeted.rung == ErrorBudgetControl::kProbe) {
-        SLIMWIRE_TRY(ErrorBudgets::measure(api, *run->item.plan, run->item.call.recv, run->scratch,
-                                           run->item.budgeted.tensor, run->work));
-    }
     if (run->read) {
         state.owed_reading.end(api, *run->item.plan, run->residual, run->scratch, run->work);
     }
@@ -314,9 +306,6 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
         plan.stats->count_control(run->paced->control_bytes());
     }
     count_run(state, plan);
-    if (run->item.budgeted.partial.get() == &plan) {
-        plan.stats->count_control(run->item.budgeted.more_wire_bytes);
-    }
     return {};
 }
 

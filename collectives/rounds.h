@@ -23,8 +23,7 @@ struct Queued {
     StepPlace place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
-    PacedCall paced = {};        // of a plan with a controller
-    BudgetedCall budgeted = {};  // of a plan with a bound of error
+    PacedCall paced = {};  // of a plan with a controller
     // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
     const Plan* averaged = nullptr;
 };

@@ -51,11 +51,10 @@ enum class StateKind : uint8_t {
     kResiduals,
     kShared,  // estimates of EF21, or factors and what is owed beside them
     kAccordion,
-    kErrorBudget,
-    kAveraging,
+    kAveraging = 4,
     kCalls,  // of a kind of calls
 };
-// The last is of files of older versions: nothing takes it.
+// Kinds 3 and 6 are of files of older versions: nothing takes them.
 inline constexpr int kStateKindCount = 7;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {

@@ -45,7 +45,6 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.folded = true;
             where->second.name.clear();
             where->second.accordions.clear();
-            where->second.budgets.clear();
             where->second.owed = nullptr;
         } else {
             add(key, &where->second);
@@ -59,24 +58,6 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
 }
 
 }  // namespace
-
-void ErrorBudgetTotals::add(const std::vector<double>& of_probe,
-                            const std::vector<double>& bounds_of_probe,
-                            int choice,
-                            const std::vector<uint32_t>& refused_of_probe) {
-    ++probes;
-    chosen = choice;
-    squares = of_probe.empty() ? squares : of_probe;
-    bounds = of_probe.empty() ? bounds : bounds_of_probe;
-    refused = of_probe.empty() ? refused : refused_of_probe;
-    std::vector<uint64_t> words{hash, static_cast<uint64_t>(choice + 1)};
-    for (const double square : of_probe) {
-        words.push_back(std::bit_cast<uint64_t>(square));
-    }
-    words.insert(words.end(), refused.begin(), refused.end());
-    hash =
-        stable_hash({reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t)});
-}
 
 void OwedTotals::add(const OwedSample& sample) {
     if (samples++ % stride != 0) {
@@ -177,11 +158,9 @@ CommRecord CommStats::snapshot() const {
                  key->folded_shadow_bytes.load(std::memory_order_relaxed),
              key->aims(),
              key->accordions,
-             key->budgets,
              looked_at != owed.end()
                  ? std::make_shared<const std::vector<OwedSample>>(looked_at->second.kept)
                  : nullptr,
-             key->ladder,
              averagings,
              averaging_bytes,
              key->previews.load(std::memory_order_relaxed),

@@ -59,29 +59,6 @@ struct AccordionTotals {
 // By slot and ordinal of the tensor's place in the step.
 using AccordionTensors = std::map<std::pair<uint32_t, uint32_t>, AccordionTotals>;
 
-// What a tensor's controller (error_budget.h) decided by its probes. Equal on all ranks, which the
-// hash says in short.
-struct ErrorBudgetTotals {
-    uint64_t probes = 0;
-    int chosen = -1;  // codec of the ladder; -1: native
-    // Squares of relative errors, of the ladder's codecs on the last probe that was finite.
-    std::vector<double> squares;
-    std::vector<double> bounds;  // of these, where they are not the rule's
-    // Where each matrix of a message is looked at: how many there are, and which go raw beside the
-    // factors of the others.
-    uint32_t matrices = 0;
-    std::vector<uint32_t> refused;
-    uint64_t hash = 0;
-
-    // `of_probe`: empty of a probe that was not finite.
-    void add(const std::vector<double>& of_probe,
-             const std::vector<double>& bounds_of_probe,
-             int choice,
-             const std::vector<uint32_t>& refused_of_probe = {});
-};
-// By slot and ordinal of the tensor's place in the step.
-using ErrorBudgetTensors = std::map<std::pair<uint32_t, uint32_t>, ErrorBudgetTotals>;
-
 // What a tensor was owed by a call of its (owed_reading.h): squared norms of what this rank gave
 // and of its residuals behind it.
 struct OwedSample {
@@ -130,8 +107,6 @@ struct KeyStats {
 
     // These change inside CommStats::update() only.
     AccordionTensors accordions;
-    ErrorBudgetTensors budgets;
-    std::vector<std::string> ladder;  // of the budgets: the codecs, the strongest first; constant
 
     std::atomic<uint64_t> calls{0}, averagings{0};
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};

@@ -22,7 +22,6 @@ void ThreadGroup::end_counting(bool ran) noexcept {
     granted.clear();
     paced.clear();
     averaged.clear();
-    budgeted.clear();
     ahead.clear();
     flagged.clear();
     heard.clear();
@@ -47,10 +46,6 @@ void ThreadGroup::uncount() noexcept {
     }
     for (const auto& [state, tensor] : averaged) {
         --tensor->calls;
-        --state->sharing_calls;
-    }
-    for (const auto& [state, tensor] : budgeted) {
-        tensor->control.uncount();
         --state->sharing_calls;
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
@@ -86,8 +81,6 @@ void forget_queued(const CommState& state) noexcept {
                       [&](const auto& paced) { return paced.first == &state; });
         std::erase_if(thread_group().averaged,
                       [&](const auto& averaged) { return averaged.first == &state; });
-        std::erase_if(thread_group().budgeted,
-                      [&](const auto& budgeted) { return budgeted.first == &state; });
         std::erase_if(thread_group().ahead,
                       [&](const auto& pending) { return pending.state == &state; });
         std::erase(thread_group().heard, &state);

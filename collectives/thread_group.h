@@ -24,7 +24,6 @@ struct ThreadGroup {
     std::vector<std::pair<CommState*, PacedTensor*>> paced;  // that a call of this group counts for
     // Whose averages a call of this group counts for.
     std::vector<std::pair<CommState*, CountedTensor*>> averaged;
-    std::vector<std::pair<CommState*, BudgetedTensor*>> budgeted;
     std::vector<StepAhead::Pending> ahead;  // what is to be done behind calls of this group
     std::vector<CommState*> heard;          // whose contents listened to a call of this group
     std::vector<CommState*> flagged;        // that a call of this group may give a flag of a step

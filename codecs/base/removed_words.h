@@ -22,6 +22,9 @@ struct RemovedWord {
 };
 
 inline constexpr RemovedWord kRemovedWords[] = {
+    {"max_error", RemovedKind::kPolicyKey, "use one codec, or accordion"},
+    {"ladder", RemovedKind::kPolicyKey, "use one codec, or accordion"},
+    {"probe_every", RemovedKind::kPolicyKey, "use one codec, or accordion"},
     {"gate", RemovedKind::kPolicyKey,
      "min_bytes = \"auto\" goes by what slimwire calibrate measured"},
     {"gate_every", RemovedKind::kPolicyKey,

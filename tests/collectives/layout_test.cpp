@@ -173,26 +173,6 @@ TEST(Layout, GoldenNumbers) {
 
 // What is refused is raw with what was; the others' factors lie close together, and their state
 // where it was.
-TEST(Layout, MatricesThatAreRefusedAreRaw) {
-    const std::vector<MatrixShape> matrices = {{0, 60, 40}, {2500, 50, 30}, {4000, 40, 90}};
-    const Layout whole = factored_layout(codec("powersgd:rank=2"), nullptr, 4, matrices, 7700);
-    EXPECT_EQ(whole.factored->raw.count, 7700 - 2400 - 1500 - 3600);
-    const Layout part = without_matrices(whole, {1}, 7700);
-    const FactoredMessage& message = *part.factored;
-    EXPECT_EQ(message.codec, whole.factored->codec);
-    EXPECT_EQ(message.state_rank, 4);
-    EXPECT_EQ(message.raw.count, 7700 - 2400 - 3600);
-    ASSERT_EQ(message.factors.matrices.size(), 2u);
-    EXPECT_EQ(message.factors.left_elems, 2 * (60 + 40));
-    EXPECT_EQ(message.factors.right_elems, 2 * (40 + 90));
-    const LowRankMatrix& last = message.factors.matrices[1];
-    EXPECT_EQ(last.element, 4000);
-    EXPECT_EQ(last.right, 2 * 40);
-    EXPECT_EQ(last.state, 40 + 30);
-    EXPECT_EQ(last.state, whole.factored->factors.matrices[2].state);
-    EXPECT_EQ(without_matrices(whole, {0, 1, 2}, 7700).factored->raw.count, 7700);
-}
-
 // The worked example of collectives/FORMAT.md, both columns.
 TEST(Layout, WorkedExampleOfTheFormat) {
     const std::vector<Segment> segments = {{0, 1000, codec("int4:block=64")}};

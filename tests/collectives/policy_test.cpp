@@ -321,15 +321,6 @@ op = ["ALL_REDUCE"]
            codec = "int4"
            ef = "ef14"
            accordion = { low = "int8", window = 100 })",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int8"
-           ef = "ef14"
-           ladder = ["int4"]
-           max_error = 0.1)",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "powersgd:rank=4,row=1024"
-           ef = "ef14"
-           max_error = "random")",
         R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"

@@ -217,7 +217,7 @@ TEST_F(StateFile, ATensorThatIsThereTwiceIsRefused) {
     index.tensors.back().kind = StateKind::kShared;
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_NE(read_state(path_).status().message().find("do not fit"), std::string::npos);
-    index.tensors.back().kind = StateKind::kErrorBudget;
+    index.tensors.back().kind = StateKind::kAveraging;
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_TRUE(read_state(path_).ok());
     index.tensors.back().kind = static_cast<StateKind>(kStateKindCount);

@@ -335,10 +335,6 @@ constexpr Setting kProgress[] = {
     {"accordion_factors",
      "codec = \"powersgd:rank=1,row=50\"\nerror_feedback = \"ef14\"\n"
      "accordion = { low = \"powersgd:rank=3,row=50\", window = 3, ratio = 0.9, hysteresis = 1 }\n"},
-    {"max_error",
-     "codec = \"int8:block=64\"\nladder = [\"int2:block=64\", \"int4:block=64\"]\nmax_error = "
-     "0.3\nprobe_every = 5\n"
-     "error_feedback = \"ef14\"\n"},
     {"averaging", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\naverage_every = 5\n"},
     {"start_step", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\nstart_step = 34\n"},
     {"ramp",

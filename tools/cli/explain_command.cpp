@@ -474,9 +474,6 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
             size_text(found.averaging_wire),
             size_text((found.averaging_wire + averaging.every - 1) / averaging.every));
     }
-    for (const std::shared_ptr<Plan>& rung : plan.ladder) {
-        fmt::print("  max_error  or {}: {}\n", codec_text(*rung), rung->reason);
-    }
     for (const Rung& rung : plan.ramp) {
         fmt::print("  ramp       {}: {}\n",
                    rung.plan->compressed ? codec_text(*rung.plan) : "native", rung.plan->reason);

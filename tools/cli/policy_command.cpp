@@ -131,14 +131,6 @@ Json rule_json(const Rule& rule) {
         json["average_every"] = action.average_every;
         json["average_codec"] = action.average_codec ? action.average_codec->to_string() : "native";
     }
-    if (action.budget.has_value()) {
-        json["max_error"] = action.budget->beats_random ? Json("random")
-                                                        : Json(action.budget->max_error_ppm * 1e-6);
-        json["probe_every"] = action.budget->every;
-        for (const CodecSpec& codec : action.budget->ladder) {
-            json["ladder"].push_back(codec.to_string());
-        }
-    }
     if (action.preview.has_value()) {
         const PreviewRule& rule = *action.preview;
         json["preview"] = {{"gain", rule.gain_ppm * 1e-6}, {"step_size", step_word(rule)}};
@@ -196,18 +188,6 @@ std::string rule_text(const Rule& rule) {
             result += fmt::format(
                 ", residuals averaged every {} of a tensor's calls {}", action.average_every,
                 action.average_codec ? "by " + action.average_codec->to_string() : "as they are");
-        }
-        if (action.budget.has_value()) {
-            std::string ladder;
-            for (const CodecSpec& codec : action.budget->ladder) {
-                ladder += (ladder.empty() ? "" : ", ") + codec.to_string();
-            }
-            result += fmt::format(
-                ", of {} the first {} by a probe every {} calls", ladder,
-                action.budget->beats_random
-                    ? "that keeps more than of noise"
-                    : fmt::format("within an error of {:g}", action.budget->max_error_ppm * 1e-6),
-                action.budget->every);
         }
         if (action.preview.has_value()) {
             result += fmt::format(", gathers moved by {:g} of what is owed, steps {}",

@@ -1,7 +1,6 @@
 // `slimwire report`: the report files of a job's ranks as one table, or as merged JSON lines.
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
-#include <cmath>
 
 #include <algorithm>
 #include <memory>
@@ -61,17 +60,6 @@ void add_sums(const MergedKey& key, Json* json) {
     for (const auto& [call, squares] : key.owed) {
         (*json)["owed"].push_back(
             {{"call", call}, {"gradient_square", squares.first}, {"owed_square", squares.second}});
-    }
-    for (const auto& [place, tensor] : key.budgets) {
-        (*json)["max_error"].push_back({{"slot", place.first},
-                                        {"ordinal", place.second},
-                                        {"probes", tensor.probes},
-                                        {"chosen", tensor.chosen},
-                                        {"squares", tensor.squares}});
-        if (tensor.matrices > 0) {
-            (*json)["max_error"].back()["matrices"] = tensor.matrices;
-            (*json)["max_error"].back()["refused"] = tensor.refused;
-        }
     }
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
@@ -243,29 +231,6 @@ void print_accordions(const MergedComm& comm) {
     }
 }
 
-// Which codec of its ladder each tensor took after its last probe, and what errors that found.
-void print_budgets(const MergedComm& comm) {
-    constexpr size_t kMostShown = 8;
-    for (const MergedKey& key : comm.keys) {
-        size_t shown = 0;
-        for (const auto& [place, tensor] : key.budgets) {
-            if (shown++ == kMostShown) {
-                fmt::print("  and {} more tensors of these (--json has all)\n",
-                           key.budgets.size() - kMostShown);
-                break;
-            }
-            std::string errors;
-            for (const double square : tensor.squares) {
-                errors += fmt::format("{}{:.3g}", errors.empty() ? "" : ", ", std::sqrt(square));
-            }
-            fmt::print(
-                "  {} of {} {}, tensor {}.{}: {} after {} probes{}; errors of the ladder: {}\n",
-                key.op, key.count, key.dtype, place.first, place.second, tensor.chosen,
-                tensor.probes, refused_text(tensor), errors);
-        }
-    }
-}
-
 // What error feedback had to give back.
 void print_owed(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
@@ -386,7 +351,6 @@ void print_table(const MergedReport& report) {
         print_aims(comm);
         print_owed(comm);
         print_accordions(comm);
-        print_budgets(comm);
         print_averagings(comm);
         print_previews(comm);
         print_shadow(comm);

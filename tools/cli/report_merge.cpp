@@ -49,11 +49,7 @@ class Merger {
     void add_comm(const Json& record, const std::string& file);
     void add_key(const Json& record);
     static void add_decisions(const Json& record, MergedKey* key);
-    template <class Tensors>
-    static void compare_decisions(const MergedKey& key,
-                                  const Tensors& tensors,
-                                  const char* what,
-                                  MergedComm* comm);
+    static void compare_decisions(const MergedKey& key, MergedComm* comm);
     void add_peer(const Json& record);
     MergedComm& comm_entry(const Json& record);
     static void find_differences(MergedComm* comm);
@@ -284,22 +280,6 @@ void Merger::add_key(const Json& record) {
 }
 
 void Merger::add_decisions(const Json& record, MergedKey* key) {
-    if (const auto budgets = record.find("max_error"); budgets != record.end()) {
-        for (const Json& tensor : *budgets) {
-            MergedBudget& merged = key->budgets[{tensor.value("slot", uint32_t{0}),
-                                                 tensor.value("ordinal", uint32_t{0})}];
-            const auto probes = tensor.value("probes", uint64_t{0});
-            merged.hashes[{probes, tensor.value("decisions_hash", "")}].insert(
-                record.at("rank").get<int>());
-            if (probes >= merged.probes) {
-                merged.probes = probes;
-                merged.chosen = tensor.value("chosen", "");
-                merged.squares = tensor.value("squares", std::vector<double>());
-                merged.matrices = tensor.value("matrices", uint32_t{0});
-                merged.refused = tensor.value("refused", std::vector<uint32_t>());
-            }
-        }
-    }
     const auto tensors = record.find("accordion");
     if (tensors == record.end()) {
         return;
@@ -354,20 +334,17 @@ void Merger::add_peer(const Json& record) {
     sum.timed_coded_us += record.value("timed_coded_us", 0.0);
 }
 
-// Ranks that had as many of them, and decided differently. `what`: they are, as text.
-template <class Tensors>
-void Merger::compare_decisions(const MergedKey& key,
-                               const Tensors& tensors,
-                               const char* what,
-                               MergedComm* comm) {
-    for (const auto& [place, tensor] : tensors) {
+// Ranks that had as many windows of an accordion, and decided differently.
+void Merger::compare_decisions(const MergedKey& key, MergedComm* comm) {
+    for (const auto& [place, tensor] : key.accordions) {
         for (auto one = tensor.hashes.begin(); one != tensor.hashes.end(); ++one) {
             const auto other = std::next(one);
             if (other != tensor.hashes.end() && one->first.first == other->first.first) {
                 comm->differences.push_back(fmt::format(
-                    "{} {} of {} elements, tensor {}.{}: {} and {} decided differently in {} {}",
+                    "{} {} of {} elements, tensor {}.{}: {} and {} decided differently in {} "
+                    "windows of the accordion",
                     key.op, key.dtype, key.count, place.first, place.second,
-                    ranks_text(one->second), ranks_text(other->second), one->first.first, what));
+                    ranks_text(one->second), ranks_text(other->second), one->first.first));
             }
         }
     }
@@ -395,8 +372,7 @@ void Merger::find_differences(MergedComm* comm) {
         comm->differences.push_back(fmt::format("no report of {}", ranks_text(missing)));
     }
     for (const MergedKey& key : comm->keys) {
-        compare_decisions(key, key.accordions, "windows of the accordion", comm);
-        compare_decisions(key, key.budgets, "probes of max_error", comm);
+        compare_decisions(key, comm);
         // Point-to-point calls differ between ranks by nature, folded ones by chance.
         if (key.op == "send" || key.op == "recv" || key.folded) {
             continue;
@@ -472,12 +448,6 @@ std::vector<double> owed_shares(const MergedKey& key) {
         }
     }
     return shares;
-}
-
-std::string refused_text(const MergedBudget& budget) {
-    return budget.refused.empty() ? std::string()
-                                  : ", " + std::to_string(budget.refused.size()) + " of " +
-                                        std::to_string(budget.matrices) + " matrices raw";
 }
 
 double wire_ratio(const MergedKey& key) {

@@ -22,16 +22,6 @@ struct MergedAccordion {
         hashes;  // of so many windows -> ranks
 };
 
-// And what one with a bound of error did (collectives/error_budget.h).
-struct MergedBudget {
-    uint64_t probes = 0;
-    std::string chosen;           // codec of the ladder, or "native"
-    std::vector<double> squares;  // of errors of the ladder's codecs, on the last probe
-    std::map<std::pair<uint64_t, std::string>, std::set<int>> hashes;  // of so many probes -> ranks
-    uint32_t matrices = 0;          // of a message whose matrices are looked at one by one
-    std::vector<uint32_t> refused;  // of these, which go raw
-};
-
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
     std::string op, dtype, redop, rule, codec, algorithm, reason;
@@ -52,7 +42,6 @@ struct MergedKey {
     std::map<uint64_t, std::pair<double, double>> owed;
     // By slot and ordinal of the tensor's place in the step.
     std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
-    std::map<std::pair<uint32_t, uint32_t>, MergedBudget> budgets;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none
@@ -109,9 +98,6 @@ Result<MergedReport> merge_reports(const std::vector<std::string>& files);
 // What was owed behind each call of the key that was looked at, over what it gave: quotients of
 // norms, in the order of calls.
 [[nodiscard]] std::vector<double> owed_shares(const MergedKey& key);
-
-// ", 2 of 5 matrices raw"; empty where none is, or the message has none.
-[[nodiscard]] std::string refused_text(const MergedBudget& budget);
 
 // native_wire_bytes / wire_bytes; 1 when nothing was sent.
 [[nodiscard]] double wire_ratio(const MergedKey& key);

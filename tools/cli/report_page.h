@@ -21,8 +21,7 @@ namespace slimwire::cli {
 // exit code.
 int report_html(const std::string& path, const std::vector<std::string>& files);
 
-// Its parts (report_page_decisions.cpp): what controllers and bounds of error chose, and
-// what native calls could be.
+// Its parts (report_page_decisions.cpp): what controllers chose, and what native calls could be.
 [[nodiscard]] std::string decisions_section(const MergedReport& report);
 [[nodiscard]] std::string next_section(const MergedReport& report);
 

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "tools/cli/html_text.h"
 #include "tools/cli/report_page.h"
@@ -36,19 +35,6 @@ std::string accordion_row(const MergedKey& key,
     }
     return row(fmt::format("{}, tensor {}.{}", call_text(key), place.first, place.second), cells,
                fmt::format("accordion: high in {} of {} windows", of.high_windows, of.windows));
-}
-
-std::string budget_row(const MergedKey& key,
-                       const std::pair<uint32_t, uint32_t>& place,
-                       const MergedBudget& of) {
-    std::string errors;
-    for (const double square : of.squares) {
-        errors += fmt::format("{}{:.3g}", errors.empty() ? "" : ", ", std::sqrt(square));
-    }
-    return row(fmt::format("{}, tensor {}.{}", call_text(key), place.first, place.second),
-               "errors of the ladder: " + escaped(errors),
-               fmt::format("max_error: {} after {} probes{}", escaped(of.chosen), of.probes,
-                           refused_text(of)));
 }
 
 // What a user could do about native calls, by why they are.
@@ -92,9 +78,6 @@ std::string decisions_section(const MergedReport& report) {
             for (const auto& [place, of] : key.accordions) {
                 add(accordion_row(key, place, of));
             }
-            for (const auto& [place, of] : key.budgets) {
-                add(budget_row(key, place, of));
-            }
         }
         if (comm.skipped_steps > 0) {
             add(row("communicator " + escaped(comm.comm), "",
@@ -103,7 +86,7 @@ std::string decisions_section(const MergedReport& report) {
     }
     if (rows == 0) {
         return "<h2>Decisions</h2>\n<p class=\"soft\">None were made while the job ran: rules with "
-               "accordion or max_error make such.</p>\n";
+               "'accordion' make them.</p>\n";
     }
     if (left > 0) {
         text += fmt::format("<p class=\"soft\">and {} more</p>\n", left);
