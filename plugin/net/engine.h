@@ -42,14 +42,9 @@ class Connection {
 
 class SendConnection : public Connection {
   public:
-    // A null *request: try again later. `phandle`: the profiler's handle of the operation, from
-    // which the element type is learned; may be null.
-    virtual Status send(const void* data,
-                        size_t bytes,
-                        int tag,
-                        Memory* memory,
-                        void* phandle,
-                        Request** request) = 0;
+    // A null *request: try again later.
+    virtual Status send(
+        const void* data, size_t bytes, int tag, Memory* memory, Request** request) = 0;
 };
 
 inline constexpr int kMaxGroupedReceives = 8;
@@ -95,10 +90,7 @@ class Engine {
     virtual ~Engine() = default;
     [[nodiscard]] virtual int devices() const noexcept = 0;
     [[nodiscard]] virtual const WireDevice& device(int index) const noexcept = 0;
-    virtual Status open(uint64_t comm_id,
-                        int traffic_class,
-                        ProfilerCallback profiler,
-                        std::unique_ptr<Context>* context) = 0;
+    virtual Status open(uint64_t comm_id, int traffic_class, std::unique_ptr<Context>* context) = 0;
 };
 Result<Engine*> process_engine(DebugLogger log);
 

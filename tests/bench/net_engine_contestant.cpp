@@ -33,7 +33,7 @@ class EngineContestant final : public Contestant {
             wire = net::make_throttled_wire(std::move(wire), rate_bytes_per_s, 0);
         }
         engine_ = net::make_engine(std::move(wire), settings.value());
-        check(engine_->open(1, -1, nullptr, &context_));
+        check(engine_->open(1, -1, &context_));
         check(context_->listen(0, handle_, &listener_));
         if (first) {
             channel.say(handle_, sizeof handle_);
@@ -103,7 +103,7 @@ class EngineContestant final : public Contestant {
     net::Request* start(bool sending, char* data, size_t bytes) {
         net::Request* request = nullptr;
         if (sending) {
-            check(sender_->send(data, bytes, 0, nullptr, nullptr, &request));
+            check(sender_->send(data, bytes, 0, nullptr, &request));
         } else {
             void* target = data;
             const int tag = 0;

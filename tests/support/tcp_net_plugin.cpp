@@ -22,7 +22,6 @@
 #include <utility>
 
 #include "codecs/base/emulator_abi.h"
-#include "plugin/net/abi/profiler.h"
 #include "plugin/net/abi/tuner.h"
 #include "tests/support/tcp_net_plugin.h"
 
@@ -59,7 +58,6 @@ struct Request {
     uint64_t moved = 0;
     bool size_known = false;
     bool finished = false;
-    void* event = nullptr;  // of the profiler
 };
 
 struct Connection {
@@ -76,8 +74,6 @@ struct Handle {
     int fd_plus_one;  // the connecting side's note
 };
 
-std::atomic<ProfilerCallback> g_profiler{nullptr};
-
 // What a device pointer is to host code of the emulator.
 char* reachable(void* data) {
     const auto function =
@@ -90,14 +86,13 @@ char* reachable(void* data) {
 
 }  // namespace
 
-ncclResult_t init_shared(DebugLogger log, ProfilerCallback profiler, int version) {
+ncclResult_t init_shared(DebugLogger log, int version) {
     if (asked_for("TEST_NET_BROKEN")) {
         return ncclSystemError;
     }
     if (kOnlyVersion != 0 && kOnlyVersion <= 10 && counts().inits > 0) {
         return ncclInternalError;  // a table without contexts is started once
     }
-    g_profiler = profiler;
     ++counts().inits;
     counts().version = version;
     log(asked_for("TEST_NET_WARNS") ? kLogWarn : kLogInfo, 0, __FILE__, __LINE__,
@@ -105,10 +100,9 @@ ncclResult_t init_shared(DebugLogger log, ProfilerCallback profiler, int version
     return ncclSuccess;
 }
 
-ncclResult_t init(
-    void** context, uint64_t, NetCommConfigV11*, DebugLogger log, ProfilerCallback profiler) {
+ncclResult_t init(void** context, uint64_t, NetCommConfigV11*, DebugLogger log, ProfilerCallback) {
     *context = nullptr;
-    const ncclResult_t result = init_shared(log, profiler, 11);
+    const ncclResult_t result = init_shared(log, 11);
     if (result == ncclSuccess) {
         *context = new int(0);
     }
@@ -206,7 +200,7 @@ bool registered(const void* mhandle, const void* data, size_t bytes) {
            first + bytes <= registration->data + registration->bytes;
 }
 
-ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void* phandle, void** request) {
+ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void** request) {
     auto* connection = static_cast<Connection*>(opaque);
     *request = nullptr;
     if (connection->queue.size() >= kNetMaxRequests || ++connection->refusals % 5 == 0) {
@@ -216,9 +210,6 @@ ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void* phandle, voi
     connection->queue.push_back(made);
     connection->open.insert(made);
     ++counts().requests;
-    if (const ProfilerCallback profiler = g_profiler; profiler != nullptr) {
-        (void)profiler(&made->event, kNetEventStart, phandle, 0x1234, nullptr);
-    }
     *request = made;
     return ncclSuccess;
 }
@@ -253,11 +244,11 @@ bool looks_like_ll128(const char* data, size_t bytes) {
 }
 
 ncclResult_t isend(
-    void* comm, void* data, size_t bytes, int, void* mhandle, void* phandle, void** request) {
+    void* comm, void* data, size_t bytes, int, void* mhandle, void*, void** request) {
     if (!registered(mhandle, data, bytes)) {
         return ncclInvalidArgument;
     }
-    const ncclResult_t result = enqueue(comm, data, bytes, phandle, request);
+    const ncclResult_t result = enqueue(comm, data, bytes, request);
     if (*request != nullptr) {
         const char* text = reachable(data);
         counts().ll += looks_like_ll(text, bytes) ? 1 : 0;
@@ -274,14 +265,13 @@ ncclResult_t irecv(void* comm,
                    size_t* bytes,
                    int*,
                    void** mhandles,
-                   void** phandles,
+                   void**,
                    void** request) {
     if (count != 1 || !registered(mhandles[0], data[0], bytes[0])) {
         return ncclInvalidArgument;
     }
     const bool optional = *request == kOptionalReceiveCompletion;
-    const ncclResult_t result =
-        enqueue(comm, data[0], bytes[0], phandles != nullptr ? phandles[0] : nullptr, request);
+    const ncclResult_t result = enqueue(comm, data[0], bytes[0], request);
     counts().optional += optional && *request != nullptr ? 1 : 0;
     return result;
 }
@@ -353,9 +343,6 @@ ncclResult_t test(void* opaque, int* done, int* bytes) {
         broken = false;  // that is for those behind it
         counts().larger_receives +=
             !connection.sending && request->capacity > request->size ? 1 : 0;
-        if (request->event != nullptr) {
-            (void)g_profiler.load()(&request->event, kNetEventStop, nullptr, 0x1234, nullptr);
-        }
         *bytes = static_cast<int>(request->size);
         if (connection.sending) {
             counts().bytes += static_cast<long>(request->size);
@@ -418,11 +405,6 @@ void write_counts(const char* variable) {
         {"tuner_version", all.tuner_version},
         {"tuned", all.tuned},
         {"tuners_open", all.tuners_open},
-        {"profiler_version", all.profiler_version},
-        {"profilers_open", all.profilers_open},
-        {"events_open", all.events_open},
-        {"net_events", all.net_events},
-        {"known_types", all.known_types},
     };
     for (const auto& [name, value] : values) {
         fprintf(file, "%s %ld ", name, value);

@@ -1,5 +1,5 @@
 // What the files of the test plugin share. It is built twice: for the emulator's NCCL, with all
-// versions of the table and the observers (tests/tools/emulator/nccl_test_observers.cpp), and as
+// versions of the table and a tuner (tests/tools/emulator/nccl_test_tuner.cpp), and as
 // the plugin of somebody else below slimwire, with the one version TEST_NET_ONLY.
 #pragma once
 
@@ -26,10 +26,8 @@ struct Counts {
     Count bytes{0}, messages{0}, registered{0}, open{0}, requests{0}, inits{0}, finalizes{0},
         version{0}, ll{0}, ll128{0}, told_ll{0}, largest{0}, optional{0}, flushes{0}, on_device{0},
         attributes{0}, larger_receives{0};
-    // Of the tuner and the profiler. `known_types` are the network's events whose chain of parents
-    // ends at a collective or a send with a type, a count and, for a collective, a protocol.
-    Count tuner_version{0}, tuned{0}, tuners_open{0}, profiler_version{0}, profilers_open{0},
-        events_open{0}, net_events{0}, known_types{0};
+    // Of the tuner.
+    Count tuner_version{0}, tuned{0}, tuners_open{0};
 };
 Counts& counts();
 
@@ -37,6 +35,6 @@ bool asked_for(const char* variable);
 
 // The network as version 11, and the init that all versions share.
 const net::NetV11& table_v11();
-ncclResult_t init_shared(net::DebugLogger log, net::ProfilerCallback profiler, int version);
+ncclResult_t init_shared(net::DebugLogger log, int version);
 
 }  // namespace slimwire::test

@@ -37,13 +37,13 @@ ncclResult_t get_properties(int device, Properties* out) {
 }
 
 ncclResult_t init_v8(DebugLogger log) {
-    return init_shared(log, nullptr, 8);
+    return init_shared(log, 8);
 }
 ncclResult_t init_v9(DebugLogger log) {
-    return init_shared(log, nullptr, 9);
+    return init_shared(log, 9);
 }
-ncclResult_t init_v10(DebugLogger log, ProfilerCallback profiler) {
-    return init_shared(log, profiler, 10);
+ncclResult_t init_v10(DebugLogger log, ProfilerCallback) {
+    return init_shared(log, 10);
 }
 ncclResult_t init_v12(void** context,
                       uint64_t comm,

@@ -114,8 +114,7 @@ class ChainWire final : public Wire {
   private:
     Status open_inner(uint64_t comm_id, int traffic_class, std::unique_ptr<InnerContext>* context) {
         void* made = nullptr;
-        // No profiler: the events of this communicator are slimwire's own.
-        const ncclResult_t result = inner_->init(&made, comm_id, traffic_class, log_, nullptr);
+        const ncclResult_t result = inner_->init(&made, comm_id, traffic_class, log_);
         if (result != ncclSuccess) {
             return inner_status(*inner_, "init", result);
         }

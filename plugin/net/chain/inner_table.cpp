@@ -75,18 +75,17 @@ class TableOf final : public InnerTable {
     ncclResult_t init(void** context,
                       uint64_t comm_id,
                       int traffic_class,
-                      DebugLogger log,
-                      ProfilerCallback profiler) override {
+                      DebugLogger log) override {
         if constexpr (kVersion >= 11) {
             typename Traits<Net>::Config config{traffic_class};
-            return net_->init(context, comm_id, &config, log, profiler);
+            return net_->init(context, comm_id, &config, log, nullptr);
         } else {
             static_cast<void>(comm_id);
             const std::lock_guard lock(started().mutex);
             if (started().tables.count(net_) == 0) {
                 ncclResult_t result;
                 if constexpr (kVersion == 10) {
-                    result = net_->init(log, profiler);
+                    result = net_->init(log, nullptr);
                 } else {
                     result = net_->init(log);
                 }

@@ -49,8 +49,7 @@ class InnerTable {
     virtual ncclResult_t init(void** context,
                               uint64_t comm_id,
                               int traffic_class,
-                              DebugLogger log,
-                              ProfilerCallback profiler) = 0;
+                              DebugLogger log) = 0;
     virtual ncclResult_t finalize(void* context) = 0;
     virtual ncclResult_t devices(int* count) = 0;
     virtual ncclResult_t properties(int device, InnerProperties* properties) = 0;

@@ -138,15 +138,10 @@ bool carries_flags(const uint8_t* data, size_t bytes) noexcept {
            same_flag_in_lines<uint64_t>(data, bytes, kLl128Line, kLl128Line);
 }
 
-std::optional<ElementGuess> guess_element(const uint8_t* data,
-                                          size_t bytes,
-                                          std::optional<DType> hint) noexcept {
+std::optional<ElementGuess> guess_element(const uint8_t* data, size_t bytes) noexcept {
     constexpr double kWorthIt = 15.0 / 16;
     std::optional<ElementGuess> best;
     for (const Candidate& type : kCandidates) {
-        if (hint.has_value() && *hint != type.element) {
-            continue;
-        }
         if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(type.width) != 0) {
             continue;
         }

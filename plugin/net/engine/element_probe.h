@@ -16,17 +16,13 @@ namespace slimwire::net {
 // receiver may look at it while it arrives, so it is sent as it is.
 [[nodiscard]] bool carries_flags(const uint8_t* data, size_t bytes) noexcept;
 
-[[nodiscard]] bool is_float(DType element) noexcept;
-
 struct ElementGuess {
     DType element;
     double ratio;  // expected size of the encoding as a part of the message
 };
 
 // The type with the smallest expected encoding, among those whose alignment `data` has; none when
-// that would not be below 15/16 of the message. With `hint` only that type is looked at.
-[[nodiscard]] std::optional<ElementGuess> guess_element(const uint8_t* data,
-                                                        size_t bytes,
-                                                        std::optional<DType> hint) noexcept;
+// that would not be below 15/16 of the message.
+[[nodiscard]] std::optional<ElementGuess> guess_element(const uint8_t* data, size_t bytes) noexcept;
 
 }  // namespace slimwire::net

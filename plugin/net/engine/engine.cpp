@@ -37,9 +37,8 @@ class EngineContext final : public Context {
   public:
     EngineContext(const EngineParts& parts,
                   const std::vector<WireDevice>& devices,
-                  std::unique_ptr<WireContext> wire,
-                  ProfilerCallback profiler)
-        : parts_(parts), devices_(devices), wire_(std::move(wire)), profiler_(profiler) {}
+                  std::unique_ptr<WireContext> wire)
+        : parts_(parts), devices_(devices), wire_(std::move(wire)) {}
     ~EngineContext() override { parts_.traffic->context_ended(); }
 
     Status listen(int device, void* handle, std::unique_ptr<Listener>* listener) override {
@@ -59,7 +58,7 @@ class EngineContext final : public Context {
         forget(handle);
         SLIMWIRE_TRY(status);
         SLIMWIRE_TRY_ASSIGN(*connection,
-                            EngineSend::make(parts_, std::move(wire), name_of(device), profiler_));
+                            EngineSend::make(parts_, std::move(wire), name_of(device)));
         return {};
     }
 
@@ -94,7 +93,6 @@ class EngineContext final : public Context {
     const EngineParts& parts_;
     const std::vector<WireDevice>& devices_;
     std::unique_ptr<WireContext> wire_;
-    const ProfilerCallback profiler_;
     std::mutex mutex_;
     std::map<const void*, std::unique_ptr<Attempt>> attempts_;
 };
@@ -116,13 +114,10 @@ class EngineOverWire final : public Engine {
     [[nodiscard]] const WireDevice& device(int index) const noexcept override {
         return devices_[static_cast<size_t>(index)];
     }
-    Status open(uint64_t comm_id,
-                int traffic_class,
-                ProfilerCallback profiler,
-                std::unique_ptr<Context>* context) override {
+    Status open(uint64_t comm_id, int traffic_class, std::unique_ptr<Context>* context) override {
         std::unique_ptr<WireContext> wire;
         SLIMWIRE_TRY(wire_->open(comm_id, traffic_class, &wire));
-        *context = std::make_unique<EngineContext>(parts_, devices_, std::move(wire), profiler);
+        *context = std::make_unique<EngineContext>(parts_, devices_, std::move(wire));
         return {};
     }
 

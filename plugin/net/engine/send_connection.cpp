@@ -7,18 +7,15 @@
 
 #include "plugin/net/engine/clock.h"
 #include "plugin/net/engine/piece.h"
-#include "plugin/net/hints/hint.h"
 
 namespace slimwire::net {
 static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buffer");
 
 Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& parts,
                                                          std::unique_ptr<SendWire> wire,
-                                                         const char* device,
-                                                         ProfilerCallback profiler) {
+                                                         const char* device) {
     std::unique_ptr<EngineSend> made(
         new EngineSend(parts, std::move(wire), Direction::kSend, device));
-    made->profiler_ = profiler;
     SLIMWIRE_TRY(made->open_control());
     return std::unique_ptr<SendConnection>(std::move(made));
 }
@@ -54,7 +51,7 @@ void EngineSend::Part::run() noexcept {
 }
 
 Status EngineSend::send(
-    const void* data, size_t bytes, int tag, Memory* memory, void* phandle, Request** request) {
+    const void* data, size_t bytes, int tag, Memory* memory, Request** request) {
     *request = nullptr;
     if (!failure_.ok()) {
         return failure_;
@@ -81,7 +78,7 @@ Status EngineSend::send(
                   .piece_bytes = 0,
                   .checksum = 0,
                   .check = 0};
-    plan(&made, phandle);
+    plan(&made);
     write_frame(made.frame, control_slot(next_message_));
     ++next_message_;
     Counters::add(counters_.messages, 1);
@@ -91,7 +88,7 @@ Status EngineSend::send(
 }
 
 // Decides how the message goes, and fills the control buffer of a small one.
-void EngineSend::plan(Message* made, void* phandle) {
+void EngineSend::plan(Message* made) {
     Frame& frame = made->frame;
     made->control_bytes = sizeof(Frame);
     if (frame.bytes <= kInlineBytes) {
@@ -111,7 +108,7 @@ void EngineSend::plan(Message* made, void* phandle) {
     }
     made->parts_left = 1;
     if (parts_.settings.codec && frame.bytes >= parts_.settings.min_bytes &&
-        looks_compressible(*made, phandle)) {
+        looks_compressible(*made)) {
         go_coded(made);
     }
 }
@@ -136,39 +133,21 @@ void EngineSend::go_coded(Message* made) {
 }
 
 // Settles element_ where it may be.
-bool EngineSend::looks_compressible(const Message& message, void* phandle) {
+bool EngineSend::looks_compressible(const Message& message) {
     const uint64_t bytes = message.frame.bytes;
-    const Hint hint = ask_hint(profiler_, phandle);
-    if (hint.protocol == Protocol::kLl || hint.protocol == Protocol::kLl128 ||
-        carries_flags(message.data, bytes)) {
-        count_flagged(message);
+    if (carries_flags(message.data, bytes)) {
+        Counters::add(counters_.flagged_messages, 1);
+        Counters::add(counters_.flagged_bytes, bytes);
         return false;
     }
-    follow_hint(hint.element);
     if (skip_looking_ > 0) {
         --skip_looking_;
         return false;
     }
     if (!knows_element_for(message.data)) {
-        // Floats are what the palette is for; the bytes of integers are looked at like any others.
-        const bool floats = hint.element.has_value() && is_float(*hint.element);
-        learn(guess_element(message.data, bytes, floats ? hint.element : std::nullopt));
+        learn(guess_element(message.data, bytes));
     }
     return knows_element_for(message.data);
-}
-
-void EngineSend::count_flagged(const Message& message) noexcept {
-    Counters::add(counters_.flagged_messages, 1);
-    Counters::add(counters_.flagged_bytes, message.frame.bytes);
-}
-
-// Another tensor: what was learned of the one before says nothing.
-void EngineSend::follow_hint(const std::optional<DType>& hint) noexcept {
-    if (hint.has_value() && hint != hinted_) {
-        hinted_ = hint;
-        element_.reset();
-        skip_looking_ = skips_ = 0;
-    }
 }
 
 bool EngineSend::knows_element_for(const void* data) const noexcept {

@@ -21,19 +21,13 @@ namespace slimwire::net {
 
 class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
   public:
-    // `profiler`: NCCL's callback, by which hints are asked for (hints/hint.h); may be null.
     static Result<std::unique_ptr<SendConnection>> make(const EngineParts& parts,
                                                         std::unique_ptr<SendWire> wire,
-                                                        const char* device,
-                                                        ProfilerCallback profiler);
+                                                        const char* device);
     ~EngineSend() override;
 
-    Status send(const void* data,
-                size_t bytes,
-                int tag,
-                Memory* memory,
-                void* phandle,
-                Request** request) override;
+    Status send(
+        const void* data, size_t bytes, int tag, Memory* memory, Request** request) override;
     Status test(Request* request, bool* done, size_t* sizes) override;
 
   private:
@@ -80,12 +74,10 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     Message& message(uint64_t number) noexcept { return messages_[number % kNetMaxRequests]; }
     Part& part(uint64_t number) noexcept { return parts_in_flight_[number % kParts]; }
 
-    void plan(Message* message, void* phandle);
-    [[nodiscard]] bool looks_compressible(const Message& message, void* phandle);
-    void follow_hint(const std::optional<DType>& hint) noexcept;
+    void plan(Message* message);
+    [[nodiscard]] bool looks_compressible(const Message& message);
     void learn(const std::optional<ElementGuess>& guess) noexcept;
     [[nodiscard]] bool knows_element_for(const void* data) const noexcept;
-    void count_flagged(const Message& message) noexcept;
     void go_coded(Message* message);
     Status advance();
     Status send_frames();
@@ -103,10 +95,8 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     uint64_t next_data_ = 0;     // parts are made of it
     std::array<Part, kParts> parts_in_flight_;
     uint64_t parts_made_ = 0, parts_sent_ = 0, parts_done_ = 0;
-    ProfilerCallback profiler_ = nullptr;
     // What was learned about this connection's data.
     std::optional<DType> element_;
-    std::optional<DType> hinted_;
     uint32_t skip_looking_ = 0;  // messages that go raw unseen
     uint32_t skips_ = 0;         // how many the next time
     uint64_t coded_in_ = 0, coded_out_ = 0;

@@ -29,7 +29,7 @@ ncclResult_t init(void** context,
 // Null is fine: NCCL finalizes what failed to start, too.
 ncclResult_t finalize(void* context) noexcept;
 // Before version 11 init is called once and there is no context: the same for the process, kept.
-ncclResult_t init_process(DebugLogger log, ProfilerCallback profiler) noexcept;
+ncclResult_t init_process(DebugLogger log) noexcept;
 // The context of `traffic_class` for tables that have none, made when it is first asked for.
 ncclResult_t process_context(int traffic_class, void** context) noexcept;
 

@@ -141,7 +141,7 @@ ncclResult_t isend(void* send_comm,
                    size_t bytes,
                    int tag,
                    void* mhandle,
-                   void* phandle,
+                   void*,
                    void** request) noexcept {
     Comm* const comm = comm_of(send_comm);
     return answer("send", comm != nullptr ? &comm->failed : nullptr, [&]() -> Status {
@@ -159,8 +159,7 @@ ncclResult_t isend(void* send_comm,
         }
         slot->comm = comm;
         Request* taken = nullptr;
-        SLIMWIRE_TRY(
-            comm->send->send(data, bytes, tag, static_cast<Memory*>(mhandle), phandle, &taken));
+        SLIMWIRE_TRY(comm->send->send(data, bytes, tag, static_cast<Memory*>(mhandle), &taken));
         give(slot, taken, 1, request);
         return {};
     });

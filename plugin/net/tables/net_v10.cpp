@@ -5,6 +5,10 @@
 namespace slimwire::net {
 namespace {
 
+ncclResult_t init(DebugLogger log, ProfilerCallback) noexcept {
+    return tables::init_process(log);
+}
+
 ncclResult_t connect(int device,
                      NetCommConfigV10* config,
                      void* handle,
@@ -16,7 +20,7 @@ ncclResult_t connect(int device,
 
 constexpr NetV10 make_table() noexcept {
     auto table = tables::common_table<NetV10>();
-    table.init = tables::init_process;
+    table.init = init;
     table.listen = tables::listen_in_process;
     table.connect = connect;
     table.isend = tables::isend;

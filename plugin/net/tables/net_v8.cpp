@@ -34,7 +34,7 @@ ncclResult_t irecv(void* recv_comm,
 
 constexpr NetV8 make_table() noexcept {
     auto table = tables::common_table<NetV8>();
-    table.init = tables::init_without_profiler;
+    table.init = tables::init_process;
     table.listen = tables::listen_in_process;
     table.connect = tables::connect_without_class;
     table.isend = isend;

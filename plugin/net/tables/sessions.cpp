@@ -21,8 +21,7 @@ namespace {
 struct Process {
     std::mutex mutex;
     Engine* engine = nullptr;
-    ProfilerCallback profiler = nullptr;  // of tables without contexts
-    std::map<int, void*> contexts;        // theirs, by traffic class
+    std::map<int, void*> contexts;  // of tables without contexts, by traffic class
 };
 
 // Never destroyed: NCCL's threads may outlive the end of main().
@@ -65,13 +64,9 @@ ncclResult_t start(DebugLogger log, Call&& call) noexcept {
     return result_of(status.code());
 }
 
-Status open_session(Engine* engine,
-                    uint64_t comm_id,
-                    int traffic_class,
-                    ProfilerCallback profiler,
-                    void** context) {
+Status open_session(Engine* engine, uint64_t comm_id, int traffic_class, void** context) {
     std::unique_ptr<Context> opened;
-    SLIMWIRE_TRY(engine->open(comm_id, traffic_class, profiler, &opened));
+    SLIMWIRE_TRY(engine->open(comm_id, traffic_class, &opened));
     *context = new Session{std::move(opened)};
     return {};
 }
@@ -88,13 +83,13 @@ ncclResult_t init(void** context,
                   uint64_t comm_id,
                   NetCommConfigV11* config,
                   DebugLogger log,
-                  ProfilerCallback profiler) noexcept {
+                  ProfilerCallback) noexcept {
     return start(log, [&]() -> Status {
         SLIMWIRE_TRY(ask(context != nullptr, "init without a place for the context"));
         *context = nullptr;
         SLIMWIRE_TRY_ASSIGN(Engine * engine, engine_for(log));
         const int traffic_class = config != nullptr ? config->traffic_class : -1;
-        return open_session(engine, comm_id, traffic_class, profiler, context);
+        return open_session(engine, comm_id, traffic_class, context);
     });
 }
 
@@ -103,11 +98,9 @@ ncclResult_t finalize(void* context) noexcept {
     return ncclSuccess;
 }
 
-ncclResult_t init_process(DebugLogger log, ProfilerCallback profiler) noexcept {
+ncclResult_t init_process(DebugLogger log) noexcept {
     return start(log, [&]() -> Status {
         SLIMWIRE_TRY_ASSIGN([[maybe_unused]] Engine * engine, engine_for(log));
-        const std::lock_guard lock(process().mutex);
-        process().profiler = profiler;
         return {};
     });
 }
@@ -121,7 +114,7 @@ ncclResult_t process_context(int traffic_class, void** context) noexcept {
         }
         void*& known = state.contexts[traffic_class];
         if (known == nullptr) {
-            SLIMWIRE_TRY(open_session(state.engine, 0, traffic_class, state.profiler, &known));
+            SLIMWIRE_TRY(open_session(state.engine, 0, traffic_class, &known));
         }
         *context = known;
         return {};

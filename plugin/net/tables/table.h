@@ -93,10 +93,7 @@ inline ncclResult_t connect_in_process(int traffic_class,
     return result != ncclSuccess ? result : connect(context, device, handle, send_comm, nullptr);
 }
 
-// Up to version 9: no events of NCCL's profiler, no traffic class.
-inline ncclResult_t init_without_profiler(DebugLogger log) noexcept {
-    return init_process(log, nullptr);
-}
+// Up to version 9: no traffic class.
 inline ncclResult_t connect_without_class(int device,
                                           void* handle,
                                           void** send_comm,

@@ -43,7 +43,7 @@ class Chain : public testing::Test {
         auto table = InnerTable::open(inner("11"));
         ASSERT_TRUE(table.ok());
         table_ = std::move(table).value();
-        ASSERT_EQ(table_->init(&stranger_context_, 0, -1, collect, nullptr), ncclSuccess);
+        ASSERT_EQ(table_->init(&stranger_context_, 0, -1, collect), ncclSuccess);
     }
     void TearDown() override {
         if (table_ != nullptr) {

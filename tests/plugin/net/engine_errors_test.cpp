@@ -59,8 +59,8 @@ TEST(NetEngineErrors, a_peer_that_dies_at_any_message_is_an_error_on_both_sides)
         // Both ends say so from now on, to whatever is asked.
         Request* request = nullptr;
         char byte = 0;
-        EXPECT_TRUE(poll_until(
-            [&] { return !pair.sender->send(&byte, 1, 5, nullptr, nullptr, &request).ok(); }));
+        EXPECT_TRUE(
+            poll_until([&] { return !pair.sender->send(&byte, 1, 5, nullptr, &request).ok(); }));
         void* target = &byte;
         const size_t capacity = 1;
         const int tag = 5;
@@ -144,8 +144,7 @@ TEST(NetEngineErrors, random_frames_end_the_connection_in_order) {
         size_t next = 0;
         bool over = false;
         for (Message& m : messages) {
-            ASSERT_TRUE(
-                pair.sender->send(m.data.data(), m.data.size(), 5, nullptr, nullptr, &m.send).ok());
+            ASSERT_TRUE(pair.sender->send(m.data.data(), m.data.size(), 5, nullptr, &m.send).ok());
             void* target = m.target();
             const int tag = 5;
             Memory* memory = nullptr;
@@ -204,8 +203,7 @@ TEST(NetEngineErrors, a_frame_that_lies_about_its_size_costs_no_memory) {
     int tag = 1;
     for (Message* m : {&unasked, &asked}) {
         ASSERT_TRUE(
-            pair.sender->send(m->data.data(), m->data.size(), tag++, nullptr, nullptr, &m->send)
-                .ok());
+            pair.sender->send(m->data.data(), m->data.size(), tag++, nullptr, &m->send).ok());
     }
     mallopt(M_PERTURB, 0);  // Meson's choice may write into all that malloc gives
     const long before = resident_kib();
@@ -236,7 +234,7 @@ TEST(NetEngineErrors, a_silent_receiver_bounds_its_sender) {
     size_t sent = 0;
     for (int i = 0; i < 20'000; ++i) {
         Request* request = nullptr;
-        ASSERT_TRUE(pair.sender->send(byte.data(), 1, 5, nullptr, nullptr, &request).ok());
+        ASSERT_TRUE(pair.sender->send(byte.data(), 1, 5, nullptr, &request).ok());
         if (request != nullptr) {
             open.push_back(request);
             ++sent;

@@ -5,10 +5,8 @@
 
 #include <memory>
 
-#include "plugin/net/abi/profiler.h"
 #include "plugin/net/engine.h"
 #include "plugin/net/engine/traffic.h"
-#include "plugin/net/hints/hint.h"
 #include "plugin/net/settings.h"
 #include "tests/plugin/net/memory_wire.h"
 #include "tests/plugin/net/wire_pair.h"
@@ -24,28 +22,13 @@ struct EnginePair {
     alignas(8) char handle[kNetHandleBytes] = {};
     std::unique_ptr<SendConnection> sender;
     std::unique_ptr<ReceiveConnection> receiver;
-    ProfilerCallback profiler = nullptr;  // as NCCL gives it to the sender
-    void* phandle = nullptr;              // that sends are given
-
-    // Before open(): whoever asks for a hint about a send gets `hint`.
-    void answer_with(const Hint& hint) {
-        hint_ = hint;
-        phandle = &hint_;
-        profiler = [](void** event, int type, void* asked, int64_t id, void* data) {
-            if (type == kNetEventStart && id == kHintPluginId) {
-                static_cast<HintQuestion*>(data)->answer = *static_cast<const Hint*>(asked);
-                *event = data;
-            }
-            return ncclSuccess;
-        };
-    }
 
     Status open(const EngineSettings& settings, const MemoryWireOptions& options) {
         network = MemoryNetwork::make(options);
         sending_engine = make_engine(network->wire(), settings, &sent);
         receiving_engine = make_engine(network->wire(), settings, &received);
-        SLIMWIRE_TRY(sending_engine->open(1, -1, profiler, &sending_context));
-        SLIMWIRE_TRY(receiving_engine->open(1, -1, nullptr, &receiving_context));
+        SLIMWIRE_TRY(sending_engine->open(1, -1, &sending_context));
+        SLIMWIRE_TRY(receiving_engine->open(1, -1, &receiving_context));
         SLIMWIRE_TRY(receiving_context->listen(0, handle, &listener));
         return connect(&sender, &receiver);
     }
@@ -83,9 +66,6 @@ struct EnginePair {
         EXPECT_EQ(counts.memories, 0);
         EXPECT_EQ(network->violations(), 0) << network->first_violation();
     }
-
-  private:
-    Hint hint_;
 };
 
 }  // namespace slimwire::net

@@ -174,7 +174,7 @@ TEST(NetProbe, finds_the_element_type_that_shrinks_most) {
     std::mt19937 random(test_seed());
     for (const DType type : {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64}) {
         const std::vector<uint8_t> data = gaussian_bytes(type, 1 << 20, random);
-        const auto guess = guess_element(data.data(), data.size(), std::nullopt);
+        const auto guess = guess_element(data.data(), data.size());
         ASSERT_TRUE(guess.has_value()) << dtype_name(type);
         EXPECT_EQ(guess->element, type)
             << dtype_name(type) << " taken for " << dtype_name(guess->element);
@@ -186,9 +186,9 @@ TEST(NetProbe, finds_the_element_type_that_shrinks_most) {
         EXPECT_NEAR(guess->ratio, ratio, 0.03) << dtype_name(type);
     }
     const std::vector<uint8_t> noise = random_bytes(1 << 20, random);
-    EXPECT_FALSE(guess_element(noise.data(), noise.size(), std::nullopt).has_value());
+    EXPECT_FALSE(guess_element(noise.data(), noise.size()).has_value());
     const std::vector<uint8_t> zeros(1 << 16);
-    EXPECT_TRUE(guess_element(zeros.data(), zeros.size(), std::nullopt).has_value());
+    EXPECT_TRUE(guess_element(zeros.data(), zeros.size()).has_value());
 }
 
 TEST(NetProbe, flags_between_data_are_seen_and_data_is_not_taken_for_them) {

@@ -84,8 +84,8 @@ Status exchange(EnginePair& pair, std::vector<M>& messages, size_t depth) {
     const bool in_time = poll_until([&] {
         if (sent < messages.size() && sent - sends_done < depth) {
             M& m = messages[sent];
-            if (!step(pair.sender->send(m.source(), m.data.size(), m.tag, m.from_memory,
-                                        pair.phandle, &m.send))) {
+            if (!step(
+                    pair.sender->send(m.source(), m.data.size(), m.tag, m.from_memory, &m.send))) {
                 return true;
             }
             sent += m.send != nullptr ? 1 : 0;
@@ -146,8 +146,7 @@ Status exchange_groups(EnginePair& pair, std::vector<M>& messages) {
     const bool in_time = poll_until([&] {
         if (sends < order.size()) {
             M& m = messages[order[sends]];
-            failure = pair.sender->send(m.source(), m.data.size(), m.tag, m.from_memory,
-                                        pair.phandle, &m.send);
+            failure = pair.sender->send(m.source(), m.data.size(), m.tag, m.from_memory, &m.send);
             sends += m.send != nullptr ? 1 : 0;
         }
         if (failure.ok() && posted < groups) {

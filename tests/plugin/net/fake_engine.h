@@ -25,7 +25,6 @@ struct Fake {
     std::vector<size_t> capacities;
     std::vector<int> tags;
     bool visible = false;
-    void* phandle = nullptr;
     bool done = true;
     std::vector<size_t> sizes;
     WireDevice device;
@@ -67,12 +66,10 @@ class FakeConnection : public Base {
 };
 
 class FakeSend final : public FakeConnection<SendConnection> {
-    Status send(
-        const void*, size_t bytes, int tag, Memory*, void* phandle, Request** out) override {
+    Status send(const void*, size_t bytes, int tag, Memory*, Request** out) override {
         SLIMWIRE_TRY(answer());
         fake.bytes = bytes;
         fake.tags = {tag};
-        fake.phandle = phandle;
         *out = fake.not_yet ? nullptr : &request;
         return {};
     }
@@ -130,10 +127,7 @@ class FakeEngine final : public Engine {
   public:
     [[nodiscard]] int devices() const noexcept override { return 2; }
     [[nodiscard]] const WireDevice& device(int) const noexcept override { return fake.device; }
-    Status open(uint64_t comm_id,
-                int traffic_class,
-                ProfilerCallback,
-                std::unique_ptr<Context>* context) override {
+    Status open(uint64_t comm_id, int traffic_class, std::unique_ptr<Context>* context) override {
         SLIMWIRE_TRY(answer());
         fake.comm_id = comm_id;
         fake.traffic_class = traffic_class;

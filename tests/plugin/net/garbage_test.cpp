@@ -29,7 +29,7 @@ class Garbage : public testing::Test {
         auto opened = InnerTable::open(SLIMWIRE_TEST_NET_PLUGIN);
         ASSERT_TRUE(opened.ok()) << opened.status().message();
         net_ = std::move(opened).value();
-        ASSERT_EQ(net_->init(&context_, 1, -1, silent, nullptr), ncclSuccess);
+        ASSERT_EQ(net_->init(&context_, 1, -1, silent), ncclSuccess);
         ASSERT_EQ(net_->listen(context_, 0, &handle_, &listen_comm_), ncclSuccess);
     }
     void TearDown() override {

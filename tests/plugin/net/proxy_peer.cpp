@@ -129,7 +129,7 @@ int run(int count, char** words) {
     if (count == 10 && std::string(words[8]) == number) {
         rank.dies_at = words[9];
     }
-    const ncclResult_t result = rank.net->init(&rank.context, 1, -1, log_to_stderr, nullptr);
+    const ncclResult_t result = rank.net->init(&rank.context, 1, -1, log_to_stderr);
     if (result != ncclSuccess) {
         return ended("init", result, "");
     }

@@ -22,8 +22,8 @@ class Proxy : public testing::TestWithParam<int> {
         ASSERT_TRUE(opened.ok()) << opened.status().message();
         net_ = std::move(opened).value();
         ASSERT_EQ(net_->version(), GetParam());
-        ASSERT_EQ(net_->init(&sending_, 1, -1, log_to_stderr, nullptr), ncclSuccess);
-        ASSERT_EQ(net_->init(&receiving_, 1, -1, log_to_stderr, nullptr), ncclSuccess);
+        ASSERT_EQ(net_->init(&sending_, 1, -1, log_to_stderr), ncclSuccess);
+        ASSERT_EQ(net_->init(&receiving_, 1, -1, log_to_stderr), ncclSuccess);
         int devices = 0;
         ASSERT_EQ(net_->devices(&devices), ncclSuccess);
         ASSERT_GE(devices, 1);

@@ -35,8 +35,7 @@ inline std::vector<NetLog> read_net_log(const std::string& path) {
         for (long value = 0; words >> name >> value;) {
             log[name] = value;
         }
-        for (const char* left :
-             {"registered", "open", "requests", "tuners_open", "profilers_open", "events_open"}) {
+        for (const char* left : {"registered", "open", "requests", "tuners_open"}) {
             EXPECT_EQ(log.at(left), 0) << left;
         }
         result.push_back(std::move(log));

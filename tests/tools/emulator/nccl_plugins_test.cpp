@@ -1,5 +1,5 @@
 // The emulated NCCL as plugins see it: every version of the network's table, protocols on the wire,
-// buffers in device memory, tuner, profiler and env tables.
+// buffers in device memory, tuner.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -48,7 +48,6 @@ TEST(NcclPlugins, every_version_of_the_table_carries_everything) {
             EXPECT_EQ(log.at("version"), version);
             EXPECT_GT(log.at("bytes"), 0);
             EXPECT_EQ(log.at("attributes") > 0, version >= 11);
-            EXPECT_EQ(log.at("net_events") > 0, version >= 10);
         }
     }
 }
@@ -69,7 +68,6 @@ TEST(NcclPlugins, the_newest_version_is_taken) {
     const Outcome outcome = over_plugin({});
     EXPECT_EQ(outcome.logs[0].at("version"), 12);
     EXPECT_EQ(outcome.logs[0].at("tuner_version"), 5);
-    EXPECT_EQ(outcome.logs[0].at("profiler_version"), 5);
 }
 
 TEST(NcclPlugins, a_version_that_is_none_is_refused) {
@@ -158,26 +156,6 @@ TEST(NcclPlugins, the_tuner_chooses_the_protocol) {
     }
     const Outcome none = over_plugin({{"NCCL_TUNER_PLUGIN", "none"}});
     EXPECT_EQ(none.sum("tuned"), 0);
-}
-
-TEST(NcclPlugins, the_profiler_knows_what_a_message_belongs_to) {
-    for (const int version : {4, 5}) {
-        const Outcome outcome =
-            over_plugin({{"SLIMWIRE_EMU_PLUGIN_VERSIONS", "profiler:" + std::to_string(version)}});
-        EXPECT_EQ(outcome.logs[0].at("profiler_version"), version);
-        EXPECT_GT(outcome.sum("net_events"), 0);
-        EXPECT_EQ(outcome.sum("known_types"), outcome.sum("net_events"));
-    }
-    EXPECT_EQ(over_plugin({{"NCCL_PROFILER_PLUGIN", "none"}}).sum("net_events"), 0);
-}
-
-TEST(NcclPlugins, the_env_plugin_answers_for_all_settings) {
-    const std::string library = std::string(SLIMWIRE_TEST_PROGRAMS) + "/libnccl-net-testtcp.so";
-    const Outcome outcome = over_plugin({{"NCCL_ENV_PLUGIN", library},
-                                         {"NCCL_NET_PLUGIN", "none"},
-                                         {"TEST_ENV_NCCL_NET_PLUGIN", "testtcp"},
-                                         {"TEST_ENV_NCCL_PROTO", "LL"}});
-    EXPECT_GT(outcome.sum("told_ll"), 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Exported functions that make communicators.
 #include "tools/emulator/nccl/api_create.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
@@ -36,7 +37,7 @@ Result<bool> is_blocking(const ncclConfig_t* config, const char* function, bool 
             Code::kInvalidArgument,
             std::string(function) + ": the configuration was not set to NCCL_CONFIG_INITIALIZER");
     }
-    if (const char* forced = nccl_env("NCCL_COMM_BLOCKING"); forced != nullptr) {
+    if (const char* forced = getenv("NCCL_COMM_BLOCKING"); forced != nullptr) {
         return std::strcmp(forced, "0") != 0;
     }
     if (config == nullptr || config->blocking == NCCL_CONFIG_UNDEF_INT) {
@@ -56,7 +57,6 @@ Status start_init(ncclComm_t* out,
                   int rank,
                   const ncclConfig_t* config,
                   const char* function) {
-    load_env_plugin();
     SLIMWIRE_TRY(require(out, function, "comm"));
     *out = nullptr;
     SLIMWIRE_TRY_ASSIGN(const bool blocking, is_blocking(config, function, true));
@@ -93,7 +93,6 @@ Status init_scalable(ncclComm_t* out,
 }
 
 Status init_all(ncclComm_t* out, int count, const int* list) {
-    load_env_plugin();
     SLIMWIRE_TRY(require(out, "ncclCommInitAll", "comm"));
     const int available = device_count();
     if (count < 1 || count > available) {
@@ -133,7 +132,6 @@ using slimwire::Status;
 
 SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id)) {
     return emu::guarded([=]() -> Status {
-        emu::load_env_plugin();
         SLIMWIRE_TRY(emu::require(id, "ncclGetUniqueId", "uniqueId"));
         return emu::make_unique_id(id);
     });

@@ -8,7 +8,6 @@
 namespace slimwire::emu {
 
 struct CommSettings {
-    std::string name;        // commName; for profilers
     std::string net_name;    // netName; empty: any network
     int traffic_class = -1;  // -1: not set
 };

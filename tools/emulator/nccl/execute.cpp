@@ -106,13 +106,7 @@ Status Communicator::tune(std::vector<Task>* tasks) {
     return {};
 }
 
-Status Communicator::execute(const std::vector<Task>& launched) {
-    std::vector<Task> observed;
-    if (transport_.profiler() != nullptr) {
-        observed = launched;
-        transport_.profiler()->prepare(observed);
-    }
-    const std::vector<Task>& tasks = observed.empty() ? launched : observed;
+Status Communicator::execute(const std::vector<Task>& tasks) {
     for (const Task& task : tasks) {
         if (!is_point_to_point(task.kind)) {
             SLIMWIRE_TRY(run_collective(task));

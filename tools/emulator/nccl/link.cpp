@@ -1,8 +1,6 @@
 #include "tools/emulator/nccl/link.h"
 
-#include <algorithm>
 #include <atomic>
-#include <climits>
 #include <string>
 
 #include "tools/emulator/nccl/log.h"
@@ -94,65 +92,6 @@ Status Link::connect_or_listen() {
     return sending_ ? connect_step() : listen_step();
 }
 
-WireOperation* Link::begin(const Task& task, size_t bytes, int messages) {
-    auto free = std::find_if(operations_.begin(), operations_.end(),
-                             [](const auto& operation) { return !operation->in_use; });
-    if (free == operations_.end()) {
-        operations_.push_back(std::make_unique<WireOperation>());
-        free = operations_.end() - 1;
-    }
-    WireOperation& operation = **free;
-    operation.protocol = task.protocol;
-    operation.function = task_function(task.kind);
-    operation.bytes = bytes;
-    operation.event = nullptr;
-    operation.started = 0;
-    operation.in_use = true;
-    operation.steps.fill({nullptr, inter_node_ ? net_.profiler : nullptr});
-    if (inter_node_ && net_.profiler != nullptr) {
-        operation.event = net_.profiler->start_proxy_operation(
-            {.pid = 0,
-             .channel = 0,
-             .peer = peer_,
-             .steps = messages,
-             .chunk_bytes = static_cast<int>(std::min<size_t>(bytes, INT_MAX)),
-             .is_send = sending_ ? 1 : 0},
-            task.event);
-        Profiler::record(operation.event, net::kStateOperationInProgress, {});
-    }
-    return &operation;
-}
-
-void Link::end(WireOperation* operation) {
-    if (operation != nullptr) {
-        Profiler::stop(operation->event);
-        operation->event = nullptr;
-        operation->in_use = false;
-    }
-}
-
-WireOperation::Step* Link::next_step(WireOperation& operation) {
-    auto& step = operation.steps[static_cast<size_t>(operation.started % WireOperation::kSteps)];
-    if (step.profiler != nullptr && step.event == nullptr) {
-        step.event = step.profiler->start_proxy_step(operation.started, operation.event);
-        if (sending_) {
-            step_state(&step, net::kStateSendGpuWait);
-            step_state(&step, net::kStateSendPeerWait);
-        }
-    }
-    return &step;
-}
-
-void Link::step_state(const WireOperation::Step* step,
-                      net::ProfilerEventState state,
-                      size_t bytes) {
-    if (step->event != nullptr) {
-        net::ProfilerStateArguments more{};
-        more.proxy_step_bytes = bytes;
-        Profiler::record(step->event, state, more);
-    }
-}
-
 void Link::count_sent(size_t bytes, size_t on_wire) const noexcept {
     g_counters.sent += bytes;
     g_counters.inter_node_sent += inter_node_ ? on_wire : 0;
@@ -164,7 +103,7 @@ void Link::count_received(size_t bytes) noexcept {
 }
 
 Status Link::start(
-    void* data, size_t bytes, WireOperation& operation, Transfer* transfer, bool* started) {
+    void* data, size_t bytes, const WireOperation&, Transfer* transfer, bool* started) {
     *started = false;
     if (comm_ == nullptr) {
         SLIMWIRE_TRY(connect_or_listen());
@@ -180,14 +119,12 @@ Status Link::start(
             return failure(result, "registering memory for");
         }
     }
-    WireOperation::Step* const step = next_step(operation);
     void* request = nullptr;
     if (sending_) {
-        result = net_.table->isend(comm_, data, bytes, members_.rank, mhandle, step, &request);
+        result = net_.table->isend(comm_, data, bytes, members_.rank, mhandle, nullptr, &request);
     } else {
         int tag = peer_;
-        void* phandle = step;
-        result = net_.table->irecv(comm_, 1, &data, &bytes, &tag, &mhandle, &phandle, &request);
+        result = net_.table->irecv(comm_, 1, &data, &bytes, &tag, &mhandle, nullptr, &request);
     }
     *started = result == ncclSuccess && request != nullptr;
     if (!*started && bytes > 0) {
@@ -200,10 +137,6 @@ Status Link::start(
         *transfer = {};
         transfer->request = request;
         transfer->mhandle = bytes > 0 ? mhandle : nullptr;
-        transfer->step = step;
-        ++operation.started;
-        step_state(step, sending_ ? net::kStateSendWait : net::kStateRecvWait,
-                   sending_ ? bytes : 0);
         if (sending_) {
             count_sent(bytes, bytes);
         }
@@ -226,10 +159,7 @@ Status Link::test(Transfer* transfer, bool* done, size_t* bytes) {
         }
         if (!sending_) {
             count_received(*bytes);
-            step_state(transfer->step, net::kStateRecvGpuWait, *bytes);
         }
-        Profiler::stop(transfer->step->event);
-        transfer->step->event = nullptr;
     }
     return {};
 }
@@ -243,32 +173,6 @@ void Link::close() noexcept {
         sending_ ? net_.table->close_send(comm_) : net_.table->close_recv(comm_);
         comm_ = nullptr;
     }
-}
-
-ncclResult_t profiler_callback(
-    void** event, int type, void* phandle, int64_t plugin_id, void* data) noexcept {
-    net::ProfilerStateArguments more{};
-    more.net_plugin_data = data;
-    switch (type) {
-        case net::kNetEventStart: {
-            const auto* step = static_cast<const WireOperation::Step*>(phandle);
-            if (step != nullptr && step->profiler != nullptr) {
-                *event = step->profiler->start_net_plugin(plugin_id, data, step->event);
-            }
-            break;
-        }
-        case net::kNetEventStop:
-            Profiler::stop(*event);
-            break;
-        case net::kNetEventUpdate:
-            Profiler::record(*event, net::kStateNetPluginUpdate, more);
-            break;
-        default:
-            Profiler::record(*event, net::kStateNetPluginUpdate, more);
-            Profiler::stop(*event);
-            break;
-    }
-    return ncclSuccess;
 }
 
 }  // namespace slimwire::emu

@@ -9,7 +9,6 @@
 // communicator's job; close() also from a thread that has made sure that no job runs.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +18,6 @@
 #include "codecs/base/status.h"
 #include "plugin/net/abi/net_v11.h"
 #include "tools/emulator/nccl/mesh.h"
-#include "tools/emulator/nccl/profiler.h"
 #include "tools/emulator/nccl/protocol.h"
 #include "tools/emulator/nccl/task.h"
 
@@ -48,36 +46,27 @@ struct NetContextOf {
     net::NetPropertiesV11 properties{};
     WireBuffers buffers{};
     bool device_memory = false;        // buffers are handed over as device pointers
-    Profiler* profiler = nullptr;      // for traffic between nodes
     net::NetAttrV11 attributes{};      // what set_net_attr was told last
     bool optional_completion = false;  // NCCL_NET_OPTIONAL_RECV_COMPLETION
 };
 
-// The messages that one task moves over one link: what NCCL calls a proxy operation. Lives as long
-// as its link, so that a network may use a step's handle until its request is done.
+// The messages that one task moves over one link: what NCCL calls a proxy operation.
 struct WireOperation {
-    static constexpr int kSteps = 16;  // no more are in flight
-    struct Step {
-        void* event = nullptr;  // the profiler's
-        Profiler* profiler = nullptr;
-    };
-
     Protocol protocol = Protocol::kSimple;
     int function = 0;  // ncclFunc_t
     size_t bytes = 0;  // of data, in all
-    void* event = nullptr;
-    int started = 0;  // messages
-    bool in_use = false;
-    std::array<Step, kSteps> steps;
+
+    static WireOperation of(const Task& task, size_t bytes) noexcept {
+        return {task.protocol, task_function(task.kind), bytes};
+    }
 };
 
 // A message in flight.
 struct Transfer {
     void* request = nullptr;
     void* mhandle = nullptr;
-    WireOperation::Step* step = nullptr;
     // Of staged links.
-    WireOperation* operation = nullptr;
+    Protocol protocol = Protocol::kSimple;
     unsigned char* data = nullptr;  // where it goes
     size_t bytes = 0;               // of data
     size_t lines = 0;               // with flags, that have come
@@ -99,15 +88,13 @@ class Link {
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
 
-    // Before and after the messages of a task; `bytes` counts data, `messages` is how many there
-    // will be. What begin() returns stays valid until the link goes.
-    WireOperation* begin(const Task& task, size_t bytes, int messages);
-    static void end(WireOperation* operation);
-
     // Starts to send or receive one message; `*started` stays false while the link is not connected
     // or has no room: try again later, with the same message.
-    virtual Status start(
-        void* data, size_t bytes, WireOperation& operation, Transfer* transfer, bool* started);
+    virtual Status start(void* data,
+                         size_t bytes,
+                         const WireOperation& operation,
+                         Transfer* transfer,
+                         bool* started);
     // `*bytes` receives the size of the message's data when done.
     virtual Status test(Transfer* transfer, bool* done, size_t* bytes);
     virtual void close() noexcept;
@@ -119,11 +106,6 @@ class Link {
     // Goes on with connecting; comm_ is set when that is done.
     Status connect_or_listen();
     [[nodiscard]] Status failure(ncclResult_t result, const char* what) const;
-    // The step of the message that is about to start; its event begins with the first attempt.
-    WireOperation::Step* next_step(WireOperation& operation);
-    static void step_state(const WireOperation::Step* step,
-                           net::ProfilerEventState state,
-                           size_t bytes = 0);
     void count_sent(size_t bytes, size_t on_wire) const noexcept;
     static void count_received(size_t bytes) noexcept;
 
@@ -141,12 +123,7 @@ class Link {
 
     void* listener_ = nullptr;
     std::vector<char> handle_;
-    std::vector<std::unique_ptr<WireOperation>> operations_;
 };
-
-// What networks get at init: their events under a step whose handle they were given.
-ncclResult_t profiler_callback(
-    void** event, int type, void* phandle, int64_t plugin_id, void* data) noexcept;
 
 // Totals of this process.
 void read_counters(EmulatorCounters* out) noexcept;

@@ -23,7 +23,7 @@ std::mutex g_error_mutex;
 char g_last_error[kErrorBytes];
 
 int read_verbosity() noexcept {
-    const char* text = nccl_env("NCCL_DEBUG");
+    const char* text = getenv("NCCL_DEBUG");
     const char* const names[] = {"", "VERSION", "WARN", "INFO", "TRACE"};
     for (int level = 1; text != nullptr && level < 5; ++level) {
         if (strcasecmp(text, names[level]) == 0) {

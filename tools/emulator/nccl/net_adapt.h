@@ -1,6 +1,6 @@
 // Older and newer versions of NCCL's network table as version 11, which is what the transport
 // calls. Versions before 11 know no contexts: they are initialised once for all communicators and
-// have nothing to finalise; before 10 nobody hands them profiler handles; 8 counts bytes as int.
+// have nothing to finalise; 8 counts bytes as int.
 #pragma once
 
 #include "plugin/net/abi/net_v11.h"

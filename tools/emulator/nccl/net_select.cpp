@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include <array>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ Plugins& plugins() {
 }
 
 void read_list(Plugins& all) {
-    const char* variable = nccl_env("NCCL_NET_PLUGIN");
+    const char* variable = getenv("NCCL_NET_PLUGIN");
     std::string list = variable != nullptr ? variable : "libnccl-net.so";
     const long first_users = nccl_env_number("NCCL_NET_PLUGIN_REF_COUNT", 0);
     while (!list.empty() && strcasecmp(list.c_str(), "none") != 0) {
@@ -79,14 +80,10 @@ void load(Plugin& plugin, int only) {
 }
 
 // Whether the plugin can be used; `out` has its context then.
-bool initialise(Plugin& plugin,
-                uint64_t comm,
-                const CommSettings& settings,
-                net::ProfilerCallback profiler,
-                AssignedNet* out) {
+bool initialise(Plugin& plugin, uint64_t comm, const CommSettings& settings, AssignedNet* out) {
     const net::NetV11& table = *plugin.net.table;
     net::NetCommConfigV11 config{settings.traffic_class};
-    bool ok = table.init(&out->context, comm, &config, plugin_log, profiler) == ncclSuccess;
+    bool ok = table.init(&out->context, comm, &config, plugin_log, nullptr) == ncclSuccess;
     if (ok && plugin.state == State::kInitReady) {
         ok = table.devices(&plugin.devices) == ncclSuccess && plugin.devices > 0;
     }
@@ -135,9 +132,6 @@ bool is_builtin(const std::string& name) {
 CommSettings comm_settings(const ncclConfig_t* config, CommSettings inherited) {
     CommSettings result = std::move(inherited);
     if (config != nullptr) {
-        if (config->commName != nullptr) {
-            result.name = config->commName;
-        }
         if (config->netName != nullptr) {
             result.net_name = config->netName;
         }
@@ -145,15 +139,13 @@ CommSettings comm_settings(const ncclConfig_t* config, CommSettings inherited) {
             result.traffic_class = config->trafficClass;
         }
     }
-    if (const char* forced = nccl_env("NCCL_NET"); forced != nullptr && *forced != '\0') {
+    if (const char* forced = getenv("NCCL_NET"); forced != nullptr && *forced != '\0') {
         result.net_name = forced;
     }
     return result;
 }
 
-Result<AssignedNet> assign_net(uint64_t comm,
-                               const CommSettings& settings,
-                               net::ProfilerCallback profiler) {
+Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings) {
     SLIMWIRE_TRY_ASSIGN(const int only, forced_version("net"));
     Plugins& all = plugins();
     const std::lock_guard lock(all.mutex);
@@ -175,7 +167,7 @@ Result<AssignedNet> assign_net(uint64_t comm,
             continue;
         }
         AssignedNet net;
-        if (initialise(plugin, comm, settings, profiler, &net)) {
+        if (initialise(plugin, comm, settings, &net)) {
             net.plugin = static_cast<int>(i);
             ++plugin.users;
             disable_others(all, i);

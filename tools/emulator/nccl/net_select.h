@@ -26,16 +26,15 @@ struct AssignedNet {
 // cannot be initialised, has no device or wants device code is passed over with an INFO line; the
 // first that fits disables the others. kInvalidUsage when a name is wanted that nobody has.
 //
-// The table's init is called for every communicator (versions before 11: for the first).
-Result<AssignedNet> assign_net(uint64_t comm,
-                               const CommSettings& settings,
-                               net::ProfilerCallback profiler);
+// The table's init is called, without a profiler, for every communicator (versions before 11: for
+// the first).
+Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings);
 
 // Ends a plugin's context; the last communicator that lets go closes the library.
 void release_net(const AssignedNet& net) noexcept;
 
-// The library of the plugin in use, opened once more: where tuners and profilers are looked for
-// that have none of their own. Not open when the network is built in.
+// The library of the plugin in use, opened once more: where a tuner is looked for that has none of
+// its own. Not open when the network is built in.
 [[nodiscard]] PluginLibrary net_plugin_library();
 
 }  // namespace slimwire::emu

@@ -62,11 +62,8 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
         Flow& flow = result.flows_[entry->second];
         const size_t largest = flow.link->largest_message(task.protocol);
         const size_t message_bytes = largest != 0 ? largest : chunk_bytes;
-        const size_t messages =
-            std::max<size_t>(1, (task.bytes() + message_bytes - 1) / message_bytes);
         flow.waiting.push_back({static_cast<unsigned char*>(const_cast<void*>(data)), task.bytes(),
-                                message_bytes,
-                                flow.link->begin(task, task.bytes(), static_cast<int>(messages))});
+                                message_bytes, WireOperation::of(task, task.bytes())});
     }
     // Every rank begins with its next neighbour, so that no two begin with the same receiver.
     const int ranks = transport.members().size();
@@ -76,18 +73,6 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
     std::stable_sort(result.flows_.begin(), result.flows_.end(),
                      [&](const Flow& a, const Flow& b) { return distance(a) < distance(b); });
     return result;
-}
-
-// What a failure left.
-PointToPoint::~PointToPoint() {
-    for (const Flow& flow : flows_) {
-        for (const InFlight& message : flow.in_flight) {
-            Link::end(message.ends);
-        }
-        for (const Buffer& buffer : flow.waiting) {
-            Link::end(buffer.operation);
-        }
-    }
 }
 
 bool PointToPoint::done() const noexcept {
@@ -102,19 +87,17 @@ Status PointToPoint::start_one(Flow& flow, bool* moved) {
     }
     Buffer& buffer = flow.waiting.front();
     const size_t bytes = std::min(buffer.message_bytes, buffer.bytes - buffer.started);
-    InFlight message{{}, bytes, nullptr};
+    InFlight message{{}, bytes};
     bool started = false;
-    SLIMWIRE_TRY(flow.link->start(buffer.data + buffer.started, bytes, *buffer.operation,
+    SLIMWIRE_TRY(flow.link->start(buffer.data + buffer.started, bytes, buffer.operation,
                                   &message.transfer, &started));
     if (!started) {
         return {};
     }
     buffer.started += bytes;
     buffer.empty_started = true;
-    const bool last = buffer.all_started();
-    message.ends = last ? buffer.operation : nullptr;
     flow.in_flight.push_back(message);
-    if (last) {
+    if (buffer.all_started()) {
         flow.waiting.pop_front();
     }
     *moved = true;
@@ -135,7 +118,6 @@ Status PointToPoint::complete(Flow& flow, bool* moved) {
                                              std::to_string(bytes) + " bytes where " +
                                              std::to_string(oldest.bytes) + " were expected"};
         }
-        Link::end(oldest.ends);
         flow.in_flight.pop_front();
         *moved = true;
     }

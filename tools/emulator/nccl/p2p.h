@@ -22,7 +22,6 @@ class PointToPoint {
     static Result<PointToPoint> make(Transport& transport,
                                      const std::vector<Task>& tasks,
                                      size_t chunk_bytes);
-    ~PointToPoint();
     PointToPoint(PointToPoint&&) = default;
     PointToPoint(const PointToPoint&) = delete;
     PointToPoint& operator=(const PointToPoint&) = delete;
@@ -34,7 +33,7 @@ class PointToPoint {
         unsigned char* data;
         size_t bytes;
         size_t message_bytes;  // at most
-        WireOperation* operation;
+        WireOperation operation;
         size_t started = 0;
         bool empty_started = false;  // a message without bytes is one message, too
         [[nodiscard]] bool all_started() const noexcept {
@@ -44,7 +43,6 @@ class PointToPoint {
     struct InFlight {
         Transfer transfer;
         size_t bytes;
-        WireOperation* ends;  // the operation whose last message this is; else null
     };
     // One peer and direction.
     struct Flow {

@@ -21,8 +21,7 @@ struct Versions {
     const char* kind;
     std::array<int, 5> known;
 };
-constexpr std::array kVersions = {Versions{"net", {8, 9, 10, 11, 12}}, Versions{"tuner", {4, 5}},
-                                  Versions{"profiler", {4, 5}}};
+constexpr std::array kVersions = {Versions{"net", {8, 9, 10, 11, 12}}, Versions{"tuner", {4, 5}}};
 
 bool knows(const Versions& versions, int version) {
     for (const int known : versions.known) {
@@ -54,7 +53,7 @@ const Versions* parse_forced(std::string_view entry, int* version) {
 }  // namespace
 
 long nccl_env_number(const char* name, long otherwise) noexcept {
-    const char* text = nccl_env(name);
+    const char* text = getenv(name);
     if (text == nullptr || *text == '\0') {
         return otherwise;
     }
@@ -142,8 +141,8 @@ Result<int> forced_version(const char* kind) {
         if (found == nullptr) {
             return Status(Code::kInvalidArgument,
                           "SLIMWIRE_EMU_PLUGIN_VERSIONS: '" + std::string(entry) +
-                              "': expected net:8 to net:12, tuner:4, tuner:5, profiler:4 or "
-                              "profiler:5, several by comma");
+                              "': expected net:8 to net:12, tuner:4 or tuner:5, several by "
+                              "comma");
         }
         if (strcmp(found->kind, kind) == 0) {
             result = version;

@@ -1,5 +1,5 @@
-// How libraries of plugins are found and opened, and the settings that env plugins may answer: as
-// NCCL 2.28 does it. Thread contract: any thread; the env plugin is loaded once for each process.
+// How libraries of plugins are found and opened, as NCCL 2.28 does it, and NCCL's settings that are
+// numbers. Thread contract: any thread.
 #pragma once
 
 #include <string>
@@ -9,26 +9,17 @@
 
 namespace slimwire::emu {
 
-// The value of one of NCCL's settings: what the env plugin says once it is loaded, else the
-// environment's. Null where it is not set.
-[[nodiscard]] const char* nccl_env(const char* name) noexcept;
-
-// The same as a number; `otherwise` where it is not set or none. NCCL's numbers may be written as
-// C does.
+// One of NCCL's settings as a number; `otherwise` where it is not set or none. NCCL's numbers may
+// be written as C does.
 [[nodiscard]] long nccl_env_number(const char* name, long otherwise) noexcept;
-
-// Loads the env plugin at the first call: NCCL_ENV_PLUGIN, else libnccl-env.so. Every function that
-// makes a communicator or an id calls it first, as in NCCL.
-void load_env_plugin();
 
 // A plugin's library, open for as long as this lives.
 class PluginLibrary {
   public:
     PluginLibrary() = default;
-    // `kind` is "net", "tuner", "profiler" or "env". `name` is tried as it stands, then, where it
-    // is neither a path nor lib*.so, as libnccl-<kind>-<name>.so; an empty one is
-    // libnccl-<kind>.so; STATIC_PLUGIN is the program itself. What is not found is not open, and an
-    // INFO line.
+    // `kind` is "net" or "tuner". `name` is tried as it stands, then, where it is neither a path
+    // nor lib*.so, as libnccl-<kind>-<name>.so; an empty one is libnccl-<kind>.so; STATIC_PLUGIN is
+    // the program itself. What is not found is not open, and an INFO line.
     static PluginLibrary open(const char* kind, const std::string& name);
     ~PluginLibrary() { close(); }
     PluginLibrary(PluginLibrary&& other) noexcept;
@@ -50,7 +41,7 @@ class PluginLibrary {
     bool program_ = false;
 };
 
-// The one version that SLIMWIRE_EMU_PLUGIN_VERSIONS ("net:9,tuner:4,profiler:4") leaves for plugins
+// The one version that SLIMWIRE_EMU_PLUGIN_VERSIONS ("net:9,tuner:4") leaves for plugins
 // of a kind; 0 where it leaves all. A text that is none of these is an error.
 Result<int> forced_version(const char* kind);
 

@@ -79,11 +79,6 @@ Ring::Ring(Transport& transport, SlotPool& slots, const Task& task, size_t chunk
     open_links(task);
 }
 
-Ring::~Ring() {
-    Link::end(next_operation_);
-    Link::end(previous_operation_);
-}
-
 void Ring::plan_all_reduce(const Task& task) {
     const auto* input = static_cast<const unsigned char*>(task.send);
     auto* output = static_cast<unsigned char*>(task.recv);
@@ -203,16 +198,13 @@ void Ring::open_links(const Task& task) {
             received += blocks_[static_cast<size_t>(step.recv_block)].elems;
         }
     }
-    const auto messages = [&](size_t elems) {
-        return static_cast<int>((elems + slice_elems_ - 1) / slice_elems_);
-    };
     if (sent > 0) {
         next_ = &transport_.link(modulo(rank_ + 1, nranks_), Channel::kCollective, true);
-        next_operation_ = next_->begin(task, sent * element_bytes_, messages(sent));
+        next_operation_ = WireOperation::of(task, sent * element_bytes_);
     }
     if (received > 0) {
         previous_ = &transport_.link(modulo(rank_ - 1, nranks_), Channel::kCollective, false);
-        previous_operation_ = previous_->begin(task, received * element_bytes_, messages(received));
+        previous_operation_ = WireOperation::of(task, received * element_bytes_);
     }
 }
 
@@ -272,10 +264,9 @@ Status Ring::receive_more(bool* moved) {
                 }
                 target = slots_.data(receive.slot);
             }
-            bool started = false;
-            const Status status = previous_->start(target, receive.bytes, *previous_operation_,
-                                                   &receive.transfer, &started);
-            if (!started) {
+            const Status status = previous_->start(target, receive.bytes, previous_operation_,
+                                                   &receive.transfer, &receive.started);
+            if (!receive.started) {
                 if (receive.slot >= 0) {
                     slots_.give_back(receive.slot);
                 }
@@ -292,7 +283,7 @@ Status Ring::receive_more(bool* moved) {
 Status Ring::complete_receives(bool* moved) {
     while (!receiving_.empty()) {
         InFlight& oldest = receiving_.front();
-        if (oldest.transfer.step != nullptr) {
+        if (oldest.started) {
             bool arrived = false;
             size_t bytes = 0;
             SLIMWIRE_TRY(previous_->test(&oldest.transfer, &arrived, &bytes));
@@ -316,7 +307,7 @@ Status Ring::complete_receives(bool* moved) {
 
 void Ring::process(const InFlight& received) {
     const RingStep& step = steps_[received.at.step];
-    if (received.transfer.step == nullptr || received.slot < 0) {
+    if (!received.started || received.slot < 0) {
         return;  // nothing came, or it came to its place
     }
     const auto [first, elems] = slice_range(received.at, step.recv_block);
@@ -380,10 +371,9 @@ Status Ring::send_more(bool* moved) {
                     data = slots_.data(send.slot);
                 }
             }
-            bool started = false;
-            SLIMWIRE_TRY(next_->start(const_cast<unsigned char*>(data), send.bytes,
-                                      *next_operation_, &send.transfer, &started));
-            if (!started) {
+            SLIMWIRE_TRY(next_->start(const_cast<unsigned char*>(data), send.bytes, next_operation_,
+                                      &send.transfer, &send.started));
+            if (!send.started) {
                 return {};
             }
             staged_.clear();
@@ -401,7 +391,7 @@ Status Ring::send_more(bool* moved) {
 Status Ring::complete_sends(bool* moved) {
     while (!sending_.empty()) {
         InFlight& oldest = sending_.front();
-        if (oldest.transfer.step != nullptr) {
+        if (oldest.started) {
             bool sent = false;
             size_t bytes = 0;
             SLIMWIRE_TRY(next_->test(&oldest.transfer, &sent, &bytes));

@@ -66,7 +66,6 @@ class Ring {
   public:
     // `task` with pointers that this process may touch. `chunk_bytes` bounds a slice.
     Ring(Transport& transport, SlotPool& slots, const Task& task, size_t chunk_bytes);
-    ~Ring();
     Ring(const Ring&) = delete;
     Ring& operator=(const Ring&) = delete;
 
@@ -86,6 +85,7 @@ class Ring {
         Transfer transfer;
         int slot = -1;
         size_t bytes = 0;
+        bool started = false;  // false: an empty slice, which takes no message
     };
 
     void plan_all_reduce(const Task& task);
@@ -126,8 +126,8 @@ class Ring {
     // To the next rank and from the previous one; a rank at the end of a chain lacks one of them.
     Link* next_ = nullptr;
     Link* previous_ = nullptr;
-    WireOperation* next_operation_ = nullptr;
-    WireOperation* previous_operation_ = nullptr;
+    WireOperation next_operation_;
+    WireOperation previous_operation_;
     Cursor send_;
     Cursor recv_;
     uint64_t processed_ = 0;  // receives done, in order

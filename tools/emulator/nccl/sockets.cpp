@@ -110,7 +110,7 @@ Result<SocketAddress> bootstrap_interface() {
     const char* wanted = getenv("SLIMWIRE_EMU_IFNAME");
     const char* variable = "SLIMWIRE_EMU_IFNAME";
     if (wanted == nullptr || *wanted == '\0') {
-        wanted = nccl_env("NCCL_SOCKET_IFNAME");
+        wanted = getenv("NCCL_SOCKET_IFNAME");
         variable = "NCCL_SOCKET_IFNAME";
     }
     SocketAddress address{};

@@ -113,7 +113,7 @@ void StagedLink::set_attributes(const WireOperation& operation) {
 }
 
 Status StagedLink::start(
-    void* data, size_t bytes, WireOperation& operation, Transfer* transfer, bool* started) {
+    void* data, size_t bytes, const WireOperation& operation, Transfer* transfer, bool* started) {
     *started = false;
     if (comm_ == nullptr) {
         SLIMWIRE_TRY(connect_or_listen());
@@ -130,7 +130,6 @@ Status StagedLink::start(
         return {};
     }
     const size_t offset = pool.offset(pool.started);
-    WireOperation::Step* const step = next_step(operation);
     set_attributes(operation);
     ncclResult_t result = ncclSuccess;
     void* request = nullptr;
@@ -141,18 +140,17 @@ Status StagedLink::start(
             encode_message(protocol, pool.started + 1, data, bytes, pool.view + offset);
             pool.prepared = true;
         }
-        result =
-            net_.table->isend(comm_, memory, on_wire, members_.rank, pool.mhandle, step, &request);
+        result = net_.table->isend(comm_, memory, on_wire, members_.rank, pool.mhandle, nullptr,
+                                   &request);
     } else {
         // More than will come, unless the operation has no more.
         size_t room = std::min(pool.slot_bytes, wire_bytes(protocol, operation.bytes));
         int tag = peer_;
-        void* phandle = step;
         if (protocol != Protocol::kSimple && net_.optional_completion) {
             request = net::kOptionalReceiveCompletion;
         }
         result =
-            net_.table->irecv(comm_, 1, &memory, &room, &tag, &pool.mhandle, &phandle, &request);
+            net_.table->irecv(comm_, 1, &memory, &room, &tag, &pool.mhandle, nullptr, &request);
         if (result == ncclSuccess && request == net::kOptionalReceiveCompletion) {
             return {Code::kInternalError,
                     std::string(net_.table->name) + " network: irecv left no request behind"};
@@ -167,14 +165,11 @@ Status StagedLink::start(
     *started = true;
     *transfer = {};
     transfer->request = request;
-    transfer->step = step;
-    transfer->operation = &operation;
+    transfer->protocol = protocol;
     transfer->data = static_cast<unsigned char*>(data);
     transfer->bytes = bytes;
     transfer->number = pool.started++;
     pool.prepared = false;
-    ++operation.started;
-    step_state(step, sending_ ? net::kStateSendWait : net::kStateRecvWait, sending_ ? on_wire : 0);
     if (sending_) {
         count_sent(bytes, on_wire);
     }
@@ -183,7 +178,7 @@ Status StagedLink::start(
 
 // With flags: takes the data when all of it has come, whether or not the network has said so.
 void StagedLink::deliver(Transfer& transfer, const Pool& pool) noexcept {
-    const Protocol protocol = transfer.operation->protocol;
+    const Protocol protocol = transfer.protocol;
     const unsigned char* slot = pool.view + pool.offset(transfer.number);
     transfer.lines +=
         lines_arrived(protocol, transfer.number + 1, slot, transfer.bytes, transfer.lines);
@@ -215,12 +210,11 @@ Status StagedLink::ask(Transfer& transfer, const Pool& pool) {
         return {};
     }
     transfer.arrived = static_cast<size_t>(sizes[0]);
-    step_state(transfer.step, net::kStateRecvFlushWait, transfer.arrived);
     if (net_.table->irecv_consumed != nullptr) {
         (void)net_.table->irecv_consumed(comm_, 1, request);
     }
-    const bool flush = pool.on_device && transfer.operation->protocol == Protocol::kSimple &&
-                       sizes[0] > 0 && net_.properties.force_flush != 0;
+    const bool flush = pool.on_device && transfer.protocol == Protocol::kSimple && sizes[0] > 0 &&
+                       net_.properties.force_flush != 0;
     if (flush && net_.table->iflush != nullptr) {
         void* memory = pool.memory + pool.offset(transfer.number);
         void* mhandle = pool.mhandle;
@@ -235,7 +229,7 @@ Status StagedLink::ask(Transfer& transfer, const Pool& pool) {
 // The network says that a message with flags has come. One whose receive it may report early counts
 // when its flags are there; then its size is not known either.
 Status StagedLink::finish_flagged(Transfer& transfer, const Pool& pool, size_t* bytes) {
-    const Protocol protocol = transfer.operation->protocol;
+    const Protocol protocol = transfer.protocol;
     if (!transfer.delivered) {
         deliver(transfer, pool);
     }
@@ -256,7 +250,7 @@ Status StagedLink::finish_flagged(Transfer& transfer, const Pool& pool, size_t* 
 
 Status StagedLink::test(Transfer* transfer, bool* done, size_t* bytes) {
     *done = false;
-    const Protocol protocol = transfer->operation->protocol;
+    const Protocol protocol = transfer->protocol;
     Pool& pool = pool_of(protocol);
     const bool flags = !sending_ && protocol != Protocol::kSimple;
     if (flags && !transfer->delivered) {
@@ -283,11 +277,8 @@ Status StagedLink::test(Transfer* transfer, bool* done, size_t* bytes) {
             }
         }
         count_received(*bytes);
-        step_state(transfer->step, net::kStateRecvGpuWait, transfer->arrived);
     }
     ++pool.done;
-    Profiler::stop(transfer->step->event);
-    transfer->step->event = nullptr;
     *done = true;
     return {};
 }

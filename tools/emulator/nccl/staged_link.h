@@ -21,7 +21,7 @@ class StagedLink final : public Link {
 
     Status start(void* data,
                  size_t bytes,
-                 WireOperation& operation,
+                 const WireOperation& operation,
                  Transfer* transfer,
                  bool* started) override;
     Status test(Transfer* transfer, bool* done, size_t* bytes) override;

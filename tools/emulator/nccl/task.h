@@ -38,7 +38,6 @@ struct Task {
     int root = 0;  // or the peer of a send or receive
     Reduction reduction;
     Protocol protocol = Protocol::kSimple;  // between nodes; set when the call is launched
-    void* event = nullptr;                  // the profiler's handle, while the task runs
 
     [[nodiscard]] size_t element_bytes() const noexcept { return dtype_bytes(type); }
     [[nodiscard]] size_t bytes() const noexcept { return count * element_bytes(); }

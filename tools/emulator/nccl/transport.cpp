@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -18,7 +19,7 @@ constexpr size_t kMaxTransferBytes = size_t{1} << 40;
 // Device memory goes to the network where it can take it and the card is near enough: a virtual one
 // hangs at the processor, which is near only by decree.
 bool uses_device_memory(const net::NetPropertiesV11& properties) {
-    const char* level = nccl_env("NCCL_NET_GDR_LEVEL");
+    const char* level = getenv("NCCL_NET_GDR_LEVEL");
     const bool far_allowed = level != nullptr && strcasecmp(level, "SYS") == 0;
     const bool forbidden = level != nullptr && strcasecmp(level, "LOC") == 0;
     return (properties.ptr_support & net::kPtrCuda) != 0 && !forbidden &&
@@ -35,8 +36,7 @@ Status Transport::open_builtin(int device, NetContextOf* out) {
     const net::NetV11* table = builtin_net();
     net::NetCommConfigV11 config{-1};
     int devices = 0;
-    if (table->init(&out->context, members_.comm, &config, plugin_log, profiler_callback) !=
-        ncclSuccess) {
+    if (table->init(&out->context, members_.comm, &config, plugin_log, nullptr) != ncclSuccess) {
         return {Code::kSystemError, std::string(table->name) + " network: " + last_error()};
     }
     out->table = table;
@@ -74,7 +74,7 @@ Status Transport::open_plugin(int device) {
     return {};
 }
 
-Status Transport::open_observers(const CommSettings& settings) {
+Status Transport::open_tuner() {
     std::map<int, int> ranks_of_node;
     for (int rank = 0; rank < members_.size(); ++rank) {
         ++ranks_of_node[members_.info(rank).node];
@@ -83,9 +83,6 @@ Status Transport::open_observers(const CommSettings& settings) {
         std::minmax_element(ranks_of_node.begin(), ranks_of_node.end(),
                             [](const auto& a, const auto& b) { return a.second < b.second; });
     const int nodes = static_cast<int>(ranks_of_node.size());
-    SLIMWIRE_TRY_ASSIGN(profiler_, Profiler::make({members_.comm, settings.name, nodes,
-                                                   members_.size(), members_.rank}));
-    inter_.profiler = profiler_.get();
     SLIMWIRE_TRY_ASSIGN(tuning_, Tuning::make({members_.comm, nodes, members_.size(), least->second,
                                                most->second, inter_.properties.speed_mbps}));
     return {};
@@ -98,7 +95,7 @@ Status Transport::open(int device, const CommSettings& settings) {
             (inter_node(peer) ? spans_nodes_ : any_intra) = true;
         }
     }
-    SLIMWIRE_TRY_ASSIGN(assigned_, assign_net(members_.comm, settings, profiler_callback));
+    SLIMWIRE_TRY_ASSIGN(assigned_, assign_net(members_.comm, settings));
     if (staged()) {
         SLIMWIRE_TRY(open_plugin(device));
     } else if (spans_nodes_) {
@@ -111,7 +108,7 @@ Status Transport::open(int device, const CommSettings& settings) {
             SLIMWIRE_TRY(open_builtin(device, &intra_));
         }
     }
-    return open_observers(settings);
+    return open_tuner();
 }
 
 void Transport::close() noexcept {
@@ -127,7 +124,6 @@ void Transport::close() noexcept {
     intra_ = inter_ = {};
     assigned_ = {};
     tuning_.reset();
-    profiler_.reset();
 }
 
 Link& Transport::link(int peer, Channel channel, bool sending) {

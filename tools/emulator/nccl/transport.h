@@ -24,14 +24,12 @@ class Transport {
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
 
-    // Initialises the networks that this communicator will need, its profiler and tuner.
+    // Initialises the networks that this communicator will need, and its tuner.
     Status open(int device, const CommSettings& settings);
     void close() noexcept;
 
     [[nodiscard]] const Members& members() const noexcept { return members_; }
     Link& link(int peer, Channel channel, bool sending);
-    // Null when there is none.
-    [[nodiscard]] Profiler* profiler() const noexcept { return profiler_.get(); }
 
     // Sets the protocol of a task's messages between nodes. Asks the tuner about collectives.
     Status tune(Task* task);
@@ -43,14 +41,13 @@ class Transport {
     [[nodiscard]] bool staged() const noexcept { return assigned_.plugin >= 0; }
     Status open_builtin(int device, NetContextOf* out);
     Status open_plugin(int device);
-    Status open_observers(const CommSettings& settings);
+    Status open_tuner();
 
     Members members_;
     bool spans_nodes_ = false;
     AssignedNet assigned_;
     NetContextOf intra_;
     NetContextOf inter_;
-    std::unique_ptr<Profiler> profiler_;
     std::unique_ptr<Tuning> tuning_;
     std::map<std::tuple<int, Channel, bool>, std::unique_ptr<Link>> links_;
 };

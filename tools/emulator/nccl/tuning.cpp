@@ -2,6 +2,7 @@
 
 #include <strings.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -39,7 +40,7 @@ Loaded& loaded() {
 }
 
 bool load(Loaded& plugin, int only) {
-    const char* name = nccl_env("NCCL_TUNER_PLUGIN");
+    const char* name = getenv("NCCL_TUNER_PLUGIN");
     if (name != nullptr && strcasecmp(name, "none") == 0) {
         return false;
     }
@@ -72,7 +73,7 @@ bool load(Loaded& plugin, int only) {
 // "LL,Simple" or "^LL128": names by comma, those that may be used or, after ^, may not.
 Result<unsigned> allowed_protocols() {
     constexpr unsigned kAll = 7;
-    const char* text = nccl_env("NCCL_PROTO");
+    const char* text = getenv("NCCL_PROTO");
     std::string_view rest = text != nullptr ? text : "";
     if (rest.empty()) {
         return kAll;

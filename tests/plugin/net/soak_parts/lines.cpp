@@ -236,8 +236,8 @@ Status SendLine::give(SendSlot* free, size_t at) {
         free->shift = random_() % 4 == 0 ? random_() % kMostShift : 0;
         bytes_.write(message, data + free->shift);
     }
-    SLIMWIRE_TRY(connection_->send(data + free->shift, message.bytes, message.tag, memory_, nullptr,
-                                   &free->request));
+    SLIMWIRE_TRY(
+        connection_->send(data + free->shift, message.bytes, message.tag, memory_, &free->request));
     totals_->sent_bytes += free->request != nullptr ? message.bytes : 0;
     return {};
 }

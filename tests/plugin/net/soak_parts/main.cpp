@@ -114,7 +114,7 @@ void drive(std::vector<std::unique_ptr<Line>> lines, uint64_t seed) {
 void play(const RoundPlan& plan, const Bytes& bytes, Totals* totals) {
     const std::unique_ptr<Engine> engine = open_engine(plan, totals);
     std::unique_ptr<Context> context;
-    require(engine->open(plan.seed, -1, nullptr, &context));
+    require(engine->open(plan.seed, -1, &context));
 
     using Handle = std::array<char, kNetHandleBytes>;
     const size_t count = plan.connections.size();
