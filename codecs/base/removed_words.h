@@ -31,6 +31,8 @@ inline constexpr RemovedWord kRemovedWords[] = {
      "min_bytes = \"auto\" goes by what slimwire calibrate measured"},
     {"SLIMWIRE_GATE", RemovedKind::kVariable,
      "SLIMWIRE_MIN_BYTES=auto goes by SLIMWIRE_CALIBRATION"},
+    {"SLIMWIRE_EMU_PLUGIN_VERSIONS", RemovedKind::kVariable,
+     "a library that exports one version of a table alone has it taken"},
     {"thc", RemovedKind::kCodec, "use int4 with ef14, or randomk by the algorithm summable"},
     {"codec=palette", RemovedKind::kPolicyValue,
      "the net plugin (NCCL_NET_PLUGIN=slimwire) sends losslessly by it"},

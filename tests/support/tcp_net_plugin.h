@@ -1,4 +1,4 @@
-// What the files of the test plugin share. It is built twice: for the emulator's NCCL, with all
+// What the files of the test plugin share. It is built for the emulator's NCCL, with all
 // versions of the table and a tuner (tests/tools/emulator/nccl_test_tuner.cpp), and as
 // the plugin of somebody else below slimwire, with the one version TEST_NET_ONLY.
 #pragma once

@@ -446,8 +446,7 @@ TEST_F(Capture, InfoNamesTheGraphAndWhatTheNextNodeDependsOn) {
     expect_valid(0);
 }
 
-// As a library adds host nodes of its own: to the graph, then into the stream's dependencies.
-TEST_F(Capture, NodesAddedByHandAreWovenIn) {
+TEST_F(Capture, DependenciesCanBeSet) {
     begin();
     note(stream, log, 1);
     cudaStreamCaptureStatus status{};
@@ -456,12 +455,15 @@ TEST_F(Capture, NodesAddedByHandAreWovenIn) {
     size_t count = 0;
     CUDA_OK(
         cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &dependencies, nullptr, &count));
-    const cudaHostNodeParams params{
-        [](void* data) { static_cast<std::vector<int>*>(data)->push_back(2); }, &log};
-    cudaGraphNode_t node = nullptr;
-    CUDA_OK(cudaGraphAddHostNode(&node, graph, dependencies, count, &params));
-    CUDA_OK(cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
+    ASSERT_EQ(count, 1u);
+    cudaGraphNode_t first = *dependencies;
+    order(stream, other);
+    CUDA_OK(cudaStreamUpdateCaptureDependencies(other, nullptr, nullptr, 0,
                                                 cudaStreamSetCaptureDependencies));
+    CUDA_OK(cudaStreamUpdateCaptureDependencies(other, &first, nullptr, 1,
+                                                cudaStreamAddCaptureDependencies));
+    note(other, log, 2);
+    order(other, stream);
     note(stream, log, 3);
     CUDA_OK(cudaStreamEndCapture(stream, &graph));
     replay(graph, stream, 2);
@@ -483,10 +485,12 @@ TEST_F(Capture, DroppedDependenciesAreNotUnjoined) {
 TEST_F(Capture, GoesOnInAnExistingGraph) {
     cudaGraph_t graph = nullptr;
     cudaGraphNode_t first = nullptr;
-    CUDA_OK(cudaGraphCreate(&graph, 0));
-    const cudaHostNodeParams params{
-        [](void* data) { static_cast<std::vector<int>*>(data)->push_back(1); }, &log};
-    CUDA_OK(cudaGraphAddHostNode(&first, graph, nullptr, 0, &params));
+    begin();
+    note(stream, log, 1);
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    size_t count = 1;
+    CUDA_OK(cudaGraphGetNodes(graph, &first, &count));
+    ASSERT_EQ(count, 1u);
     CUDA_OK(cudaStreamBeginCaptureToGraph(stream, graph, &first, nullptr, 1,
                                           cudaStreamCaptureModeThreadLocal));
     note(stream, log, 2);

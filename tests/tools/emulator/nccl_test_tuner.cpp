@@ -69,4 +69,6 @@ ncclResult_t close_tuner(void* context) {
 using namespace slimwire::test;
 
 SLIMWIRE_TEST_TABLE(TunerV4, ncclTunerPlugin_v4, init_tuner_v4, tune, close_tuner);
+#ifndef TEST_NET_ONLY
 SLIMWIRE_TEST_TABLE(TunerV5, ncclTunerPlugin_v5, init_tuner_v5, tune, close_tuner);
+#endif

@@ -84,18 +84,30 @@ cudaError_t absent(const char* function, std::atomic<bool>& said) {
     X(cudaGetTextureObjectResourceDesc) \
     X(cudaGetTextureObjectResourceViewDesc) \
     X(cudaGetTextureObjectTextureDesc) \
+    X(cudaGraphAddChildGraphNode) \
+    X(cudaGraphAddDependencies) \
+    X(cudaGraphAddEmptyNode) \
+    X(cudaGraphAddEventRecordNode) \
+    X(cudaGraphAddEventWaitNode) \
     X(cudaGraphAddExternalSemaphoresSignalNode) \
     X(cudaGraphAddExternalSemaphoresWaitNode) \
+    X(cudaGraphAddHostNode) \
+    X(cudaGraphAddKernelNode) \
     X(cudaGraphAddMemAllocNode) \
     X(cudaGraphAddMemFreeNode) \
     X(cudaGraphAddMemcpyNode) \
+    X(cudaGraphAddMemcpyNode1D) \
     X(cudaGraphAddMemcpyNodeFromSymbol) \
     X(cudaGraphAddMemcpyNodeToSymbol) \
+    X(cudaGraphAddMemsetNode) \
     X(cudaGraphAddNode) \
     X(cudaGraphChildGraphNodeGetGraph) \
     X(cudaGraphConditionalHandleCreate) \
     X(cudaGraphDebugDotPrint) \
+    X(cudaGraphDestroyNode) \
+    X(cudaGraphEventRecordNodeGetEvent) \
     X(cudaGraphEventRecordNodeSetEvent) \
+    X(cudaGraphEventWaitNodeGetEvent) \
     X(cudaGraphEventWaitNodeSetEvent) \
     X(cudaGraphExecChildGraphNodeSetParams) \
     X(cudaGraphExecEventRecordNodeSetEvent) \
@@ -114,6 +126,7 @@ cudaError_t absent(const char* function, std::atomic<bool>& said) {
     X(cudaGraphExternalSemaphoresSignalNodeSetParams) \
     X(cudaGraphExternalSemaphoresWaitNodeGetParams) \
     X(cudaGraphExternalSemaphoresWaitNodeSetParams) \
+    X(cudaGraphHostNodeGetParams) \
     X(cudaGraphHostNodeSetParams) \
     X(cudaGraphKernelNodeCopyAttributes) \
     X(cudaGraphKernelNodeGetAttribute) \
@@ -129,9 +142,11 @@ cudaError_t absent(const char* function, std::atomic<bool>& said) {
     X(cudaGraphMemcpyNodeSetParamsToSymbol) \
     X(cudaGraphMemsetNodeGetParams) \
     X(cudaGraphMemsetNodeSetParams) \
+    X(cudaGraphNodeFindInClone) \
     X(cudaGraphNodeGetEnabled) \
     X(cudaGraphNodeSetEnabled) \
     X(cudaGraphNodeSetParams) \
+    X(cudaGraphRemoveDependencies) \
     X(cudaGraphicsEGLRegisterImage) \
     X(cudaGraphicsGLRegisterBuffer) \
     X(cudaGraphicsGLRegisterImage) \

@@ -19,7 +19,7 @@ bool has_unjoined_work(const Capture& capture) {
     const std::vector<NodeRef>& joined = capture.members.at(capture.origin).dependencies;
     for (const auto& [stream, member] : capture.members) {
         for (const NodeRef& node : member.dependencies) {
-            if (node->graph != nullptr && !reachable(joined, node.get())) {
+            if (!reachable(joined, node.get())) {
                 return true;
             }
         }
@@ -239,7 +239,7 @@ cudaError_t CaptureTable::wait(Stream& stream,
     }
     std::vector<NodeRef>& dependencies = theirs->members.at(&stream).dependencies;
     for (const std::weak_ptr<GraphNode>& weak : captured->nodes) {
-        if (const NodeRef node = weak.lock(); node != nullptr && node->graph != nullptr) {
+        if (const NodeRef node = weak.lock()) {
             add_missing(&dependencies, node);
         }
     }

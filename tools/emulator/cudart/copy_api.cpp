@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "tools/emulator/cudart/exports.h"
-#include "tools/emulator/cudart/node_operations.h"
 #include "tools/emulator/cudart/operations.h"
 #include "tools/emulator/cudart/runtime.h"
 
@@ -159,8 +158,7 @@ cudaError_t fill(Runtime& runtime,
     if (to.place == Place::kBad || to.place == Place::kPageable) {
         return cudaErrorInvalidValue;
     }
-    auto operation =
-        std::make_shared<FillOperation>(to.view, pitch, static_cast<unsigned>(value), width, rows);
+    auto operation = std::make_shared<FillOperation>(to.view, pitch, value, width, rows);
     if (stream.capturing()) {
         return submit(runtime, stream, cudaGraphNodeTypeMemset, std::move(operation));
     }
@@ -190,45 +188,6 @@ cudaError_t symbol_copy(const char* function) {
 }
 
 }  // namespace
-
-cudaError_t slimwire::emulator::make_copy_operation(Runtime& runtime,
-                                                    void* dst,
-                                                    const void* src,
-                                                    size_t bytes,
-                                                    cudaMemcpyKind kind,
-                                                    OperationRef* out) {
-    if (bytes == 0) {
-        return cudaErrorInvalidValue;
-    }
-    const Side to = look_up(runtime, dst, {bytes, bytes, 1});
-    const Side from = look_up(runtime, src, {bytes, bytes, 1});
-    const cudaError_t error = check_kind(kind, to.place, from.place);
-    if (error == cudaSuccess) {
-        *out = std::make_shared<CopyOperation>(to.view, bytes, from.view, bytes, bytes, 1);
-    }
-    return error;
-}
-
-cudaError_t slimwire::emulator::make_fill_operation(Runtime& runtime,
-                                                    const cudaMemsetParams& params,
-                                                    OperationRef* out) {
-    const size_t element = params.elementSize;
-    if ((element != 1 && element != 2 && element != 4) || params.width == 0 || params.height == 0) {
-        return cudaErrorInvalidValue;
-    }
-    const size_t row_bytes = params.width * element;
-    const size_t pitch = params.height == 1 ? row_bytes : params.pitch;
-    if (row_bytes > pitch) {
-        return cudaErrorInvalidPitchValue;
-    }
-    const Side to = look_up(runtime, params.dst, {pitch, row_bytes, params.height});
-    if (to.place == Place::kBad || to.place == Place::kPageable) {
-        return cudaErrorInvalidValue;
-    }
-    *out = std::make_shared<FillOperation>(to.view, pitch, params.value, params.width,
-                                           params.height, element);
-    return cudaSuccess;
-}
 
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, cudaMemcpyKind kind) {
     return sync_call([&](Runtime& runtime, Stream& stream) {

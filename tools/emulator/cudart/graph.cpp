@@ -1,7 +1,5 @@
 #include "tools/emulator/cudart/graph.h"
 
-#include <algorithm>
-#include <queue>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -101,85 +99,24 @@ NodeRef Graph::add(NodeWork work, const std::vector<NodeRef>& dependencies) {
     return node;
 }
 
-void Graph::remove(const NodeRef& node) {
-    node_table().remove(node->handle);
-    const std::lock_guard lock(mutex_);
-    std::erase(nodes_, node);
-    for (const NodeRef& other : nodes_) {
-        std::erase(other->dependencies, node.get());
-    }
-    node->graph = nullptr;
-    node->dependencies.clear();
-}
-
-bool Graph::add_edge(GraphNode* from, GraphNode* to) {
-    const std::lock_guard lock(mutex_);
-    if (std::count(to->dependencies.begin(), to->dependencies.end(), from) != 0) {
-        return false;
-    }
-    to->dependencies.push_back(from);
-    return true;
-}
-
-bool Graph::remove_edge(GraphNode* from, GraphNode* to) {
-    const std::lock_guard lock(mutex_);
-    return std::erase(to->dependencies, from) != 0;
-}
-
 std::vector<NodeRef> Graph::nodes() const {
     const std::lock_guard lock(mutex_);
     return nodes_;
 }
 
-std::vector<NodeRef> Graph::sorted() const {
-    const std::lock_guard lock(mutex_);
-    std::unordered_map<const GraphNode*, size_t> index;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-        index[nodes_[i].get()] = i;
-    }
-    std::vector<std::vector<size_t>> dependents(nodes_.size());
-    std::vector<size_t> waits_for(nodes_.size());
-    std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-        waits_for[i] = nodes_[i]->dependencies.size();
-        for (const GraphNode* dependency : nodes_[i]->dependencies) {
-            dependents[index.at(dependency)].push_back(i);
-        }
-        if (waits_for[i] == 0) {
-            ready.push(i);
-        }
-    }
-    std::vector<NodeRef> order;
-    while (!ready.empty()) {
-        const size_t next = ready.top();
-        ready.pop();
-        order.push_back(nodes_[next]);
-        for (const size_t dependent : dependents[next]) {
-            if (--waits_for[dependent] == 0) {
-                ready.push(dependent);
-            }
-        }
-    }
-    return order.size() == nodes_.size() ? order : std::vector<NodeRef>{};
-}
-
 std::shared_ptr<Graph> Graph::clone() const {
     auto copy = std::make_shared<Graph>();
-    std::unordered_map<const GraphNode*, GraphNode*> counterpart;
-    const std::vector<NodeRef> originals = nodes();
-    for (const NodeRef& original : originals) {
+    std::unordered_map<const GraphNode*, NodeRef> counterpart;
+    for (const NodeRef& original : nodes()) {
         NodeWork work = original->work;
         if (work.child != nullptr) {
             work.child = work.child->clone();
         }
-        const NodeRef made = copy->add(std::move(work), {});
-        made->cloned_from = original->handle;
-        counterpart[original.get()] = made.get();
-    }
-    for (const NodeRef& original : originals) {
+        std::vector<NodeRef> dependencies;
         for (const GraphNode* dependency : original->dependencies) {
-            copy->add_edge(counterpart.at(dependency), counterpart.at(original.get()));
+            dependencies.push_back(counterpart.at(dependency));
         }
+        counterpart[original.get()] = copy->add(std::move(work), dependencies);
     }
     copy->user_objects_.adopt_all(user_objects_);
     return copy;

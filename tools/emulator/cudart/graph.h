@@ -1,6 +1,6 @@
 // Emulated graphs: nodes with an immutable operation each, edges, and the user objects that live as
-// long as the graph. Built by capture (capture.h) and by the cudaGraphAdd* functions; turned into
-// something that can be launched by graph_exec.h.
+// long as the graph. Built by capture (capture.h); turned into something that can be launched by
+// graph_exec.h.
 //
 // Thread contract: a graph is changed by one thread at a time, as the CUDA Runtime demands; the
 // lock in here only keeps a program that breaks the rule from corrupting memory. User objects: any
@@ -69,20 +69,17 @@ class UserObjectSet {
 // What a node does.
 struct NodeWork {
     cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-    Device* device = nullptr;            // whose worker runs it; null: any
-    OperationRef operation;              // null for empty, event and child nodes
-    std::shared_ptr<Event> event;        // event nodes
-    std::shared_ptr<Graph> child;        // child graph nodes: the node's own copy
-    cudaHostNodeParams host{};           // host nodes: what cudaGraphHostNodeGetParams returns
-    cudaEvent_t event_handle = nullptr;  // event nodes
+    Device* device = nullptr;      // whose worker runs it; null: any
+    OperationRef operation;        // null for empty, event and child nodes
+    std::shared_ptr<Event> event;  // event nodes
+    std::shared_ptr<Graph> child;  // child graph nodes: the node's own copy
 };
 
 struct GraphNode {
     NodeWork work;
     std::vector<GraphNode*> dependencies;  // nodes of the same graph, no duplicates
-    Graph* graph = nullptr;                // null once removed
+    Graph* graph = nullptr;
     cudaGraphNode_t handle = nullptr;
-    cudaGraphNode_t cloned_from = nullptr;
 };
 using NodeRef = std::shared_ptr<GraphNode>;
 
@@ -95,15 +92,9 @@ class Graph {
 
     // `dependencies` are nodes of this graph.
     NodeRef add(NodeWork work, const std::vector<NodeRef>& dependencies);
-    void remove(const NodeRef& node);
-    // False for an edge that is there already (add), or is not (remove).
-    bool add_edge(GraphNode* from, GraphNode* to);
-    bool remove_edge(GraphNode* from, GraphNode* to);
+    // As they were added, so that each node follows its dependencies.
     [[nodiscard]] std::vector<NodeRef> nodes() const;
-    // In an order in which each node follows its dependencies, otherwise as they were added. Empty
-    // when the edges form a cycle.
-    [[nodiscard]] std::vector<NodeRef> sorted() const;
-    // Nodes, edges and user objects; nodes of the copy know what they were cloned from.
+    // Nodes, edges and user objects.
     [[nodiscard]] std::shared_ptr<Graph> clone() const;
 
     UserObjectSet& user_objects() { return user_objects_; }

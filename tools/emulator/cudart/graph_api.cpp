@@ -32,12 +32,7 @@ cudaError_t instantiate(Runtime& runtime,
         say("graphs launched by kernels are not in the emulator");
         return cudaErrorNotSupported;
     }
-    std::shared_ptr<const GraphPlan> plan = compile(*graph);
-    if (plan == nullptr) {
-        *result = cudaGraphInstantiateInvalidStructure;
-        return cudaErrorInvalidValue;
-    }
-    *out = runtime.graph_execs.add(std::make_shared<GraphExec>(std::move(plan), flags));
+    *out = runtime.graph_execs.add(std::make_shared<GraphExec>(compile(*graph), flags));
     *result = cudaGraphInstantiateSuccess;
     return cudaSuccess;
 }

@@ -20,14 +20,10 @@ struct FlatNode {
     std::vector<size_t> dependencies;
 };
 
-// Appends `graph`, whose roots depend on `entry`. False for a cycle.
-bool flatten(const Graph& graph, const std::vector<size_t>& entry, std::vector<FlatNode>* out) {
-    const std::vector<NodeRef> order = graph.sorted();
-    if (order.empty() && !graph.nodes().empty()) {
-        return false;
-    }
+// Appends `graph`, whose roots depend on `entry`.
+void flatten(const Graph& graph, const std::vector<size_t>& entry, std::vector<FlatNode>* out) {
     std::unordered_map<const GraphNode*, size_t> index;
-    for (const NodeRef& node : order) {
+    for (const NodeRef& node : graph.nodes()) {
         std::vector<size_t> dependencies;
         for (const GraphNode* dependency : node->dependencies) {
             dependencies.push_back(index.at(dependency));
@@ -37,9 +33,7 @@ bool flatten(const Graph& graph, const std::vector<size_t>& entry, std::vector<F
         }
         if (node->work.child != nullptr) {
             const size_t first = out->size();
-            if (!flatten(*node->work.child, dependencies, out)) {
-                return false;
-            }
+            flatten(*node->work.child, dependencies, out);
             // An empty node stands for the end of the child.
             for (size_t i = first; i < out->size(); ++i) {
                 dependencies.push_back(i);
@@ -50,7 +44,6 @@ bool flatten(const Graph& graph, const std::vector<size_t>& entry, std::vector<F
         }
         index[node.get()] = out->size() - 1;
     }
-    return true;
 }
 
 // Distributes steps over lanes and finds which dependencies need an explicit wait.
@@ -211,9 +204,7 @@ std::shared_ptr<const GraphPlan> compile(const Graph& graph) {
     auto plan = std::make_shared<GraphPlan>();
     plan->source = graph.clone();
     std::vector<FlatNode> nodes;
-    if (!flatten(*plan->source, {}, &nodes)) {
-        return nullptr;
-    }
+    flatten(*plan->source, {}, &nodes);
     LanePlanner planner(plan.get());
     for (const FlatNode& node : nodes) {
         planner.place(node);
@@ -303,12 +294,7 @@ cudaError_t GraphExec::update(const Graph& graph, cudaGraphExecUpdateResultInfo*
     if (info->result != cudaGraphExecUpdateSuccess) {
         return cudaErrorGraphExecUpdateFailure;
     }
-    std::shared_ptr<const GraphPlan> compiled = compile(graph);
-    if (compiled == nullptr) {
-        info->result = cudaGraphExecUpdateError;
-        return cudaErrorGraphExecUpdateFailure;
-    }
-    replaced = std::exchange(plan_, std::move(compiled));
+    replaced = std::exchange(plan_, compile(graph));
     return cudaSuccess;
 }
 

@@ -37,7 +37,6 @@ struct GraphPlan {
     std::shared_ptr<Graph> source;  // a copy of what it was made from; holds its user objects
 };
 
-// Null when the edges form a cycle.
 std::shared_ptr<const GraphPlan> compile(const Graph& graph);
 
 class GraphExec {

@@ -14,7 +14,6 @@
 
 #include "tools/emulator/checking/kernels.h"
 #include "tools/emulator/cudart/exports.h"
-#include "tools/emulator/cudart/node_operations.h"
 #include "tools/emulator/cudart/runtime.h"
 
 using namespace slimwire::emulator;
@@ -110,54 +109,12 @@ bool valid_shape(dim3 grid, dim3 block) {
            block.z <= 64 && size_t{block.x} * block.y * block.z <= 1024;
 }
 
-cudaError_t launch(const void* function,
-                   dim3 grid,
-                   dim3 block,
-                   void** args,
-                   size_t shared_bytes,
-                   cudaStream_t handle) {
-    return work_call(
-        handle,
-        [&](Runtime& runtime, Stream& stream) {
-            if (stream.device().ordinal() != current_device()) {
-                return valid_shape(grid, block) ? cudaErrorInvalidResourceHandle
-                                                : cudaErrorInvalidConfiguration;
-            }
-            OperationRef operation;
-            const cudaError_t error =
-                make_kernel_operation(function, grid, block, args, shared_bytes, &operation);
-            return error != cudaSuccess
-                       ? error
-                       : submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
-        },
-        "cudaLaunchKernel");
-}
-
-struct Configuration {
-    dim3 grid;
-    dim3 block;
-    size_t shared_bytes;
-    cudaStream_t stream;
-};
-
-// <<<...>>> pushes, the stub pops: one level, except where an argument's evaluation launches too.
-constexpr size_t kMaxConfigurations = 16;
-thread_local Configuration t_configurations[kMaxConfigurations];
-thread_local size_t t_configuration_count = 0;
-
-cudaError_t known_function(const void* function) {
-    const std::lock_guard lock(registry().mutex);
-    return find_kernel(function) != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
-}
-
-}  // namespace
-
-cudaError_t slimwire::emulator::make_kernel_operation(const void* function,
-                                                      dim3 grid,
-                                                      dim3 block,
-                                                      void** args,
-                                                      size_t shared_bytes,
-                                                      OperationRef* out) {
+cudaError_t make_operation(const void* function,
+                           dim3 grid,
+                           dim3 block,
+                           void** args,
+                           size_t shared_bytes,
+                           OperationRef* out) {
     if (!valid_shape(grid, block)) {
         return cudaErrorInvalidConfiguration;
     }
@@ -183,6 +140,48 @@ cudaError_t slimwire::emulator::make_kernel_operation(const void* function,
                                              shared_bytes);
     return cudaSuccess;
 }
+
+cudaError_t launch(const void* function,
+                   dim3 grid,
+                   dim3 block,
+                   void** args,
+                   size_t shared_bytes,
+                   cudaStream_t handle) {
+    return work_call(
+        handle,
+        [&](Runtime& runtime, Stream& stream) {
+            if (stream.device().ordinal() != current_device()) {
+                return valid_shape(grid, block) ? cudaErrorInvalidResourceHandle
+                                                : cudaErrorInvalidConfiguration;
+            }
+            OperationRef operation;
+            const cudaError_t error =
+                make_operation(function, grid, block, args, shared_bytes, &operation);
+            return error != cudaSuccess
+                       ? error
+                       : submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
+        },
+        "cudaLaunchKernel");
+}
+
+struct Configuration {
+    dim3 grid;
+    dim3 block;
+    size_t shared_bytes;
+    cudaStream_t stream;
+};
+
+// <<<...>>> pushes, the stub pops: one level, except where an argument's evaluation launches too.
+constexpr size_t kMaxConfigurations = 16;
+thread_local Configuration t_configurations[kMaxConfigurations];
+thread_local size_t t_configuration_count = 0;
+
+cudaError_t known_function(const void* function) {
+    const std::lock_guard lock(registry().mutex);
+    return find_kernel(function) != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+}
+
+}  // namespace
 
 cudaError_t slimwire_emulator_register_kernel(const char* name,
                                               slimwire_emulator_kernel_maker maker) {

@@ -60,28 +60,11 @@ class CopyOperation final : public Operation {
 // Fills rows of `width` elements of 1, 2 or 4 bytes.
 class FillOperation final : public Operation {
   public:
-    FillOperation(void* dst,
-                  size_t pitch,
-                  unsigned int value,
-                  size_t width,
-                  size_t rows,
-                  size_t element_bytes = 1)
-        : dst_(dst),
-          pitch_(pitch),
-          value_(value),
-          width_(width),
-          rows_(rows),
-          element_bytes_(element_bytes) {}
+    FillOperation(void* dst, size_t pitch, int value, size_t width, size_t rows)
+        : dst_(dst), pitch_(pitch), value_(value), width_(width), rows_(rows) {}
     void execute() const override {
         for (size_t row = 0; row < rows_; ++row) {
-            unsigned char* start = static_cast<unsigned char*>(dst_) + row * pitch_;
-            if (element_bytes_ == 1) {
-                std::memset(start, static_cast<int>(value_), width_);
-                continue;
-            }
-            for (size_t i = 0; i < width_; ++i) {  // little-endian, as the devices are
-                std::memcpy(start + i * element_bytes_, &value_, element_bytes_);
-            }
+            std::memset(static_cast<unsigned char*>(dst_) + row * pitch_, value_, width_);
         }
     }
     [[nodiscard]] const char* name() const override { return "cudaMemset"; }
@@ -89,10 +72,9 @@ class FillOperation final : public Operation {
   private:
     void* dst_;
     size_t pitch_;
-    unsigned int value_;
+    int value_;
     size_t width_;
     size_t rows_;
-    size_t element_bytes_;
 };
 
 class HostFunctionOperation final : public Operation {

@@ -97,12 +97,10 @@ cudaError_t event_call(cudaEvent_t handle, Body body, const char* function = __b
 cudaError_t submit_event(Runtime& runtime,
                          Stream& stream,
                          cudaGraphNodeType type,
-                         std::shared_ptr<Event> event,
-                         cudaEvent_t handle) {
+                         std::shared_ptr<Event> event) {
     NodeWork work;
     work.type = type;
     work.event = std::move(event);
-    work.event_handle = handle;
     return runtime.captures.add(stream, std::move(work));
 }
 
@@ -122,7 +120,7 @@ cudaError_t record_event(cudaEvent_t event,
                 return cudaErrorInvalidResourceHandle;
             }
             if (external) {
-                return submit_event(runtime, target, cudaGraphNodeTypeEventRecord, recorded, event);
+                return submit_event(runtime, target, cudaGraphNodeTypeEventRecord, recorded);
             }
             if (target.capturing()) {
                 return runtime.captures.record(target, *recorded);
@@ -263,7 +261,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
             return cudaErrorInvalidResourceHandle;
         }
         if (external) {
-            return submit_event(runtime, target, cudaGraphNodeTypeWaitEvent, waited, event);
+            return submit_event(runtime, target, cudaGraphNodeTypeWaitEvent, waited);
         }
         const std::shared_ptr<const CapturedRecording> captured = waited->captured();
         std::shared_ptr<Recording> recording = waited->recording();
@@ -288,7 +286,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_
             NodeWork work;
             work.type = cudaGraphNodeTypeHost;
             work.operation = std::move(operation);
-            work.host = {fn, user_data};
             return runtime.captures.add(target, std::move(work));
         }
         target.enqueue(std::move(operation));

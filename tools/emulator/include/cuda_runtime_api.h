@@ -327,64 +327,11 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t graph_exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph_exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph_exec);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* num_nodes);
-cudaError_t cudaGraphAddDependencies(cudaGraph_t graph,
-                                     const cudaGraphNode_t* from,
-                                     const cudaGraphNode_t* to,
-                                     const cudaGraphEdgeData* edge_data,
-                                     size_t num_dependencies);
-cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t* node,
-                                        cudaGraph_t graph,
-                                        const cudaGraphNode_t* dependencies,
-                                        size_t num_dependencies,
-                                        cudaEvent_t event);
-cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t* node,
-                                      cudaGraph_t graph,
-                                      const cudaGraphNode_t* dependencies,
-                                      size_t num_dependencies,
-                                      cudaEvent_t event);
-cudaError_t cudaGraphAddHostNode(cudaGraphNode_t* node,
-                                 cudaGraph_t graph,
-                                 const cudaGraphNode_t* dependencies,
-                                 size_t num_dependencies,
-                                 const struct cudaHostNodeParams* params);
 cudaError_t cudaGraphClone(cudaGraph_t* clone, cudaGraph_t original);
 cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t graph_exec, unsigned long long* flags);
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t graph_exec,
                                 cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* result_info);
-cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* node,
-                                  cudaGraph_t graph,
-                                  const cudaGraphNode_t* dependencies,
-                                  size_t num_dependencies);
-cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t* node,
-                                   cudaGraph_t graph,
-                                   const cudaGraphNode_t* dependencies,
-                                   size_t num_dependencies,
-                                   const struct cudaKernelNodeParams* params);
-cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t* node,
-                                     cudaGraph_t graph,
-                                     const cudaGraphNode_t* dependencies,
-                                     size_t num_dependencies,
-                                     void* dst,
-                                     const void* src,
-                                     size_t count,
-                                     enum cudaMemcpyKind kind);
-cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t* node,
-                                   cudaGraph_t graph,
-                                   const cudaGraphNode_t* dependencies,
-                                   size_t num_dependencies,
-                                   const struct cudaMemsetParams* params);
-cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* node,
-                                       cudaGraph_t graph,
-                                       const cudaGraphNode_t* dependencies,
-                                       size_t num_dependencies,
-                                       cudaGraph_t child_graph);
-cudaError_t cudaGraphDestroyNode(cudaGraphNode_t node);
-cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph,
-                                        const cudaGraphNode_t* from,
-                                        const cudaGraphNode_t* to,
-                                        const cudaGraphEdgeData* edge_data,
-                                        size_t num_dependencies);
 cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph,
                                   cudaGraphNode_t* root_nodes,
                                   size_t* num_root_nodes);
@@ -402,12 +349,6 @@ cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node,
                                            cudaGraphNode_t* dependent_nodes,
                                            cudaGraphEdgeData* edge_data,
                                            size_t* num_dependent_nodes);
-cudaError_t cudaGraphNodeFindInClone(cudaGraphNode_t* node,
-                                     cudaGraphNode_t original_node,
-                                     cudaGraph_t cloned_graph);
-cudaError_t cudaGraphHostNodeGetParams(cudaGraphNode_t node, struct cudaHostNodeParams* params);
-cudaError_t cudaGraphEventRecordNodeGetEvent(cudaGraphNode_t node, cudaEvent_t* event_out);
-cudaError_t cudaGraphEventWaitNodeGetEvent(cudaGraphNode_t node, cudaEvent_t* event_out);
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
                                  void* pointer,
                                  cudaHostFn_t destroy,

@@ -473,20 +473,6 @@ typedef struct cudaGraphExecUpdateResultInfo_st {
     cudaGraphNode_t errorFromNode;
 } cudaGraphExecUpdateResultInfo;
 
-struct cudaKernelNodeParams {
-    void* func;
-    dim3 gridDim;
-    dim3 blockDim;
-    unsigned int sharedMemBytes;
-    void** kernelParams;
-    void** extra;
-};
-
-struct cudaHostNodeParams {
-    cudaHostFn_t fn;
-    void* userData;
-};
-
 struct cudaAccessPolicyWindow {
     void* base_ptr;
     size_t num_bytes;
@@ -569,15 +555,6 @@ struct cudaPos {
     size_t x;
     size_t y;
     size_t z;
-};
-
-struct cudaMemsetParams {
-    void* dst;
-    size_t pitch;
-    unsigned int value;
-    unsigned int elementSize;
-    size_t width;
-    size_t height;
 };
 
 #endif  // __CUDACC__

@@ -1,6 +1,5 @@
-// Older and newer versions of NCCL's network table as version 11, which is what the transport
-// calls. Versions before 11 know no contexts: they are initialised once for all communicators and
-// have nothing to finalise; 8 counts bytes as int.
+// The newest version of NCCL's network table in a library, as version 11, which is what the
+// transport calls.
 #pragma once
 
 #include "plugin/net/abi/net_v11.h"
@@ -13,8 +12,8 @@ struct AdaptedNet {
     int version = 0;
 };
 
-// The newest table of `library`, or that of the version `only` when it is not 0. As in NCCL, one
-// table of each version can be in use at a time: the one that was asked for last.
-[[nodiscard]] AdaptedNet adapt_net(const PluginLibrary& library, int only);
+// Version 12 of `library`, else 11. One table of version 12 can be in use at a time: the one that
+// was asked for last.
+[[nodiscard]] AdaptedNet adapt_net(const PluginLibrary& library);
 
 }  // namespace slimwire::emu

@@ -61,13 +61,13 @@ void read_list(Plugins& all) {
     all.listed = true;
 }
 
-void load(Plugin& plugin, int only) {
+void load(Plugin& plugin) {
     plugin.state = State::kLoadFailed;
     plugin.library = PluginLibrary::open("net", plugin.name);
     if (!plugin.library.is_open()) {
         return;
     }
-    plugin.net = adapt_net(plugin.library, only);
+    plugin.net = adapt_net(plugin.library);
     if (plugin.net.table == nullptr) {
         log_info("net plugin %s is unsupported: it exports no table of a known version",
                  plugin.library.name().c_str());
@@ -146,7 +146,6 @@ CommSettings comm_settings(const ncclConfig_t* config, CommSettings inherited) {
 }
 
 Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings) {
-    SLIMWIRE_TRY_ASSIGN(const int only, forced_version("net"));
     Plugins& all = plugins();
     const std::lock_guard lock(all.mutex);
     if (!all.listed) {
@@ -155,7 +154,7 @@ Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings) {
     for (size_t i = 0; i < all.list.size(); ++i) {
         Plugin& plugin = all.list[i];
         if (plugin.state == State::kLoadReady) {
-            load(plugin, only);
+            load(plugin);
         }
         if (plugin.state < State::kInitReady) {
             continue;

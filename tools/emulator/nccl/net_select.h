@@ -21,13 +21,12 @@ struct AssignedNet {
 
 // NCCL_NET_PLUGIN is a list by comma, tried in order; where it is not set, libnccl-net.so is the
 // list, "none" is an entry that is never found. Of a library the newest version of the table is
-// taken that it exports (12 to 8). Where NCCL_NET or the configuration name a network, the table's
+// taken that it exports (12 or 11). Where NCCL_NET or the configuration name a network, the table's
 // name must equal it (any case); IB and Socket mean the built-in network here. What does not fit,
 // cannot be initialised, has no device or wants device code is passed over with an INFO line; the
 // first that fits disables the others. kInvalidUsage when a name is wanted that nobody has.
 //
-// The table's init is called, without a profiler, for every communicator (versions before 11: for
-// the first).
+// The table's init is called, without a profiler, for every communicator.
 Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings);
 
 // Ends a plugin's context; the last communicator that lets go closes the library.

@@ -3,55 +3,15 @@
 #include <dlfcn.h>
 #include <strings.h>
 
-#include <array>
-#include <charconv>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "tools/emulator/nccl/log.h"
 
 namespace slimwire::emu {
-namespace {
-
-struct Versions {
-    const char* kind;
-    std::array<int, 5> known;
-};
-constexpr std::array kVersions = {Versions{"net", {8, 9, 10, 11, 12}}, Versions{"tuner", {4, 5}}};
-
-bool knows(const Versions& versions, int version) {
-    for (const int known : versions.known) {
-        if (known == version && version != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// "net:9": the kind and its version, or null.
-const Versions* parse_forced(std::string_view entry, int* version) {
-    const size_t colon = entry.find(':');
-    if (colon == std::string_view::npos) {
-        return nullptr;
-    }
-    const std::string_view number = entry.substr(colon + 1);
-    const char* const end = number.data() + number.size();
-    const auto parsed = std::from_chars(number.data(), end, *version);
-    for (const Versions& versions : kVersions) {
-        if (entry.substr(0, colon) == versions.kind && parsed.ec == std::errc() &&
-            parsed.ptr == end && knows(versions, *version)) {
-            return &versions;
-        }
-    }
-    return nullptr;
-}
-
-}  // namespace
-
 long nccl_env_number(const char* name, long otherwise) noexcept {
     const char* text = getenv(name);
     if (text == nullptr || *text == '\0') {
@@ -126,29 +86,6 @@ void PluginLibrary::close() noexcept {
         dlclose(handle_);
         handle_ = nullptr;
     }
-}
-
-Result<int> forced_version(const char* kind) {
-    const char* text = getenv("SLIMWIRE_EMU_PLUGIN_VERSIONS");
-    std::string_view rest = text != nullptr ? text : "";
-    int result = 0;
-    while (!rest.empty()) {
-        const size_t comma = rest.find(',');
-        const std::string_view entry = rest.substr(0, comma);
-        rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
-        int version = 0;
-        const Versions* found = parse_forced(entry, &version);
-        if (found == nullptr) {
-            return Status(Code::kInvalidArgument,
-                          "SLIMWIRE_EMU_PLUGIN_VERSIONS: '" + std::string(entry) +
-                              "': expected net:8 to net:12, tuner:4 or tuner:5, several by "
-                              "comma");
-        }
-        if (strcmp(found->kind, kind) == 0) {
-            result = version;
-        }
-    }
-    return result;
 }
 
 void plugin_log(

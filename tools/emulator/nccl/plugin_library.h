@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "codecs/base/status.h"
 #include "plugin/net/abi/net_types.h"
 
 namespace slimwire::emu {
@@ -40,10 +39,6 @@ class PluginLibrary {
     std::string name_;
     bool program_ = false;
 };
-
-// The one version that SLIMWIRE_EMU_PLUGIN_VERSIONS ("net:9,tuner:4") leaves for plugins
-// of a kind; 0 where it leaves all. A text that is none of these is an error.
-Result<int> forced_version(const char* kind);
 
 // The logger handed to plugins: NCCL_DEBUG's lines.
 void plugin_log(

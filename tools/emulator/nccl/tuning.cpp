@@ -39,7 +39,7 @@ Loaded& loaded() {
     return *one;
 }
 
-bool load(Loaded& plugin, int only) {
+bool load(Loaded& plugin) {
     const char* name = getenv("NCCL_TUNER_PLUGIN");
     if (name != nullptr && strcasecmp(name, "none") == 0) {
         return false;
@@ -49,11 +49,8 @@ bool load(Loaded& plugin, int only) {
     if (!own) {
         plugin.library = net_plugin_library();
     }
-    if (only == 0 || only == 5) {
-        plugin.v5 =
-            static_cast<const net::TunerV5*>(plugin.library.symbol(net::kTunerPluginSymbolV5));
-    }
-    if (plugin.v5 == nullptr && (only == 0 || only == 4)) {
+    plugin.v5 = static_cast<const net::TunerV5*>(plugin.library.symbol(net::kTunerPluginSymbolV5));
+    if (plugin.v5 == nullptr) {
         plugin.v4 =
             static_cast<const net::TunerV4*>(plugin.library.symbol(net::kTunerPluginSymbolV4));
     }
@@ -131,13 +128,12 @@ void fill_costs(const Task& task, const Tuning::Place& place, unsigned allowed, 
 }  // namespace
 
 Result<std::unique_ptr<Tuning>> Tuning::make(const Place& place) {
-    SLIMWIRE_TRY_ASSIGN(const int only, forced_version("tuner"));
     std::unique_ptr<Tuning> made(new Tuning(place));
     SLIMWIRE_TRY_ASSIGN(made->allowed_, allowed_protocols());
     Loaded& plugin = loaded();
     const std::lock_guard lock(plugin.mutex);
     if (plugin.users == 0 && !plugin.failed) {
-        plugin.failed = !load(plugin, only);
+        plugin.failed = !load(plugin);
     }
     if (plugin.failed) {
         return made;
