@@ -112,8 +112,12 @@ Status convert(const VariableInfo& variable, const std::string& text, double* ou
 }
 
 Status convert(const VariableInfo& variable, const std::string& text, std::string* out) {
-    if (variable.kind == VariableKind::kNetCodec && text != "palette" && text != "off") {
-        return bad_value(variable, text);
+    if (variable.kind == VariableKind::kNetCodec) {
+        const std::string codec = text.substr(0, text.find(','));
+        if ((codec != "palette" && codec != "off") ||
+            (text != codec && text != codec + ",checksum")) {
+            return bad_value(variable, text);
+        }
     }
     if (variable.kind == VariableKind::kPattern) {
         for (size_t i = text.find('%'); i != std::string::npos; i = text.find('%', i + 2)) {

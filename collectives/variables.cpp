@@ -39,7 +39,7 @@ const char* accepted_values(VariableKind kind) noexcept {
         case VariableKind::kNodes:
             return "nodes x ranks, like 2x4";
         case VariableKind::kNetCodec:
-            return "palette, off";
+            return "palette or off, also with ,checksum";
         case VariableKind::kRate:
             return "bits a second, like 10gbit or 250mbit";
     }

@@ -10,9 +10,7 @@
 namespace slimwire::net {
 namespace {
 
-// What the engine's frames can say (engine/frame.h).
-constexpr uint64_t kLeastPieceBytes = 4096;
-constexpr uint64_t kMostPieceBytes = 4 << 20;
+constexpr uint64_t kMostLatencyUs = 3'600'000'000;
 constexpr uint32_t kMostThreads = 256;
 
 Status refuse(const char* variable, const char* accepted) {
@@ -47,6 +45,26 @@ Status read_threads(int* threads) {
     return {};
 }
 
+Status read_link(EngineSettings* settings) {
+    std::string text;
+    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_LINK", &text));
+    if (text.empty()) {
+        return {};
+    }
+    const size_t comma = text.find(',');
+    const Result<double> bits_per_s = parse_bits_per_second(text.substr(0, comma));
+    const Result<uint64_t> latency_us = comma == std::string::npos
+                                            ? Result<uint64_t>(uint64_t{0})
+                                            : parse_duration_us(text.substr(comma + 1));
+    if (!bits_per_s.ok() || !latency_us.ok() || latency_us.value() > kMostLatencyUs) {
+        return refuse("SLIMWIRE_NET_LINK",
+                      "rate or rate,latency, like 1gbit,50us, of up to an hour");
+    }
+    settings->rate_bytes_per_s = bits_per_s.value() / 8;
+    settings->latency_ns = latency_us.value() * 1000;
+    return {};
+}
+
 }  // namespace
 
 Result<EngineSettings> read_engine_settings() {
@@ -54,29 +72,15 @@ Result<EngineSettings> read_engine_settings() {
     EngineSettings settings;
     std::string codec;
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_CODEC", &codec));
-    settings.codec = codec != "off";
+    const size_t comma = codec.find(',');
+    settings.codec = codec.substr(0, comma) != "off";
+    settings.checksum = comma != std::string::npos;
     uint64_t bytes = 0;
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_MIN_BYTES", &bytes));
     settings.min_bytes = bytes;
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_PIECE_BYTES", &bytes));
-    if (bytes < kLeastPieceBytes || bytes > kMostPieceBytes || bytes % kLeastPieceBytes != 0) {
-        return refuse("SLIMWIRE_NET_PIECE_BYTES", "a multiple of 4KiB, from 4KiB to 4MiB");
-    }
-    settings.piece_bytes = bytes;
     SLIMWIRE_TRY(read_threads(&settings.threads));
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_SIMPLE_FROM", &bytes));
-    settings.simple_from = bytes;
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_CHECKSUM", &settings.checksum));
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_INNER", &settings.inner));
-    double bits_per_s = 0;
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_RATE", &bits_per_s));
-    settings.rate_bytes_per_s = bits_per_s / 8;
-    uint64_t latency_us = 0;
-    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_LATENCY", &latency_us));
-    if (latency_us > 3'600'000'000ull) {
-        return refuse("SLIMWIRE_NET_LATENCY", "a time up to an hour, like 50us");
-    }
-    settings.latency_ns = latency_us * 1000;
+    SLIMWIRE_TRY(read_link(&settings));
     return settings;
 }
 

@@ -11,14 +11,14 @@ namespace slimwire::net {
 
 struct EngineSettings {
     bool codec = true;               // SLIMWIRE_NET_CODEC: palette, or off
+    bool checksum = false;           // and ",checksum": messages are verified at the receiver
     size_t min_bytes = 32 << 10;     // SLIMWIRE_NET_MIN_BYTES: smaller messages go raw
-    size_t piece_bytes = 128 << 10;  // SLIMWIRE_NET_PIECE_BYTES: of a message that is compressed
+    size_t piece_bytes = 128 << 10;  // of a message that is compressed; other sizes in tests
     int threads = 2;                 // SLIMWIRE_NET_THREADS: of the codec, for the process
-    bool checksum = false;           // SLIMWIRE_NET_CHECKSUM: messages are verified at the receiver
-    size_t simple_from = 0;          // SLIMWIRE_NET_SIMPLE_FROM: of collectives; 0 by ranks
     std::string inner;               // SLIMWIRE_NET_INNER: another plugin's library, "" for UCX
-    double rate_bytes_per_s = 0;     // SLIMWIRE_NET_RATE: of each device and direction, 0 unlimited
-    uint64_t latency_ns = 0;         // SLIMWIRE_NET_LATENCY: added to each message
+    // SLIMWIRE_NET_LINK
+    double rate_bytes_per_s = 0;  // of each device and direction, 0 unlimited
+    uint64_t latency_ns = 0;      // added to each message
 };
 
 // kInvalidArgument names the variable, its value and what would be accepted.

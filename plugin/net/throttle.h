@@ -1,5 +1,5 @@
 // A slower network before a faster one: a Wire around a Wire that hands messages over at a given
-// rate and later by a given latency. What SLIMWIRE_NET_RATE and SLIMWIRE_NET_LATENCY switch on.
+// rate and later by a given latency. What SLIMWIRE_NET_LINK switches on.
 //
 // Each device has one bucket for what leaves and one for what comes, shared by all connections of
 // the process. A message leaves in the order of send() over all connections; it is given to the

@@ -190,8 +190,7 @@ void print_peers(const MergedReport& report) {
     if (report.peers.empty()) {
         return;
     }
-    fmt::print("network{}\n",
-               report.throttled ? ", slowed down by SLIMWIRE_NET_RATE or _LATENCY" : "");
+    fmt::print("network{}\n", report.throttled ? ", slowed down by SLIMWIRE_NET_LINK" : "");
     fmt::print(kPeerRow, "way", "peer", "wire", "device", "messages", "bytes", "wire", "ratio",
                "coded", "flagged", "raw MB/s", "coded MB/s");
     for (const MergedPeer& peer : report.peers) {

@@ -88,7 +88,7 @@ struct MergedReport {
     std::vector<std::string> notes;        // a cut last line and the like
     MergedKey total;                       // only the sums
     std::vector<MergedPeer> peers;         // by direction, then bytes, largest first
-    bool throttled = false;                // SLIMWIRE_NET_RATE or _LATENCY in a process
+    bool throttled = false;                // SLIMWIRE_NET_LINK in a process
 };
 
 // Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a

@@ -1,6 +1,6 @@
 // The checksum of a message: XXH3 with 64 bits (libxxhash) over the bytes as the job sees them.
-// Opt-in (SLIMWIRE_NET_CHECKSUM): networks have checksums of their own; this one also covers the
-// codec and the memory in between.
+// Opt-in (SLIMWIRE_NET_CODEC=palette,checksum): networks have checksums of their own; this one also
+// covers the codec and the memory in between.
 #pragma once
 
 #include <cstddef>

@@ -26,10 +26,8 @@ Json net_json(const NetFacts& facts) {
             {"devices", facts.devices},
             {"codec", s.codec ? "palette" : "off"},
             {"min_bytes", s.min_bytes},
-            {"piece_bytes", s.piece_bytes},
             {"threads", s.threads},
             {"checksum", s.checksum},
-            {"simple_from_bytes", s.simple_from},
             {"throttled", s.rate_bytes_per_s > 0 || s.latency_ns > 0},
             {"rate_bytes_per_s", s.rate_bytes_per_s},
             {"latency_us", static_cast<double>(s.latency_ns) / 1000.0}};

@@ -17,11 +17,11 @@ struct Tuner {
 
 // A ring cuts a collective into a part a rank; parts below the smallest message that is compressed
 // gain nothing.
-size_t simple_from(const EngineSettings& settings, size_t ranks, size_t nodes) noexcept {
+size_t from_bytes(const EngineSettings& settings, size_t ranks, size_t nodes) noexcept {
     if (!settings.codec || nodes < 2) {
         return SIZE_MAX;
     }
-    return settings.simple_from > 0 ? settings.simple_from : settings.min_bytes * ranks;
+    return settings.min_bytes * ranks;
 }
 
 ncclResult_t make(void** context, size_t ranks, size_t nodes) noexcept {
@@ -29,8 +29,7 @@ ncclResult_t make(void** context, size_t ranks, size_t nodes) noexcept {
     try {
         Result<EngineSettings> settings = read_engine_settings();
         // Wrong settings are said by the net plugin's own init.
-        *context =
-            new Tuner{settings.ok() ? simple_from(settings.value(), ranks, nodes) : SIZE_MAX};
+        *context = new Tuner{settings.ok() ? from_bytes(settings.value(), ranks, nodes) : SIZE_MAX};
     } catch (const std::bad_alloc&) {
         return ncclSystemError;
     }

@@ -21,7 +21,7 @@ std::string first_of(const char* name, const char* other = nullptr) {
 
 UcxSettings read_ucx_settings() {
     UcxSettings settings;
-    settings.transports = first_of("SLIMWIRE_NET_UCX_TLS", "UCX_TLS");
+    settings.transports = first_of("UCX_TLS");
     settings.interfaces = first_of("SLIMWIRE_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
     settings.devices = first_of("UCX_NET_DEVICES");
     settings.user_rendezvous = !first_of("UCX_RNDV_THRESH").empty();

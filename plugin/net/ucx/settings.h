@@ -9,7 +9,7 @@
 namespace slimwire::net {
 
 struct UcxSettings {
-    std::string transports;        // SLIMWIRE_NET_UCX_TLS, else UCX_TLS; "" for the device's own
+    std::string transports;        // UCX_TLS; "" for the device's own
     std::string interfaces;        // SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME
     std::string devices;           // UCX_NET_DEVICES
     bool user_rendezvous = false;  // UCX_RNDV_THRESH is set

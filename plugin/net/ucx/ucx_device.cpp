@@ -88,8 +88,8 @@ Result<std::shared_ptr<UcxDevice>> UcxDevice::open(const UcxApi& api,
                          "device " + facts.name + " with transports " + opened->transports_ +
                              (settings.transports.empty()
                                   ? ""
-                                  : " (SLIMWIRE_NET_UCX_TLS, else UCX_TLS; accepted: what ucx_info "
-                                    "-d lists, like tcp, or nothing)"),
+                                  : " (UCX_TLS; accepted: what ucx_info -d lists, like tcp, or "
+                                    "nothing)"),
                          status);
     }
 

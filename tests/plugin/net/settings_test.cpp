@@ -14,8 +14,7 @@ class NetSettings : public testing::Test {
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
     static void clear() {
-        for (const char* name : {"CODEC", "MIN_BYTES", "PIECE_BYTES", "THREADS", "CHECKSUM",
-                                 "INNER", "RATE", "LATENCY", "LATENZY"}) {
+        for (const char* name : {"CODEC", "MIN_BYTES", "THREADS", "INNER", "LINK", "LINC"}) {
             unsetenv((std::string("SLIMWIRE_NET_") + name).c_str());
         }
     }
@@ -41,7 +40,6 @@ TEST_F(NetSettings, DefaultsAreThoseOfTheStruct) {
     const EngineSettings wanted;
     EXPECT_EQ(settings.codec, wanted.codec);
     EXPECT_EQ(settings.min_bytes, wanted.min_bytes);
-    EXPECT_EQ(settings.piece_bytes, wanted.piece_bytes);
     EXPECT_EQ(settings.checksum, wanted.checksum);
     EXPECT_EQ(settings.inner, wanted.inner);
     EXPECT_EQ(settings.rate_bytes_per_s, wanted.rate_bytes_per_s);
@@ -51,20 +49,16 @@ TEST_F(NetSettings, DefaultsAreThoseOfTheStruct) {
 }
 
 TEST_F(NetSettings, ValuesAreRead) {
-    set("CODEC", "off");
+    set("CODEC", "off,checksum");
     set("MIN_BYTES", "1MiB");
-    set("PIECE_BYTES", "64KiB");
     set("THREADS", "7");
-    set("CHECKSUM", "on");
     set("INNER", "/lib/x.so");
-    set("RATE", "10gbit");
-    set("LATENCY", "50us");
+    set("LINK", "10gbit,50us");
     const auto read = read_engine_settings();
     ASSERT_TRUE(read.ok()) << read.status().message();
     const EngineSettings& settings = read.value();
     EXPECT_FALSE(settings.codec);
     EXPECT_EQ(settings.min_bytes, 1u << 20);
-    EXPECT_EQ(settings.piece_bytes, 64u << 10);
     EXPECT_EQ(settings.threads, 7);
     EXPECT_TRUE(settings.checksum);
     EXPECT_EQ(settings.inner, "/lib/x.so");
@@ -72,19 +66,31 @@ TEST_F(NetSettings, ValuesAreRead) {
     EXPECT_EQ(settings.latency_ns, 50'000u);
 }
 
+TEST_F(NetSettings, ALinkMayHaveARateAlone) {
+    set("LINK", "1gbit");
+    set("CODEC", "palette,checksum");
+    const auto read = read_engine_settings();
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_DOUBLE_EQ(read.value().rate_bytes_per_s, 1.25e8);
+    EXPECT_EQ(read.value().latency_ns, 0u);
+    EXPECT_TRUE(read.value().codec);
+    EXPECT_TRUE(read.value().checksum);
+}
+
 TEST_F(NetSettings, NonsenseIsRefusedByName) {
-    expect_refused("CODEC", "zip", "palette, off");
+    expect_refused("CODEC", "zip", "palette or off");
+    expect_refused("CODEC", "palette,", "checksum");
+    expect_refused("CODEC", "palette,checksums", "checksum");
     expect_refused("MIN_BYTES", "many", "accepted");
-    expect_refused("PIECE_BYTES", "1000", "4KiB");
-    expect_refused("PIECE_BYTES", "8MiB", "4MiB");
     expect_refused("THREADS", "0", "from 1 to 256");
     expect_refused("THREADS", "two", "whole number");
-    expect_refused("CHECKSUM", "maybe", "yes");
-    expect_refused("RATE", "10gbps", "gbit");
-    expect_refused("RATE", "0gbit", "zero");
-    expect_refused("LATENCY", "50", "us");
-    expect_refused("LATENCY", "2000000s", "hour");
-    expect_refused("LATENZY", "50us", "SLIMWIRE_NET_LATENCY");
+    expect_refused("LINK", "10gbps", "gbit");
+    expect_refused("LINK", "0gbit", "gbit");
+    expect_refused("LINK", "10gbit,50", "us");
+    expect_refused("LINK", "10gbit,", "us");
+    expect_refused("LINK", ",50us", "gbit");
+    expect_refused("LINK", "1gbit,2000000s", "hour");
+    expect_refused("LINC", "1gbit", "SLIMWIRE_NET_LINK");
 }
 
 }  // namespace

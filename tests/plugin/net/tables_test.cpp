@@ -168,7 +168,7 @@ TEST_F(Tables, NoExceptionLeaves) {
 
 TEST_F(Tables, ModeOffIsNcclWithoutThePlugin) {
     setenv("SLIMWIRE_MODE", "off", 1);
-    setenv("SLIMWIRE_NET_RATE", "nonsense", 1);
+    setenv("SLIMWIRE_NET_LINK", "nonsense", 1);
     void* other = nullptr;
     NetCommConfigV11 config{-1};
     EXPECT_EQ(v11.init(&other, 1, &config, log_line_of_nccl, nullptr), ncclInvalidUsage);
@@ -177,7 +177,7 @@ TEST_F(Tables, ModeOffIsNcclWithoutThePlugin) {
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_EQ(lines[0].find("info NET/slimwire: off"), 0u) << lines[0];
     unsetenv("SLIMWIRE_MODE");
-    unsetenv("SLIMWIRE_NET_RATE");
+    unsetenv("SLIMWIRE_NET_LINK");
 }
 
 TEST_F(Tables, HostMemoryIsRegistered) {

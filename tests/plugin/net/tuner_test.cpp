@@ -93,7 +93,7 @@ TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v6) {
 
 TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {
     void* context = nullptr;
-    ::setenv("SLIMWIRE_NET_SIMPLE_FROM", "1MiB", 1);
+    ::setenv("SLIMWIRE_NET_MIN_BYTES", "128KiB", 1);
     ASSERT_EQ(ncclTunerPlugin_v5.init(&context, 7, 8, 2, nullptr, nullptr, nullptr), ncclSuccess);
     Costs below, at;
     EXPECT_EQ(ask(ncclTunerPlugin_v5.get_coll_info, context, (1 << 20) - 1, &below), ncclSuccess);
@@ -101,7 +101,7 @@ TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {
     EXPECT_TRUE(below.untouched());
     EXPECT_TRUE(at.only_simple());
     EXPECT_EQ(ncclTunerPlugin_v5.finalize(context), ncclSuccess);
-    ::unsetenv("SLIMWIRE_NET_SIMPLE_FROM");
+    ::unsetenv("SLIMWIRE_NET_MIN_BYTES");
     ::setenv("SLIMWIRE_NET_CODEC", "off", 1);
     ASSERT_EQ(ncclTunerPlugin_v5.init(&context, 7, 8, 2, nullptr, nullptr, nullptr), ncclSuccess);
     Costs off;

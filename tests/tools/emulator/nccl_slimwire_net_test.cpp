@@ -35,7 +35,7 @@ TEST(SlimwireNet, every_protocol) {
 
 TEST(SlimwireNet, without_a_codec_and_with_checksums) {
     run({{"SLIMWIRE_NET_CODEC", "off"}}, "large");
-    run({{"SLIMWIRE_NET_CHECKSUM", "1"}}, "large");
+    run({{"SLIMWIRE_NET_CODEC", "palette,checksum"}}, "large");
 }
 
 TEST(SlimwireNet, several_ranks_on_a_node) {

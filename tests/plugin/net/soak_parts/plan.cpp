@@ -172,17 +172,18 @@ RoundPlan plan_round(uint64_t seed) {
 Result<EngineSettings> draw_settings(const RoundPlan& round, int rank) {
     uint64_t place = 64 * static_cast<uint64_t>(rank);
     const auto next = [&] { return draw(round.seed, kSettings, ++place); };
-    set("SLIMWIRE_NET_CODEC", next() % 10 == 0 ? "off" : "");
-    set("SLIMWIRE_NET_CHECKSUM", next() % 10 == 0 ? "" : "1");
+    const std::string codec = next() % 10 == 0 ? "off" : "palette";
+    set("SLIMWIRE_NET_CODEC", codec + (next() % 10 == 0 ? "" : ",checksum"));
     set("SLIMWIRE_NET_THREADS", one_of<const char*>(next(), {"", "1", "2", "4"}));
-    set("SLIMWIRE_NET_PIECE_BYTES",
-        one_of<const char*>(next(), {"", "", "4KiB", "20KiB", "64KiB", "512KiB", "4MiB"}));
+    const size_t usual = EngineSettings{}.piece_bytes;
+    const auto piece_bytes =
+        one_of<size_t>(next(), {usual, usual, 4 << 10, 20 << 10, 64 << 10, 512 << 10, 4 << 20});
     set("SLIMWIRE_NET_MIN_BYTES", one_of<const char*>(next(), {"", "", "0", "5000", "200KiB"}));
-    const double mbit = round.rate_bytes_per_s * 8 / 1e6;
-    set("SLIMWIRE_NET_RATE", mbit > 0 ? std::to_string(static_cast<int>(mbit)) + "mbit" : "");
-    set("SLIMWIRE_NET_LATENCY",
-        round.latency_us > 0 ? std::to_string(round.latency_us) + "us" : "");
-    return read_engine_settings();
+    SLIMWIRE_TRY_ASSIGN(EngineSettings settings, read_engine_settings());
+    settings.piece_bytes = piece_bytes;
+    settings.rate_bytes_per_s = round.rate_bytes_per_s;
+    settings.latency_ns = static_cast<uint64_t>(round.latency_us) * 1000;
+    return settings;
 }
 
 MessagePlan message_of(const ConnectionPlan& connection,
