@@ -69,7 +69,6 @@ Job make_job(const std::string& plan, bool on_all) {
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
     job.environment["SLIMWIRE_SLICE_BYTES"] = "16384";
     job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "3s";
-    job.environment["SLIMWIRE_EMU_TIMEOUT"] = "40s";
     (on_all ? job.environment : job.of_rank[1])["SLIMWIRE_EMU_FAULT"] = plan;
     job.limit_s = 100;
     return job;

@@ -27,7 +27,6 @@ Job make_job(const std::string& op, const std::string& fate, const std::string& 
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
     job.environment["SLIMWIRE_SLICE_BYTES"] = "65536";
-    job.environment["SLIMWIRE_EMU_TIMEOUT"] = "10s";
     job.limit_s = 50;
     return job;
 }

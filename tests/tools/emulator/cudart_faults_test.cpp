@@ -1,4 +1,4 @@
-// What SLIMWIRE_EMU_MEMORY, _POISON and _FAULT do to a CUDA program. Each in a fresh process,
+// What SLIMWIRE_EMU_MEMORY, _STRICT and _FAULT do to a CUDA program. Each in a fresh process,
 // because the environment is read at the first call.
 #include <algorithm>
 #include <chrono>
@@ -54,7 +54,7 @@ TEST(MemoryLimit, what_is_no_size_fails_every_call) {
 
 TEST(Poison, fresh_memory_of_every_kind_is_full_of_nan) {
     IN_FRESH_PROCESS("", {
-        setenv("SLIMWIRE_EMU_POISON", "1", 1);
+        setenv("SLIMWIRE_EMU_STRICT", "1", 1);
         constexpr size_t kBytes = 10'000;
         const cudaStream_t stream = make_stream();
         void* device = nullptr;
@@ -78,7 +78,7 @@ TEST(Poison, fresh_memory_of_every_kind_is_full_of_nan) {
 // The block that a stream frees and gets again is poisoned in the stream's order, not at the call.
 TEST(Poison, memory_that_is_reused_is_poisoned_in_the_order_of_its_stream) {
     IN_FRESH_PROCESS("", {
-        setenv("SLIMWIRE_EMU_POISON", "1", 1);
+        setenv("SLIMWIRE_EMU_STRICT", "1", 1);
         const cudaStream_t stream = make_stream();
         Gate gate;
         void* first = nullptr;

@@ -25,7 +25,7 @@ namespace slimwire::emulator {
 class Pool;
 struct Settings;
 
-// What SLIMWIRE_EMU_POISON fills fresh memory with: NaN in every floating type.
+// What SLIMWIRE_EMU_STRICT fills fresh memory with: NaN in every floating type.
 inline constexpr int kPoison = 0xff;
 
 // One allocation of device memory.

@@ -30,7 +30,7 @@ cudaError_t allocate_host(void** host,
             }
             *host = bytes == 0 ? nullptr
                                : runtime.host_memory.allocate(bytes, type, flags, current_device());
-            if (runtime.settings().poison && bytes != 0) {
+            if (runtime.settings().strict && bytes != 0) {
                 std::memset(*host, kPoison, bytes);
             }
             return cudaSuccess;
@@ -50,7 +50,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
             const int device = current_device();
             *device_pointer = with_trimmed_pool(
                 runtime.device(device), [&] { return runtime.memory.allocate(device, size); });
-            if (runtime.settings().poison) {
+            if (runtime.settings().strict) {
                 std::memset(runtime.memory.alias(*device_pointer), kPoison, size);
             }
         }

@@ -28,7 +28,7 @@ cudaError_t allocate_from_pool(
     *pointer = bytes == 0 ? nullptr : with_trimmed_pool(runtime.device(pool.device()), [&] {
         return pool.allocate(bytes, stream);
     });
-    if (runtime.settings().poison && bytes != 0) {
+    if (runtime.settings().strict && bytes != 0) {
         // In the order of the stream: a block that is reused may still be read there.
         stream->enqueue(std::make_shared<FillOperation>(runtime.memory.alias(*pointer), bytes,
                                                         kPoison, bytes, 1));

@@ -88,7 +88,6 @@ Settings read_settings() {
         }
     }
     settings.strict = read_switch("SLIMWIRE_EMU_STRICT", &settings.error);
-    settings.poison = read_switch("SLIMWIRE_EMU_POISON", &settings.error);
     if (const char* memory = std::getenv("SLIMWIRE_EMU_MEMORY");
         memory != nullptr && !parse_bytes(memory, &settings.device_memory_bytes)) {
         say("SLIMWIRE_EMU_MEMORY=%s is not a size from 64KiB to 80GiB, such as 256MiB", memory);

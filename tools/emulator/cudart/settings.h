@@ -15,13 +15,13 @@ namespace slimwire::emulator {
 inline constexpr int kMaxDevices = 64;
 
 struct Settings {
-    int device_count = 1;             // SLIMWIRE_EMU_DEVICES
-    bool strict = false;              // SLIMWIRE_EMU_STRICT: host access to device memory traps
+    int device_count = 1;  // SLIMWIRE_EMU_DEVICES
+    // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN.
+    bool strict = false;
     NodeMap nodes;                    // SLIMWIRE_EMU_NODES
     int rank = -1;                    // RANK
     int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h
     size_t device_memory_bytes = 0;   // SLIMWIRE_EMU_MEMORY: what each device can hand out
-    bool poison = false;              // SLIMWIRE_EMU_POISON: fresh memory is full of NaN
     double check_error = 0;           // SLIMWIRE_EMU_CHECK_ERROR: see checking/oracle.h
     std::string faults;               // SLIMWIRE_EMU_FAULT, checked: see fault_plan.h
     cudaError_t error = cudaSuccess;  // not success: every call returns this

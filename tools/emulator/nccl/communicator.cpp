@@ -45,8 +45,6 @@ Status Communicator::open() {
         const auto wish = static_cast<size_t>(transport_.members().info(rank).chunk_bytes);
         chunk_bytes_ = std::min(chunk_bytes_, wish);
     }
-    const char* timeout = getenv("SLIMWIRE_EMU_TIMEOUT");
-    SLIMWIRE_TRY_ASSIGN(timeout_ns_, parse_timeout(timeout != nullptr ? timeout : ""));
     SLIMWIRE_TRY(transport_.open(device_, settings_));
     log_info("%s node %d ready", describe().c_str(), transport_.members().info(rank()).node);
     return {};

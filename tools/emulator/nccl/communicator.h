@@ -119,7 +119,6 @@ class Communicator {
     int device_;
     CommSettings settings_;
     size_t chunk_bytes_ = 0;
-    uint64_t timeout_ns_ = 0;  // how long peers may stay silent; 0: for ever
     SlotPool slots_;
     uint64_t splits_ = 0;
     uint64_t shrinks_ = 0;

@@ -62,11 +62,6 @@ Status Communicator::drive(Machine& machine) {
             continue;
         }
         waiter.idle();
-        if (timeout_ns_ != 0 && waiter.idle_ns() > timeout_ns_) {
-            return {Code::kRemoteError, "a peer has been silent for " +
-                                            std::to_string(waiter.idle_ns() / 1'000'000) +
-                                            " ms (SLIMWIRE_EMU_TIMEOUT, " + describe() + ")"};
-        }
         if (waiter.idle_ns() > kSuspiciousIdleNs) {
             SLIMWIRE_TRY(error(waiter.idle_ns()));
         }

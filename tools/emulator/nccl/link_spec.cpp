@@ -66,14 +66,4 @@ Result<LinkSpec> parse_link_spec(std::string_view text) {
     return spec;
 }
 
-Result<uint64_t> parse_timeout(std::string_view text) {
-    const auto ns = static_cast<uint64_t>(parse_quantity(std::string(text), kTimes));
-    if (ns == 0 && !text.empty()) {
-        return Status(Code::kInvalidArgument,
-                      "SLIMWIRE_EMU_TIMEOUT='" + std::string(text) +
-                          "': expected a time such as 500ms or 30s (units ns us ms s)");
-    }
-    return ns;
-}
-
 }  // namespace slimwire::emu

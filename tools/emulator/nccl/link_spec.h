@@ -1,4 +1,4 @@
-// SLIMWIRE_EMU_LINK: rate and latency of each emulated node's network card. SLIMWIRE_EMU_TIMEOUT.
+// SLIMWIRE_EMU_LINK: rate and latency of each emulated node's network card.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,5 @@ struct LinkSpec {
 // "1gbit", "100mbit,50us": rate in kbit/mbit/gbit (decimal, payload), latency in ns/us/ms/s. Empty
 // text is an unshaped link; anything else that does not parse is an error that says what would do.
 Result<LinkSpec> parse_link_spec(std::string_view text);
-
-// SLIMWIRE_EMU_TIMEOUT, "500ms": how long a peer may stay silent, in ns; 0, for ever, for empty
-// text.
-Result<uint64_t> parse_timeout(std::string_view text);
 
 }  // namespace slimwire::emu

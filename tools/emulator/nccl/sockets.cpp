@@ -107,12 +107,7 @@ void Socket::reset() noexcept {
 }
 
 Result<SocketAddress> bootstrap_interface() {
-    const char* wanted = getenv("SLIMWIRE_EMU_IFNAME");
-    const char* variable = "SLIMWIRE_EMU_IFNAME";
-    if (wanted == nullptr || *wanted == '\0') {
-        wanted = getenv("NCCL_SOCKET_IFNAME");
-        variable = "NCCL_SOCKET_IFNAME";
-    }
+    const char* const wanted = getenv("NCCL_SOCKET_IFNAME");
     SocketAddress address{};
     if (wanted == nullptr || *wanted == '\0') {
         address.v4.sin_family = AF_INET;
@@ -139,8 +134,8 @@ Result<SocketAddress> bootstrap_interface() {
     }
     freeifaddrs(interfaces);
     if (!found) {
-        return Status(Code::kSystemError,
-                      std::string(variable) + "='" + wanted + "': no interface of that name is up");
+        return Status(Code::kSystemError, "NCCL_SOCKET_IFNAME='" + std::string(wanted) +
+                                              "': no interface of that name is up");
     }
     return address;
 }

@@ -42,8 +42,8 @@ class Socket {
     int fd_ = -1;
 };
 
-// Address of the bootstrap interface, port 0: SLIMWIRE_EMU_IFNAME, else NCCL_SOCKET_IFNAME (names
-// match by prefix, "=name" exactly, "^name" excludes; lists by comma), else loopback.
+// Address of the bootstrap interface, port 0: NCCL_SOCKET_IFNAME (names match by prefix, "=name"
+// exactly, "^name" excludes; lists by comma), else loopback.
 Result<SocketAddress> bootstrap_interface();
 
 // Listens on a free port of the bootstrap interface; `address` receives where. Non-blocking.
