@@ -8,12 +8,11 @@ namespace slimwire {
 namespace {
 
 constexpr CodecParams kFourColumns = {.kept = 4};
-static_assert(kMostRank == 32 && kMostWidth == 1024, "the texts below say so");
+static_assert(kMostRank == 32, "the texts below say so");
 
-template <uint32_t kMost>
 bool set_kept(std::string_view value, CodecParams* params) {
     uint32_t kept = 0;
-    if (!read_number(value, 1, kMost, &kept)) {
+    if (!read_number(value, 1, kMostRank, &kept)) {
         return false;
     }
     params->kept = kept;
@@ -33,10 +32,8 @@ bool set_columns(std::string_view value, CodecParams* params) {
     return true;
 }
 
-constexpr SpecKey kRank = {"rank", "a whole number from 1 to 32", set_kept<kMostRank>, print_kept};
-constexpr SpecKey kWidth = {"width",
-                            "a whole number from 1 to 1024, beyond 32 only with an encoder",
-                            set_kept<kMostWidth>, print_kept};
+constexpr SpecKey kRank = {"rank", "a whole number from 1 to 32", set_kept, print_kept};
+constexpr SpecKey kWidth = {"width", kRank.accepts, set_kept, print_kept};
 constexpr SpecKey kRow = {"row", "0 (as parameters have it) or a whole number from 2 to 2147483647",
                           set_columns,
                           [](const CodecParams& params) { return std::to_string(params.row); }};
@@ -54,8 +51,7 @@ struct LinearAe {
     static constexpr CodecParams kDefaults = kFourColumns;
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =
-        "linear_ae:width=1..32 (default 4; to 1024 with an encoder),row=0|2..2147483647 (default "
-        "0),"
+        "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),"
         "seed=0..4294967295 (default 0)";
     static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed};
 };

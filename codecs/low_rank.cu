@@ -172,9 +172,6 @@ cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t strea
     };
     return visit(args.dtype, [&](auto element) {
         using Element = decltype(element);
-        if (args.rank > kMostRank) {
-            return launch_tiles(restore_wide_kernel<Element>, args, tiles, stream);
-        }
         return visit_rank(args.rank, [&](auto rank) {
             return launch_tiles(restore_kernel<Element, decltype(rank)::value>, args, tiles,
                                 stream);

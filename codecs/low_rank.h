@@ -18,8 +18,6 @@
 //   restore                output = result * Z Q^T; residual = M - mean * Z Q^T
 //   keep                   the state becomes S: a step of the power iteration on the sum's M^T M
 //
-// With an encoder E and a decoder D that are given, multiply_right by E^T and restore by D do.
-//
 // Errors stay with the ranks: over all of them residuals sum up to what the sum of M differs from
 // the sum that was delivered, where mean * ranks = 1 and nothing was rounded.
 //

@@ -42,7 +42,7 @@ struct LowRankArgs {
     float mean;    // of the sum of all ranks: 1 / ranks
     float result;  // times the sum of all ranks is the output: 1, or 1 / ranks
     DType dtype;
-    // 1 to kMostRank, at most rows and cols of each; to kMostWidth for multiply_right and restore.
+    // 1 to kMostRank, at most rows and cols of each.
     int32_t rank;
     int32_t state_rank;  // >= rank
     int32_t matrices;

@@ -257,54 +257,5 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// For more columns of factors than fit into registers: so many at a time for all rows of the tile.
-template <class Element>
-__global__ void __launch_bounds__(kThreads)
-    restore_wide_kernel(const __grid_constant__ LowRankArgs args, int32_t tiles) {
-    constexpr int kTogether = 32;
-    __shared__ float p[kTogether][kRestoredTogether];
-    for (int32_t tile = static_cast<int32_t>(blockIdx.x); tile < tiles;
-         tile += static_cast<int32_t>(gridDim.x)) {
-        const LowRankMatrix& matrix = matrix_of(args, tile);
-        const DeviceMatrix<Element> elements(args, matrix);
-        const int64_t row_tiles = tiles_of(matrix.rows, kRestoredTogether);
-        const int64_t first_row = (tile - matrix.tile) % row_tiles * kRestoredTogether;
-        const int64_t col = (tile - matrix.tile) / row_tiles * kThreads + threadIdx.x;
-        const int64_t left = matrix.rows - first_row;
-        const int rows = static_cast<int>(left < kRestoredTogether ? left : kRestoredTogether);
-        float sums[kRestoredTogether] = {};
-        for (int32_t first = 0; first < args.rank; first += kTogether) {
-            const int32_t some = args.rank - first < kTogether ? args.rank - first : kTogether;
-            __syncthreads();  // the factors before are done with
-            for (int i = static_cast<int>(threadIdx.x); i < kTogether * kRestoredTogether;
-                 i += kThreads) {
-                const int row = i % kRestoredTogether;
-                const int k = i / kRestoredTogether;
-                p[k][row] = row < rows && k < some
-                                ? args.left[matrix.left + (first + k) * int64_t{matrix.rows} +
-                                            first_row + row]
-                                : 0.0f;
-            }
-            __syncthreads();
-            for (int k = 0; k < some && col < matrix.cols; ++k) {
-                const float q = args.right[matrix.right + (first + k) * int64_t{matrix.cols} + col];
-#pragma unroll
-                for (int row = 0; row < kRestoredTogether; ++row) {
-                    sums[row] = __fmaf_rn(p[k][row], q, sums[row]);
-                }
-            }
-        }
-        if (col < matrix.cols) {
-#pragma unroll
-            for (int row = 0; row < kRestoredTogether; ++row) {
-                if (row < rows) {
-                    put_restored(args, matrix, elements, (first_row + row) * matrix.cols + col,
-                                 sums[row]);
-                }
-            }
-        }
-    }
-}
-
 }  // namespace
 }  // namespace slimwire

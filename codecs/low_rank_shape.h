@@ -7,8 +7,6 @@
 namespace slimwire {
 
 inline constexpr int kMostRank = 32;
-// Of a code whose encoder is given, which nobody makes orthonormal.
-inline constexpr int kMostWidth = 1024;
 // Sums are of fp32 fused multiply-adds in a fixed order. Columns of M that one sum of M Q takes:
 // column j is added by lane j mod kRankLanes, of the last lanes missing ones as zeros; lanes are
 // added in pairs (the first half and the second half, again and again), and the sums of all runs of

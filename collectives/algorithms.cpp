@@ -253,9 +253,6 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
         case Algorithm::kSummable:
             return &room->emplace<Summable>(context);
         case Algorithm::kLowRank:
-            if (context.plan.layout.factored->weights != nullptr) {
-                return &room->emplace<GivenAutoencoder>(context);
-            }
             return autoencodes(context.plan.layout.factored->codec)
                        ? &room->emplace<Autoencoder>(context)
                        : static_cast<Exchange*>(&room->emplace<LowRank>(context));

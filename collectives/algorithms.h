@@ -67,8 +67,7 @@ using ExchangeRoom = std::variant<std::monostate,
                                   EstimatedGather,
                                   Summable,
                                   LowRank,
-                                  Autoencoder,
-                                  GivenAutoencoder>;
+                                  Autoencoder>;
 // Makes the exchange of `context.plan` in `room`.
 Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room);
 

@@ -65,12 +65,6 @@ std::string percent(uint64_t elems, uint64_t count) {
 Decision with_matrices(Decision decision, const std::vector<CarriedRange>& ranges, uint64_t count) {
     const CodecSpec codec = *decision.action.codec;
     const int64_t rank = decision.action.state_rank(), row = codec.params.row;
-    const bool given = decision.action.weights != nullptr;
-    // With weights that are given the codes alone travel, of rows of one length.
-    const auto worth = [&](int64_t rows, int64_t cols) {
-        return given ? cols == row && 2 * rank < cols && rows > 0
-                     : worth_low_rank(rows, cols, rank);
-    };
     bool shaped = false;  // some matrix was looked at
     uint64_t covered = 0;
     for (const CarriedRange& range : ranges) {
@@ -87,7 +81,7 @@ Decision with_matrices(Decision decision, const std::vector<CarriedRange>& range
             continue;
         }
         shaped = true;
-        if (rows <= INT32_MAX && cols <= INT32_MAX && worth(rows, cols)) {
+        if (rows <= INT32_MAX && cols <= INT32_MAX && worth_low_rank(rows, cols, rank)) {
             decision.matrices.push_back({static_cast<int64_t>(range.offset),
                                          static_cast<int32_t>(rows), static_cast<int32_t>(cols)});
             covered += static_cast<uint64_t>(rows * cols);
@@ -97,12 +91,9 @@ Decision with_matrices(Decision decision, const std::vector<CarriedRange>& range
         Decision native;
         native.rule = decision.rule;
         native.reason =
-            shaped && given
-                ? "it has no rows of " + std::to_string(row) + " elements, more than twice as " +
-                      "many as their codes of " + codec.to_string() + " have"
-            : shaped ? "no matrix of it is twice as large as its factors of " + codec.to_string()
-                     : "the shapes of its matrices are not known, and " + codec.to_string() +
-                           " has no row";
+            shaped ? "no matrix of it is twice as large as its factors of " + codec.to_string()
+                   : "the shapes of its matrices are not known, and " + codec.to_string() +
+                         " has no row";
         return native;
     }
     decision.reason += ", " + std::to_string(decision.matrices.size()) +
@@ -374,8 +365,7 @@ Decision decide(const CallFacts& facts,
     const bool low_rank = main->rule->action.low_rank();
     for (Share& share : shares) {
         const bool other =
-            share.coded() && (*share.rule->action.codec != codec || share.fed() != main->fed() ||
-                              share.rule->action.weights != main->rule->action.weights);
+            share.coded() && (*share.rule->action.codec != codec || share.fed() != main->fed());
         if (low_rank ? other : share.coded() && share.rule->action.low_rank()) {
             share.why_raw = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
                             " shares no message";

@@ -194,7 +194,6 @@ void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout) {
 }
 
 Layout factored_layout(const CodecSpec& codec,
-                       std::shared_ptr<const CodeWeights> weights,
                        int state_rank,
                        const std::vector<MatrixShape>& matrices,
                        uint64_t count) {
@@ -202,13 +201,7 @@ Layout factored_layout(const CodecSpec& codec,
     message.codec = codec;
     message.state_rank = state_rank;
     message.factors = low_rank_layout(matrices, static_cast<int>(codec.params.kept));
-    if (weights != nullptr) {
-        for (LowRankMatrix& matrix : message.factors.matrices) {
-            matrix.right = 0;
-        }
-        message.factors.right_elems = 0;
-        message.weights = std::move(weights);
-    } else if (autoencodes(codec)) {
+    if (autoencodes(codec)) {
         message.transposed = transposed_layout(matrices, static_cast<int>(codec.params.kept));
     }
     const auto end = static_cast<int64_t>(count);

@@ -10,7 +10,6 @@
 
 #include "codecs/codec.h"
 #include "codecs/low_rank.h"
-#include "collectives/code_weights.h"
 
 namespace slimwire {
 
@@ -75,8 +74,6 @@ struct FactoredMessage {
     CodecSpec codec;
     int state_rank = 0;  // columns that a tensor's state has room for
     LowRankLayout factors;
-    // Of an autoencoder that is given, which all matrices have in common; else null.
-    std::shared_ptr<const CodeWeights> weights;
     LowRankLayout transposed;  // of an autoencoder, whose right factors are made orthonormal
     RawPart raw;               // the elements of no matrix, one after another in one chunk
 };
@@ -106,9 +103,8 @@ struct Layout {
 // its chunks, and for aims of runs of at most `chunks` chunks, where a codec has them.
 void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout);
 
-// `matrices`: ascending, apart from each other. `weights`: of an autoencoder that is given.
+// `matrices`: ascending, apart from each other.
 Layout factored_layout(const CodecSpec& codec,
-                       std::shared_ptr<const CodeWeights> weights,
                        int state_rank,
                        const std::vector<MatrixShape>& matrices,
                        uint64_t count);

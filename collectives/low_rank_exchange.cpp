@@ -39,9 +39,6 @@ ExchangeSizes low_rank_sizes(const Layout& layout, const CallFacts& facts, const
     sizes.wire_bytes = low_rank_wire_bytes(layout, facts, shape.ranks, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
     sizes.scratch_bytes = LowRankMap(layout, facts.dtype).scratch.bytes();
-    if (message.weights != nullptr) {
-        return sizes;
-    }
     sizes.residual_elems = facts.count;
     sizes.residual_runs = 1;
     sizes.largest_run = facts.count;
@@ -176,18 +173,6 @@ Status Autoencoder::products(int phase) {
             SLIMWIRE_TRY(run({LowRankStep::kRestore}));
             return run(LowRankStep::kKeep, message().factors, of_next);
     }
-}
-
-Status GivenAutoencoder::products(int phase) {
-    const CodeWeights& weights = *message().weights;
-    LowRankArgs args = this->args();
-    args.state = nullptr;
-    args.right = static_cast<float*>(context_.residual);
-    if (phase == 0) {
-        return run(LowRankStep::kMultiplyRight, message().factors, args);
-    }
-    args.right += weights.decoder() - weights.encoder();
-    return run(LowRankStep::kRestore, message().factors, args);
 }
 
 Status LowRank::sum(void* elements, int64_t count, DType dtype, bool average, const char* what) {

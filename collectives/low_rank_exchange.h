@@ -18,12 +18,6 @@
 //   phase 1   S = M^T Z of the sum's Z                                      all-reduce of S
 //   phase 2   result and residual from Z and Q, S becomes the state, raw elements unpacked
 //
-// One whose encoder E and decoder D are given (rule keys `encoder`, `decoder`) has one exchange,
-// and tensors keep nothing:
-//
-//   phase 0   raw elements packed, Z = M E^T                all-reduce of Z, and of raw ones
-//   phase 1   result Z D^T, raw elements unpacked
-//
 // Bytes a rank gives to the transport: as for the native operation on both factors and the raw
 // elements.
 #pragma once
@@ -80,19 +74,6 @@ class LowRank : public Exchange {
 
     ExchangeContext context_;
     LowRankMap map_;
-};
-
-// context.residual: CodeWeights::values on the device.
-class GivenAutoencoder final : public LowRank {
-  public:
-    using LowRank::LowRank;
-
-    [[nodiscard]] int phases() const noexcept override { return 2; }
-    [[nodiscard]] bool exchanges(int phase) const noexcept override { return phase < 1; }
-    Status kernels(int phase) override { return LowRank::kernels(phase == 0 ? 0 : 2); }
-
-  private:
-    Status products(int phase) override;
 };
 
 class Autoencoder final : public LowRank {

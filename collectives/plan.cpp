@@ -130,7 +130,7 @@ std::string try_algorithm(Algorithm algorithm,
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
     const bool low_rank = algorithm == Algorithm::kLowRank;
-    Layout layout = low_rank ? factored_layout(*action.codec, action.weights, action.state_rank(),
+    Layout layout = low_rank ? factored_layout(*action.codec, action.state_rank(),
                                                decision.matrices, facts.count)
                              : layout_of(algorithm, facts, shape, action,
                                          config.settings.slice_bytes, decision.segments);

@@ -396,7 +396,6 @@ std::string Policy::canonical() const {
         out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
         // Only where it is set, so that policies without it keep their text.
         out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";
-        out += a.weights != nullptr ? " weights=" + std::to_string(a.weights->hash) : "";
         out += std::string(" algorithm=") + algorithm_name(a.algorithm);
         out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
         if (a.error_feedback != ErrorFeedback::kNone && a.tensor != TensorBy::kAddress) {

@@ -14,7 +14,6 @@
 #include "codecs/codec.h"
 #include "codecs/residual_type.h"
 #include "collectives/call.h"
-#include "collectives/code_weights.h"
 #include "collectives/parameter_match.h"
 #include "collectives/role.h"
 
@@ -153,9 +152,8 @@ struct PreviewRule {
 inline constexpr uint64_t kLeastBytesOfUnknown = 65536;
 
 struct Action {
-    std::optional<CodecSpec> codec;              // empty: native
-    std::optional<CodecSpec> intra_codec;        // inside nodes, with kHierarchical; empty: raw
-    std::shared_ptr<const CodeWeights> weights;  // given to linear_ae; null: learnt
+    std::optional<CodecSpec> codec;        // empty: native
+    std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
@@ -187,7 +185,7 @@ struct Action {
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
     // alike.
     [[nodiscard]] bool shares_state() const noexcept {
-        return error_feedback == ErrorFeedback::kEf21 || (low_rank() && weights == nullptr);
+        return error_feedback == ErrorFeedback::kEf21 || low_rank();
     }
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
     [[nodiscard]] ResidualType residual_type() const noexcept {

@@ -34,59 +34,9 @@ class PolicyActionReader : protected PolicyReader {
         }
     }
 
-    // The file that a key names, from the policy's own folder on; empty without the key.
-    std::string file_of(const toml::table& table, const char* key) {
-        const toml::node* node = table.get(key);
-        if (node == nullptr) {
-            return {};
-        }
-        if (!node->is_string() || node->as_string()->get().empty()) {
-            wrong_type(*node, key, "the path of a .npy file");
-            return {};
-        }
-        const std::string& path = node->as_string()->get();
-        return path[0] == '/' ? path : name_.substr(0, name_.rfind('/') + 1) + path;
-    }
-
-    // Completes a codec linear_ae by what its files say.
-    void read_weights(const toml::table& table, Action* action) {
-        const std::string encoder = file_of(table, "encoder");
-        const std::string decoder = file_of(table, "decoder");
-        const bool codes = action->codec.has_value() && autoencodes(*action->codec);
-        if (encoder.empty()) {
-            if (table.contains("decoder")) {
-                report(table.get("decoder")->source(),
-                       "'decoder' without 'encoder'; accepted: both, or an encoder alone, whose "
-                       "transpose decodes");
-            }
-            if (codes && action->codec->params.kept > kMostRank) {
-                report(table.source(), "codec " + quoted(action->codec->to_string()) +
-                                           " without an encoder; accepted: a width of at most " +
-                                           std::to_string(kMostRank) + ", or an 'encoder'");
-            }
-            return;
-        }
-        const toml::source_region& where = table.get("encoder")->source();
-        if (!codes) {
-            report(where,
-                   "'encoder' without a codec that encodes by it; accepted: codec = "
-                   "\"linear_ae\"");
-            return;
-        }
-        Result<std::shared_ptr<const CodeWeights>> weights = load_code_weights(encoder, decoder);
-        if (!weights.ok()) {
-            report(where, weights.status().message());
-            return;
-        }
-        action->weights = std::move(weights).value();
-        action->codec->params.kept = static_cast<uint32_t>(action->weights->width);
-        action->codec->params.row = static_cast<uint32_t>(action->weights->row);
-    }
-
     void read_action(const toml::table& table, Action* action) {
         read_codec(table, "codec", &action->codec);
         read_codec(table, "intra_codec", &action->intra_codec);
-        read_weights(table, action);
         if (const auto value = read_one(table, "algorithm", parse_algorithm, algorithm_names())) {
             action->algorithm = *value;
         }

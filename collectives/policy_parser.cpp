@@ -23,10 +23,12 @@ const Names& top_keys() {
     return keys;
 }
 const Names& rule_keys() {
-    static const Names keys = {
-        "name",      "match",       "codec",     "algorithm",     "error_feedback", "start_step",
-        "min_bytes", "intra_codec", "ef",        "tensor",        "residual",       "encoder",
-        "decoder",   "ramp",        "accordion", "average_every", "average_codec", "preview"};
+    static const Names keys = {"name",      "match",          "codec",
+                               "algorithm", "error_feedback", "start_step",
+                               "min_bytes", "intra_codec",    "ef",
+                               "tensor",    "residual",       "ramp",
+                               "accordion", "average_every",  "average_codec",
+                               "preview"};
     return keys;
 }
 const Names& default_keys() {
@@ -355,11 +357,6 @@ class Parser : PolicyActionReader {
                                        : "ef21, whose estimates") +
                     " are equal on all ranks while "
                     "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
-        }
-        if (action.weights != nullptr && action.error_feedback != ErrorFeedback::kNone) {
-            report((ef != nullptr ? *ef : static_cast<const toml::node&>(table)).source(),
-                   "error feedback with an encoder that is given, whose codes never hold some of "
-                   "what is owed; accepted: none");
         }
         if (action.low_rank() && !native) {
             check_low_rank(table, ef, action);

@@ -137,39 +137,9 @@ void* ResidualStore::find(const TensorKey& key, uint64_t path) const {
                : found->second.buffer;
 }
 
-Result<void*> ResidualStore::constant(
-    const DeviceApi& api, int device, uint64_t comm_key, const void* values, uint64_t bytes) {
-    const TensorKey key{comm_key, {}, values};
-    std::lock_guard lock(mutex_);
-    if (const auto found = entries_.find(key); found != entries_.end()) {
-        return found->second.buffer;
-    }
-    if (!budget_->reserve(device, bytes)) {
-        return nullptr;
-    }
-    void* buffer = nullptr;
-    Status status = cuda_status(api, api.malloc(&buffer, bytes), "allocation of weights");
-    if (status.ok()) {
-        status = fill(api, buffer, values, bytes);
-        if (!status.ok()) {
-            tolerate(api, api.free(buffer));
-        }
-    }
-    if (!status.ok()) {
-        budget_->give_back(device, bytes);
-        return status;
-    }
-    entries_.emplace(key,
-                     Entry{.buffer = buffer, .bytes = bytes, .device = device, .constant = true});
-    return buffer;
-}
-
 std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const {
     std::map<LastingTensor, Placed> placed;
     for (const auto& [key, entry] : entries_) {
-        if (entry.constant) {
-            continue;
-        }
         if (key.address != nullptr) {
             ++others->by_address;
         } else if (entry.lasting.comm == 0) {

@@ -82,11 +82,6 @@ class ResidualStore {
                          bool captured);
     // Those of `key` if there are any, as the last call of this path left them; else null.
     [[nodiscard]] void* find(const TensorKey& key, uint64_t path) const;
-    // A copy of `bytes` bytes of host memory on the device, one for each communicator and address:
-    // made and filled at first use, waited for, and freed with the communicator. Null where the
-    // budget has no room for it.
-    Result<void*> constant(
-        const DeviceApi& api, int device, uint64_t comm_key, const void* values, uint64_t bytes);
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     // Hands over instead what is still in use.
@@ -131,7 +126,6 @@ class ResidualStore {
         int device = 0;
         LastingPlace lasting = {};
         bool renewed = false;
-        bool constant = false;
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
     };
     [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;

@@ -192,20 +192,10 @@ Status begin(Runtime& runtime, Running* run, Company company) {
                                              scalar != nullptr ? scalar->value : 1.0f, run->scratch,
                                              run->work);
     }
-    void* residual = own.buffer;
-    if (plan.layout.factored != nullptr && plan.layout.factored->weights != nullptr) {
-        const CodeWeights& weights = *plan.layout.factored->weights;
-        SLIMWIRE_TRY_ASSIGN(residual,
-                            runtime.residuals.constant(api, state.device, state.state_key,
-                                                       weights.encoder(), weights.bytes()));
-        if (residual == nullptr) {
-            return no_room(runtime, state, "encoder and decoder", weights.bytes());
-        }
-    }
     ExchangeContext context{api, runtime.nccl, state, plan, call};
     context.work = run->work;
     context.scratch = run->scratch;
-    context.residual = run->residual = residual;
+    context.residual = run->residual = own.buffer;
     context.scalar = scalar;
     context.alone = company == Company::kAlone;
     context.random = plan.random;

@@ -45,6 +45,8 @@ inline constexpr RemovedWord kRemovedWords[] = {
     {"SLIMWIRE_EMU_PLUGIN_VERSIONS", RemovedKind::kVariable,
      "a library that exports one version of a table alone has it taken"},
     {"thc", RemovedKind::kCodec, "use int4 with ef14, or randomk by the algorithm summable"},
+    {"encoder", RemovedKind::kPolicyKey, "linear_ae learns its code from the traffic"},
+    {"decoder", RemovedKind::kPolicyKey, "linear_ae learns its code from the traffic"},
     {"codec=palette", RemovedKind::kPolicyValue,
      "the net plugin (NCCL_NET_PLUGIN=slimwire) sends losslessly by it"},
     {"algorithm=lossless", RemovedKind::kPolicyValue,

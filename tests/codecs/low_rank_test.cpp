@@ -107,43 +107,6 @@ TEST_F(LowRank, HighRanksGiveTheBitsOfTheFormat) {
     }
 }
 
-// Codes that are wider than what is made orthonormal: the two operations that take such.
-TEST_F(LowRank, WideCodesGiveTheBitsOfTheFormat) {
-    for (const int width : {33, 64, 100}) {
-        int64_t count = 0;
-        Job job;
-        job.rank = width;
-        job.fed = width == 64;
-        job.mean = 0.5f;
-        job.layout = low_rank_layout(place({{70, 290}, {5, 1100}}, 0, &count), width);
-        SCOPED_TRACE(width);
-        Buffers expected(job.layout, job.dtype, count, width, 0);
-        const Guarded fresh = random_input(job.dtype, count, 0.5, random_);
-        std::memcpy(expected.input.data(), fresh.data(), static_cast<size_t>(fresh.size()));
-        std::normal_distribution<float> normal;
-        std::generate(expected.right.begin(), expected.right.end() - kMarginElems,
-                      [&] { return normal(random_); });
-        for (const LowRankStep step : {LowRankStep::kMultiplyRight, LowRankStep::kRestore}) {
-            const Buffers before = expected;
-            reference_low_rank(step, job, expected);
-            for (const Isa isa : all_isas()) {
-                SCOPED_TRACE(isa_name(isa));
-                ASSERT_TRUE(force_isa(isa).ok());
-                Buffers host = before;
-                on_host(step, job.args(host));
-                ASSERT_TRUE(host == expected);
-                ASSERT_TRUE(host.margins_intact());
-            }
-            Buffers device = before;
-            LowRankArgs args = job.args(device);
-            args.max_blocks = static_cast<int32_t>(random_() % 4);
-            on_model(step, args);
-            ASSERT_TRUE(device == expected) << "the kernel";
-            ASSERT_TRUE(device.margins_intact());
-        }
-    }
-}
-
 // --- Enqueuing
 
 int launches;

@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "tests/support/job.h"
-#include "tests/support/npy.h"
 
 namespace slimwire::test {
 namespace {
@@ -104,39 +103,6 @@ TEST(WireBytes, OfFactorsAreTheFormula) {
                           calls * 2 * (ranks - 1) * 2 * 64 * sizeof(float) / ranks,
                       expected);
         }
-    }
-}
-
-// Codes alone, where the encoder is given.
-TEST(WireBytes, OfGivenCodesAreTheFormula) {
-    constexpr uint64_t kRanks = 2, kWidth = 40, kRow = 256;
-    const TemporaryFolder folder;
-    std::ofstream(folder.path() + "/e.npy")
-        << npy_matrix(kWidth, kRow, std::vector<float>(kWidth * kRow, 0.125f));
-    std::ofstream(folder.path() + "/p.toml")
-        << "version = 1\n[[rule]]\nname = \"codes\"\ncodec = \"linear_ae\"\nencoder = \"e.npy\"\n";
-    uint64_t elements = 0, halves = 0;
-    for (const uint64_t count : {100000, 65536}) {
-        elements += 2 * kWidth * (count / kRow) + count % kRow;
-        halves += count % kRow;
-    }
-    const uint64_t expected = 2 * (kRanks - 1) * (4 * elements + 2 * halves) / kRanks;
-    const TemporaryFolder reports;
-    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "allreduce", "100000", "65536"},
-                           static_cast<int>(kRanks), reports.path());
-    job.environment["SLIMWIRE_POLICY"] = folder.path() + "/p.toml";
-    const auto ended = run_ranks(job);
-    EXPECT_EQ(unless_all_exit(ended), "");
-    const auto records = read_reports(reports.path());
-    for (uint64_t rank = 0; rank < kRanks; ++rank) {
-        uint64_t counted = 0;
-        EXPECT_EQ(std::sscanf(ended[rank].out.c_str(), "sent %" SCNu64, &counted), 1);
-        EXPECT_EQ(counted, expected);
-        EXPECT_EQ(sum_keys(records, "wire_bytes",
-                           [&](const auto& key) {
-                               return key.at("rank") == rank && key.at("algorithm") == "low_rank";
-                           }),
-                  expected);
     }
 }
 

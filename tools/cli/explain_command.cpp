@@ -241,13 +241,8 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
         case Algorithm::kSummable:
             return {"encode", "sum the encodings by NCCL's own operation", "decode"};
         case Algorithm::kLowRank:
-            return plan.layout.factored->weights != nullptr
-                       ? std::vector<std::string>{"codes of rows by the encoder",
-                                                  "sum them by NCCL's own all-reduce",
-                                                  "decode by the decoder"}
-                       : std::vector<std::string>{
-                             "left factors of all matrices", "sum them by NCCL's own all-reduce",
-                             "right factors", "sum them by NCCL's own all-reduce", "multiply"};
+            return {"left factors of all matrices", "sum them by NCCL's own all-reduce",
+                    "right factors", "sum them by NCCL's own all-reduce", "multiply"};
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;

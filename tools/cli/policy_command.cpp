@@ -105,9 +105,6 @@ Json rule_json(const Rule& rule) {
     Json json{{"name", rule.name}, {"line", rule.line}, {"off", rule.off}};
     json["match"] = match_json(rule.match);
     json["codec"] = action.codec ? action.codec->to_string() : "native";
-    if (action.weights != nullptr) {
-        json["weights"] = action.weights->hash;
-    }
     json["algorithm"] = algorithm_name(action.algorithm);
     json["error_feedback"] = error_feedback_name(action.error_feedback);
     if (action.error_feedback != ErrorFeedback::kNone) {
