@@ -203,7 +203,6 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 }
 
 bool keeps_residual(const Plan& plan, int rank) noexcept {
-    // Both ends of a message have an estimate of it.
     return plan.shares_state() ||
            ((plan.error_feedback != ErrorFeedback::kNone || plan.aims) &&
             (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank)));
@@ -237,7 +236,7 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             return &room->emplace<TwoShot>(context);
         case Algorithm::kDirect:
             if (estimates) {
-                return &room->emplace<EstimatedDirect>(context);
+                return &room->emplace<EstimatedScatter>(context);
             }
             return &room->emplace<Direct>(context);
         case Algorithm::kHierarchical:

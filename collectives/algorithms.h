@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/direct.h"
-#include "collectives/estimated_direct.h"
+#include "collectives/estimated_scatter.h"
 #include "collectives/gather.h"
 #include "collectives/hierarchical.h"
 #include "collectives/hierarchical_scatter.h"
@@ -60,7 +60,7 @@ using ExchangeRoom = std::variant<std::monostate,
                                   TwoShot,
                                   EstimatedTwoShot,
                                   Direct,
-                                  EstimatedDirect,
+                                  EstimatedScatter,
                                   Hierarchical,
                                   HierarchicalScatter,
                                   Gather,

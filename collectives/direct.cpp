@@ -1,6 +1,5 @@
 #include "collectives/direct.h"
 
-#include "collectives/estimated_direct.h"
 #include "collectives/plan.h"
 
 namespace slimwire {
@@ -90,7 +89,9 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * facts.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
-    direct_estimates(facts, ranks, &sizes);
+    // Estimates of the blocks given, then of those got (estimated_scatter.h).
+    sizes.shared_begin = sizes.residual_elems;
+    sizes.estimate_elems = 2 * sizes.residual_elems;
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
 }

@@ -2,7 +2,7 @@
 // (slimwire_load_state) or not, and estimates that do not fit each other would part the replicas.
 // So in front of the call's own exchange every rank tells by which moment its estimates were saved,
 // and where these are not the same all begin at zero. All on the device, in stream order: nobody
-// waits on the host. A collective's only; that it is a tensor's first call all ranks know alike.
+// waits on the host. That it is a tensor's first call all ranks know alike.
 //
 // The moment is told bit by bit: 64 floats that are M where the bit is set, else 0, and 64 with
 // both the other way around; their maximum over the ranks has M in both places where two ranks

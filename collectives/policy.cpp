@@ -254,10 +254,9 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
         case Algorithm::kGather:
             return op == Op::kAllReduce;
         case Algorithm::kDirect:
-            return has_form(algorithm, op);
-        // Nobody but the root hears of the sums of a reduce.
+            return op == Op::kReduceScatter;
         case Algorithm::kAuto:
-            return op != Op::kReduce;
+            return op == Op::kAllReduce || op == Op::kReduceScatter;
         case Algorithm::kHierarchical:
         case Algorithm::kSummable:
         case Algorithm::kLowRank:

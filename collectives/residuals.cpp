@@ -137,14 +137,12 @@ void* ResidualStore::find(const TensorKey& key, uint64_t path) const {
                : found->second.buffer;
 }
 
-std::vector<ResidualStore::Placed> ResidualStore::placed(Unplaced* others) const {
+std::vector<ResidualStore::Placed> ResidualStore::placed(uint64_t* by_address) const {
     std::map<LastingTensor, Placed> placed;
     for (const auto& [key, entry] : entries_) {
         if (key.address != nullptr) {
-            ++others->by_address;
-        } else if (entry.lasting.comm == 0) {
-            ++others->shared;
-        } else if (!entry.renewed) {  // else it is what waits, or zero
+            ++*by_address;
+        } else if (entry.lasting.comm != 0 && !entry.renewed) {  // else it is what waits, or zero
             // Of a tensor whose communicator's role became known the later one, which counts now.
             const LastingTensor tensor{entry.lasting.comm, key.facts, entry.path, key.ordinal};
             placed.insert_or_assign(

@@ -102,17 +102,14 @@ class ResidualStore {
         int device = 0;
         double loss_scale = 0;  // as StateTensor's
     };
-    // Tensors that are none: known by address, and of state that ranks have alike.
-    struct Unplaced {
-        uint64_t by_address = 0, shared = 0;  // the latter: of messages
-    };
-    // Returns use(all of them, the others), with none made or freed meanwhile.
+    // Returns use(all of them, how many others are known by address), with none made or freed
+    // meanwhile.
     template <class Use>
     Status with_placed(const Use& use) const {
         const std::lock_guard lock(mutex_);
-        Unplaced others;
-        const std::vector<Placed> all = placed(&others);
-        return use(all, others);
+        uint64_t by_address = 0;
+        const std::vector<Placed> all = placed(&by_address);
+        return use(all, by_address);
     }
     // Those tensors take their residuals anew at their next use, as at the first, but for shared
     // ones: ranks may load at different moments. No work may be using them.
@@ -128,7 +125,7 @@ class ResidualStore {
         bool renewed = false;
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
     };
-    [[nodiscard]] std::vector<Placed> placed(Unplaced* others) const;
+    [[nodiscard]] std::vector<Placed> placed(uint64_t* by_address) const;
     MemoryBudget* budget_;
     mutable std::mutex mutex_;
     std::map<TensorKey, Entry> entries_;

@@ -130,11 +130,6 @@ Status no_room(Runtime& runtime, const CommState& state, const char* what, uint6
                 " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
 }
 
-// Those of a message two ranks know, and none of the others.
-bool shared_by_all(const Plan& plan) {
-    return plan.shares_state() && !is_point_to_point(plan.facts.op);
-}
-
 // What the call's tensor keeps on this rank by the plan, which calls that average it share.
 Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& keeper) {
     const DeviceApi& api = runtime.api();
@@ -142,15 +137,13 @@ Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& k
     const CollectiveCall& call = run.item.call;
     Residual own;
     const bool shares = keeper.shares_state();
-    const bool of_all = shared_by_all(keeper);
     if (keeper.residual_bytes > 0 && keeps_residual(keeper, state.rank)) {
         const TensorKey key = identify(state.state_key, call, keeper.tensor, run.item.place);
         const uint64_t path =
             keeper.tensor == TensorBy::kStep ? run.item.place.path : state.models.count();
-        const uint64_t lasting = shares && !of_all ? 0 : state.lasting_key;
         SLIMWIRE_TRY_ASSIGN(
             own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
-                                       {lasting, keeper.residual_shape, of_all}, run.work,
+                                       {state.lasting_key, keeper.residual_shape, shares}, run.work,
                                        run.capture.active));
         if (own.arrival != Arrival::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
@@ -228,11 +221,11 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (run->exchange == nullptr) {
         return {Code::kInternalError, "a plan without an algorithm"};
     }
-    const bool of_all = shared_by_all(plan);
-    if (of_all) {
+    const bool shares = plan.shares_state();
+    if (shares) {
         ++state.sharing_calls;
     }
-    if (of_all && own.arrival != Arrival::kKept) {
+    if (shares && own.arrival != Arrival::kKept) {
         std::optional<uint64_t> moment;
         if (own.arrival == Arrival::kRestored) {
             moment = PendingState::instance().comm(state.lasting_key).moment;

@@ -295,7 +295,7 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     index.launcher_size = launcher_size().value_or(-1);
     index.step = training_state().step.load(std::memory_order_relaxed);
     std::vector<Source> sources;
-    ResidualStore::Unplaced left_out;
+    uint64_t left_out = 0;
     std::set<uint64_t> begun;
     if (runtime == nullptr) {
         index.comms = PendingState::instance().comms();
@@ -304,10 +304,9 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     } else {
         SLIMWIRE_TRY(comms_of(runtime, &index.comms, &begun));
         SLIMWIRE_TRY(add_progress(runtime, &index, &sources));
-        SLIMWIRE_TRY(
-            runtime->residuals.with_placed([&](const std::vector<ResidualStore::Placed>& placed,
-                                               const ResidualStore::Unplaced& others) {
-                left_out = others;
+        SLIMWIRE_TRY(runtime->residuals.with_placed(
+            [&](const std::vector<ResidualStore::Placed>& placed, uint64_t by_address) {
+                left_out = by_address;
                 for (const ResidualStore::Placed& one : placed) {
                     index.tensors.push_back(
                         {one.tensor, one.shape, one.bytes,
@@ -320,20 +319,14 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     }
     log_line(LogLevel::kInfo, "state of " + std::to_string(index.tensors.size()) +
                                   " tensors saved to '" + path + "'");
-    if (left_out.by_address + left_out.shared == 0) {
+    if (left_out == 0) {
         return StateOutcome{};
     }
-    StateOutcome partial{StateOutcome::Kind::kPartial, "not in '" + path + "': "};
-    if (left_out.by_address > 0) {
-        partial.text += "the residuals of " + std::to_string(left_out.by_address) +
-                        " tensors that are told apart by their buffers' addresses, which another "
-                        "process does not know (rules with tensor = \"step\" can be saved)";
-    }
-    if (left_out.shared > 0) {
-        partial.text += (left_out.by_address > 0 ? "; " : "") + std::string("the estimates of ") +
-                        std::to_string(left_out.shared) +
-                        " messages with ef21, which their two ends must have alike";
-    }
+    StateOutcome partial{StateOutcome::Kind::kPartial,
+                         "not in '" + path + "': the residuals of " + std::to_string(left_out) +
+                             " tensors that are told apart by their buffers' addresses, which "
+                             "another process does not know (rules with tensor = \"step\" can be "
+                             "saved)"};
     log_once(LogLevel::kWarn, "state by address", partial.text);
     return partial;
 }

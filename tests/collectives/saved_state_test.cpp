@@ -87,13 +87,6 @@ class Process {
     char* residual_at(const void* address) {
         return get({comm_->state_key, kSum, address, 0, 0}, 0, kShape);
     }
-    // Estimates of a message.
-    char* of_message(uint32_t ordinal) {
-        const uint64_t lasting = std::exchange(comm_->lasting_key, 0);
-        char* const got = residual(ordinal);
-        comm_->lasting_key = lasting;
-        return got;
-    }
     // Estimates of a call of all ranks, as its `calls`-th call gets them.
     char* shared(uint32_t ordinal, uint64_t calls) {
         comm_->sharing_calls = calls;
@@ -235,21 +228,6 @@ TEST_F(SavedState, TensorsByAddressAreLeftOutAndSaid) {
     EXPECT_NE(saved.value().text.find("the residuals of 1 tensors that are told apart by"),
               std::string::npos);
     EXPECT_EQ(read_state(path_).value().index.tensors.size(), 1u);
-}
-
-// What the two ends of a message keep: one that took other estimates than the other would part.
-TEST_F(SavedState, EstimatesOfMessagesAreNeitherSavedNorTouchedByLoading) {
-    save_two();
-    Process process;
-    std::memset(process.residual(9), 'a', kBytes);
-    std::memset(process.of_message(0), 's', kBytes);
-    const auto saved = save_state(process.runtime(), folder_.file("other").c_str());
-    ASSERT_TRUE(saved.ok());
-    EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kPartial);
-    EXPECT_NE(saved.value().text.find("the estimates of 1 messages with ef21"), std::string::npos);
-    EXPECT_EQ(read_state(folder_.file("other")).value().index.tensors.size(), 1u);
-    ASSERT_TRUE(load(&process).ok());
-    EXPECT_EQ(held(process.of_message(0)), filled('s'));
 }
 
 // EF21's: saved with the moment, by which ranks then compare them.
