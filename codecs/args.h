@@ -19,7 +19,6 @@ struct CodecParams {
     uint8_t rounding = 0;    // Rounding
     uint8_t target = 0;      // DType of the encoded elements (casts)
     uint16_t rotate = 0;     // elements of one Hadamard rotation, a power of two; 0: none
-    uint8_t spike = 0;       // 1: a block's smallest and largest element are kept exactly
     uint8_t values = 0;      // ValueFormat of the elements that a sparsifier keeps
     uint16_t levels = 0;     // largest code of a coarse quantiser
     uint32_t seed = 0;       // of what all ranks draw alike: rotation signs, chosen elements

@@ -18,11 +18,10 @@ template <class Kind>
 constexpr bool kHasGroups = Kind::kScale == BlockScale::kTwoLevels;
 
 // Thread blocks that must fit a multiprocessor while they encode, so that no register spills: a
-// group takes two spans, and codes of six bits are drawn and then put together.
+// group takes two spans.
 template <class Kind>
 constexpr int encoding_blocks(bool stochastic) {
-    const bool wide = kHasGroups<Kind> || (stochastic && Kind::kBits == 6 && kResidentBlocks == 3);
-    return wide ? 2 : resident_blocks(stochastic);
+    return kHasGroups<Kind> ? 2 : resident_blocks(stochastic);
 }
 
 // Elements that one warp encodes at a time.

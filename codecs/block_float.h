@@ -1,5 +1,5 @@
-// The family of block floats: fp8e4m3, fp8e5m2, the MX formats and nvfp4. The elements of a block
-// share one scale; an element is a float of 8, 6 or 4 bits, value = float * scale. Layout and
+// The family of block floats: fp8e4m3, fp8e5m2, mxfp4 and nvfp4. The elements of a block
+// share one scale; an element is a float of 8 or 4 bits, value = float * scale. Layout and
 // numerics: FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels), both
 // instantiating this family; block_float_shape.h says what members differ in.
 #pragma once

@@ -14,7 +14,7 @@ namespace slimwire {
 
 enum class BlockScale : uint8_t {
     kBinary = 0,      // bf16 or fp32
-    kPowerOfTwo = 1,  // one byte, E8M0 of the OCP's MX formats
+    kPowerOfTwo = 1,  // one byte, E8M0 of the OCP's MX format
     kTwoLevels = 2,   // one byte, e4m3, times an fp32 for each group of kScaleGroup elements
 };
 inline constexpr int kScaleGroup = 512;
@@ -28,10 +28,6 @@ struct BlockFloatKind {
 };
 using Fp8e4m3 = BlockFloatKind<Fp8e4m3Format, BlockScale::kBinary>;
 using Fp8e5m2 = BlockFloatKind<Fp8e5m2Format, BlockScale::kBinary>;
-using MxFp8e4m3 = BlockFloatKind<Fp8e4m3Format, BlockScale::kPowerOfTwo>;
-using MxFp8e5m2 = BlockFloatKind<Fp8e5m2Format, BlockScale::kPowerOfTwo>;
-using MxFp6e3m2 = BlockFloatKind<Fp6e3m2Format, BlockScale::kPowerOfTwo>;
-using MxFp6e2m3 = BlockFloatKind<Fp6e2m3Format, BlockScale::kPowerOfTwo>;
 using MxFp4 = BlockFloatKind<Fp4e2m1Format, BlockScale::kPowerOfTwo>;
 using NvFp4 = BlockFloatKind<Fp4e2m1Format, BlockScale::kTwoLevels>;
 

@@ -6,37 +6,23 @@ namespace {
 
 bool set_rotate(std::string_view value, CodecParams* params) {
     uint32_t rotate = 0;
-    if (value != "0" && !read_power_of_two(value, 32, 1024, &rotate)) {
+    if (value != "0" && !read_power_of_two(value, 32, 512, &rotate)) {
         return false;
     }
     params->rotate = static_cast<uint16_t>(rotate);
     return true;
 }
 
-bool set_spike(std::string_view value, CodecParams* params) {
-    if (value != "none" && value != "minmax") {
-        return false;
-    }
-    params->spike = value == "minmax" ? 1 : 0;
-    return true;
-}
-
 }  // namespace
 
 constinit const SpecKey spec_key_rotate = {
-    "rotate", "0 or a power of two from 32 to 1024", set_rotate,
+    "rotate", "0 or a power of two from 32 to 512", set_rotate,
     [](const CodecParams& params) { return std::to_string(params.rotate); }};
-constinit const SpecKey spec_key_spike = {
-    "spike", "none or minmax", set_spike,
-    [](const CodecParams& params) { return std::string(params.spike != 0 ? "minmax" : "none"); }};
 
-double block_int_error_bound(const CodecParams& params, DType dtype) {
-    const BlockIntShape shape = block_int_shape(params, dtype);
-    double bound = (shape.stochastic ? 1.0 : 0.5) / largest_code(params.bits) *
-                   (shape.scale_bytes == 4 ? 1.0 : 1.0 + 0x1p-7) * (1.0 + 0x1p-16);
-    if (shape.spike_bytes == 2) {
-        bound = std::max(bound, shape.spike_type == DType::kFloat16 ? 0x1p-11 : 0x1p-8);
-    }
+double block_int_error_bound(const CodecParams& params, DType) {
+    const BlockIntShape shape = block_int_shape(params);
+    const double bound = (shape.stochastic ? 1.0 : 0.5) / largest_code(params.bits) *
+                         (shape.scale_bytes == 4 ? 1.0 : 1.0 + 0x1p-7) * (1.0 + 0x1p-16);
     return shape.rotate != 0 ? shape.rotate * (bound + 20 * 0x1p-24) : bound;
 }
 

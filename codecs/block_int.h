@@ -1,7 +1,7 @@
-// The family of block integers: int8, int6, int4, int2. A block of `block` elements shares one
+// The family of block integers: int8, int4, int2. A block of `block` elements shares one
 // scale; an element is a signed code of kBits bits, value = code * scale. What is quantised may be
-// rotated before, rounded stochastically, and keep two exact values a block. Layout and numerics:
-// FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels) of this family.
+// rotated before and rounded stochastically. Layout and numerics: FORMAT.md. Each member is one
+// .cpp (descriptor) and one .cu (kernels) of this family.
 #pragma once
 
 #include <algorithm>
@@ -17,15 +17,13 @@
 namespace slimwire {
 
 extern const SpecKey spec_key_rotate;
-extern const SpecKey spec_key_spike;
 
 // Bound of the error as a part of the largest magnitude of the unit. Half a scale (a whole one for
-// stochastic rounding), which is at most largest / Q rounded up to the scale's precision; exact
-// values in a 16-bit type err by its last bit. The last factor covers the roundings of the division
-// and of the product with the inverse.
-// A rotation multiplies the largest magnitude by `rotate` at most, and its inverse averages the
-// errors; each of its at most 20 roundings errs by 2^-24 of what is below rotate * largest.
-[[nodiscard]] double block_int_error_bound(const CodecParams& params, DType dtype);
+// stochastic rounding), which is at most largest / Q rounded up to the scale's precision. The last
+// factor covers the roundings of the division and of the product with the inverse. A rotation
+// multiplies the largest magnitude by `rotate` at most, and its inverse averages the errors; each
+// of its at most 20 roundings errs by 2^-24 of what is below rotate * largest.
+[[nodiscard]] double block_int_error_bound(const CodecParams& params, DType);
 // Where the scale is the smallest normal fp32.
 [[nodiscard]] double block_int_smallest_error(const CodecParams& params);
 
@@ -36,9 +34,9 @@ template <int kBits,
           const char* const* kName>
 struct BlockInt {
     static constexpr CodecParams kDefaults = {.block = kDefaultBlock, .bits = kBits};
-    static constexpr std::array<const SpecKey*, 6> kKeys = {
-        &spec_key_block,  &spec_key_scale, &spec_key_rounding_stochastic,
-        &spec_key_rotate, &spec_key_seed,  &spec_key_spike};
+    static constexpr std::array<const SpecKey*, 5> kKeys = {&spec_key_block, &spec_key_scale,
+                                                            &spec_key_rounding_stochastic,
+                                                            &spec_key_rotate, &spec_key_seed};
 
     static Status parse(std::string_view text, CodecParams* params) {
         return parse_spec_keys(*kName, kKeys, kDefaults, text, params);
@@ -53,8 +51,8 @@ struct BlockInt {
         return {.poison_elems = granule(params, dtype),
                 .smallest_error = block_int_smallest_error(params)};
     }
-    static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
-        return block_int_layout(block_int_shape(params, dtype), count).bytes;
+    static int64_t encoded_bytes(const CodecParams& params, DType, int64_t count) {
+        return block_int_layout(block_int_shape(params), count).bytes;
     }
     static int64_t granule(const CodecParams& params, DType) {
         return std::max(params.block, params.rotate);
@@ -62,22 +60,22 @@ struct BlockInt {
 
     static void encode(const EncodeArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).encode;
-        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+        const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const EncodeChunk& chunk) { kernel(chunk, shape); });
     }
     static void decode(const DecodeArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).decode;
-        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+        const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const DecodeChunk& chunk) { kernel(chunk, shape); });
     }
     static void reduce(const DecodeReduceEncodeArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).reduce;
-        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+        const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape); });
     }
     static void sum(const DecodeReduceArgs& args) {
         const auto kernel = (host_table<BlockIntTable>().*kKernels).sum;
-        const BlockIntShape shape = block_int_shape(args.params, args.dtype);
+        const BlockIntShape shape = block_int_shape(args.params);
         for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape); });
     }
 
@@ -105,10 +103,10 @@ struct BlockInt {
 };
 
 // The parameters' part of a grammar line.
-#define SLIMWIRE_BLOCK_INT_GRAMMAR(default_block)                                        \
-    ":block=16..2048 (power of two, default " default_block                              \
-    "),scale=bf16|fp32 (default bf16),rounding=nearest|stochastic (default nearest),"    \
-    "rotate=0|32..1024 (power of two, default 0),seed=0..4294967295 (of the rotation's " \
-    "signs, default 0),spike=none|minmax (default none)"
+#define SLIMWIRE_BLOCK_INT_GRAMMAR(default_block)                                       \
+    ":block=16..2048 (power of two, default " default_block                             \
+    "),scale=bf16|fp32 (default bf16),rounding=nearest|stochastic (default nearest),"   \
+    "rotate=0|32..512 (power of two, default 0),seed=0..4294967295 (of the rotation's " \
+    "signs, default 0)"
 
 }  // namespace slimwire

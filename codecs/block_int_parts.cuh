@@ -1,6 +1,6 @@
-// What the kernels of the block integers are made of: scales, codes, spikes and rotations as one
-// thread with eight neighbours sees them, and what a warp does together. Byte for byte the steps of
-// codecs/host/block_int_tile.h, block_int_spikes.h and rotation.h. Rules: FORMAT.md.
+// What the kernels of the block integers are made of: scales, codes and rotations as one thread
+// with eight neighbours sees them, and what a warp does together. Byte for byte the steps of
+// codecs/host/block_int_tile.h and rotation.h. Rules: FORMAT.md.
 #pragma once
 
 #include "codecs/block_int_shape.h"
@@ -12,8 +12,7 @@
 namespace slimwire {
 namespace {
 
-// What a kernel was compiled for; kAll looks at the arguments.
-enum class Extras { kNone, kRotation, kAll };
+constexpr int kSpans = 2;  // of 256 elements that a warp takes at a time: the longest rotation
 
 // Evaluated here because device code may not call constant expressions of host functions.
 template <int kBits>
@@ -79,60 +78,9 @@ __device__ __forceinline__ void get_values(const uint8_t* from,
     }
 }
 
-// --- Spikes
-
-// Unsigned order of the values; both zeros are one.
-__device__ __forceinline__ uint32_t order_of(float x) {
-    const uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0f));
-    return bits ^ ((bits >> 31) != 0 ? ~0u : ~kMagnitudeMask);
-}
-__device__ __forceinline__ float value_of_order(uint32_t order) {
-    return __uint_as_float(order ^ ((order >> 31) != 0 ? ~kMagnitudeMask : ~0u));
-}
-
-// What a value of the spikes' type reads back as; finite ones stay finite.
-__device__ __forceinline__ float stored_spike(float x, DType type) {
-    if (type == DType::kFloat32) {
-        return x;
-    }
-    const uint32_t most = type == DType::kFloat16 ? kMaxFloat16Bits : kMaxBfloat16Bits;
-    const uint32_t sign = __float_as_uint(x) & ~kMagnitudeMask;
-    const float near = __uint_as_float(sign | min(magnitude_of(x), most));
-    return type == DType::kFloat16 ? Float16::round(near) : Bfloat16::round(near);
-}
-// The planes are aligned to two bytes only.
-__device__ __forceinline__ void put_spike(uint8_t* spikes, int64_t at, float stored, DType type) {
-    auto* half = reinterpret_cast<uint16_t*>(spikes);
-    if (type == DType::kFloat32) {
-        half[2 * at] = static_cast<uint16_t>(__float_as_uint(stored));
-        half[2 * at + 1] = static_cast<uint16_t>(__float_as_uint(stored) >> 16);
-    } else if (type == DType::kFloat16) {
-        Float16::put(spikes + 2 * at, stored);
-    } else {
-        Bfloat16::put(spikes + 2 * at, stored);
-    }
-}
-__device__ __forceinline__ float get_spike(const uint8_t* spikes, int64_t at, DType type) {
-    const auto* half = reinterpret_cast<const uint16_t*>(spikes);
-    if (type == DType::kFloat32) {
-        return __uint_as_float(half[2 * at] | static_cast<uint32_t>(half[2 * at + 1]) << 16);
-    }
-    return type == DType::kFloat16 ? Float16::get(spikes + 2 * at) : Bfloat16::get(spikes + 2 * at);
-}
-__device__ __forceinline__ void put_place(uint8_t* places, int64_t at, uint32_t place, int bytes) {
-    if (bytes == 1) {
-        places[at] = static_cast<uint8_t>(place);
-    } else {
-        reinterpret_cast<uint16_t*>(places)[at] = static_cast<uint16_t>(place);
-    }
-}
-__device__ __forceinline__ uint32_t get_place(const uint8_t* places, int64_t at, int bytes) {
-    return bytes == 1 ? places[at] : reinterpret_cast<const uint16_t*>(places)[at];
-}
-
-// Eight decoded values from element i of an encoding on, with their block's spikes in place; scales
-// and spikes are multiplied by `factor`. Zeros from `layout.padded` on.
-template <int kBits, Extras kExtras>
+// Eight decoded values from element i of an encoding on; scales are multiplied by `factor`. Zeros
+// from `layout.padded` on.
+template <int kBits>
 __device__ __forceinline__ void decode_eight(const uint8_t* encoding,
                                              const BlockIntShape& shape,
                                              const BlockIntLayout& layout,
@@ -146,40 +94,20 @@ __device__ __forceinline__ void decode_eight(const uint8_t* encoding,
     const int64_t b = i >> shape.log2_block;
     const uint32_t scale = get_scale(encoding + layout.scales, b, shape.scale_bytes);
     get_values<kBits>(encoding + i / 8 * kBits, scale, factor, x);
-    if constexpr (kExtras == Extras::kAll) {
-        if (shape.spike_bytes == 0 || (scale & kMagnitudeMask) >= kInfinityBits) {
-            return;
-        }
-        const uint32_t first = static_cast<uint32_t>(i) & static_cast<uint32_t>(shape.block - 1);
-#pragma unroll 1
-        for (int64_t at = 2 * b; at < 2 * b + 2; ++at) {
-            const uint32_t place = get_place(encoding + layout.indices, at, shape.index_bytes);
-            if (place - first < kPerThread) {
-                const float value =
-                    __fmul_rn(factor, get_spike(encoding + layout.spikes, at, shape.spike_type));
-#pragma unroll
-                for (int k = 0; k < kPerThread; ++k) {
-                    x.v[k] = place == first + static_cast<uint32_t>(k) ? value : x.v[k];
-                }
-            }
-        }
-    }
 }
 
-// --- Rotation, of kRounds * 256 elements by a warp: element 256 g + 8 lane + k is x[g].v[k].
+// --- Rotation, by a warp: element 256 g + 8 lane + k is x[g].v[k].
 
-template <int kRounds>
 struct Rotation {
     int rotate = 0;
-    uint32_t signs = 0;  // bit 8 g + k: that element is negated; g counts to four
+    uint32_t signs = 0;  // bit 8 g + k: that element is negated
 
     __device__ static __forceinline__ Rotation of(const BlockIntShape& shape) {
-        static_assert(kRounds <= 4);
         Rotation rotation;
         rotation.rotate = shape.rotate;
         const unsigned lane = threadIdx.x % kWarpThreads;
 #pragma unroll 1
-        for (unsigned g = 0; g < kRounds && shape.rotate != 0; ++g) {
+        for (unsigned g = 0; g < kSpans; ++g) {
             const unsigned at = (256 * g + kPerThread * lane) % static_cast<unsigned>(shape.rotate);
             uint32_t x[4] = {at / 128, 0, 0, 0};
             threefry(x,
@@ -192,9 +120,9 @@ struct Rotation {
         return rotation;
     }
 
-    __device__ __forceinline__ void flip(Eight (&x)[kRounds]) const {
+    __device__ __forceinline__ void flip(Eight (&x)[kSpans]) const {
 #pragma unroll
-        for (int g = 0; g < kRounds; ++g) {
+        for (int g = 0; g < kSpans; ++g) {
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
                 const uint32_t sign = (signs >> (8 * g + k)) << 31;
@@ -204,9 +132,9 @@ struct Rotation {
     }
 
     // H of every group; strides in the order 1, 2, 4, ...
-    __device__ __forceinline__ void hadamard(Eight (&x)[kRounds]) const {
+    __device__ __forceinline__ void hadamard(Eight (&x)[kSpans]) const {
 #pragma unroll
-        for (int g = 0; g < kRounds; ++g) {
+        for (int g = 0; g < kSpans; ++g) {
 #pragma unroll
             for (int stride = 1; stride < kPerThread; stride *= 2) {
 #pragma unroll
@@ -223,7 +151,7 @@ struct Rotation {
         for (int stride = 1; stride < lanes; stride *= 2) {
             const bool upper = (lane & stride) != 0;
 #pragma unroll
-            for (int g = 0; g < kRounds; ++g) {
+            for (int g = 0; g < kSpans; ++g) {
 #pragma unroll
                 for (int k = 0; k < kPerThread; ++k) {
                     const float mine = x[g].v[k];
@@ -232,18 +160,10 @@ struct Rotation {
                 }
             }
         }
+        if (rotate > static_cast<int>(kWarpElems)) {
 #pragma unroll
-        for (int stride = 1; stride < kRounds; stride *= 2) {
-            if (256 * stride < rotate) {
-#pragma unroll
-                for (int g = 0; g < kRounds; ++g) {
-#pragma unroll
-                    for (int k = 0; k < kPerThread; ++k) {
-                        if ((g & stride) == 0) {
-                            butterfly(x[g].v[k], x[g + stride].v[k]);
-                        }
-                    }
-                }
+            for (int k = 0; k < kPerThread; ++k) {
+                butterfly(x[0].v[k], x[1].v[k]);
             }
         }
     }
@@ -255,11 +175,11 @@ struct Rotation {
     }
 
     // A whole warp calls these.
-    __device__ __forceinline__ void forward(Eight (&x)[kRounds]) const {
+    __device__ __forceinline__ void forward(Eight (&x)[kSpans]) const {
         flip(x);
         hadamard(x);
     }
-    __device__ __forceinline__ void backward(Eight (&x)[kRounds]) const {
+    __device__ __forceinline__ void backward(Eight (&x)[kSpans]) const {
         hadamard(x);
         flip(x);
     }

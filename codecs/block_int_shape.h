@@ -13,13 +13,10 @@ namespace slimwire {
 struct BlockIntShape {
     int32_t bits;    // of a code
     int32_t block;   // elements that share a scale, power of two, 16..2048
-    int32_t rotate;  // elements of one Hadamard rotation, 0 or 32..1024
+    int32_t rotate;  // elements of one Hadamard rotation, 0 or 32..512
     int32_t unit;    // the larger of both: a chunk is completed to a multiple of it
     int32_t log2_block;
     int32_t scale_bytes;  // 2 or 4
-    int32_t spike_bytes;  // of one exact value; 0: none are kept
-    int32_t index_bytes;  // of its place in the block
-    DType spike_type;
     bool stochastic;
     uint32_t seed;   // of the rotation's signs
     float unrotate;  // 1 / rotate, which is exact; 1 without rotation
@@ -29,13 +26,11 @@ struct BlockIntShape {
 struct BlockIntLayout {
     int64_t padded;  // elements, completed to whole units
     int64_t blocks;
-    int64_t scales;   // scale of block 0, 1, ...
-    int64_t spikes;   // smallest and largest value of block 0, of block 1, ...
-    int64_t indices;  // their places
+    int64_t scales;  // scale of block 0, 1, ...
     int64_t bytes;
 };
 
-SLIMWIRE_EVERYWHERE BlockIntShape block_int_shape(const CodecParams& params, DType dtype) {
+SLIMWIRE_EVERYWHERE BlockIntShape block_int_shape(const CodecParams& params) {
     BlockIntShape shape = {};
     shape.bits = params.bits;
     shape.block = params.block;
@@ -45,12 +40,6 @@ SLIMWIRE_EVERYWHERE BlockIntShape block_int_shape(const CodecParams& params, DTy
         ++shape.log2_block;
     }
     shape.scale_bytes = params.scale_type == static_cast<uint8_t>(ScaleType::kFloat32) ? 4 : 2;
-    // What is quantised after a rotation has no element type of its own.
-    shape.spike_type = params.rotate != 0 ? DType::kFloat32 : dtype;
-    if (params.spike != 0) {
-        shape.spike_bytes = shape.spike_type == DType::kFloat32 ? 4 : 2;
-        shape.index_bytes = params.block <= 256 ? 1 : 2;
-    }
     shape.stochastic = params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
     shape.seed = params.seed;
     shape.unrotate = params.rotate != 0 ? 1.0f / static_cast<float>(params.rotate) : 1.0f;
@@ -62,9 +51,7 @@ SLIMWIRE_EVERYWHERE BlockIntLayout block_int_layout(const BlockIntShape& shape, 
     layout.padded = (count + shape.unit - 1) & -int64_t{shape.unit};
     layout.blocks = layout.padded >> shape.log2_block;
     layout.scales = layout.padded / 8 * shape.bits;
-    layout.spikes = layout.scales + layout.blocks * shape.scale_bytes;
-    layout.indices = layout.spikes + layout.blocks * 2 * shape.spike_bytes;
-    layout.bytes = layout.indices + layout.blocks * 2 * shape.index_bytes;
+    layout.bytes = layout.scales + layout.blocks * shape.scale_bytes;
     return layout;
 }
 

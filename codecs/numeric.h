@@ -33,7 +33,7 @@ inline constexpr uint32_t kStochasticMagicBits = 0x47400000u;
 inline constexpr uint32_t kMinScaleBits = 0x00800000u;
 inline constexpr uint32_t kNanScaleBits = kNanFloat32;
 
-// Largest code of a `bits` wide block integer: 127, 31, 7, 1.
+// Largest code of a `bits` wide block integer: 127, 7, 1.
 constexpr int largest_code(int bits) {
     return (1 << (bits - 1)) - 1;
 }
@@ -54,10 +54,10 @@ constexpr uint32_t max_scale_bits(int bits) {
     return static_cast<uint32_t>(127 + 128 - k) << 23 | fraction;
 }
 static_assert(max_scale_bits(8) == 0x7C010000u && max_scale_bits(4) == 0x7E120000u);
-static_assert(max_scale_bits(2) == 0x7F7F0000u && max_scale_bits(6) == 0x7D040000u);
+static_assert(max_scale_bits(2) == 0x7F7F0000u);
 
 // Small floats of the OCP formats: sign, exponent, fraction, subnormals. e4m3 has no infinity and
-// one NaN code, 7F; e5m2 is fp16 without its low byte; those of 6 and 4 bits have finite values
+// one NaN code, 7F; e5m2 is fp16 without its low byte; e2m1 has finite values
 // only. kMaxExponent: of the largest value, 2^kMaxExponent <= kMax. kMaxScaleBits: fp32 bits of the
 // largest bf16 s with kMax * s finite, the cap of scales that are not powers of two.
 struct Fp8e4m3Format {
@@ -77,22 +77,6 @@ struct Fp8e5m2Format {
     static constexpr uint32_t kMaxBits = 0x47600000u;       // 57344
     static constexpr float kMax = 57344.0f;
     static constexpr uint32_t kMaxScaleBits = 0x77920000u;
-};
-struct Fp6e3m2Format {
-    static constexpr int kBits = 6;
-    static constexpr int kFractionBits = 2;
-    static constexpr int kMaxExponent = 4;
-    static constexpr uint32_t kMinNormalBits = 125u << 23;  // 2^-2
-    static constexpr uint32_t kMaxBits = 0x41E00000u;       // 28
-    static constexpr float kMax = 28.0f;
-};
-struct Fp6e2m3Format {
-    static constexpr int kBits = 6;
-    static constexpr int kFractionBits = 3;
-    static constexpr int kMaxExponent = 2;
-    static constexpr uint32_t kMinNormalBits = 127u << 23;  // 1
-    static constexpr uint32_t kMaxBits = 0x40F00000u;       // 7.5
-    static constexpr float kMax = 7.5f;
 };
 struct Fp4e2m1Format {
     static constexpr int kBits = 4;

@@ -61,6 +61,12 @@ inline constexpr RemovedWord kRemovedWords[] = {
     {"SLIMWIRE_NET_SMS", RemovedKind::kVariable, "the net plugin has no kernels, leave it out"},
     {"SLIMWIRE_BENCH_FILL", RemovedKind::kVariable,
      "slimwire codec FILE tries codecs on data of your own"},
+    {"int6", RemovedKind::kCodec, "use int8, or int4 with error feedback"},
+    {"mxfp8e4m3", RemovedKind::kCodec, "use int8 or fp8e4m3, which err less"},
+    {"mxfp8e5m2", RemovedKind::kCodec, "use int8 or fp8e5m2, which err less"},
+    {"mxfp6e3m2", RemovedKind::kCodec, "use int8, or int4 with error feedback"},
+    {"mxfp6e2m3", RemovedKind::kCodec, "use int8, or int4 with error feedback"},
+    {"spike", RemovedKind::kCodecParameter, "use rotate=64, which spreads outliers"},
 };
 
 // "; it was removed: use int4 or int8" of such a word, else "".

@@ -24,9 +24,7 @@ namespace {
 }  // namespace
 
 const BlockFloatTable SLIMWIRE_HOST_TABLE(host_block_float) = {
-    BlockFloat<Fp8e4m3>::kKernels,   BlockFloat<Fp8e5m2>::kKernels,
-    BlockFloat<MxFp8e4m3>::kKernels, BlockFloat<MxFp8e5m2>::kKernels,
-    BlockFloat<MxFp6e3m2>::kKernels, BlockFloat<MxFp6e2m3>::kKernels,
-    BlockFloat<MxFp4>::kKernels,     BlockFloat<NvFp4>::kKernels};
+    BlockFloat<Fp8e4m3>::kKernels, BlockFloat<Fp8e5m2>::kKernels, BlockFloat<MxFp4>::kKernels,
+    BlockFloat<NvFp4>::kKernels};
 
 }  // namespace slimwire

@@ -13,8 +13,6 @@ namespace {
 
 #include "codecs/host/block_int_fast.h"
 
-#include "codecs/host/block_int_spikes.h"
-
 #include "codecs/host/block_int_rotated.h"
 
 #include "codecs/host/block_int_sources.h"
@@ -28,6 +26,6 @@ namespace {
 }  // namespace
 
 const BlockIntTable SLIMWIRE_HOST_TABLE(host_block_int) = {
-    block_int_kernels<8>(), block_int_kernels<6>(), block_int_kernels<4>(), block_int_kernels<2>()};
+    block_int_kernels<8>(), block_int_kernels<4>(), block_int_kernels<2>()};
 
 }  // namespace slimwire

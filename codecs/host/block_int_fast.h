@@ -1,5 +1,5 @@
 // The common cases of block integers without a tile of fp32, straight from and to bf16: encode with
-// factor 1 and without residual, rotation or spikes, and decode without rotation or spikes. Two
+// factor 1 and without residual or rotation, and decode without rotation. Two
 // bf16 share a 32-bit lane, the even one in its low half, so that a shift and a mask make fp32 of
 // them. Same bytes as the general path. Included by block_int.cpp inside its anonymous namespace.
 
@@ -15,8 +15,7 @@ template <>
 constexpr bool kIsBfloat16<Bfloat16> = true;
 
 SLIMWIRE_LANES bool encodes_fast(const EncodeChunk& chunk, const BlockIntShape& shape) {
-    return chunk.factor == 1.0f && shape.block >= kPairLanes && shape.rotate == 0 &&
-           shape.spike_bytes == 0;
+    return chunk.factor == 1.0f && shape.block >= kPairLanes && shape.rotate == 0;
 }
 
 // Largest magnitudes of the blocks of a whole tile, as fp32 bits; zeros up to sixteen. kBlock is

@@ -83,16 +83,12 @@ struct BlockInt {
             rotate_groups<true>(tile.values, padded, shape.rotate, work.signs);
             measure_tile(tile, padded, shape.block);
         }
-        if (shape.spike_bytes != 0) {
-            take_spikes(tile, work.spikes, blocks, shape.block);
-        }
         choose_scales<kBits>(tile, blocks, shape);
         put_scales(tile, blocks, shape.scale_bytes, planes.scales);
         if (shape.stochastic) {
             draw_bytes(random, done, padded, tile.random);
         }
-        if (residual != nullptr && holds == TileHolds::kRotated && shape.spike_bytes == 0 &&
-            !any_poison(tile, blocks)) {
+        if (residual != nullptr && holds == TileHolds::kRotated && !any_poison(tile, blocks)) {
             const bool done_so =
                 shape.stochastic
                     ? encode_rotated<kBits, true>(work, shape, planes.codes, residual)
@@ -106,21 +102,9 @@ struct BlockInt {
         } else {
             encode_after<false>(tile, blocks, shape, planes.codes, residual, count);
         }
-        if (shape.spike_bytes != 0) {
-            put_spikes(work.spikes, blocks, shape, planes);
-        }
-        if (residual == nullptr) {
-            return;
-        }
-        if (shape.rotate != 0) {
-            if (shape.spike_bytes != 0) {
-                restore_spikes({planes.codes, planes.scales, planes.spikes, planes.indices}, blocks,
-                               shape, shape.unrotate, tile.values);
-            }
+        if (residual != nullptr && shape.rotate != 0) {
             rotate_groups<false>(tile.values, padded, shape.rotate, work.signs);
             put_rotated_residual(work, residual, count);
-        } else if (shape.spike_bytes != 0) {
-            put_spike_residuals(tile, work.spikes, blocks, shape.block, residual, count);
         }
     }
 
@@ -191,16 +175,13 @@ struct BlockInt {
                             float factor,
                             float* values) {
         decode_blocks<kBits>(planes, padded, shape, factor, Sink<Float32, false>{bytes_of(values)});
-        if (shape.spike_bytes != 0) {
-            restore_spikes(planes, padded >> shape.log2_block, shape, factor, values);
-        }
     }
 
     template <class Element, bool kAccumulate>
     static void decode_as(const DecodeChunk& chunk, const BlockIntShape& shape) {
         using ToUser = Sink<Element, kAccumulate>;
         const BlockIntLayout layout = block_int_layout(shape, chunk.count);
-        if (shape.rotate == 0 && shape.spike_bytes == 0) {
+        if (shape.rotate == 0) {
             const auto planes = Planes<const uint8_t>::of(chunk.input, shape, layout, 0);
             int64_t done = 0;
             if constexpr (kIsBfloat16<Element> && !kAccumulate) {
@@ -223,9 +204,7 @@ struct BlockInt {
             const int64_t padded = smaller(layout.padded - done, kTileElems);
             decode_tile(Planes<const uint8_t>::of(chunk.input, shape, layout, done), shape, padded,
                         shape.unrotate, values);
-            if (shape.rotate != 0) {
-                rotate_groups<false>(values, padded, shape.rotate, signs);
-            }
+            rotate_groups<false>(values, padded, shape.rotate, signs);
             int64_t i = 0;
             for (; i + kLanes <= count; i += kLanes) {
                 sink.sixteen(done + i, load_float32(values + i));
@@ -263,15 +242,9 @@ struct BlockInt {
             const auto planes = Planes<const uint8_t>::of(from, shape, layout, done);
             if (i == 0) {
                 decode_tile(planes, shape, padded, 1.0f, sum);
-            } else if (shape.spike_bytes == 0) {
+            } else {
                 decode_blocks<kBits>(planes, padded, shape, 1.0f,
                                      Sink<Float32, true>{bytes_of(sum)});
-            } else {
-                alignas(64) float values[kTileElems];
-                decode_tile(planes, shape, padded, 1.0f, values);
-                for (int64_t k = 0; k < padded; k += kLanes) {
-                    store_float32(sum + k, add(load_float32(sum + k), load_float32(values + k)));
-                }
             }
         }
     }

@@ -7,7 +7,6 @@
 struct Workshop {
     Tile tile;
     alignas(64) float kept[kTileElems];  // p, where the rotation took its place in the tile
-    Spikes spikes;
     Signs signs;
 
     explicit Workshop(const BlockIntShape& shape) {

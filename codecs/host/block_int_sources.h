@@ -13,7 +13,7 @@ struct TileSources {
 };
 
 SLIMWIRE_LANES bool sums_in_registers(const ReduceChunk& chunk, const BlockIntShape& shape) {
-    return chunk.inputs <= kMaxSources && shape.block >= 32 && shape.spike_bytes == 0;
+    return chunk.inputs <= kMaxSources && shape.block >= 32;
 }
 
 SLIMWIRE_LANES Words nan_unless_finite(Words scale) {

@@ -18,8 +18,6 @@ template <class Byte>
 struct Planes {
     Byte* codes;
     Byte* scales;
-    Byte* spikes;
-    Byte* indices;
 
     // Of the tile that begins at element `done` of an encoding.
     static Planes of(Byte* encoding,
@@ -28,9 +26,7 @@ struct Planes {
                      int64_t done) {
         const int64_t block = done >> shape.log2_block;
         return {encoding + done / 8 * shape.bits,
-                encoding + layout.scales + block * shape.scale_bytes,
-                encoding + layout.spikes + block * 2 * shape.spike_bytes,
-                encoding + layout.indices + block * 2 * shape.index_bytes};
+                encoding + layout.scales + block * shape.scale_bytes};
     }
 };
 

@@ -59,29 +59,20 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     }
 }
 
-// Eight codes from the bits of `low` (the first four) and of `high`, each at bit 0.
-template <int kBits>
-SLIMWIRE_LANES __m256i unpack_8(uint32_t low, uint32_t high) {
-    const __m256i words = _mm256_set_m128i(_mm_set1_epi32(static_cast<int>(high)),
-                                           _mm_set1_epi32(static_cast<int>(low)));
-    const __m256i by =
-        _mm256_setr_epi32(0, kBits, 2 * kBits, 3 * kBits, 0, kBits, 2 * kBits, 3 * kBits);
-    return _mm256_and_si256(_mm256_srlv_epi32(words, by), _mm256_set1_epi32((1 << kBits) - 1));
+SLIMWIRE_LANES __m256i unpack_nibbles(uint32_t word) {
+    const __m256i by = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i words = _mm256_set1_epi32(static_cast<int>(word));
+    return _mm256_and_si256(_mm256_srlv_epi32(words, by), _mm256_set1_epi32(15));
 }
 template <int kBits>
 SLIMWIRE_LANES Words unpack(const uint8_t* from) {
     if constexpr (kBits == 8) {
         return load_bytes(from);
-    } else if constexpr (kBits == 4) {
+    } else {
+        static_assert(kBits == 4);
         uint32_t w[2];
         __builtin_memcpy(w, from, 8);
-        return {unpack_8<4>(w[0], w[0] >> 16), unpack_8<4>(w[1], w[1] >> 16)};
-    } else {
-        static_assert(kBits == 6);
-        uint32_t w[3];
-        __builtin_memcpy(w, from, 12);
-        return {unpack_8<6>(w[0], w[0] >> 24 | w[1] << 8),
-                unpack_8<6>(w[1] >> 16 | w[2] << 16, w[2] >> 8)};
+        return {unpack_nibbles(w[0]), unpack_nibbles(w[1])};
     }
 }
 

@@ -73,17 +73,10 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
 // Sixteen codes as pack wrote them, unsigned.
 template <int kBits>
 SLIMWIRE_LANES Words unpack(const uint8_t* from) {
-    constexpr int kRun = kBits == 6 ? 4 : 8 / kBits;
-    constexpr int kRunBytes = kRun * kBits / 8;
+    constexpr int kRun = 8 / kBits;  // codes of a byte
     Words r;
-    for (int i = 0; i < 16; i += kRun, from += kRunBytes) {
-        uint32_t value = 0;
-        for (int byte = 0; byte < kRunBytes; ++byte) {
-            value |= static_cast<uint32_t>(from[byte]) << (8 * byte);
-        }
-        for (int k = 0; k < kRun; ++k) {
-            r.v[i + k] = value >> (k * kBits) & ((1u << kBits) - 1);
-        }
+    for (int i = 0; i < 16; ++i) {
+        r.v[i] = from[i / kRun] >> (i % kRun * kBits) & ((1u << kBits) - 1);
     }
     return r;
 }

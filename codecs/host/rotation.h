@@ -3,7 +3,7 @@
 // instruction sets and the kernels get the same bits. Rules: codecs/FORMAT.md, "Rotation".
 // Included by block_int.cpp inside its anonymous namespace, after the lanes.
 
-constexpr int kMaxRotate = 1024;
+constexpr int kMaxRotate = 512;
 
 // The sign bit of every element of a group.
 struct Signs {
@@ -100,25 +100,21 @@ template <int kVectors, bool kForward>
     }
 }
 
-// One group above 256 elements: runs of 256, then the stages between them.
+// One group of 512 elements: two runs of 256, then the stage between them.
 template <bool kForward>
-[[gnu::noinline]] static void rotate_long(float* values, int rotate, const uint32_t* signs) {
-    for (int i = 0; i < rotate; i += 256) {
+[[gnu::noinline]] static void rotate_512(float* values, const uint32_t* signs) {
+    constexpr int kHalf = 256;
+    for (int i = 0; i < 2 * kHalf; i += kHalf) {
         rotate_run<16, 16, kForward, false>(LoadFrom{values + i}, StoreTo{values + i}, signs + i);
     }
-    for (int half = 256; half < rotate; half *= 2) {
-        const bool last = !kForward && 2 * half == rotate;
-        for (int i = 0; i < rotate; i += kLanes) {
-            if ((i & half) == 0) {
-                const Floats a = load_float32(values + i);
-                const Floats b = load_float32(values + i + half);
-                const Floats sum = add(a, b);
-                const Floats difference = subtract(a, b);
-                store_float32(values + i, last ? flip(sum, signs + i) : sum);
-                store_float32(values + i + half,
-                              last ? flip(difference, signs + i + half) : difference);
-            }
-        }
+    for (int i = 0; i < kHalf; i += kLanes) {
+        const Floats a = load_float32(values + i);
+        const Floats b = load_float32(values + i + kHalf);
+        const Floats sum = add(a, b);
+        const Floats difference = subtract(a, b);
+        store_float32(values + i, kForward ? sum : flip(sum, signs + i));
+        store_float32(values + i + kHalf,
+                      kForward ? difference : flip(difference, signs + i + kHalf));
     }
 }
 
@@ -134,8 +130,8 @@ SLIMWIRE_LANES void rotate_groups(float* values, int64_t count, int rotate, cons
     } else if (rotate == 256) {
         rotate_runs<16, kForward>(values, count, signs.bits);
     } else {
-        for (int64_t i = 0; i < count; i += rotate) {
-            rotate_long<kForward>(values + i, rotate, signs.bits);
+        for (int64_t i = 0; i < count; i += kMaxRotate) {
+            rotate_512<kForward>(values + i, signs.bits);
         }
     }
 }

@@ -156,11 +156,10 @@ struct SketchTable {
 };
 
 struct BlockIntTable {
-    BlockIntKernels int8, int6, int4, int2;
+    BlockIntKernels int8, int4, int2;
 };
 struct BlockFloatTable {
-    BlockFloatKernels fp8e4m3, fp8e5m2;
-    BlockFloatKernels mxfp8e4m3, mxfp8e5m2, mxfp6e3m2, mxfp6e2m3, mxfp4, nvfp4;
+    BlockFloatKernels fp8e4m3, fp8e5m2, mxfp4, nvfp4;
 };
 struct CoarseTable {
     CoarseKernels sign;

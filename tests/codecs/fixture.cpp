@@ -45,18 +45,15 @@ std::vector<CodecSpec> all_specs() {
             }
         }
     }
-    // Rotations and spikes of block integers, each width with other combinations, what coarse
+    // Rotations of block integers, each width with other combinations, what coarse
     // quantisers round to the nearest, and bounds with room for few blocks and for all.
     for (const char* text :
-         {"int8:rotate=64", "int6:rotate=32,block=32,rounding=stochastic",
+         {"int8:rotate=64", "int4:rotate=32,block=32,rounding=stochastic",
           "int4:rotate=128,block=16,seed=5", "int2:rotate=256,block=2048,scale=fp32",
-          "int8:rotate=512,block=256,rounding=stochastic", "int4:rotate=1024,seed=4294967295",
-          "int4:spike=minmax", "int6:spike=minmax,block=512,scale=fp32",
-          "int2:spike=minmax,block=16,rounding=stochastic", "int8:rotate=1024,block=2048",
-          "int6:spike=minmax,rotate=1024,block=2048,rounding=stochastic",
-          "int2:spike=minmax,rotate=64,block=32", "int8:spike=minmax,rotate=512,block=1024",
-          "ternary:rounding=nearest", "natural:rounding=nearest,block=2048",
-          "bounded:error=0.3,capacity=0.03", "bounded:error=0.000001,capacity=2"}) {
+          "int8:rotate=512,block=256,rounding=stochastic", "int4:rotate=512,seed=4294967295",
+          "int8:rotate=512,block=2048", "int2:rotate=64,block=32", "ternary:rounding=nearest",
+          "natural:rounding=nearest,block=2048", "bounded:error=0.3,capacity=0.03",
+          "bounded:error=0.000001,capacity=2"}) {
         auto spec = parse_codec(text);
         EXPECT_TRUE(spec.ok()) << spec.status().message();
         specs.push_back(spec.value());

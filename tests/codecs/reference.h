@@ -96,13 +96,11 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       int64_t count,
                                       float factor,
                                       std::vector<float>* residual,
-                                      const Draw& draw,
-                                      DType dtype);
+                                      const Draw& draw);
 // Their sum as decode_reduce forms it, before the factor.
 std::vector<float> sum_block_int(const CodecSpec& spec,
                                  const std::vector<const uint8_t*>& sources,
-                                 int64_t count,
-                                 DType dtype);
+                                 int64_t count);
 
 std::vector<uint8_t> encode_sparse(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_sparse(const CodecSpec&, const uint8_t*, int64_t, DType);

@@ -69,28 +69,22 @@ bool is_negative(uint32_t seed, int64_t i) {
 
 // What the parameters mean, and the planes of an encoding.
 struct Form {
-    explicit Form(const CodecSpec& spec, DType dtype, int64_t count)
+    explicit Form(const CodecSpec& spec, int64_t count)
         : bits(spec.params.bits), block(spec.params.block), rotate(spec.params.rotate) {
         const int64_t unit = std::max(block, rotate);
         padded = (count + unit - 1) / unit * unit;
         blocks = padded / block;
-        spike_type = rotate != 0 ? DType::kFloat32 : dtype;
         stochastic = spec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
         scale_bytes = spec.params.scale_type == static_cast<uint8_t>(ScaleType::kFloat32) ? 4 : 2;
-        spike_bytes = spec.params.spike == 0 ? 0 : static_cast<int>(dtype_bytes(spike_type));
-        index_bytes = spec.params.spike == 0 ? 0 : block <= 256 ? 1 : 2;
         scales_at = padded * bits / 8;
-        spikes_at = scales_at + blocks * scale_bytes;
-        indices_at = spikes_at + 2 * blocks * spike_bytes;
-        total_bytes = indices_at + 2 * blocks * index_bytes;
+        total_bytes = scales_at + blocks * scale_bytes;
     }
 
     int bits;
     int64_t block, rotate, padded = 0, blocks = 0;
-    DType spike_type = DType::kFloat32;
     bool stochastic = false;
-    int scale_bytes = 0, spike_bytes = 0, index_bytes = 0;
-    int64_t scales_at = 0, spikes_at = 0, indices_at = 0, total_bytes = 0;
+    int scale_bytes = 0;
+    int64_t scales_at = 0, total_bytes = 0;
 };
 
 // H of every group in place; every sum and difference is rounded to fp32.
@@ -119,10 +113,7 @@ void apply_signs(std::vector<float>& x, const CodecSpec& spec) {
 }
 
 // Quantises y, which is complete.
-std::vector<uint8_t> quantise(const CodecSpec& spec,
-                              const Form& form,
-                              const std::vector<float>& y,
-                              const Draw& draw) {
+std::vector<uint8_t> quantise(const Form& form, const std::vector<float>& y, const Draw& draw) {
     const int q = largest_code_of(form.bits);
     std::vector<uint8_t> bytes(static_cast<size_t>(form.total_bytes));
     for (int64_t b = 0; b < form.blocks; ++b) {
@@ -130,31 +121,9 @@ std::vector<uint8_t> quantise(const CodecSpec& spec,
         const auto first = y.begin() + begin;
         const auto last = first + form.block;
         const bool finite = std::all_of(first, last, [](float v) { return std::isfinite(v); });
-        std::vector<float> rest(first, last);
-        if (finite && spec.params.spike != 0) {
-            // Both searches give the first of equals.
-            const int64_t places[2] = {std::min_element(first, last) - first,
-                                       std::max_element(first, last) - first};
-            for (int k = 0; k < 2; ++k) {
-                const float value = first[places[k]] == 0 ? 0.0f : first[places[k]];
-                uint8_t* to = bytes.data() + form.spikes_at + (2 * b + k) * form.spike_bytes;
-                if (form.spike_bytes == 4) {
-                    put_word(to, 4, std::bit_cast<uint32_t>(value));
-                } else {
-                    const Format& format =
-                        form.spike_type == DType::kFloat16 ? kFloat16 : kBfloat16;
-                    const double near = std::clamp(static_cast<double>(value), -format.max_finite,
-                                                   format.max_finite);
-                    put_word(to, 2, to_bits(format, round_to(format, near)));
-                }
-                put_word(bytes.data() + form.indices_at + (2 * b + k) * form.index_bytes,
-                         form.index_bytes, static_cast<uint32_t>(places[k]));
-                rest[static_cast<size_t>(places[k])] = 0;
-            }
-        }
         double largest = 0;
-        for (const float v : rest) {
-            largest = std::max(largest, std::abs(static_cast<double>(v)));
+        for (auto v = first; v != last; ++v) {
+            largest = std::max(largest, std::abs(double{*v}));
         }
         double scale = 0;
         if (!finite) {
@@ -165,7 +134,7 @@ std::vector<uint8_t> quantise(const CodecSpec& spec,
             scale = std::clamp(scale, 0x1p-126, scale_cap(q));
             const double inverse = static_cast<float>(1.0 / scale);
             for (int64_t i = 0; i < form.block; ++i) {
-                const double exact = rest[static_cast<size_t>(i)] * inverse;
+                const double exact = first[i] * inverse;
                 double code = std::nearbyint(exact);
                 if (form.stochastic) {
                     const double fixed = std::nearbyint(exact * 256);
@@ -193,15 +162,7 @@ std::vector<float> dequantise(const Form& form, const uint8_t* bytes, float fact
         const float scale = std::bit_cast<float>(form.scale_bytes == 4 ? word : word << 16);
         const double product =
             static_cast<double>(get_bits(bytes, i * form.bits, form.bits)) * (scale * factor);
-        float value = static_cast<float>(product);
-        for (int k = 0; form.spike_bytes != 0 && k < 2; ++k) {
-            const int64_t at = 2 * b + k;
-            if (get_word(bytes + form.indices_at + at * form.index_bytes, form.index_bytes) ==
-                static_cast<uint32_t>(i % form.block)) {
-                value = factor * element(bytes + form.spikes_at, form.spike_type, at);
-            }
-        }
-        values[static_cast<size_t>(i)] = std::isfinite(scale) ? value : kNan;
+        values[static_cast<size_t>(i)] = std::isfinite(scale) ? static_cast<float>(product) : kNan;
     }
     return values;
 }
@@ -228,22 +189,22 @@ std::vector<float> sum_quantised(const Form& form, const std::vector<const uint8
 std::vector<uint8_t> encode_block_int(const CodecSpec& spec,
                                       const std::vector<float>& p,
                                       const Draw& draw,
-                                      DType dtype) {
-    const Form form(spec, dtype, static_cast<int64_t>(p.size()));
+                                      DType) {
+    const Form form(spec, static_cast<int64_t>(p.size()));
     std::vector<float> y = p;
     y.resize(static_cast<size_t>(form.padded));
     if (form.rotate != 0) {
         apply_signs(y, spec);
         butterflies(y, form.rotate);
     }
-    return quantise(spec, form, y, draw);
+    return quantise(form, y, draw);
 }
 
 std::vector<float> decode_block_int(const CodecSpec& spec,
                                     const uint8_t* bytes,
                                     int64_t count,
-                                    DType dtype) {
-    const Form form(spec, dtype, count);
+                                    DType) {
+    const Form form(spec, count);
     std::vector<float> values;
     if (form.rotate != 0) {
         values = unrotate(spec, dequantise(form, bytes, 1.0f / static_cast<float>(form.rotate)));
@@ -256,9 +217,8 @@ std::vector<float> decode_block_int(const CodecSpec& spec,
 
 std::vector<float> sum_block_int(const CodecSpec& spec,
                                  const std::vector<const uint8_t*>& sources,
-                                 int64_t count,
-                                 DType dtype) {
-    const Form form(spec, dtype, count);
+                                 int64_t count) {
+    const Form form(spec, count);
     std::vector<float> sum = sum_quantised(form, sources);
     if (form.rotate != 0) {
         for (float& y : sum) {
@@ -275,26 +235,26 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       int64_t count,
                                       float factor,
                                       std::vector<float>* residual,
-                                      const Draw& draw,
-                                      DType dtype) {
-    const Form form(spec, dtype, count);
+                                      const Draw& draw) {
+    const Form form(spec, count);
     std::vector<float> sum;
     if (form.rotate != 0 && residual == nullptr) {
         sum = sum_quantised(form, sources);
         for (float& y : sum) {
             y *= factor;
         }
-        return quantise(spec, form, sum, draw);
+        return quantise(form, sum, draw);
     }
-    sum = sum_block_int(spec, sources, count, dtype);
+    sum = sum_block_int(spec, sources, count);
     std::vector<float> p(static_cast<size_t>(count));
     for (size_t i = 0; i < p.size(); ++i) {
         p[i] = factor * sum[i];
         p[i] += residual != nullptr ? (*residual)[i] : 0.0f;
     }
-    const std::vector<uint8_t> bytes = encode_block_int(spec, p, draw, dtype);
+    const std::vector<uint8_t> bytes = encode_block_int(spec, p, draw, DType::kFloat32);
     if (residual != nullptr) {
-        const std::vector<float> decoded = decode_block_int(spec, bytes.data(), count, dtype);
+        const std::vector<float> decoded =
+            decode_block_int(spec, bytes.data(), count, DType::kFloat32);
         for (size_t i = 0; i < p.size(); ++i) {
             (*residual)[i] = std::isfinite(decoded[i]) ? p[i] - decoded[i] : (*residual)[i];
         }

@@ -1,5 +1,5 @@
-// The block floats with scales of 8 bits of codecs/FORMAT.md by real arithmetic: the MX formats
-// from the OCP's definition, nvfp4 from NVIDIA's.
+// The block floats with scales of 8 bits of codecs/FORMAT.md by real arithmetic: mxfp4 from the
+// OCP's definition, nvfp4 from NVIDIA's.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,21 +12,15 @@ namespace slimwire::reference {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Element {
     Format format;
     int bits;
     int emax;  // exponent of the largest value
 };
-Element element_of(const CodecSpec& spec) {
-    const std::string_view name = spec.codec->name;
-    return name == "mxfp8e4m3"   ? Element{kFloat8e4m3, 8, 8}
-           : name == "mxfp8e5m2" ? Element{kFloat8e5m2, 8, 15}
-           : name == "mxfp6e3m2" ? Element{{3, -2, 28.0}, 6, 4}
-           : name == "mxfp6e2m3" ? Element{{4, 0, 7.5}, 6, 2}
-                                 : Element{{2, 0, 6.0}, 4, 2};
-}
+constexpr Element kCode{{2, 0, 6.0}, 4, 2};
+constexpr Element kScale{kFloat8e4m3, 8, 8};
+constexpr size_t kGroup = 512;
 bool is_nvfp4(const CodecSpec& spec) {
     return std::string_view(spec.codec->name) == "nvfp4";
 }
@@ -44,9 +38,7 @@ std::vector<double> magnitudes_of(const Element& element) {
         const int significand = field == 0 ? fraction : fraction + (1 << fraction_bits);
         const double value = std::ldexp(
             significand, std::max(field, 1) - 1 + element.format.min_exponent - fraction_bits);
-        const bool special = value > element.format.max_finite;
-        const bool infinite = special && element.format.precision == 3 && fraction == 0;
-        values.push_back(!special ? value : infinite ? kInfinity : kNan);
+        values.push_back(value > element.format.max_finite ? kNan : value);
     }
     return values;
 }
@@ -86,9 +78,6 @@ double largest_of(const std::vector<float>& p, size_t begin, size_t end) {
     return largest;
 }
 
-constexpr Element kScale{kFloat8e4m3, 8, 8};
-constexpr size_t kGroup = 512;
-
 // A block's scale: what multiplies its codes, its reciprocal, and the byte that is stored.
 struct BlockScaleValue {
     double scale;
@@ -100,12 +89,11 @@ BlockScaleValue power_of_two(const CodecSpec& spec, double largest) {
     if (std::isnan(largest)) {
         return {kNan, 0, 0xFF};
     }
-    const Element element = element_of(spec);
-    int exponent = largest == 0 ? -1000 : std::ilogb(largest) - element.emax;
-    if (rounds_up(spec) && largest > std::ldexp(element.format.max_finite, exponent)) {
+    int exponent = largest == 0 ? -1000 : std::ilogb(largest) - kCode.emax;
+    if (rounds_up(spec) && largest > std::ldexp(kCode.format.max_finite, exponent)) {
         ++exponent;
     }
-    exponent = std::clamp(exponent, -127, 127 - element.emax);
+    exponent = std::clamp(exponent, -127, 127 - kCode.emax);
     return {std::ldexp(1.0, exponent), std::ldexp(1.0, -exponent),
             static_cast<uint8_t>(exponent + 127)};
 }
@@ -140,12 +128,11 @@ std::vector<uint8_t> encode_mx(const CodecSpec& spec,
                                const std::vector<float>& p,
                                const Draw& draw,
                                DType) {
-    const Element element = element_of(spec);
-    const std::vector<double> magnitudes = magnitudes_of(element);
+    const std::vector<double> magnitudes = magnitudes_of(kCode);
     const bool stochastic = spec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
     const size_t block = is_nvfp4(spec) ? 16 : 32;
     const size_t blocks = (p.size() + block - 1) / block;
-    std::vector<uint8_t> bytes(blocks * block * static_cast<size_t>(element.bits) / 8);
+    std::vector<uint8_t> bytes(blocks * block * static_cast<size_t>(kCode.bits) / 8);
     std::vector<uint8_t> groups;
     std::vector<uint8_t> scales;
     float group = 0;
@@ -164,15 +151,14 @@ std::vector<uint8_t> encode_mx(const CodecSpec& spec,
         scales.push_back(scale.byte);
         const bool poison = std::isnan(is_nvfp4(spec) ? group : scale.scale);
         for (size_t i = begin; !poison && i < std::min(begin + block, p.size()); ++i) {
-            const double y =
-                std::clamp<double>(static_cast<float>(p[i] * scale.inverse),
-                                   -element.format.max_finite, element.format.max_finite);
+            const double y = std::clamp<double>(static_cast<float>(p[i] * scale.inverse),
+                                                -kCode.format.max_finite, kCode.format.max_finite);
             const double rounded =
-                stochastic ? round_up_or_down(element.format, y,
-                                              random_byte(draw, static_cast<int64_t>(i)))
-                           : round_to(element.format, y);
-            put_bits(bytes, i * static_cast<size_t>(element.bits), element.bits,
-                     code_of(element, magnitudes, rounded));
+                stochastic
+                    ? round_up_or_down(kCode.format, y, random_byte(draw, static_cast<int64_t>(i)))
+                    : round_to(kCode.format, y);
+            put_bits(bytes, i * static_cast<size_t>(kCode.bits), kCode.bits,
+                     code_of(kCode, magnitudes, rounded));
         }
     }
     bytes.insert(bytes.end(), groups.begin(), groups.end());
@@ -181,13 +167,12 @@ std::vector<uint8_t> encode_mx(const CodecSpec& spec,
 }
 
 std::vector<float> decode_mx(const CodecSpec& spec, const uint8_t* bytes, int64_t count, DType) {
-    const Element element = element_of(spec);
-    const std::vector<double> magnitudes = magnitudes_of(element);
+    const std::vector<double> magnitudes = magnitudes_of(kCode);
     const std::vector<double> scale_values = magnitudes_of(kScale);
     const bool two = is_nvfp4(spec);
     const int64_t block = two ? 16 : 32;
     const int64_t blocks = (count + block - 1) / block;
-    const uint8_t* groups = bytes + blocks * block * element.bits / 8;
+    const uint8_t* groups = bytes + blocks * block * kCode.bits / 8;
     const uint8_t* scales = groups + (two ? (blocks + 31) / 32 * 4 : 0);
     std::vector<float> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
@@ -199,8 +184,8 @@ std::vector<float> decode_mx(const CodecSpec& spec, const uint8_t* bytes, int64_
             const double first = byte >= 128 ? -scale_values[byte % 128] : scale_values[byte];
             scale = static_cast<float>(first * group);
         }
-        const uint32_t code = get_bits(bytes, i * element.bits, element.bits);
-        const uint32_t sign = 1u << (element.bits - 1);
+        const uint32_t code = get_bits(bytes, i * kCode.bits, kCode.bits);
+        const uint32_t sign = 1u << (kCode.bits - 1);
         const double magnitude = magnitudes[code % sign];
         values[static_cast<size_t>(i)] = static_cast<float>(
             std::isfinite(scale) ? ((code & sign) != 0 ? -magnitude : magnitude) * scale : kNan);

@@ -143,11 +143,11 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Calls,
                          Determinism,
                          testing::Values(Case{.name = "native", .calls = 150, .ranks = 2},
-                                         Case{.name = "int6_stochastic",
+                                         Case{.name = "int4_stochastic",
                                               .calls = 150,
                                               .ranks = 3,
-                                              .codec = "int6:block=64,rounding=stochastic",
-                                              .rules = "--codec int6_stochastic --block 64 "
+                                              .codec = "int4:block=64,rounding=stochastic",
+                                              .rules = "--codec int4_stochastic --block 64 "
                                                        "--min-bytes 2048"},
                                          Case{.name = "int4",
                                               .calls = 150,

@@ -78,8 +78,8 @@ void set_codec(const std::string& name, Codec* codec) {
         codec->error = 0.5 / 7 * up;
     } else if (name == "int2") {
         codec->error = 0.5 * up;
-    } else if (name == "int6_stochastic") {
-        codec->error = 1.0 / 31 * up;
+    } else if (name == "int4_stochastic") {
+        codec->error = 1.0 / 7 * up;
         codec->stochastic = true;
     } else if (name == "int8_rotated") {
         codec->error = 64 * 0.5 / 127 * up;
