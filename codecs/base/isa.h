@@ -15,11 +15,10 @@ enum class Isa : uint8_t {
     kScalar = 0,  // plain C++ for the baseline of the target
     kAvx2 = 1,    // AVX2 + FMA + F16C
     kAvx512 = 2,  // AVX-512 F, BW, DQ, VL, VBMI, VBMI2, VPOPCNTDQ, BITALG + BMI2, GFNI
-    kNeon = 3,    // Advanced SIMD, which every AArch64 processor has
 };
-inline constexpr int kIsaCount = 4;
+inline constexpr int kIsaCount = 3;
 
-// "scalar", "avx2", "avx512", "neon".
+// "scalar", "avx2", "avx512".
 [[nodiscard]] const char* isa_name(Isa isa) noexcept;
 
 // True when this build has the path and this processor can run it.

@@ -40,28 +40,6 @@ SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e5m2Format) {
     return fp8_by_halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
 }
 
-#elif defined(SLIMWIRE_ISA_NEON)
-
-// Through fp16: its exponent is one bit wider than e4m3's, so the value there is 2^-8 of ours.
-SLIMWIRE_LANES uint16x8_t half_of_e4m3(int16x8_t moved, int8x8_t nan) {
-    const uint16x8_t half = vandq_u16(vreinterpretq_u16_s16(moved), vdupq_n_u16(0xBFFF));
-    return vbslq_u16(vreinterpretq_u16_s16(vmovl_s8(nan)), vdupq_n_u16(kNanFloat16), half);
-}
-SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e4m3Format) {
-    const uint8x16_t bytes = load_16(from);
-    const int8x16_t code = vreinterpretq_s8_u8(bytes);
-    const int8x16_t nan =
-        vreinterpretq_s8_u8(vceqq_u8(vorrq_u8(bytes, vdupq_n_u8(0x80)), vdupq_n_u8(0xFF)));
-    return multiply(
-        floats_of_halves(half_of_e4m3(vshll_n_s8(vget_low_s8(code), 7), vget_low_s8(nan)),
-                         half_of_e4m3(vshll_high_n_s8(code, 7), vget_high_s8(nan))),
-        broadcast(256.0f));
-}
-SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e5m2Format) {
-    const uint8x16_t bytes = load_16(from);
-    return floats_of_halves(vshll_n_u8(vget_low_u8(bytes), 8), vshll_high_n_u8(bytes, 8));
-}
-
 #else
 
 SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e4m3Format) {

@@ -123,8 +123,6 @@ SLIMWIRE_LANES void store_high_halves(uint8_t* to, Floats x, Floats y) {
     _mm256_storeu_si256(halves + 1, pack(half(y.lo), half(y.hi)));
 }
 
-#elif defined(SLIMWIRE_ISA_NEON)
-#include "codecs/host/bounded_planes_neon.h"
 #else
 
 struct Layer {
@@ -215,7 +213,7 @@ SLIMWIRE_LANES void store_high_halves(uint8_t* to, Floats x, Floats y) {
 // x * inverse + magic, rounded once: the product with a power of two is exact, or too small to
 // matter.
 SLIMWIRE_LANES Floats to_steps(Floats x, Floats inverse, Floats magic) {
-#if defined(SLIMWIRE_ISA_AVX512) || defined(SLIMWIRE_ISA_AVX2) || defined(SLIMWIRE_ISA_NEON)
+#if defined(SLIMWIRE_ISA_AVX512) || defined(SLIMWIRE_ISA_AVX2)
     return multiply_add(x, inverse, magic);
 #else
     return add(multiply(x, inverse), magic);

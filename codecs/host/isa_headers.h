@@ -7,8 +7,6 @@
 #include <stdint.h>
 #if defined(SLIMWIRE_ISA_AVX512) || defined(SLIMWIRE_ISA_AVX2)
 #include <immintrin.h>
-#elif defined(SLIMWIRE_ISA_NEON)
-#include <arm_neon.h>
 #endif
 
 #include "codecs/host/table.h"
@@ -18,8 +16,6 @@
 #define SLIMWIRE_HOST_TABLE(name) name##_avx512
 #elif defined(SLIMWIRE_ISA_AVX2)
 #define SLIMWIRE_HOST_TABLE(name) name##_avx2
-#elif defined(SLIMWIRE_ISA_NEON)
-#define SLIMWIRE_HOST_TABLE(name) name##_neon
 #else
 #define SLIMWIRE_HOST_TABLE(name) name##_scalar
 #endif

@@ -10,10 +10,6 @@
 #include "codecs/host/lanes_avx2.h"
 
 #include "codecs/host/lanes_avx2_codes.h"
-#elif defined(SLIMWIRE_ISA_NEON)
-#include "codecs/host/lanes_neon.h"
-
-#include "codecs/host/lanes_neon_codes.h"
 #else
 #include "codecs/host/lanes_scalar.h"
 

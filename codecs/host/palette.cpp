@@ -22,8 +22,6 @@ constexpr int64_t padded(int64_t bytes) {
 #include "codecs/host/palette_avx512.h"
 #elif defined(SLIMWIRE_ISA_AVX2)
 #include "codecs/host/palette_avx2.h"
-#elif defined(SLIMWIRE_ISA_NEON)
-#include "codecs/host/palette_neon.h"
 #else
 using VectorSteps = PlainSteps;
 #endif

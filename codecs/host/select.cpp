@@ -12,7 +12,7 @@
 namespace slimwire {
 namespace {
 
-constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512", "neon"};
+constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
 
 constinit std::atomic<int> g_active{-1};
 
@@ -57,9 +57,7 @@ const char* isa_name(Isa isa) noexcept {
 
 bool isa_supported(Isa isa) noexcept {
 #ifdef SLIMWIRE_HAVE_X86_TABLES
-    return isa == Isa::kScalar || (isa != Isa::kNeon && offered(isa));
-#elif defined(SLIMWIRE_HAVE_NEON_TABLES)
-    return isa == Isa::kScalar || isa == Isa::kNeon;
+    return isa == Isa::kScalar || offered(isa);
 #else
     return isa == Isa::kScalar;
 #endif
@@ -94,7 +92,7 @@ Status force_isa(std::string_view name) {
         }
     }
     return {Code::kInvalidArgument, "unknown instruction set \"" + std::string(name) +
-                                        "\"; accepted: scalar, avx2, avx512, neon"};
+                                        "\"; accepted: scalar, avx2, avx512"};
 }
 
 }  // namespace slimwire

@@ -65,53 +65,6 @@ SLIMWIRE_LANES Words blend(uint32_t mask, Words yes, Words no) {
         _mm256_blendv_epi8(no.hi, yes.hi, _mm256_cmpeq_epi32(_mm256_and_si256(high, bits), bits))};
 }
 
-#elif defined(SLIMWIRE_ISA_NEON)
-
-SLIMWIRE_LANES uint32_t mask_at_least(Words x, uint32_t limit) {
-    const uint32x4_t least = vdupq_n_u32(limit);
-    return bits_of_masks({vcgeq_u32(x.q0, least), vcgeq_u32(x.q1, least), vcgeq_u32(x.q2, least),
-                          vcgeq_u32(x.q3, least)});
-}
-// For each mask of four lanes the bytes that a permutation takes.
-struct CompressOrders {
-    alignas(16) uint8_t bytes[16][16];
-};
-constexpr CompressOrders compress_orders() {
-    CompressOrders orders = {};
-    for (uint32_t mask = 0; mask < 16; ++mask) {
-        uint32_t count = 0;
-        for (uint32_t lane = 0; lane < 4; ++lane) {
-            for (uint32_t byte = 0; byte < 4; ++byte) {
-                orders.bytes[mask][4 * count + byte] = static_cast<uint8_t>(4 * lane + byte);
-            }
-            // What follows the last chosen lane is written over by the next or is rubbish.
-            count += (mask >> lane & 1) != 0 && count < 3 ? 1 : 0;
-        }
-    }
-    return orders;
-}
-constexpr CompressOrders kCompressOrders = compress_orders();
-
-SLIMWIRE_LANES uint8_t* compress(uint32x4_t x, uint32_t mask, uint8_t* to) {
-    store_16(to, vqtbl1q_u8(vreinterpretq_u8_u32(x), load_16(kCompressOrders.bytes[mask])));
-    return to + 4 * bits_set(mask);
-}
-SLIMWIRE_LANES void compress(Words x, uint32_t mask, void* to) {
-    auto* bytes = static_cast<uint8_t*>(to);
-    bytes = compress(x.q0, mask & 15, bytes);
-    bytes = compress(x.q1, mask >> 4 & 15, bytes);
-    bytes = compress(x.q2, mask >> 8 & 15, bytes);
-    compress(x.q3, mask >> 12 & 15, bytes);
-}
-SLIMWIRE_LANES Words blend(uint32_t mask, Words yes, Words no) {
-    const uint32x4_t bits = vdupq_n_u32(mask);
-    const uint32x4_t place = {1, 2, 4, 8};
-    return {vbslq_u32(vtstq_u32(bits, place), yes.q0, no.q0),
-            vbslq_u32(vtstq_u32(bits, vshlq_n_u32(place, 4)), yes.q1, no.q1),
-            vbslq_u32(vtstq_u32(bits, vshlq_n_u32(place, 8)), yes.q2, no.q2),
-            vbslq_u32(vtstq_u32(bits, vshlq_n_u32(place, 12)), yes.q3, no.q3)};
-}
-
 #else
 
 SLIMWIRE_LANES uint32_t mask_at_least(Words x, uint32_t limit) {

@@ -193,31 +193,22 @@ struct PaletteTable {
 template <class Table>
 struct HostFamily;
 #ifdef SLIMWIRE_HAVE_X86_TABLES
-#define SLIMWIRE_HOST_FAMILY(Table, name)                                                    \
-    extern const Table name##_scalar;                                                        \
-    extern const Table name##_avx2;                                                          \
-    extern const Table name##_avx512;                                                        \
-    template <>                                                                              \
-    struct HostFamily<Table> {                                                               \
-        static constexpr const Table* kTables[kIsaCount] = {&name##_scalar, &name##_avx2,    \
-                                                            &name##_avx512, &name##_scalar}; \
+#define SLIMWIRE_HOST_FAMILY(Table, name)                                                 \
+    extern const Table name##_scalar;                                                     \
+    extern const Table name##_avx2;                                                       \
+    extern const Table name##_avx512;                                                     \
+    template <>                                                                           \
+    struct HostFamily<Table> {                                                            \
+        static constexpr const Table* kTables[kIsaCount] = {&name##_scalar, &name##_avx2, \
+                                                            &name##_avx512};              \
     };
-#elif defined(SLIMWIRE_HAVE_NEON_TABLES)
+#else
 #define SLIMWIRE_HOST_FAMILY(Table, name)                                                   \
     extern const Table name##_scalar;                                                       \
-    extern const Table name##_neon;                                                         \
     template <>                                                                             \
     struct HostFamily<Table> {                                                              \
         static constexpr const Table* kTables[kIsaCount] = {&name##_scalar, &name##_scalar, \
-                                                            &name##_scalar, &name##_neon};  \
-    };
-#else
-#define SLIMWIRE_HOST_FAMILY(Table, name)                                                    \
-    extern const Table name##_scalar;                                                        \
-    template <>                                                                              \
-    struct HostFamily<Table> {                                                               \
-        static constexpr const Table* kTables[kIsaCount] = {&name##_scalar, &name##_scalar,  \
-                                                            &name##_scalar, &name##_scalar}; \
+                                                            &name##_scalar};                \
     };
 #endif
 SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int)

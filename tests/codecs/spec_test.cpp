@@ -155,7 +155,7 @@ TEST(Isa, ForcingByNameAndRefusingUnknownNames) {
     const Isa before = active_isa();
     const Status status = force_isa("sse9");
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_NE(status.message().find("scalar, avx2, avx512, neon"), std::string::npos);
+    EXPECT_NE(status.message().find("scalar, avx2, avx512"), std::string::npos);
     EXPECT_EQ(active_isa(), before);
 }
 

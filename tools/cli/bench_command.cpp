@@ -151,7 +151,7 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         ->capture_default_str();
     codec_app->add_option("--bytes", codec->bytes, "size of the user's buffer")
         ->capture_default_str();
-    codec_app->add_option("--isa", codec->isa, "scalar, avx2, avx512 or neon; default: the best");
+    codec_app->add_option("--isa", codec->isa, "scalar, avx2 or avx512; default: the best");
     codec_app->add_option("--inputs", codec->inputs, "encodings that the reductions sum")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();

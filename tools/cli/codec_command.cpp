@@ -207,7 +207,7 @@ void add_codec_command(CLI::App& app, Invocation* invocation) {
     codec->add_option("--dtype", options->dtype,
                       "element type of a raw file, as f32 or bf16; of a .npy file that has no word "
                       "for it");
-    codec->add_option("--isa", options->isa, "scalar, avx2, avx512 or neon; default: the best");
+    codec->add_option("--isa", options->isa, "scalar, avx2 or avx512; default: the best");
     codec->add_flag("--json", options->json, "one JSON line (collectives/SCHEMA.md)");
     std::string grammar = "Codecs:\n";
     size_t count = 0;
