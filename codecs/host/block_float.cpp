@@ -17,8 +17,6 @@ namespace {
 
 #include "codecs/host/block_float_scales.h"
 
-#include "codecs/host/block_float_fast.h"
-
 #include "codecs/host/block_float_kernels.h"
 
 }  // namespace

@@ -100,39 +100,8 @@ struct BlockFloat {
         }
     }
 
-    // Encodes a whole tile of bf16 as it is. False, and nothing that stays, where the fast path
-    // does not hold.
-    template <bool kStochastic>
-    SLIMWIRE_LANES bool encode_bfloat16_tile([[maybe_unused]] Tile& tile,
-                                             [[maybe_unused]] const uint8_t* input,
-                                             [[maybe_unused]] const ChunkRandom& random,
-                                             [[maybe_unused]] int64_t first,
-                                             [[maybe_unused]] const BlockFloatShape& shape,
-                                             [[maybe_unused]] const Planes<uint8_t>& planes) {
-#if defined(SLIMWIRE_ISA_AVX512)
-        using Fast = FastBlockFloat<Kind>;
-        if (!Fast::template takes<kStochastic>(shape)) {
-            return false;
-        }
-        const int64_t blocks = kTileElems >> shape.log2_block;
-        Fast::measure(tile, input, shape.block);
-        ScalesOf::choose(tile, blocks, shape);
-        if (!Fast::takes(tile, blocks)) {
-            return false;
-        }
-        ScalesOf::put(tile, first >> shape.log2_block, blocks, planes.scales);
-        if constexpr (kStochastic) {
-            draw_tile(tile, random, first, kTileElems);
-        }
-        Fast::template encode<kStochastic>(tile, shape.block, input, planes.codes_at(first));
-        return true;
-#else
-        return false;
-#endif
-    }
-
     // Decodes `count` elements of a tile into `sink`, whose indices start at 0.
-    template <bool kFast, class Sink>
+    template <class Sink>
     SLIMWIRE_LANES void decode_tile(const Planes<const uint8_t>& planes,
                                     int64_t first,
                                     int64_t count,
@@ -142,14 +111,6 @@ struct BlockFloat {
         ScalesOf::load(planes.scales, first >> planes.log2_block, whole_blocks(count, block),
                        scales);
         const uint8_t* from = planes.codes_at(first);
-#if defined(SLIMWIRE_ISA_AVX512)
-        if constexpr (kFast) {
-            if (count == kTileElems &&
-                FastBlockFloat<Kind>::decode(from, scales, block, sink.output)) {
-                return;
-            }
-        }
-#endif
         for (int64_t begin = 0, b = 0; begin < count; begin += block, ++b) {
             const int64_t end = begin + block < count ? begin + block : count;
             const Floats scale = broadcast(scales[b]);
@@ -170,17 +131,9 @@ struct BlockFloat {
         Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
-            bool encoded = false;
-            if constexpr (kHasBfloat16Pairs && kIsBfloat16<Element> && !kResidual) {
-                encoded = left >= kTileElems && chunk.factor == 1.0f &&
-                          encode_bfloat16_tile<kStochastic>(tile, source.input, chunk.random, done,
-                                                            shape, planes);
-            }
-            if (!encoded) {
-                encode_tile<kResidual, kStochastic>(
-                    tile, source, chunk.random, done, left < kTileElems ? left : kTileElems, shape,
-                    planes, kResidual ? chunk.residual + done : nullptr);
-            }
+            encode_tile<kResidual, kStochastic>(
+                tile, source, chunk.random, done, left < kTileElems ? left : kTileElems, shape,
+                planes, kResidual ? chunk.residual + done : nullptr);
             source.input += kTileElems * Element::kBytes;
             if constexpr (kResidual) {
                 source.residual += kTileElems;
@@ -203,12 +156,11 @@ struct BlockFloat {
 
     template <class Element, bool kAccumulate>
     static void decode_as(const DecodeChunk& chunk, const BlockFloatShape& shape) {
-        constexpr bool kFast = kHasBfloat16Pairs && kIsBfloat16<Element> && !kAccumulate;
         const auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
-            decode_tile<kFast>(planes, done, left < kTileElems ? left : kTileElems,
-                               Sink<Element, kAccumulate>{chunk.output + done * Element::kBytes});
+            decode_tile(planes, done, left < kTileElems ? left : kTileElems,
+                        Sink<Element, kAccumulate>{chunk.output + done * Element::kBytes});
         }
     }
 
@@ -227,11 +179,11 @@ struct BlockFloat {
                          int64_t count,
                          float* sum) {
         auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
-        decode_tile<false>(planes, done, count, Sink<Float32, false>{bytes_of(sum)});
+        decode_tile(planes, done, count, Sink<Float32, false>{bytes_of(sum)});
         for (int32_t i = 1; i < chunk.inputs; ++i) {
             planes =
                 Planes<const uint8_t>::of(chunk.input + i * chunk.input_stride, shape, chunk.count);
-            decode_tile<false>(planes, done, count, Sink<Float32, true>{bytes_of(sum)});
+            decode_tile(planes, done, count, Sink<Float32, true>{bytes_of(sum)});
         }
     }
 

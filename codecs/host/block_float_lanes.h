@@ -2,24 +2,7 @@
 // version says what they mean: every code its value, infinity and NaN included. Included by
 // block_float.cpp after the lanes.
 
-#if defined(SLIMWIRE_ISA_AVX512)
-
-// Through fp16: its exponent is one bit wider than e4m3's, so the value there is 2^-8 of ours.
-SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e4m3Format) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    const __m256i moved = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-    const __m256i half = _mm256_and_si256(moved, _mm256_set1_epi16(static_cast<short>(0xBFFF)));
-    const __mmask16 nan =
-        _mm_cmpeq_epi8_mask(_mm_or_si128(bytes, _mm_set1_epi8(-128)), _mm_set1_epi8(-1));
-    const __m256i safe = _mm256_mask_mov_epi16(half, nan, _mm256_set1_epi16(kNanFloat16));
-    return {_mm512_mul_ps(_mm512_cvtph_ps(safe), _mm512_set1_ps(256.0f))};
-}
-SLIMWIRE_LANES Floats load_fp8(const uint8_t* from, Fp8e5m2Format) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8))};
-}
-
-#elif defined(SLIMWIRE_ISA_AVX2)
+#if defined(SLIMWIRE_ISA_AVX2)
 
 SLIMWIRE_LANES Floats fp8_by_halves(__m256i half) {
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)),

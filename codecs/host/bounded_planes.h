@@ -7,54 +7,7 @@
 
 constexpr int kPlanesOfLayer = 8;
 
-#if defined(SLIMWIRE_ISA_AVX512)
-
-// The product of a matrix and the unit matrix is the transpose of the former with its bytes, here
-// elements 0..7 of it, in the opposite order.
-SLIMWIRE_LANES __m256i bytes_to_planes(__m256i bytes) {
-    const __m256i unit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201u));
-    const __m256i in_words =
-        _mm256_setr_epi8(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, 4, 12, 20, 28, 5,
-                         13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
-    return _mm256_permutexvar_epi8(in_words, _mm256_gf2p8affine_epi64_epi8(unit, bytes, 0));
-}
-SLIMWIRE_LANES __m256i planes_to_bytes(__m256i planes) {
-    const __m256i unit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201u));
-    const __m256i in_matrices =
-        _mm256_setr_epi8(28, 24, 20, 16, 12, 8, 4, 0, 29, 25, 21, 17, 13, 9, 5, 1, 30, 26, 22, 18,
-                         14, 10, 6, 2, 31, 27, 23, 19, 15, 11, 7, 3);
-    return _mm256_gf2p8affine_epi64_epi8(unit, _mm256_permutexvar_epi8(in_matrices, planes), 0);
-}
-SLIMWIRE_LANES void store_planes(uint8_t* to, __m256i planes, uint32_t count) {
-    _mm256_mask_storeu_epi32(to, static_cast<__mmask8>((1u << count) - 1), planes);
-}
-SLIMWIRE_LANES __m256i load_planes(const uint8_t* from, uint32_t count) {
-    return _mm256_maskz_loadu_epi32(static_cast<__mmask8>((1u << count) - 1), from);
-}
-// Byte kLayer of each lane, in the order that bytes_to_planes() takes.
-template <int kLayer>
-SLIMWIRE_LANES __m256i bytes_of_layer(Words a, Words b) {
-    const __m256i lanes =
-        _mm256_setr_epi8(28, 24, 20, 16, 12, 8, 4, 0, 60, 56, 52, 48, 44, 40, 36, 32, 92, 88, 84,
-                         80, 76, 72, 68, 64, 124, 120, 116, 112, 108, 104, 100, 96);
-    const __m512i index = _mm512_castsi256_si512(_mm256_add_epi8(lanes, _mm256_set1_epi8(kLayer)));
-    return _mm512_castsi512_si256(_mm512_permutex2var_epi8(a.v, index, b.v));
-}
-SLIMWIRE_LANES void words_of_bytes(__m256i bytes, Words& a, Words& b) {
-    a = {_mm512_cvtepu8_epi32(_mm256_castsi256_si128(bytes))};
-    b = {_mm512_cvtepu8_epi32(_mm256_extracti128_si256(bytes, 1))};
-}
-using Layer = __m256i;
-
-// The upper halves of lanes of x, then of y.
-SLIMWIRE_LANES void store_high_halves(uint8_t* to, Floats x, Floats y) {
-    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(x.v), 16);
-    const __m512i high = _mm512_srli_epi32(_mm512_castps_si512(y.v), 16);
-    _mm512_storeu_si512(to, _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)),
-                                               _mm512_cvtepi32_epi16(high), 1));
-}
-
-#elif defined(SLIMWIRE_ISA_AVX2)
+#if defined(SLIMWIRE_ISA_AVX2)
 
 using Layer = __m256i;
 
@@ -213,7 +166,7 @@ SLIMWIRE_LANES void store_high_halves(uint8_t* to, Floats x, Floats y) {
 // x * inverse + magic, rounded once: the product with a power of two is exact, or too small to
 // matter.
 SLIMWIRE_LANES Floats to_steps(Floats x, Floats inverse, Floats magic) {
-#if defined(SLIMWIRE_ISA_AVX512) || defined(SLIMWIRE_ISA_AVX2)
+#if defined(SLIMWIRE_ISA_AVX2)
     return multiply_add(x, inverse, magic);
 #else
     return add(multiply(x, inverse), magic);

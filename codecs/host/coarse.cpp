@@ -15,8 +15,6 @@ namespace {
 
 #include "codecs/host/coarse_scales.h"
 
-#include "codecs/host/coarse_fast.h"
-
 #include "codecs/host/coarse_kernels.h"
 
 }  // namespace

@@ -124,17 +124,9 @@ struct Coarse {
         Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
-            bool encoded = false;
-            if constexpr (kIsBfloat16<Element> && !kResidual) {
-                encoded = left >= kTileElems && chunk.factor == 1.0f &&
-                          FastCoarse<Kind>::encode(source.input, shape, planes.codes_at(done),
-                                                   planes.scales_at(done));
-            }
-            if (!encoded) {
-                encode_tile<kResidual>(tile, source, chunk.random, done,
-                                       left < kTileElems ? left : kTileElems, shape, planes,
-                                       kResidual ? chunk.residual + done : nullptr);
-            }
+            encode_tile<kResidual>(tile, source, chunk.random, done,
+                                   left < kTileElems ? left : kTileElems, shape, planes,
+                                   kResidual ? chunk.residual + done : nullptr);
             source.input += kTileElems * Element::kBytes;
             if constexpr (kResidual) {
                 source.residual += kTileElems;
@@ -155,16 +147,8 @@ struct Coarse {
         const auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
-            uint8_t* output = chunk.output + done * Element::kBytes;
-            if constexpr (kIsBfloat16<Element> && !kAccumulate) {
-                if (left >= kTileElems &&
-                    FastCoarse<Kind>::decode(planes.codes_at(done), planes.scales_at(done),
-                                             shape.block, output)) {
-                    continue;
-                }
-            }
             decode_tile(planes, done, left < kTileElems ? left : kTileElems,
-                        Sink<Element, kAccumulate>{output});
+                        Sink<Element, kAccumulate>{chunk.output + done * Element::kBytes});
         }
     }
 

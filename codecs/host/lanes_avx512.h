@@ -73,31 +73,6 @@ SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
 SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
     return {_mm512_div_ps(a.v, b.v)};
 }
-SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
-    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
-}
-SLIMWIRE_LANES float sum_of_eight(__m256 x) {
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-SLIMWIRE_LANES float sum_of_halves(Floats x) {
-    return sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)));
-}
-// Four at once, with two fifths of the work.
-SLIMWIRE_LANES void four_sums_of_halves(const Floats* x, float* to) {
-    const auto halves = [](__m512 a, __m512 b) {
-        return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
-    };
-    const __m512 ab = halves(x[0].v, x[1].v);
-    const __m512 cd = halves(x[2].v, x[3].v);
-    const __m512 four =
-        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
-    const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x4E));
-    const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xB1));
-    const __m512i firsts = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
-    _mm_storeu_ps(to, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, one)));
-}
 SLIMWIRE_LANES Floats canonical(Floats x) {
     return {_mm512_mask_mov_ps(x.v, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
                                _mm512_castsi512_ps(_mm512_set1_epi32(kNanFloat32)))};
@@ -125,10 +100,6 @@ SLIMWIRE_LANES Words shift_left(Words x) {
 template <int kBy>
 SLIMWIRE_LANES Words shift_right(Words x) {
     return {_mm512_srli_epi32(x.v, kBy)};
-}
-template <int kBy>
-SLIMWIRE_LANES Words shift_right_signed(Words x) {
-    return {_mm512_srai_epi32(x.v, kBy)};
 }
 template <int kBy>
 SLIMWIRE_LANES Words rotate_left(Words x) {
@@ -195,22 +166,6 @@ SLIMWIRE_LANES Floats butterfly(Floats x) {
             x.v, _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1),
             _mm512_shuffle_f32x4(x.v, x.v, 0x4E))};
     }
-}
-
-// A mask as a word and back. GCC 12 may keep a word that is also used as a mask in a mask register,
-// spill 16 bits of it and read 32 back; so the moves between the registers are spelled out.
-SLIMWIRE_LANES uint32_t word_of(__mmask16 mask) {
-    uint32_t word;
-    asm("kmovw %1, %0" : "=r"(word) : "k"(mask));
-    return word;
-}
-SLIMWIRE_LANES __mmask16 mask_of(uint32_t word) {
-    __mmask16 mask;
-    asm("kmovw %1, %0" : "=k"(mask) : "r"(word));
-    return mask;
-}
-SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
-    return word_of(_mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value))));
 }
 
 SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {

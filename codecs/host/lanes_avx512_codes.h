@@ -26,16 +26,6 @@ template <int kBits>
 SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
     if constexpr (kBits == 8) {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(codes.v));
-    } else if constexpr (kBits == 6) {
-        // Pairs of twelve bits, then fours of 24, whose three bytes move together.
-        const __m128i bytes = _mm_and_si128(_mm512_cvtepi32_epi8(codes.v), _mm_set1_epi8(0x3F));
-        const __m128i pairs = _mm_maddubs_epi16(bytes, _mm_set1_epi16(0x4001));
-        const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(0x10000001));
-        const __m128i packed = _mm_shuffle_epi8(
-            fours, _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packed);
-        const int last = _mm_extract_epi32(packed, 2);
-        __builtin_memcpy(to + 8, &last, 4);
     } else {
         // Two neighbouring codes meet in the low byte of each 64-bit lane.
         const __m512i one = _mm512_and_si512(codes.v, _mm512_set1_epi32((1 << kBits) - 1));
@@ -48,38 +38,6 @@ SLIMWIRE_LANES void pack(Words codes, uint8_t* to) {
             const uint32_t packed = static_cast<uint32_t>(_pext_u64(wide, 0x0F0F0F0F0F0F0F0Full));
             __builtin_memcpy(to, &packed, 4);
         }
-    }
-}
-
-SLIMWIRE_LANES __m128i load_twelve(const uint8_t* from) {
-    int last;
-    __builtin_memcpy(&last, from + 8, 4);
-    return _mm_insert_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)), last, 2);
-}
-// Four codes of six bits in each lane, from bit 0 on, from the three bytes of a four; with rubbish
-// above.
-SLIMWIRE_LANES __m512i load_fours(const uint8_t* from) {
-    return _mm512_shuffle_epi8(
-        _mm512_broadcast_i32x4(load_twelve(from)),
-        _mm512_setr_epi32(0x00020100, 0x00020100, 0x00020100, 0x00020100, 0x00050403, 0x00050403,
-                          0x00050403, 0x00050403, 0x00080706, 0x00080706, 0x00080706, 0x00080706,
-                          0x000B0A09, 0x000B0A09, 0x000B0A09, 0x000B0A09));
-}
-template <int kBits>
-SLIMWIRE_LANES Words unpack(const uint8_t* from) {
-    if constexpr (kBits == 8) {
-        return load_bytes(from);
-    } else if constexpr (kBits == 4) {
-        const __m512i bytes =
-            _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-        const __m512i both = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28));
-        return {_mm512_and_si512(both, _mm512_set1_epi32(0xF))};
-    } else {
-        static_assert(kBits == 6);
-        const __m512i down = _mm512_srlv_epi32(
-            load_fours(from),
-            _mm512_setr_epi32(0, 6, 12, 18, 0, 6, 12, 18, 0, 6, 12, 18, 0, 6, 12, 18));
-        return {_mm512_and_si512(down, _mm512_set1_epi32(0x3F))};
     }
 }
 
@@ -168,7 +126,7 @@ SLIMWIRE_LANES void pack_64(const Words (&codes)[4], uint8_t* to) {
     }
 }
 
-// Codes below six bits look their product up by their low four bits.
+// Codes below eight bits look their product up by their low four bits.
 template <int kBits>
 struct CodeValues {
     __m512 scale;
@@ -189,7 +147,7 @@ struct CodeValues {
     }
 };
 
-// code * scale for every code of a block; codes below 6 bits look their product up.
+// code * scale for every code of a block; codes below 8 bits look their product up.
 template <int kBits>
 struct Dequantiser {
     __m512 scale;
@@ -216,11 +174,6 @@ struct Dequantiser {
                                                    _mm512_setr_epi64(0, 8, 16, 24, 32, 40, 48, 56));
             const __m512i index = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(even, 28));
             return {_mm512_permutexvar_ps(index, scale)};
-        } else if constexpr (kBits == 6) {
-            const __m512i up = _mm512_sllv_epi32(
-                load_fours(from),
-                _mm512_setr_epi32(26, 20, 14, 8, 26, 20, 14, 8, 26, 20, 14, 8, 26, 20, 14, 8));
-            return {_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(up, 26)), scale)};
         } else {
             int32_t bits;
             __builtin_memcpy(&bits, from, 4);
@@ -357,22 +310,3 @@ struct WideDequantiser<4> {
         x[1] = {_mm512_permutex2var_ps(even, second, x[1].v)};
     }
 };
-
-SLIMWIRE_LANES uint32_t sign_bits(Floats x) {
-    return word_of(_mm512_movepi32_mask(_mm512_castps_si512(x.v)));
-}
-SLIMWIRE_LANES Floats flip_signs(Floats x, uint32_t signs) {
-    const __m512i bits = _mm512_castps_si512(x.v);
-    return as_floats({_mm512_mask_xor_epi32(bits, mask_of(signs), bits,
-                                            _mm512_set1_epi32(static_cast<int>(0x80000000u)))});
-}
-
-SLIMWIRE_LANES Words load_drawn(const uint8_t* from) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    const __m128i swapped = _mm_or_si128(_mm_slli_epi16(bytes, 8), _mm_srli_epi16(bytes, 8));
-    // The one that is higher in memory is above.
-    const __m256i pairs =
-        _mm256_set_m128i(_mm_unpackhi_epi8(swapped, bytes), _mm_unpacklo_epi8(swapped, bytes));
-    const __m512i drawn = _mm512_cvtepu16_epi32(pairs);
-    return {_mm512_add_epi32(_mm512_add_epi32(drawn, drawn), _mm512_set1_epi32(1))};
-}

@@ -51,7 +51,7 @@ SLIMWIRE_LANES uint32_t unit_for(const RowPlan& plan, uint32_t to) {
     return (to - plan.turn) % static_cast<uint32_t>(kSketchUnits);
 }
 
-#if defined(SLIMWIRE_ISA_AVX512) || defined(SLIMWIRE_ISA_AVX2)
+#if defined(SLIMWIRE_ISA_AVX2)
 
 // Adds `rows` rows to the cells.
 template <int kRows>

@@ -19,12 +19,6 @@ namespace {
 
 #include "codecs/host/sparse_kernels.h"
 
-#include "codecs/host/sparse_raw.h"
-
-#include "codecs/host/sparse_raw_select.h"
-
-#include "codecs/host/sparse_raw_put.h"
-
 #include "codecs/host/sparse_chosen.h"
 
 #include "codecs/host/sparse_decode.h"

@@ -1,44 +1,24 @@
-// Encoding of topk and threshold on the host: the fast way where there is one, span by span
-// otherwise. Layout and rules: codecs/FORMAT.md, "Sparse". Included by host/sparse.cpp inside its
-// anonymous namespace.
+// Encoding of topk and threshold on the host, span by span. Layout and rules: codecs/FORMAT.md,
+// "Sparse". Included by host/sparse.cpp inside its anonymous namespace.
 
-// The cut that keeps plan.capacity elements. `integers`: 16-bit elements are taken as they are.
+// The cut that keeps plan.capacity elements.
 template <class Element, bool kResidual>
-SLIMWIRE_LANES Cut find_cut(const EncodeChunk& chunk,
-                            const Source<Element, kResidual>& source,
+SLIMWIRE_LANES Cut find_cut(const Source<Element, kResidual>& source,
                             const SparsePlan& plan,
-                            bool integers) {
-#if defined(SLIMWIRE_ISA_AVX512)
-    if constexpr (Element::kBytes == 2) {
-        if (integers && plan.count >= kSparseSpan) {
-            return select_raw<Element>(chunk.input, plan.count, plan.capacity);
-        }
-    }
-#endif
-    (void)chunk;
-    return select_cut(source, plan.count, plan.capacity, integers);
+                            float factor) {
+    const bool as_they_are = Element::kBytes == 2 && !kResidual && factor == 1.0f;
+    return select_cut(source, plan.count, plan.capacity, as_they_are);
 }
 
 template <class Element, bool kResidual>
 void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
     const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
-    const bool integers = Element::kBytes == 2 && !kResidual && chunk.factor == 1.0f;
-    const Cut cut = plan.kind == SparseKind::kTopK ? find_cut(chunk, source, plan, integers)
+    const Cut cut = plan.kind == SparseKind::kTopK ? find_cut(source, plan, chunk.factor)
                                                    : Cut{plan.threshold, -1};
     __builtin_memset(chunk.output, 0, static_cast<size_t>(plan.values));
     ChosenWriter writer(plan, cut, chunk.output, chunk.residual);
-    int64_t begin = 0;
-#if defined(SLIMWIRE_ISA_AVX512)
-    if constexpr (Element::kBytes == 2) {
-        const int64_t spans = plan.count / kSparseSpan;
-        if (integers && spans != 0 && cut.least <= kInfinityBits) {
-            encode_raw<Element>(chunk.input, spans, writer);
-            begin = spans * kSparseSpan;
-        }
-    }
-#endif
     alignas(64) float tile[kBatchElems + kLanes];
-    for (; begin < plan.count; begin += kSparseSpan) {
+    for (int64_t begin = 0; begin < plan.count; begin += kSparseSpan) {
         writer.indices.begin_span(begin / kSparseSpan);
         const int64_t span_end =
             begin + kSparseSpan < plan.count ? begin + kSparseSpan : plan.count;
@@ -59,8 +39,7 @@ void encode_chosen(const EncodeChunk& chunk, const SparsePlan& plan) {
 template <class Element, bool kResidual>
 uint32_t cut_of(const EncodeChunk& chunk, const SparsePlan& plan) {
     const Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
-    const bool integers = Element::kBytes == 2 && !kResidual && chunk.factor == 1.0f;
-    return find_cut(chunk, source, plan, integers).least;
+    return find_cut(source, plan, chunk.factor).least;
 }
 
 template <class Element, bool kResidual>

@@ -63,51 +63,6 @@ struct Scatter {
     }
 };
 
-#if defined(SLIMWIRE_ISA_AVX512)
-
-// Puts, or adds, n values from `number` on where `bits` of a whole span says; false, and nothing
-// done, where those are not n ones.
-template <class Element, bool kAccumulate>
-bool expand_span(const SparsePlan& plan,
-                 const uint8_t* input,
-                 const uint8_t* bits,
-                 int64_t number,
-                 int64_t n,
-                 uint8_t* output) {
-    __m512i ones = _mm512_setzero_si512();
-    for (int64_t i = 0; i < kSparseSpan / 8; i += 64) {
-        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_loadu_si512(bits + i)));
-    }
-    if (_mm512_reduce_add_epi64(ones) != n) {
-        return false;
-    }
-    alignas(64) float value[kSparseSpan + kLanes];
-    read_values(plan, input, number, n, value);
-    const float* next = value;
-    for (int64_t i = 0; i < kSparseSpan; i += kLanes, output += kLanes * Element::kBytes) {
-        uint16_t mask;
-        __builtin_memcpy(&mask, bits + i / 8, sizeof(mask));
-        const Floats sent = {_mm512_mask_expand_ps(_mm512_castsi512_ps(fresh_zero()), mask_of(mask),
-                                                   _mm512_loadu_ps(next))};
-        next += bits_set(mask);
-        if constexpr (kAccumulate) {
-            alignas(64) uint8_t sum[kLanes * Element::kBytes];
-            Element::store(sum, canonical(add(Element::load(output), sent)));
-            if constexpr (Element::kBytes == 4) {
-                _mm512_mask_storeu_epi32(output, mask_of(mask), _mm512_load_si512(sum));
-            } else {
-                _mm256_mask_storeu_epi16(output, mask_of(mask),
-                                         _mm256_load_si256(reinterpret_cast<__m256i*>(sum)));
-            }
-        } else {
-            Element::store(output, canonical(sent));
-        }
-    }
-    return true;
-}
-
-#endif
-
 SLIMWIRE_LANES void set_status(uint32_t* status, bool good) {
     if (!good && status != nullptr) {
         *status |= kStatusCorrupt;
@@ -127,14 +82,6 @@ void decode_chosen(const DecodeChunk& chunk, const SparsePlan& plan) {
         const int64_t elems = plan.count - begin < unit_elems ? plan.count - begin : unit_elems;
         scatter.output = chunk.output + begin * Element::kBytes;
         const int64_t start = reader.start_of(unit);
-#if defined(SLIMWIRE_ISA_AVX512)
-        if (plan.form == IndexForm::kBitmap && elems == kSparseSpan &&
-            expand_span<Element, kAccumulate>(plan, chunk.input,
-                                              chunk.input + plan.indices + begin / 8, start,
-                                              reader.start_of(unit + 1) - start, scatter.output)) {
-            continue;
-        }
-#endif
         if constexpr (!kAccumulate) {
             __builtin_memset(scatter.output, 0, static_cast<size_t>(elems * Element::kBytes));
         }

@@ -14,28 +14,7 @@ SLIMWIRE_LANES Words load_halves(const uint8_t* from) {
 // mask_at_least(x, limit): bit i is set where lane i of x >= limit, unsigned.
 // compress(x, mask, to): the lanes of x whose bit is set, one after another; what follows them up
 // to sixteen lanes is unspecified but written.
-#if defined(SLIMWIRE_ISA_AVX512)
-
-SLIMWIRE_LANES uint32_t mask_at_least(Words x, uint32_t limit) {
-    return word_of(_mm512_cmpge_epu32_mask(x.v, _mm512_set1_epi32(static_cast<int>(limit))));
-}
-// Zero for a compression to merge into. With zeroing instead of merging, Zen 5 waits for the old
-// content of the target register, which turns a loop into a chain; the compiler would turn a zero
-// that it knows of into zeroing.
-SLIMWIRE_LANES __m512i fresh_zero() {
-    __m512i zero;
-    asm("vpxor %x0, %x0, %x0" : "=x"(zero));
-    return zero;
-}
-SLIMWIRE_LANES void compress(Words x, uint32_t mask, void* to) {
-    _mm512_storeu_si512(to, _mm512_mask_compress_epi32(fresh_zero(), mask_of(mask), x.v));
-}
-// Lane i: yes where bit i of mask is set, otherwise no.
-SLIMWIRE_LANES Words blend(uint32_t mask, Words yes, Words no) {
-    return {_mm512_mask_mov_epi32(no.v, mask_of(mask), yes.v)};
-}
-
-#elif defined(SLIMWIRE_ISA_AVX2)
+#if defined(SLIMWIRE_ISA_AVX2)
 
 SLIMWIRE_LANES uint32_t mask_at_least(__m256i x, __m256i limit) {
     const __m256i at_least = _mm256_cmpeq_epi32(_mm256_max_epu32(x, limit), x);
