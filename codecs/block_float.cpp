@@ -68,4 +68,38 @@ Status parse_block_float(const char* codec,
     return {};
 }
 
+namespace {
+
+constexpr const char* kFp8e4m3Name = "fp8e4m3";
+constexpr const char* kFp8e5m2Name = "fp8e5m2";
+constexpr const char* kMxFp4Name = "mxfp4";
+constexpr const char* kNvFp4Name = "nvfp4";
+
+}  // namespace
+
+// Blocks of 8-bit floats with 3 bits of fraction, largest 448.
+extern const CodecDescriptor codec_fp8e4m3;
+constinit const CodecDescriptor codec_fp8e4m3 =
+    BlockFloat<Fp8e4m3, 64, &BlockFloatTable::fp8e4m3, &kFp8e4m3Name>::descriptor(
+        "fp8e4m3" SLIMWIRE_FP8_GRAMMAR);
+
+// Blocks of 8-bit floats with 2 bits of fraction, largest 57344.
+extern const CodecDescriptor codec_fp8e5m2;
+constinit const CodecDescriptor codec_fp8e5m2 =
+    BlockFloat<Fp8e5m2, 64, &BlockFloatTable::fp8e5m2, &kFp8e5m2Name>::descriptor(
+        "fp8e5m2" SLIMWIRE_FP8_GRAMMAR);
+
+// Blocks of 32 OCP floats of 4 bits, 1 of fraction, under a power of two.
+extern const CodecDescriptor codec_mxfp4;
+constinit const CodecDescriptor codec_mxfp4 =
+    BlockFloat<MxFp4, 32, &BlockFloatTable::mxfp4, &kMxFp4Name>::descriptor(
+        "mxfp4" SLIMWIRE_MX_GRAMMAR);
+
+// Blocks of 16 floats of 4 bits under an e4m3 scale, in groups of 512 under an fp32.
+extern const CodecDescriptor codec_nvfp4;
+constinit const CodecDescriptor codec_nvfp4 =
+    BlockFloat<NvFp4, 16, &BlockFloatTable::nvfp4, &kNvFp4Name>::descriptor(
+        "nvfp4:scale=nearest|ceil (default nearest, as NVIDIA's conversion does),"
+        "rounding=nearest|stochastic (default nearest; stochastic needs scale=ceil)");
+
 }  // namespace slimwire

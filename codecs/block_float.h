@@ -1,7 +1,7 @@
 // The family of block floats: fp8e4m3, fp8e5m2, mxfp4 and nvfp4. The elements of a block
 // share one scale; an element is a float of 8 or 4 bits, value = float * scale. Layout and
-// numerics: FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels), both
-// instantiating this family; block_float_shape.h says what members differ in.
+// numerics: FORMAT.md. block_float.cpp has the descriptors, block_float.cu the kernels, and
+// block_float_shape.h says what members differ in.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // The family of block integers: int8, int4, int2. A block of `block` elements shares one
 // scale; an element is a signed code of kBits bits, value = code * scale. What is quantised may be
-// rotated before and rounded stochastically. Layout and numerics: FORMAT.md. Each member is one
-// .cpp (descriptor) and one .cu (kernels) of this family.
+// rotated before and rounded stochastically. Layout and numerics: FORMAT.md. block_int.cpp has
+// the descriptors; int8.cu, int4.cu and int2.cu the kernels.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // The family of casts: bf16, fp16. Each element becomes one 16-bit float, nearest even or
 // stochastically; finite values beyond the target's range saturate, non-finite ones stay so. Layout
-// and numerics: FORMAT.md. Each member is one .cpp (descriptor) and one .cu (kernels), both
-// instantiating this family.
+// and numerics: FORMAT.md. cast.cpp has the descriptors, cast.cu the kernels.
 #pragma once
 
 #include <array>

@@ -143,4 +143,75 @@ double coarse_error_bound(CoarseRule rule, const CodecParams& params) {
     return kRoundings;
 }
 
+namespace {
+
+// One bit an element, its sign, and a block's mean magnitude.
+struct Sign {
+    static constexpr const char* kName = "sign";
+    static constexpr CodecParams kDefaults = {
+        .block = 1024, .bits = 1, .scale_type = static_cast<uint8_t>(CoarseScale::kMean)};
+    static constexpr std::array<const SpecKey*, 2> kKeys = {&spec_key_block_of_bits,
+                                                            &spec_key_scale_of_signs};
+};
+
+// Minus, nothing or plus the largest magnitude of a block, as TernGrad draws them.
+struct Ternary {
+    static constexpr const char* kName = "ternary";
+    static constexpr CodecParams kDefaults = {
+        .block = 128,
+        .bits = 2,
+        .scale_type = static_cast<uint8_t>(CoarseScale::kMax),
+        .rounding = static_cast<uint8_t>(Rounding::kStochastic),
+        .levels = 1};
+    static constexpr std::array<const SpecKey*, 3> kKeys = {
+        &spec_key_block, &spec_key_scale_of_ternary, &spec_key_rounding_stochastic};
+};
+
+// Sign and exponent, as natural compression and natural dithering draw them.
+struct Natural {
+    static constexpr const char* kName = "natural";
+    static constexpr CodecParams kDefaults = {
+        .block = 256,
+        .bits = 8,
+        .scale_type = static_cast<uint8_t>(CoarseScale::kMax),
+        .rounding = static_cast<uint8_t>(Rounding::kStochastic)};
+    static constexpr std::array<const SpecKey*, 3> kKeys = {
+        &spec_key_bits_of_powers, &spec_key_block, &spec_key_rounding_stochastic};
+};
+
+// A number of levels up to a block's norm, as QSGD draws them.
+struct Qsgd {
+    static constexpr const char* kName = "qsgd";
+    static constexpr CodecParams kDefaults = {
+        .block = 128,
+        .bits = 8,
+        .scale_type = static_cast<uint8_t>(CoarseScale::kNorm),
+        .rounding = static_cast<uint8_t>(Rounding::kStochastic),
+        .levels = 127};
+    static constexpr std::array<const SpecKey*, 4> kKeys = {&spec_key_levels, &spec_key_block,
+                                                            &spec_key_scale_of_levels,
+                                                            &spec_key_rounding_stochastic};
+};
+
+}  // namespace
+
+extern const CodecDescriptor codec_sign;
+constinit const CodecDescriptor codec_sign = Coarse<CoarseRule::kSign, Sign>::descriptor(
+    "sign:block=32..2048 (power of two, default 1024),scale=mean|l2 (default mean)");
+
+extern const CodecDescriptor codec_ternary;
+constinit const CodecDescriptor codec_ternary = Coarse<CoarseRule::kLevels, Ternary>::descriptor(
+    "ternary:block=16..2048 (power of two, default 128),scale=max|clip (default max; clip: at most "
+    "2.5 standard deviations, which is a bias),rounding=nearest|stochastic (default stochastic)");
+
+extern const CodecDescriptor codec_natural;
+constinit const CodecDescriptor codec_natural = Coarse<CoarseRule::kPowers, Natural>::descriptor(
+    "natural:bits=8|4 (default 8),block=16..2048 (power of two, default 256),"
+    "rounding=nearest|stochastic (default stochastic)");
+
+extern const CodecDescriptor codec_qsgd;
+constinit const CodecDescriptor codec_qsgd = Coarse<CoarseRule::kLevels, Qsgd>::descriptor(
+    "qsgd:levels=1..127 (default 127; codes of 2, 4, 6 or 8 bits),block=16..2048 (power of two, "
+    "default 128),scale=l2|max (default l2),rounding=nearest|stochastic (default stochastic)");
+
 }  // namespace slimwire

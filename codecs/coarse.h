@@ -1,8 +1,8 @@
 // The family of coarse quantisers: sign, ternary, natural and qsgd. A code says the sign of an
 // element and one of few magnitudes, which a block's fp32 scale gives their size; rounding is
 // stochastic by default where there is a choice. Layout and numerics: FORMAT.md, "Coarse
-// quantisers". Each member is one .cpp (descriptor) and one .cu (kernels), both instantiating this
-// family; coarse_shape.h says what members differ in. Sources: signSGD with mean (Bernstein 2018),
+// quantisers". coarse.cpp has the descriptors, coarse.cu the kernels, and
+// coarse_shape.h says what members differ in. Sources: signSGD with mean (Bernstein 2018),
 // 1-bit Adam (Tang 2021), TernGrad (Wen 2017), QSGD (Alistarh 2017), natural compression
 // (Horvath 2019).
 #pragma once

@@ -233,4 +233,82 @@ void sparse_sum(SparseKind kind, const DecodeReduceArgs& args) {
     for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
 }
 
+namespace {
+
+// The largest elements of the whole chunk, exactly; of equal ones the first.
+struct TopK {
+    static constexpr SparseKind kKind = SparseKind::kTopK;
+    static constexpr const char* kName = "topk";
+    static constexpr const char* kGrammar =
+        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.fraction = 0.01f};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_values};
+};
+
+// The elements not below a threshold, in their order, up to a fixed capacity.
+struct Threshold {
+    static constexpr SparseKind kKind = SparseKind::kThreshold;
+    static constexpr const char* kName = "threshold";
+    static constexpr const char* kGrammar =
+        "threshold:threshold=0..3.4e38 (default 0.001),fraction=0.000001..1 (capacity, default "
+        "0.01),"
+        "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it "
+        "follows "
+        "the data; default 0: it stays),values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.fraction = 0.01f, .threshold = 0.001f};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_threshold, &spec_key_fraction,
+                                               &spec_key_refresh, &spec_key_values};
+};
+
+// The largest elements of every block; as many of each.
+struct BlockTopK {
+    static constexpr SparseKind kKind = SparseKind::kGroups;
+    static constexpr const char* kName = "blocktopk";
+    static constexpr const char* kGrammar =
+        "blocktopk:block=16..2048 (power of two, default 128),kept=1..block (default 2),"
+        "values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.block = 128, .kept = 2};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_block, &spec_key_kept, &spec_key_values};
+};
+
+// The largest elements of every row of an activation.
+struct RowTopK {
+    static constexpr SparseKind kKind = SparseKind::kGroups;
+    static constexpr const char* kName = "rowtopk";
+    static constexpr const char* kGrammar =
+        "rowtopk:row=2..16384 (default 1024),kept=1..row (default 16),"
+        "values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.kept = 16, .row = 1024};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_row, &spec_key_kept, &spec_key_values};
+};
+
+// Runs of 32 elements that all ranks draw alike; no positions are sent.
+struct RandomK {
+    static constexpr SparseKind kKind = SparseKind::kRuns;
+    static constexpr const char* kName = "randomk";
+    static constexpr const char* kGrammar =
+        "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default 0),"
+        "values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.fraction = 0.01f};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_seed,
+                                               &spec_key_values};
+};
+
+}  // namespace
+
+extern const CodecDescriptor codec_topk;
+constinit const CodecDescriptor codec_topk = Sparse<TopK>::descriptor();
+
+extern const CodecDescriptor codec_threshold;
+constinit const CodecDescriptor codec_threshold = Sparse<Threshold>::descriptor();
+
+extern const CodecDescriptor codec_blocktopk;
+constinit const CodecDescriptor codec_blocktopk = Sparse<BlockTopK>::descriptor();
+
+extern const CodecDescriptor codec_rowtopk;
+constinit const CodecDescriptor codec_rowtopk = Sparse<RowTopK>::descriptor();
+
+extern const CodecDescriptor codec_randomk;
+constinit const CodecDescriptor codec_randomk = Sparse<RandomK>::descriptor();
+
 }  // namespace slimwire

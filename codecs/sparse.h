@@ -1,6 +1,7 @@
 // The family of sparsifiers: topk, blocktopk, rowtopk, threshold, randomk. They send some elements
 // of a chunk, with their positions, and leave the rest to the residual. Layout and numerics:
-// FORMAT.md, "Sparse". Each member is one .cpp (descriptor) and one .cu (kernels).
+// FORMAT.md, "Sparse". sparse.cpp has the descriptors; sparse_chosen.cu, sparse_groups.cu and
+// sparse_runs.cu the kernels.
 #pragma once
 
 #include <span>

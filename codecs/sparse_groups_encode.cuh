@@ -1,6 +1,6 @@
 // The encoding kernel of blocktopk and rowtopk, also of sums of sources: a warp selects, writes or
 // sums one group. Groups of up to 256 elements stay in registers; larger ones are read again, from
-// cache, for every step of the search. sparse_groups.cuh launches it.
+// cache, for every step of the search. sparse_groups.cu launches it.
 #pragma once
 
 #include "codecs/sparse.cuh"

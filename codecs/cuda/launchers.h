@@ -1,5 +1,5 @@
-// Launchers of the kernels, one struct per family: declared for the descriptors, defined in the
-// family's .cuh, instantiated by each member's .cu. One launch on `stream` of the current device;
+// Launchers of the kernels, one struct per family: declared for the descriptors, defined and
+// instantiated in the family's .cu files. One launch on `stream` of the current device;
 // the launch error comes back; nothing is allocated or waited for.
 #pragma once
 

@@ -10,20 +10,13 @@
 #include "codecs/coarse.h"
 #include "tests/codecs/fixture.h"
 
-#include "codecs/bf16.cu"
+#include "codecs/block_float.cu"
 #include "codecs/bounded.cu"
-#include "codecs/fp16.cu"
-#include "codecs/fp8e4m3.cu"
-#include "codecs/fp8e5m2.cu"
+#include "codecs/cast.cu"
+#include "codecs/coarse.cu"
 #include "codecs/int2.cu"
 #include "codecs/int4.cu"
 #include "codecs/int8.cu"
-#include "codecs/mxfp4.cu"
-#include "codecs/natural.cu"
-#include "codecs/nvfp4.cu"
-#include "codecs/qsgd.cu"
-#include "codecs/sign.cu"
-#include "codecs/ternary.cu"
 
 namespace slimwire::testing {
 namespace {

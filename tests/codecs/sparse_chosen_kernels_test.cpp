@@ -8,8 +8,7 @@
 
 #include "tests/codecs/fixture.h"
 
-#include "codecs/threshold.cu"
-#include "codecs/topk.cu"
+#include "codecs/sparse_chosen.cu"
 
 namespace slimwire::testing {
 namespace {

@@ -9,11 +9,9 @@
 
 #include "tests/codecs/fixture.h"
 
-#include "codecs/blocktopk.cu"
-#include "codecs/randomk.cu"
-#include "codecs/rowtopk.cu"
-#include "codecs/threshold.cu"
-#include "codecs/topk.cu"
+#include "codecs/sparse_chosen.cu"
+#include "codecs/sparse_groups.cu"
+#include "codecs/sparse_runs.cu"
 
 namespace slimwire::testing {
 namespace {

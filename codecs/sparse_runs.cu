@@ -2,8 +2,6 @@
 // something that is not sent is not finite is collected in header word 3; the first block of values
 // waits for it, in a second launch or behind a barrier where a message of up to 256 KiB has a
 // thread block for each chunk.
-#pragma once
-
 #include "codecs/sparse.cuh"
 #include "codecs/threefry.h"
 

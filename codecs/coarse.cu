@@ -2,9 +2,6 @@
 // warp encodes a span of 256 elements (or one block, where blocks are larger; or two spans, where
 // they draw), eight consecutive elements per thread. Blocks above 256 elements are read twice, or
 // three times where their scale needs the largest magnitude before a sum, but from memory once.
-// Instantiated by the .cu of each member.
-#pragma once
-
 #include "codecs/coarse_codes.cuh"
 #include "codecs/coarse_scales.cuh"
 #include "codecs/cuda/launchers.h"
@@ -283,5 +280,13 @@ cudaError_t CoarseCuda<Kind>::sum(const DecodeReduceArgs& args, cudaStream_t str
     const Work work = Work::of(args.count, args.count, kPerThread);
     return launch(coarse_sum_kernel<Kind>, args, work, threads_for(work, 1), stream);
 }
+
+template struct CoarseCuda<CoarseSign>;
+template struct CoarseCuda<CoarseLevels<2>>;
+template struct CoarseCuda<CoarseLevels<4>>;
+template struct CoarseCuda<CoarseLevels<6>>;
+template struct CoarseCuda<CoarseLevels<8>>;
+template struct CoarseCuda<CoarsePowers<8>>;
+template struct CoarseCuda<CoarsePowers<4>>;
 
 }  // namespace slimwire

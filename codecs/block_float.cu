@@ -2,9 +2,7 @@
 // warp encodes a span of 256 elements (or one block, where blocks are larger; or two spans, where
 // they draw or share a group's scale), eight consecutive elements per thread; a block's maximum is
 // taken by shuffles among the lanes that share it. Blocks above 256 elements are read twice, the
-// second time from cache. Instantiated by the .cu of each member.
-#pragma once
-
+// second time from cache.
 #include "codecs/block_float_codes.cuh"
 #include "codecs/block_float_scales.cuh"
 #include "codecs/cuda/launchers.h"
@@ -358,5 +356,10 @@ cudaError_t BlockFloatCuda<Kind>::sum(const DecodeReduceArgs& args, cudaStream_t
     const Work work = Work::of(args.count, args.count, kPerThread);
     return launch(block_float_sum_kernel<Kind>, args, work, threads_for(work, 1), stream);
 }
+
+template struct BlockFloatCuda<Fp8e4m3>;
+template struct BlockFloatCuda<Fp8e5m2>;
+template struct BlockFloatCuda<MxFp4>;
+template struct BlockFloatCuda<NvFp4>;
 
 }  // namespace slimwire

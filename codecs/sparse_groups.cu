@@ -1,8 +1,6 @@
 // Kernels of blocktopk and rowtopk. Integer values share blocks of 64 across groups and are made by
 // a second launch, or by the same thread block where a message of up to 256 KiB has one for each
 // chunk.
-#pragma once
-
 #include "codecs/sparse_groups_encode.cuh"
 
 namespace slimwire {

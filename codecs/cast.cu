@@ -1,7 +1,5 @@
 // Kernels of the casts; byte for byte the bodies of codecs/host/cast_kernels.h. A thread
-// takes eight neighbours, twice where it draws. Instantiated by bf16.cu and fp16.cu.
-#pragma once
-
+// takes eight neighbours, twice where it draws.
 #include <type_traits>
 
 #include "codecs/cuda/elements.cuh"
@@ -267,5 +265,8 @@ cudaError_t CastCuda<kTarget>::sum(const DecodeReduceArgs& args, cudaStream_t st
     const Work work = Work::of(args.count, args.count, kPerThread);
     return launch(cast_sum_kernel<TargetOf<kTarget>>, args, work, threads_for(work, 1), stream);
 }
+
+template struct CastCuda<DType::kBfloat16>;
+template struct CastCuda<DType::kFloat16>;
 
 }  // namespace slimwire

@@ -1,1 +1,0 @@
-// The kernels of codec rowtopk are those of blocktopk, in blocktopk.cu.

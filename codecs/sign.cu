@@ -1,4 +1,0 @@
-// Kernels of codec sign. See coarse.cuh.
-#include "codecs/coarse.cuh"
-
-template struct slimwire::CoarseCuda<slimwire::CoarseSign>;
