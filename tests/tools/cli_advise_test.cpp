@@ -1,11 +1,9 @@
-// `slimwire advise`: its figures against the model's formulas, the policy it writes, the page,
-// errors.
+// `slimwire advise`: its figures against the model's formulas, the policy it writes, errors.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
-#include "topology/xml.h"
 
 namespace slimwire::cli::test {
 namespace {
@@ -112,20 +110,6 @@ TEST(Advise, StagesAndTensorGroupsAreCandidates) {
     EXPECT_EQ(json["by_gpus"].size(), 12u) << "8 GPUs hold one replica";
 }
 
-TEST(Advise, PageStandsAlone) {
-    const ScratchFolder folder;
-    const std::string page = folder.path() / "page.html";
-    std::vector<std::string> job = kJob;
-    job.insert(job.end(), {"--html", page});
-    ASSERT_EQ(advise(job).exit_code, 0);
-    const std::string text = read_file(page);
-    const auto parsed = parse_xml(text);
-    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
-    EXPECT_HAS(text, "Speed-up of a step by number of GPUs");
-    EXPECT_HAS_NOT(text, "href=");
-    EXPECT_HAS_NOT(text, "src=");
-}
-
 TEST(Advise, WhatCannotBeIsOneLine) {
     const auto error = [](const std::vector<std::string>& arguments) {
         const Ended ended = advise(arguments);
@@ -204,7 +188,6 @@ TEST(Advise, ARecordedJob) {
     const Ended wrong = advise({"--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")});
     EXPECT_EQ(wrong.exit_code, 1);
     EXPECT_HAS(wrong.err, "wrong.jsonl:1: no record of a trace");
-    EXPECT_EQ(advise({"--trace", "x", "--html", "y"}).exit_code, 2);
 }
 
 // Nothing to gain: a link that is faster than the codec, and sums that nobody recorded.

@@ -1,10 +1,9 @@
-// `slimwire topo` on recorded machines: text, JSON, the page, and what cannot be read.
+// `slimwire topo` on recorded machines: text, JSON, and what cannot be read.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
-#include "topology/xml.h"
 
 namespace slimwire::cli::test {
 namespace {
@@ -61,28 +60,6 @@ TEST(Topo, JsonIsOneLineOfWhatIsKnown) {
     EXPECT_EQ(json["devices"].size(), 2u + 4 + 12);
 }
 
-// A page that is XML, too, so that a stray bracket is found; and that refers to nothing outside.
-TEST(Topo, PageStandsAlone) {
-    const ScratchFolder folder;
-    for (const char* name : {"nvswitch_8gpu_8nic.xml", "cube_mesh.xml", "grace_two_hosts.xml",
-                             "odd.xml", "no_classes.xml", "hwloc_v2.xml"}) {
-        const std::string path = folder.path() / "page.html";
-        const Ended ended = topo({"--xml", fixture(name), "--html", path});
-        ASSERT_EQ(ended.exit_code, 0) << ended.err;
-        const std::string page = read_file(path);
-        const auto parsed = parse_xml(page);
-        EXPECT_TRUE(parsed.ok()) << name << ": " << parsed.status().message();
-        EXPECT_HAS(page, "<svg ");
-        EXPECT_HAS_NOT(page, "<script");
-        EXPECT_HAS_NOT(page, "src=");
-        EXPECT_HAS_NOT(page, "href=");
-        EXPECT_HAS_NOT(page, "url(");
-    }
-    const Ended ended = topo({"--xml", fixture("cube_mesh.xml"), "--html", "-"});
-    EXPECT_HAS(ended.out, "GPU 0 - GPU 3: NVLink x2, 40 GB/s");
-    EXPECT_HAS(ended.out, "NVB 40");
-}
-
 TEST(Topo, WhatCannotBeReadIsOneLine) {
     const ScratchFolder folder;
     Ended ended = topo({"--xml", "/nowhere.xml"});
@@ -95,12 +72,8 @@ TEST(Topo, WhatCannotBeReadIsOneLine) {
     ended = topo({"--xml", bad});
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_EQ(ended.err, "slimwire: error: " + bad +
-                             ": line 2, column 15: the value of 'numaid' is not quoted; accepted: "
-                             "numaid=\"...\"\n");
-    ended = topo({"--xml", fixture("odd.xml"), "--html", "/nowhere/page.html"});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err, "/nowhere/page.html cannot be written");
-    EXPECT_EQ(topo({"--json", "--html", "x"}).exit_code, 2);
+                             ": line 2, column 15: Error parsing element attribute; "
+                             "accepted: well-formed XML\n");
     EXPECT_EQ(topo({"--nodes", "0"}).exit_code, 2);
 }
 
@@ -167,9 +140,6 @@ TEST(Topo, CommunicatorsOfAJob) {
                "comm      ab: 4 ranks on 2 nodes; 1 rail, alike on every node; slowest link in a "
                "node: NVL 370.8 GB/s, between nodes: NET, bandwidth not known\n");
     EXPECT_HAS(ended.out, "allreduce of f32 by int4, gather: pays from 64 KiB on, as calibrated\n");
-    const Ended page = topo({"--report", file, "--html", "-"});
-    EXPECT_HAS(page.out, "<li>allreduce of f32 by int4, gather: pays from 64 KiB on");
-    EXPECT_TRUE(parse_xml(page.out).ok()) << parse_xml(page.out).status().message();
     EXPECT_EQ(topo({"--report", "/nowhere.jsonl"}).exit_code, 1);
 }
 

@@ -67,7 +67,6 @@ struct Advice {
 [[nodiscard]] std::string advice_text(const AdviseInput& input, const Advice& advice);
 [[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);
 // Two plots and the tables; one page without references to anything outside.
-[[nodiscard]] std::string advice_html(const AdviseInput& input, const Advice& advice);
 // A policy file for the advised codec; empty where native is advised.
 [[nodiscard]] std::string advice_policy(const AdviseInput& input, const Advice& advice);
 

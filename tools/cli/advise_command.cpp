@@ -22,7 +22,7 @@ namespace {
 
 struct AdviseOptions {
     AdviseInput input;
-    std::string gpu = "h100", dtype = "bf16", xml, html, policy;
+    std::string gpu = "h100", dtype = "bf16", xml, policy;
     std::vector<std::string> codecs, traces;
     double utilization = 0.4, within_gb_s = 0, between_gbit_s = 0;
     bool json = false;
@@ -143,13 +143,6 @@ int run_advise(AdviseOptions* options) {
         return advise_by_trace(*options);
     }
     const Advice advice = advise(options->input);
-    if (!options->html.empty()) {
-        if (const Status status = write(options->html, advice_html(options->input, advice));
-            !status.ok()) {
-            return fail(kCheckFailed, status);
-        }
-        note("wrote " + options->html);
-    }
     if (const Status status = write_policy(*options, advice_policy(options->input, advice));
         !status.ok()) {
         return fail(kCheckFailed, status);
@@ -208,13 +201,9 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--codec", o->codecs,
                         "candidates, the careful first; default: int8 int4 int2:block=512");
     command->add_flag("--json", o->json, "one JSON line");
-    CLI::Option* html = command->add_option("--html", o->html, "also write a page with plots");
-    command
-        ->add_option(
-            "--trace", o->traces,
-            "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its calls "
-            "took what they took")
-        ->excludes(html);
+    command->add_option("--trace", o->traces,
+                        "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its "
+                        "calls took what they took");
     command->add_option("--policy", o->policy, "also write a policy file of what is advised");
     command->footer(
         "A model on paper from data sheets: good for what pays and where, not for milliseconds. "

@@ -1,8 +1,7 @@
-// What `slimwire advise` prints: text, JSON, a page with plots, a policy file.
+// What `slimwire advise` prints: text, JSON, a policy file.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "collectives/names.h"
@@ -95,67 +94,6 @@ Json step_json(const StepCost& step) {
             {"total_s", step.total_s()}};
 }
 
-// Speed-up over x on a logarithmic axis; one line a codec, named at its end.
-std::string plot(const char* title,
-                 const char* unit,
-                 const AdviseInput& input,
-                 const std::vector<SweepPoint>& points) {
-    constexpr int kWide = 640, kHigh = 280, kLeft = 50, kRight = 150, kTop = 30, kBottom = 40;
-    constexpr const char* kColors[] = {"#2f6db3", "#3c9a4d", "#c46a4a", "#8655a8", "#a08a1f"};
-    if (points.size() < 2) {
-        return {};
-    }
-    double most = 1.1;
-    for (const SweepPoint& point : points) {
-        for (const double with_s : point.with_s) {
-            most = std::max(most, point.native_s / with_s);
-        }
-    }
-    const double least_x = std::log2(points.front().x), span = std::log2(points.back().x) - least_x;
-    const auto at_x = [&](double x) { return kLeft + (std::log2(x) - least_x) / span * kWide; };
-    const auto at_y = [&](double y) { return kTop + kHigh - y / most * kHigh; };
-    std::string text = fmt::format(
-        "<h2>{}</h2><svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{}\" "
-        "width=\"{}\" height=\"{}\">",
-        title, title, kLeft + kWide + kRight, kTop + kHigh + kBottom);
-    for (int tick = 0; tick <= 4; ++tick) {
-        const double y = most * tick / 4;
-        text += fmt::format(
-            "<path d=\"M{} {:.1f} H{}\" stroke=\"#dde3ea\"/><text x=\"{}\" y=\"{:.1f}\" "
-            "text-anchor=\"end\">{:.2f}x</text>",
-            kLeft, at_y(y), kLeft + kWide, kLeft - 6, at_y(y) + 4, y);
-    }
-    text += fmt::format(
-        "<path d=\"M{} {:.1f} H{}\" stroke=\"#516170\" stroke-dasharray=\"4 3\"/><text x=\"{}\" "
-        "y=\"{:.1f}\">native</text>",
-        kLeft, at_y(1), kLeft + kWide, kLeft + kWide + 6, at_y(1) + 4);
-    for (const SweepPoint& point : points) {
-        text += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                            at_x(point.x), kTop + kHigh + 16, point.x);
-    }
-    text += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                        kLeft + kWide / 2, kTop + kHigh + 34, unit);
-    double last_y = -100;
-    for (size_t i = 0; i < input.codecs.size(); ++i) {
-        std::string line;
-        for (const SweepPoint& point : points) {
-            line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : " L", at_x(point.x),
-                                at_y(point.native_s / point.with_s[i]));
-        }
-        double y = at_y(points.back().native_s / points.back().with_s[i]) + 4;
-        for (int tries = 0; tries < 8 && std::abs(y - last_y) < 14; ++tries) {
-            y -= 14 - std::abs(y - last_y);
-        }
-        last_y = y;
-        const char* const color = kColors[i % std::size(kColors)];
-        text += fmt::format(
-            "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/><text x=\"{}\" "
-            "y=\"{:.1f}\" style=\"fill:{}\">{}</text>",
-            line, color, kLeft + kWide + 6, y, color, input.codecs[i].to_string());
-    }
-    return text + "</svg>\n";
-}
-
 }  // namespace
 
 std::string advice_text(const AdviseInput& input, const Advice& advice) {
@@ -219,20 +157,6 @@ Json advice_json(const AdviseInput& input, const Advice& advice) {
         }
     }
     return json;
-}
-
-std::string advice_html(const AdviseInput& input, const Advice& advice) {
-    return fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>slimwire "
-        "advise</title><style>body{{font:14px/1.5 system-ui,sans-serif;margin:24px;color:#1b2733}}"
-        "h1{{font-size:20px}}h2{{font-size:16px}}svg text{{font:12px system-ui,sans-serif}}"
-        "</style></head>\n<body><h1>What compressing the gradients would gain</h1><p>{}</p>\n{}{}"
-        "<pre>{}</pre></body></html>\n",
-        verdict(input, advice),
-        plot("Speed-up of a step by number of GPUs", "GPUs", input, advice.by_gpus),
-        plot("Speed-up of a step by bandwidth between nodes", "Gbit/s for each GPU", input,
-             advice.by_bandwidth),
-        advice_text(input, advice));
 }
 
 std::string advice_policy(const AdviseInput& input, const Advice& advice) {

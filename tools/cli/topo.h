@@ -1,4 +1,4 @@
-// `slimwire topo`: a machine with what topology/ finds out about it, and its pictures.
+// `slimwire topo`: a machine with what topology/ finds out about it, as text and JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -40,7 +40,5 @@ struct Topo {
 
 [[nodiscard]] std::string topo_text(const Topo& topo);
 [[nodiscard]] nlohmann::ordered_json topo_json(const Topo& topo);
-// One page without references to anything outside; well-formed XML, too.
-[[nodiscard]] std::string topo_html(const Topo& topo);
 
 }  // namespace slimwire::cli

@@ -1,4 +1,4 @@
-// `slimwire topo`: this machine or a recorded one, as text, JSON or a page.
+// `slimwire topo`: this machine or a recorded one, as text or JSON.
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
@@ -21,7 +21,6 @@ namespace {
 
 struct TopoOptions {
     std::string xml;
-    std::string html;
     std::string calibration;
     std::vector<std::string> reports;
     bool json = false;
@@ -72,21 +71,6 @@ int print_topo(const TopoOptions& options) {
             topo.comms.push_back(std::move(comm));
         }
     }
-    if (!options.html.empty()) {
-        const std::string page = topo_html(topo);
-        if (options.html == "-") {
-            fmt::print("{}", page);
-            return kSuccess;
-        }
-        std::ofstream file(options.html, std::ios::binary);
-        file << page;
-        file.close();
-        if (!file) {
-            return fail(kCheckFailed, fmt::format("{} cannot be written", options.html));
-        }
-        note(fmt::format("wrote {}", options.html));
-        return kSuccess;
-    }
     fmt::print("{}", options.json ? topo_json(topo).dump() + "\n" : topo_text(topo));
     return kSuccess;
 }
@@ -113,10 +97,7 @@ void add_topo_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--report", options->reports,
                         "report files of a job (SLIMWIRE_REPORT): its communicators, their links "
                         "and from which sizes calls pay there");
-    auto* json = command->add_flag("--json", options->json, "one JSON line");
-    command
-        ->add_option("--html", options->html, "write a page with a picture to FILE, - for stdout")
-        ->excludes(json);
+    command->add_flag("--json", options->json, "one JSON line");
     command->footer(
         "Bandwidths are those NCCL plans with, in GB/s (1e9 bytes) of one direction. Exit code 1 "
         "when the file cannot be read.");
