@@ -191,41 +191,5 @@ TEST(BenchCollective, WrongArgumentsAreOneLine) {
     }
 }
 
-// What slimwire adds to a communicator stays within what the algorithm needs: three areas of a slot
-// a rank, as many connections as there are other ranks each way, and a little host memory.
-TEST(BenchFootprint, WhatIsAddedIsBounded) {
-    constexpr double kBytes = 4 << 20;
-    const Ended ended =
-        run_slimwire({"bench", "footprint", "--ranks", "2,4", "--codec", "int8:block=64", "--bytes",
-                      "4MiB", "--rounds", "1", "--json"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    const std::vector<Json> lines = json_lines(ended);
-    ASSERT_EQ(lines.size(), 2u) << ended.out;
-    for (const Json& line : lines) {
-        SCOPED_TRACE(line.dump());
-        const double ranks = line["ranks"];
-        const auto extra = [&](const std::string& figure) {
-            return line[figure].get<double>() - line["native_" + figure].get<double>();
-        };
-        const double encoded = kBytes / 4 * 66 / 64;
-        EXPECT_GE(extra("device_bytes"), 3 * encoded);
-        EXPECT_LE(extra("device_bytes"), 3 * encoded * 1.02 + 65536);
-        EXPECT_GE(extra("sockets"), 0);
-        EXPECT_LE(extra("sockets"), 2 * (ranks - 1) + 2);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        EXPECT_LE(extra("host_bytes"), 8 << 20);
-#endif
-        // Of a machine that does other things besides.
-        EXPECT_LE(extra("creation_us"), 5e6);
-        EXPECT_LE(extra("first_call_us"), 5e6);
-        for (const char* time : {"creation_us", "first_call_us", "second_call_us"}) {
-            EXPECT_GT(line[time].get<double>(), 0) << time;
-        }
-    }
-    const Ended wrong = run_slimwire({"bench", "footprint", "--ranks", "2,x"});
-    EXPECT_EQ(wrong.exit_code, 2);
-    EXPECT_NE(wrong.err.find("accepted: numbers"), std::string::npos) << wrong.err;
-}
-
 }  // namespace
 }  // namespace slimwire::cli::test

@@ -4,7 +4,6 @@
 
 #include "tools/cli/bench_codec.h"
 #include "tools/cli/bench_collective.h"
-#include "tools/cli/bench_footprint.h"
 #include "tools/cli/bench_nccl_tests.h"
 #include "tools/cli/bench_overhead.h"
 #include "tools/cli/commands.h"
@@ -75,33 +74,6 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         "code 1.");
     collective_app->callback(
         [=] { invocation->action = [=] { return bench_collective(*collective); }; });
-
-    auto footprint = std::make_shared<FootprintOptions>();
-    CLI::App* footprint_app = bench->add_subcommand(
-        "footprint", "memory, sockets and first-call time of a communicator against native");
-    footprint_app->add_option("--ranks", footprint->ranks, "comma list of emulated ranks")
-        ->capture_default_str();
-    footprint_app
-        ->add_option("--ranks-per-node", footprint->ranks_per_node, "emulated ranks of a node")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
-    footprint_app->add_option("--codec", footprint->codec, "of the all-reduce")
-        ->capture_default_str();
-    footprint_app->add_option("--ef", footprint->error_feedback,
-                              "error feedback: none, ef14, ema or ef21");
-    footprint_app->add_option("--bytes", footprint->bytes, "of the all-reduce, fp32")
-        ->capture_default_str();
-    footprint_app->add_option("--link", footprint->link,
-                              "rate and latency of a node's network, as 1gbit; default: unshaped");
-    footprint_app->add_option("--rounds", footprint->rounds, "jobs of each kind; medians count")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    footprint_app->add_flag("--json", footprint->json, "JSON lines (collectives/SCHEMA.md)");
-    footprint_app->footer(
-        "Device memory is what is allocated beside the program's buffers; host memory private "
-        "pages; figures are of the largest rank.");
-    footprint_app->callback(
-        [=] { invocation->action = [=] { return bench_footprint(*footprint); }; });
 
     auto nccl_tests = std::make_shared<NcclTestsOptions>();
     CLI::App* nccl_tests_app = bench->add_subcommand(
