@@ -78,9 +78,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     auto nccl_tests = std::make_shared<NcclTestsOptions>();
     CLI::App* nccl_tests_app = bench->add_subcommand(
         "nccl-tests",
-        "your own nccl-tests programs, natively, in 16 bit and with codecs: slimwire bench "
-        "nccl-tests [options] -- [LAUNCHER...] BIN... [ARGS...]");
-    nccl_tests_app->add_option("--codec", nccl_tests->codecs, "comma list, one run each")
+        "your own nccl-tests program, natively and by a codec: slimwire bench nccl-tests "
+        "[options] -- [LAUNCHER...] BIN [ARGS...]");
+    nccl_tests_app->add_option("--codec", nccl_tests->codec, "of the second run")
         ->capture_default_str();
     nccl_tests_app
         ->add_option("--ranks", nccl_tests->ranks,
@@ -94,12 +94,10 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         ->add_option("--timeout", nccl_tests->timeout_seconds, "seconds that one run may take")
         ->check(CLI::Range(1.0, 1e6))
         ->capture_default_str();
-    nccl_tests_app->add_flag("--no-16bit", nccl_tests->no_16bit, "no native run in bf16");
-    nccl_tests_app->add_flag("--json", nccl_tests->json, "JSON lines (collectives/SCHEMA.md)");
     nccl_tests_app->footer(
-        "The data check is on natively and for lossless codecs, where every #wrong must be 0, and "
-        "off for lossy ones, because it compares exactly. The 16-bit run moves as many elements in "
-        "half the bytes. Exit code 1 when a run failed.");
+        "Prints the program's own table, its rows marked with native or the codec. The data check "
+        "is off in the codec's run (-c 0), because it compares exactly. Exit code 1 when a run "
+        "failed.");
     nccl_tests_app->callback([=] {
         invocation->action = [=] { return bench_nccl_tests(*nccl_tests, invocation->command); };
     });
