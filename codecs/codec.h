@@ -31,9 +31,9 @@ struct HostOps {
     void (*decode_reduce)(const DecodeReduceArgs&) = nullptr;
 };
 
-// Launchers of the kernels; null members in a build without CUDA and where HostOps has null. They
-// enqueue on `stream` of the current device (one launch up to 256 KiB of input) and return the
-// launch error; no allocation, no synchronisation.
+// Launchers of the kernels; null members in a build without CUDA, where HostOps has null, and of
+// palette, which works in host memory alone. They enqueue on `stream` of the current device (one
+// launch up to 256 KiB of input) and return the launch error; no allocation, no synchronisation.
 struct CudaOps {
     cudaError_t (*encode)(const EncodeArgs&, cudaStream_t stream);
     cudaError_t (*decode)(const DecodeArgs&, cudaStream_t stream);

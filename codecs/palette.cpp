@@ -1,16 +1,15 @@
 // Codec palette: lossless. The sign and fraction of a float are stored as they are, its exponent as
 // a 2-bit code for the three commonest exponents of its block, escapes again as 2-bit and 3-bit
 // codes, the rest as they are; blocks with many zeros store only the others, blocks that would grow
-// are copied. Every type is taken, integers byte by byte. Layout: FORMAT.md, "Palette".
+// are copied. Every type is taken, integers byte by byte. Layout: FORMAT.md, "Palette". In host
+// memory alone: the net plugin's codec, which has no kernels.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "codecs/codec.h"
-#include "codecs/cuda/launchers.h"
 #include "codecs/host/chunks.h"
 #include "codecs/palette_format.h"
-#include "codecs/palette_work.h"
 #include "codecs/spec.h"
 
 namespace slimwire {
@@ -145,43 +144,6 @@ void decode(const DecodeArgs& args) {
         chunk.count = kind_count(args.dtype, chunk.count);
         kernels.decode(chunk, kind_of(args.dtype).kind, size, args.params.slot > 0);
     });
-}
-
-// --- What the kernels are told
-
-constexpr int64_t kOneLaunchBytes = 256 << 10;
-
-template <class Args>
-PaletteWork work_of(const Args& args) {
-    const Kind kind = kind_of(args.dtype);
-    const auto element_bytes = static_cast<int64_t>(dtype_bytes(args.dtype));
-    const int64_t chunk = std::min(args.chunk_elems, args.count);
-    const int64_t chunks = (args.count + chunk - 1) / chunk;
-    const auto capacity = [&](int64_t count) {
-        return std::min(encoded_bytes(args.params, args.dtype, count), args.slot_bytes);
-    };
-    return {.count = kind_count(args.dtype, args.count),
-            .chunk_elems = kind_count(args.dtype, chunk),
-            .chunks = chunks,
-            .blocks = block_count(args.dtype, chunk),
-            .capacity = capacity(chunk),
-            .last_capacity = capacity(args.count - (chunks - 1) * chunk),
-            .nonce = next_nonce(),
-            .element_bytes = static_cast<int>(element_bytes),
-            .coded_bytes = static_cast<int>(kind.bytes),
-            .raw_bits = kind.raw_bits,
-            .rotates = kind.kind != PaletteKind::kBytes,
-            .slotted = args.params.slot > 0,
-            .fills = args.params.slot > 0 && args.count * element_bytes <= kOneLaunchBytes};
-}
-
-int64_t workspace_bytes(const CodecParams&, DType dtype, int64_t count, int64_t chunk_elems) {
-    if (count <= 0) {
-        return 0;
-    }
-    const int64_t chunk = std::min(chunk_elems, count);
-    const int64_t states = (count + chunk - 1) / chunk * block_count(dtype, chunk);
-    return round_up(8 * kLookBackCounters + states * int64_t{sizeof(LookBackState)}, 16);
 }
 
 // --- Checking an encoding
@@ -321,13 +283,6 @@ Result<int64_t> check(
 
 }  // namespace
 
-PaletteWork palette_work(const EncodeArgs& args) {
-    return work_of(args);
-}
-PaletteWork palette_work(const DecodeArgs& args) {
-    return work_of(args);
-}
-
 extern const CodecDescriptor codec_palette;
 constinit const CodecDescriptor codec_palette = {
     .name = kName,
@@ -340,14 +295,10 @@ constinit const CodecDescriptor codec_palette = {
     .encoded_bytes = encoded_bytes,
     .granule = granule,
     .block_error_bound = block_error_bound,
-    .workspace_bytes = workspace_bytes,
+    .workspace_bytes = nullptr,
     .check = check,
     .host = {encode, decode, nullptr},
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    .cuda = {PaletteCuda::encode, PaletteCuda::decode, nullptr},
-#else
     .cuda = {nullptr, nullptr, nullptr},
-#endif
 };
 
 }  // namespace slimwire

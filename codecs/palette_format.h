@@ -1,4 +1,4 @@
-// Numbers of the palette format (FORMAT.md, "Palette"), shared by host bodies, kernels and tests.
+// Numbers of the palette format (FORMAT.md, "Palette"), shared by host bodies and tests.
 // Only constants and plain types: objects compiled for any instruction set read this header.
 #pragma once
 

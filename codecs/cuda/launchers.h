@@ -51,11 +51,6 @@ struct BoundedCuda {
     static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
 };
 
-struct PaletteCuda {
-    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
-    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
-};
-
 // Sparsifiers. topk and threshold take one launch; the others one up to 256 KiB, above it some two.
 template <SparseKind kKind>
 struct SparseCuda {

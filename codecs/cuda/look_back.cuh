@@ -1,6 +1,6 @@
 // How the thread blocks of one launch follow one another without waiting for a launch's end:
 // tickets for tiles, decoupled look-back over the tiles before, a sum over the threads of a block.
-// Shared by the encoders of palette, topk and threshold.
+// Shared by the encoders of topk and threshold.
 //
 // A thread block takes tickets, so whoever holds one can rely on all lower tickets being held by
 // blocks that run. It may wait for those, never for higher ones: then the lowest ticket that is not

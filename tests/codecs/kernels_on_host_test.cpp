@@ -53,7 +53,7 @@ class KernelsOnHost : public ::testing::Test {
             const auto found = kKernels.find(spec.codec->name);
             const CodecTraits traits = spec.traits(DType::kFloat32);
             if (traits.lossless || traits.poison_elems == 0) {
-                continue;  // palette_kernels_test.cpp, sparse_kernels_test.cpp
+                continue;  // palette has none; sparse_kernels_test.cpp
             }
             ASSERT_NE(found, kKernels.end()) << spec.codec->name << " is not in this test";
             for (const DType dtype : kFloatTypes) {

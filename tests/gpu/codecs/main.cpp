@@ -23,7 +23,6 @@
 #include "tests/gpu/codecs/compare.h"
 #include "tests/gpu/codecs/low_rank.h"
 #include "tests/gpu/codecs/measure.h"
-#include "tests/gpu/codecs/nvcomp.h"
 #include "tests/gpu/codecs/operations.h"
 
 namespace {
@@ -81,7 +80,7 @@ std::vector<CodecSpec> all_specs(bool few) {
     for (size_t v = 0; v < (few ? kFewVariants : std::size(kVariants)); ++v) {
         for (size_t i = 0; i < count; ++i) {
             auto spec = parse_codec(table[i]->name + std::string(kVariants[v]));
-            if (spec.ok()) {
+            if (spec.ok() && spec.value().codec->cuda.encode != nullptr) {
                 result.push_back(spec.value());
             }
         }
@@ -134,6 +133,10 @@ bool read_options(int argc, char** argv, Options* options) {
             auto spec = parse_codec(value);
             if (!spec.ok()) {
                 std::fprintf(stderr, "gpu_codecs: %s\n", spec.status().message().c_str());
+                return false;
+            }
+            if (spec.value().codec->cuda.encode == nullptr) {
+                std::fprintf(stderr, "gpu_codecs: %s has no kernels\n", value);
                 return false;
             }
             options->specs.push_back(spec.value());
@@ -235,9 +238,6 @@ int compare_all(const Options& options) {
 void measure_all(const Options& options) {
     const Deadline deadline(options.seconds);
     size_t left = 0;
-    for (const DType dtype : {DType::kBfloat16, DType::kFloat32}) {
-        measure_nvcomp(dtype, options.bytes);
-    }
     measure_low_rank();
     for (const CodecSpec& spec : options.specs) {
         const bool plain = spec.to_string().find(':') == std::string::npos;

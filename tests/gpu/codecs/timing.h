@@ -1,5 +1,5 @@
-// How the benchmark of the kernels times one enqueue and prints its line: shared by the codecs
-// (measure.cpp) and what stands beside them (nvcomp.cpp).
+// How the benchmark of the kernels (measure.cpp, low_rank.cpp) times one enqueue and prints its
+// line.
 #pragma once
 
 #include <cuda_runtime_api.h>
