@@ -1,6 +1,5 @@
-// The prediction of what the loader would map, held against the loader itself on small programs
-// with every kind of search path; and `slimwire doctor` on programs that slimwire can and cannot
-// reach.
+// What the loader is asked on small programs with every kind of search path; and `slimwire doctor`
+// on programs that slimwire can and cannot reach.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -61,37 +60,25 @@ class Loader : public testing::Test {
             "'$ORIGIN/../mid:$ORIGIN/../a')\n"
             "mkdir mid2 && cp mid/libmid-runpath.so mid2/libmid.so.1\n"
             "cc -o bin/deep-own q.c mid2/libmid.so.1 $link $(rpath "
-            "'$ORIGIN/../mid2:$ORIGIN/../a')\n"
-            "cc -o bin/absolute p.c $PWD/a/libnccl.so.2\n");
+            "'$ORIGIN/../mid2:$ORIGIN/../a')\n");
     }
     static void TearDownTestSuite() { delete folder_; }
 
-    // What ld.so itself says: "libnccl.so.2 => PATH"; "" for not found.
-    static std::string by_the_loader(const std::string& program,
-                                     const std::map<std::string, std::string>& environment) {
-        const ElfFile elf = read_elf(program).value();
-        const Ended ended = Program({elf.interpreter, "--list", program}, environment).wait();
-        for (const std::string& line : lines_of(ended.out)) {
-            // "\tlibnccl.so.2 => PATH (0x...)", a preloaded one "\tPATH (0x...)".
-            const size_t name = line.find("libnccl.so.2");
-            if (name == std::string::npos || line.find("not found") != std::string::npos) {
-                continue;
-            }
-            const size_t arrow = line.find(" => ");
-            const size_t begin = arrow == std::string::npos ? line.find('/') : arrow + 4;
-            return fs::canonical(line.substr(begin, line.find(" (") - begin)).string();
-        }
-        return "";
-    }
-    static std::string by_us(const std::string& program,
-                             const std::map<std::string, std::string>& variables) {
+    // Where libnccl.so.2 lies by the loader, and how it found it.
+    static LoadedObject nccl_of(const std::string& program,
+                                const std::map<std::string, std::string>& variables,
+                                const std::string& opened = {}) {
         Environment environment;
         for (const auto& [name, value] : variables) {
             environment.set(name, value);
         }
-        const LoadPlan plan = plan_load(read_elf(program).value(), environment);
-        const LoadedObject* found = plan.find("libnccl.so.2");
-        return found == nullptr || found->path.empty() ? "" : fs::canonical(found->path).string();
+        const Result<LoadPlan> plan =
+            list_libraries(read_elf(program).value(), environment, opened);
+        EXPECT_TRUE(plan.ok()) << plan.status().message();
+        const LoadedObject* found = plan.ok() ? plan.value().find("libnccl.so.2") : nullptr;
+        LoadedObject nccl = found == nullptr ? LoadedObject{} : *found;
+        nccl.path = nccl.path.empty() ? fs::path() : fs::canonical(nccl.path);
+        return nccl;
     }
     static std::string at(const std::string& name) { return (folder_->path() / name).string(); }
 
@@ -99,46 +86,31 @@ class Loader : public testing::Test {
 };
 ScratchFolder* Loader::folder_ = nullptr;
 
-TEST_F(Loader, AgreesWithTheLoader) {
-    // A system-wide libnccl.so.2 would answer where the folders do not; both sides see the same
-    // one.
-    int found = 0;
-    for (const char* name :
-         {"plain", "rpath", "runpath", "two", "deep-rpath", "deep-runpath", "deep-own"}) {
-        const std::string program = at(std::string("bin/") + name);
-        const std::map<std::string, std::string> environments[] = {
-            {},
-            {{"LD_LIBRARY_PATH", at("b")}},
-            {{"LD_LIBRARY_PATH", "/nowhere:" + at("b") + ":" + at("a")}},
-            {{"LD_LIBRARY_PATH", at("mid") + ";" + at("b")}},
-            {{"LD_PRELOAD", at("b") + "/libnccl.so.2"}},
-        };
-        for (const auto& environment : environments) {
-            const std::string expected = by_the_loader(program, environment);
-            EXPECT_EQ(by_us(program, environment), expected)
-                << name << " with " << testing::PrintToString(environment);
-            found += expected.empty() ? 0 : 1;
-        }
-    }
-    EXPECT_GE(found, 25);
-    // The cases are what they claim to be.
-    EXPECT_EQ(by_us(at("bin/rpath"), {{"LD_LIBRARY_PATH", at("b")}}), at("a/libnccl.so.2"));
-    EXPECT_EQ(by_us(at("bin/runpath"), {{"LD_LIBRARY_PATH", at("b")}}), at("b/libnccl.so.2"));
-    EXPECT_EQ(by_us(at("bin/deep-rpath"), {}), at("a/libnccl.so.2"));
-    EXPECT_EQ(by_us(at("bin/deep-own"), {}), at("b/libnccl.so.2"));
-    EXPECT_NE(by_us(at("bin/deep-runpath"), {}), at("a/libnccl.so.2"));
-}
-
-TEST_F(Loader, PassesOverAnotherArchitecture) {
-    const ScratchFolder foreign;
-    std::string bytes = read_file(at("a/libnccl.so.2"));
-    bytes[18] = static_cast<char>(0xf3);  // e_machine: RISC-V
-    bytes[19] = 0;
-    foreign.write("libnccl.so.2", bytes);
-    const std::map<std::string, std::string> both{
-        {"LD_LIBRARY_PATH", foreign.path().string() + ":" + at("b")}};
-    EXPECT_EQ(by_us(at("bin/plain"), both), at("b/libnccl.so.2"));
-    EXPECT_EQ(by_the_loader(at("bin/plain"), both), at("b/libnccl.so.2"));
+TEST_F(Loader, SaysWhereAndHowItFindsALibrary) {
+    LoadedObject nccl = nccl_of(at("bin/rpath"), {{"LD_LIBRARY_PATH", at("b")}});
+    EXPECT_EQ(nccl.path, at("a/libnccl.so.2"));
+    EXPECT_EQ(nccl.found_by, "rpath of " + at("bin/rpath"));
+    EXPECT_EQ(nccl.requested_by, at("bin/rpath"));
+    nccl = nccl_of(at("bin/runpath"), {});
+    EXPECT_EQ(nccl.path, at("a/libnccl.so.2"));
+    EXPECT_EQ(nccl.found_by, "runpath of " + at("bin/runpath"));
+    nccl = nccl_of(at("bin/runpath"), {{"LD_LIBRARY_PATH", at("b")}});
+    EXPECT_EQ(nccl.path, at("b/libnccl.so.2"));
+    EXPECT_EQ(nccl.found_by, "LD_LIBRARY_PATH");
+    EXPECT_EQ(nccl_of(at("bin/two"), {}).path, at("b/libnccl.so.2"));
+    nccl = nccl_of(at("bin/deep-rpath"), {});
+    EXPECT_EQ(nccl.path, at("a/libnccl.so.2"));
+    EXPECT_HAS(nccl.requested_by, "libmid.so.1");
+    EXPECT_EQ(nccl_of(at("bin/deep-own"), {}).path, at("b/libnccl.so.2"));
+    EXPECT_NE(nccl_of(at("bin/deep-runpath"), {}).path, at("a/libnccl.so.2"));
+    nccl = nccl_of(at("bin/plain"), {{"LD_PRELOAD", at("b/libnccl.so.2")}});
+    EXPECT_EQ(nccl.path, at("b/libnccl.so.2"));
+    EXPECT_EQ(nccl.found_by, "LD_PRELOAD");
+    // A library as well as a program, and one that is opened.
+    EXPECT_EQ(nccl_of(at("mid2/libmid.so.1"), {}).path, at("b/libnccl.so.2"));
+    EXPECT_EQ(nccl_of("/bin/sh", {{"LD_LIBRARY_PATH", at("b")}}, "libnccl.so.2").path,
+              at("b/libnccl.so.2"));
+    EXPECT_EQ(nccl_of("/bin/sh", {{"LD_LIBRARY_PATH", at("b")}}).path, "");
     EXPECT_EQ(architecture_name(2, 0xf3), "riscv");
 }
 
@@ -217,7 +189,7 @@ TEST(Doctor, StaticNcclAndStaticPrograms) {
     shell(folder,
           "cc -c n.c && ar rc libnccl_static.a n.o\n"
           "cc -o hidden p.c libnccl_static.a\n"
-          "cc -rdynamic -o exported p.c libnccl_static.a\n"
+          "cc -shared -fPIC -o libexported.so n.c\n"
           "cc -static -nostdlib -o static s.c\n"
           "cc -static-pie -nostdlib -o static-pie s.c\n"
           "cc -o opener d.c -ldl\n");
@@ -227,7 +199,7 @@ TEST(Doctor, StaticNcclAndStaticPrograms) {
     EXPECT_EQ(json["hook"], "unreachable");
     EXPECT_EQ(exit_code, 1);
     EXPECT_HAS(findings(json, "error"), "linked in statically");
-    json = doctor({base + "exported"}, {}, &exit_code);
+    json = doctor({base + "libexported.so"}, {}, &exit_code);
     EXPECT_EQ(json["hook"], "LD_PRELOAD");
     EXPECT_HAS(findings(json, "warning"), "linked in statically");
     for (const char* name : {"static", "static-pie"}) {
@@ -343,24 +315,20 @@ TEST(Doctor, LaunchersAreNotMistakenForTheProgram) {
 
 TEST(ElfFiles, DamagedFilesAreRefusedNotBelieved) {
     const ScratchFolder folder;
-    const std::string whole = read_file(SLIMWIRE_LIBRARY_PATH);
+    const std::string whole = read_file(SLIMWIRE_LIBRARY_PATH).substr(0, 65536);
     ASSERT_GT(whole.size(), 4096u);
     const auto seed = test_seed();
     std::mt19937_64 random(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    // Only the headers, tables and the start matter; a short file keeps the test quick.
     for (int i = 0; i < 200; ++i) {
-        std::string bytes = whole.substr(0, std::min<size_t>(whole.size(), 65536));
+        std::string bytes = whole;
         if (i % 2 == 0) {
             bytes.resize(random() % bytes.size());
         }
         for (int change = 0; change < 8 && !bytes.empty(); ++change) {
             bytes[random() % std::min<size_t>(bytes.size(), 1024)] = static_cast<char>(random());
         }
-        const Result<ElfFile> elf = read_elf(folder.write("damaged", bytes));
-        if (elf.ok() && elf.value().dynamic) {
-            (void)plan_load(elf.value(), Environment{});
-        }
+        (void)read_elf(folder.write("damaged", bytes));
     }
     EXPECT_EQ(read_elf(folder.write("empty", "")).status().code(), Code::kUnsupported);
     EXPECT_EQ(read_elf(folder.write("text", "hello\n")).status().code(), Code::kUnsupported);

@@ -74,9 +74,10 @@ bool is_launcher(const fs::path& path) {
          "horovodrun", "docker", "podman", "apptainer", "singularity", "enroot"});
 }
 
-// A module that some program opens, as libtorch_cuda.so; no static-pie program.
+// A module that some program opens, as libtorch_cuda.so.
 bool is_library(const ElfFile& file) {
-    return file.dynamic && file.interpreter.empty() && !file.executable;
+    return file.interpreter.empty() &&
+           file.path.filename().string().find(".so") != std::string::npos;
 }
 
 // "#!/usr/bin/env -S python3 -u" -> the interpreter's command words; empty: not a script.
@@ -228,10 +229,10 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
             }
             if (is_library(file)) {
                 diagnosis->kind = "library";
-                examine_plan(plan_load(file, environment), environment, diagnosis);
+                examine_libraries(file, environment, diagnosis);
                 return;
             }
-            if (!file.dynamic || file.interpreter.empty()) {
+            if (file.interpreter.empty()) {
                 examine_static_program(file, diagnosis);
                 return;
             }
@@ -256,7 +257,7 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
             if (diagnosis->kind.empty()) {
                 diagnosis->kind = "program";
             }
-            examine_plan(plan_load(file, environment), environment, diagnosis);
+            examine_libraries(file, environment, diagnosis);
             return;
         }
         const std::vector<std::string> interpreter = script_interpreter(path);

@@ -1,7 +1,7 @@
 // What `slimwire doctor` finds out: which libnccl and libcudart a command would load, through which
 // hook slimwire reaches it, whether the net plugin would be taken (doctor_net.h), which versions
-// are about, and what is missing. Looks at files and asks libraries for their versions in child
-// processes; nothing of the job runs.
+// are about, and what is missing. Asks the loader and libraries in child processes, in the
+// command's environment; nothing of the job runs.
 #pragma once
 
 #include <array>
@@ -91,8 +91,9 @@ struct Diagnosis {
 void examine_python(const std::filesystem::path& interpreter,
                     const Environment& environment,
                     Diagnosis* diagnosis);
-// Adds libnccl and libcudart of `plan`, decides which hooks reach it, and names what is missing.
-void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosis* diagnosis);
+// Adds libnccl and libcudart that the loader maps for `file`, decides which hooks reach NCCL, and
+// names what is missing.
+void examine_libraries(const ElfFile& file, const Environment& environment, Diagnosis* diagnosis);
 // NCCL is opened at run time by `opener`: notes that and what it means for each hook.
 void set_opened(const std::string& opener, Diagnosis* diagnosis);
 // Version as the library says, "2.28.9" or "13.0"; empty when it cannot be asked.

@@ -1,8 +1,13 @@
-// How a program binds NCCL, seen from its files, and which hooks reach it then. The table is that
-// of plugin/README.md; the test plugin.hooks holds this against what really happens.
+// How a program binds NCCL, by what the loader says and its files hold, and which hooks reach it
+// then. The table is that of plugin/README.md; the test plugin.hooks holds this against what really
+// happens.
+#include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "tools/cli/doctor.h"
+#include "tools/cli/subprocess.h"
 
 namespace slimwire::cli {
 namespace {
@@ -31,11 +36,23 @@ HookReach linked(const LoadedObject& nccl) {
     return {Reach::kYes, before ? Reach::kNo : Reach::kYes, Reach::kYes};
 }
 
-void examine_static_nccl(const ElfFile& container, Diagnosis* diagnosis) {
-    const std::string path = container.path.string();
+// Whether a library gives others its own NCCL.
+bool exports_nccl(const std::filesystem::path& library) {
+    return !ask_in_child([&]() -> std::string {
+                void* handle = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+                return handle != nullptr && ::dlsym(handle, "ncclAllReduce") != nullptr ? "yes"
+                                                                                        : "";
+            }).empty();
+}
+
+void examine_static_nccl(const std::filesystem::path& container,
+                         bool is_program,
+                         Diagnosis* diagnosis) {
+    const std::string path = container.string();
     diagnosis->binding = fmt::format("{} has NCCL linked in statically", path);
     diagnosis->reach = kNowhere;
-    if (container.exports_nccl && !container.symbolic) {
+    // A program's own calls are bound when it is linked, a library's perhaps not.
+    if (!is_program && exports_nccl(container)) {
         diagnosis->verdict = Verdict::kPreload;
         diagnosis->reach[0] = Reach::kUnknown;
         diagnosis->hook_reason = fmt::format(
@@ -69,33 +86,33 @@ void set_opened(const std::string& opener, Diagnosis* diagnosis) {
         opener);
 }
 
-void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosis* diagnosis) {
-    const LoadedObject* nccl = nullptr;
-    const ElfFile* opener = plan.program.names_nccl_library ? &plan.program : nullptr;
-    const ElfFile* container = plan.program.contains_nccl ? &plan.program : nullptr;
+void examine_libraries(const ElfFile& file, const Environment& environment, Diagnosis* diagnosis) {
+    const Result<LoadPlan> listed = list_libraries(file, environment);
+    if (!listed.ok()) {
+        diagnosis->add(Severity::kError, listed.status().message());
+        return;
+    }
+    const LoadPlan& plan = listed.value();
+    const LoadedObject* nccl = plan.find("libnccl.so");
+    std::vector<std::filesystem::path> files = {file.path};
     for (const LoadedObject& object : plan.objects) {
-        const bool is_nccl = object.name.rfind("libnccl.so", 0) == 0;
-        const bool is_cudart = object.name.rfind("libcudart.so", 0) == 0;
-        if (is_nccl || is_cudart) {
+        if (object.name.starts_with("libnccl.so") || object.name.starts_with("libcudart.so")) {
             diagnosis->libraries.push_back(describe(object));
         }
-        if (is_nccl) {
-            nccl = &object;
-        } else if (!object.path.empty() && object.found_by != "LD_PRELOAD") {
-            opener = opener == nullptr && object.elf.names_nccl_library ? &object.elf : opener;
-            container = container == nullptr && object.elf.contains_nccl ? &object.elf : container;
-        }
         if (object.path.empty()) {
-            diagnosis->add(
-                Severity::kError,
-                fmt::format("{} needs {}, which is not found{}{}", object.requested_by, object.name,
-                            object.found_by.empty() ? "; set LD_LIBRARY_PATH to its folder" : ": ",
-                            object.found_by));
+            diagnosis->add(Severity::kError,
+                           fmt::format("{} needs {}, which is not found; set LD_LIBRARY_PATH to "
+                                       "its folder",
+                                       object.requested_by, object.name));
+        } else if (object.found_by != "LD_PRELOAD") {
+            files.push_back(object.path);
         }
     }
-    if (container != nullptr) {
-        examine_static_nccl(*container, diagnosis);
-        return;
+    for (const std::filesystem::path& one : files) {
+        if (holds_nccl(one, plan)) {
+            examine_static_nccl(one, one == file.path && !file.interpreter.empty(), diagnosis);
+            return;
+        }
     }
     if (nccl != nullptr) {
         diagnosis->verdict = Verdict::kPreload;
@@ -112,12 +129,17 @@ void examine_plan(const LoadPlan& plan, const Environment& environment, Diagnosi
         }
         return;
     }
-    if (opener != nullptr) {
-        set_opened(opener->path.string(), diagnosis);
-        LoadedObject opened = plan_dlopen(plan, "libnccl.so.2", environment);
-        opened.requested_by = opener->path.string();
-        diagnosis->libraries.push_back(describe(opened));
-        if (opened.path.empty()) {
+    const auto opener = std::find_if(
+        files.begin(), files.end(),
+        [](const std::filesystem::path& one) { return file_contains(one, kNcclLibraryText); });
+    if (opener != files.end()) {
+        set_opened(opener->string(), diagnosis);
+        const Result<LoadPlan> with = list_libraries(file, environment, "libnccl.so.2");
+        const LoadedObject* opened = with.ok() ? with.value().find("libnccl.so") : nullptr;
+        LoadedObject found = opened != nullptr ? *opened : LoadedObject{"libnccl.so.2", {}, {}, {}};
+        found.requested_by = opener->string();
+        diagnosis->libraries.push_back(describe(found));
+        if (found.path.empty()) {
             diagnosis->add(Severity::kWarning,
                            "libnccl.so.2 is not found by that name; set "
                            "LD_LIBRARY_PATH to its folder");

@@ -81,7 +81,7 @@ void examine_python(const fs::path& interpreter,
             diagnosis->add(Severity::kError, elf.status().message());
             return;
         }
-        examine_plan(plan_load(elf.value(), environment), environment, diagnosis);
+        examine_libraries(elf.value(), environment, diagnosis);
         diagnosis->hook_reason = "PyTorch: " + diagnosis->hook_reason;
     }
     const bool known = std::any_of(

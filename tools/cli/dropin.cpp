@@ -41,14 +41,15 @@ Result<fs::path> find_nccl_of(const fs::path& program, const Environment& enviro
     }
     // Scripts are as good as any program here: what they start asks for the library by name.
     Result<ElfFile> elf = read_elf(program);
-    if (!elf.ok()) {
+    if (!elf.ok() || elf.value().interpreter.empty()) {
         elf = read_elf("/proc/self/exe");
     }
     if (elf.ok()) {
-        const LoadedObject found =
-            plan_dlopen(plan_load(elf.value(), environment), "libnccl.so.2", environment);
-        if (!found.path.empty()) {
-            return found.path;
+        SLIMWIRE_TRY_ASSIGN(const LoadPlan plan,
+                            list_libraries(elf.value(), environment, "libnccl.so.2"));
+        const LoadedObject* found = plan.find("libnccl.so");
+        if (found != nullptr && !found->path.empty()) {
+            return found->path;
         }
     }
     return Status(Code::kNotFound,

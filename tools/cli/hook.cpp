@@ -38,13 +38,11 @@ void preload_sanitizer(const fs::path& library, Environment* environment) {
     if (!elf.ok()) {
         return;
     }
-    for (const std::string& needed : elf.value().needed) {
-        if (needed.rfind("libasan.so", 0) == 0 || needed.rfind("libtsan.so", 0) == 0) {
-            const LoadPlan plan = plan_load(elf.value(), *environment);
-            const LoadedObject* runtime = plan.find(needed);
-            if (runtime != nullptr && !runtime->path.empty()) {
-                environment->prepend_preload(runtime->path.string());
-            }
+    const Result<LoadPlan> plan = list_libraries(elf.value(), *environment);
+    for (const char* name : {"libasan.so", "libtsan.so"}) {
+        const LoadedObject* runtime = plan.ok() ? plan.value().find(name) : nullptr;
+        if (runtime != nullptr && !runtime->path.empty()) {
+            environment->prepend_preload(runtime->path.string());
         }
     }
 }

@@ -3,286 +3,152 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <map>
-#include <memory>
-#include <string_view>
 #include <system_error>
+
+#include "tools/cli/subprocess.h"
+#include "tools/cli/temporary_folder.h"
 
 namespace slimwire::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-#if defined(__x86_64__)
-constexpr const char* kMultiarch = "x86_64-linux-gnu";
-constexpr const char* kPlatform = "x86_64";
-#else
-constexpr const char* kMultiarch = "aarch64-linux-gnu";
-constexpr const char* kPlatform = "aarch64";
-#endif
+constexpr double kLoaderSeconds = 60;
 
-// Sub-folders that the loader tries before a folder itself.
-std::vector<std::string> hardware_folders() {
-    std::vector<std::string> folders;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("x86-64-v4")) {
-        folders.emplace_back("glibc-hwcaps/x86-64-v4");
+// How the loader came to a library, by its LD_DEBUG=libs,files.
+struct Search {
+    std::string requested_by;
+    std::string found_by;  // the last place that it looked at
+};
+
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+    const size_t at = text.find(begin);
+    if (at == std::string::npos) {
+        return {};
     }
-    if (__builtin_cpu_supports("x86-64-v3")) {
-        folders.emplace_back("glibc-hwcaps/x86-64-v3");
-    }
-    if (__builtin_cpu_supports("x86-64-v2")) {
-        folders.emplace_back("glibc-hwcaps/x86-64-v2");
-    }
-#endif
-    folders.emplace_back("");
-    return folders;
+    const size_t from = at + begin.size();
+    return text.substr(from, text.find(end, from) - from);
 }
 
-std::string replace_all(std::string text, std::string_view from, const std::string& to) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-        text.replace(at, from.size(), to);
+std::map<std::string, Search> read_debug_output(const fs::path& folder) {
+    std::map<std::string, Search> searches;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        std::ifstream file(entry.path());
+        std::string current;
+        for (std::string line; std::getline(file, line);) {
+            if (line.find("needed by ") != std::string::npos) {
+                searches[between(line, "file=", " [")].requested_by =
+                    between(line, "needed by ", " [");
+            } else if (line.find("find library=") != std::string::npos) {
+                current = between(line, "find library=", " [");
+            } else if (line.find(" search cache=") != std::string::npos) {
+                searches[current].found_by = "ld.so.cache";
+            } else if (line.find(" search path=") != std::string::npos) {
+                const std::string from = between(line, "\t\t(", ")");
+                searches[current].found_by =
+                    from.starts_with("RPATH")      ? "rpath of " + between(from, "file ", ")")
+                    : from.starts_with("RUNPATH")  ? "runpath of " + between(from, "file ", ")")
+                    : from == "system search path" ? "default folder"
+                                                   : from;
+            }
+        }
     }
-    return text;
+    return searches;
 }
 
-// Elements of a search path with the loader's variables replaced. An empty element is the working
-// folder.
-std::vector<fs::path> expand_path(std::string_view list,
-                                  const fs::path& owner,
-                                  std::string_view separators) {
-    std::vector<fs::path> folders;
-    const std::string origin = fs::absolute(owner).parent_path().string();
-    size_t begin = 0;
-    while (begin <= list.size() && !list.empty()) {
-        const size_t end = std::min(list.find_first_of(separators, begin), list.size());
-        std::string item(list.substr(begin, end - begin));
-        for (const auto& [name, value] : {std::pair<std::string, std::string>{"ORIGIN", origin},
-                                          {"LIB", std::string("lib/") + kMultiarch},
-                                          {"PLATFORM", kPlatform}}) {
-            item = replace_all(item, "${" + name + "}", value);
-            item = replace_all(item, "$" + name, value);
-        }
-        folders.emplace_back(item.empty() ? "." : item);
-        begin = end + 1;
-    }
-    return folders;
-}
-
-// Name -> path of `ldconfig -p` for this architecture, first entry wins as in the loader.
-const std::map<std::string, std::string>& loader_cache() {
-    static const std::map<std::string, std::string> cache = [] {
-        std::map<std::string, std::string> entries;
-        for (const char* tool :
-             {"/sbin/ldconfig -p 2>/dev/null", "/usr/sbin/ldconfig -p 2>/dev/null"}) {
-            const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(tool, "r"), ::pclose);
-            if (pipe == nullptr) {
-                continue;
-            }
-            std::array<char, 4096> line;
-            while (std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
-                // "\tlibm.so.6 (libc6,x86-64) => /lib/x86_64-linux-gnu/libm.so.6"
-                const std::string text = line.data();
-                const size_t paren = text.find(" (");
-                const size_t arrow = text.find(" => ");
-                const std::string flags = paren == std::string::npos || arrow == std::string::npos
-                                              ? ""
-                                              : text.substr(paren, arrow - paren);
-                if (flags.find("x86-64") == std::string::npos &&
-                    flags.find("AArch64") == std::string::npos) {
-                    continue;
-                }
-                const size_t start = text.find_first_not_of("\t ");
-                std::string path = text.substr(arrow + 4);
-                path.erase(path.find_last_not_of("\n ") + 1);
-                entries.emplace(text.substr(start, paren - start), path);
-            }
-            if (!entries.empty()) {
-                break;
-            }
-        }
-        return entries;
-    }();
-    return cache;
-}
-
-class Search {
-  public:
-    Search(const ElfFile& program, const Environment& environment) {
-        plan_.program = program;
-        const char* library_path = environment.get("LD_LIBRARY_PATH");
-        library_path_ =
-            expand_path(library_path != nullptr ? library_path : "", program.path, ":;");
-        const char* preload = environment.get("LD_PRELOAD");
-        for (const std::string& name : split_list(preload != nullptr ? preload : "", ": ")) {
-            add(name, -1, "LD_PRELOAD");
-        }
-        for (const std::string& name : program.needed) {
-            add(name, -1, program.path.string());
-        }
-        // Breadth first, as the loader's own list.
-        for (size_t i = 0; i < plan_.objects.size(); ++i) {
-            if (plan_.objects[i].path.empty()) {
-                continue;
-            }
-            const std::vector<std::string> needed = plan_.objects[i].elf.needed;
-            for (const std::string& name : needed) {
-                add(name, static_cast<int>(i), plan_.objects[i].path.string());
-            }
-        }
-    }
-    explicit Search(LoadPlan plan, const Environment& environment) : plan_(std::move(plan)) {
-        const char* library_path = environment.get("LD_LIBRARY_PATH");
-        library_path_ =
-            expand_path(library_path != nullptr ? library_path : "", plan_.program.path, ":;");
-    }
-
-    LoadPlan take() { return std::move(plan_); }
-
-    LoadedObject locate(const std::string& name, int loader) {
-        LoadedObject object;
-        object.name = name;
-        object.loader = loader;
-        skipped_.clear();
-        if (name.find('/') != std::string::npos) {
-            const ElfFile& owner = requester(loader);
-            const std::vector<fs::path> expanded = expand_path(name, owner.path, "\n");
-            (void)accept(expanded.front(), "path", &object);
-        } else {
-            search(name, loader, &object);
-        }
-        if (object.path.empty()) {
-            object.found_by = skipped_;
-        }
+// "\tlibm.so.6 => /lib/libm.so.6 (0x...)", "\tlibx.so => not found", "\t/lib/liby.so (0x...)"
+LoadedObject read_list_line(const std::string& line) {
+    LoadedObject object;
+    const std::string text = line.substr(line.find_first_not_of(" \t"));
+    const size_t arrow = text.find(" => ");
+    const size_t address = text.rfind(" (0x");
+    if (arrow == std::string::npos) {
+        object.path = text.substr(0, address);
+        object.name = object.path.filename().string();
+        object.found_by = "path";
         return object;
     }
-
-  private:
-    [[nodiscard]] const ElfFile& requester(int loader) const {
-        return loader < 0 ? plan_.program : plan_.objects[static_cast<size_t>(loader)].elf;
+    object.name = text.substr(0, arrow);
+    if (address != std::string::npos) {
+        object.path = text.substr(arrow + 4, address - arrow - 4);
     }
-
-    void add(const std::string& name, int loader, const std::string& requested_by) {
-        for (const LoadedObject& known : plan_.objects) {
-            if (known.name == name || (!known.path.empty() && known.elf.soname == name)) {
-                return;
-            }
-        }
-        LoadedObject object = locate(name, loader);
-        object.requested_by = requested_by;
-        if (requested_by == "LD_PRELOAD" && !object.path.empty()) {
-            object.found_by = "LD_PRELOAD";
-        }
-        for (const LoadedObject& known : plan_.objects) {
-            std::error_code error;
-            if (!known.path.empty() && !object.path.empty() &&
-                fs::equivalent(known.path, object.path, error)) {
-                return;
-            }
-        }
-        plan_.objects.push_back(std::move(object));
-    }
-
-    bool accept(const fs::path& path, const std::string& how, LoadedObject* object) {
-        Result<ElfFile> elf = read_elf(path);
-        if (!elf.ok()) {
-            if (elf.status().code() != Code::kNotFound) {
-                skipped_ += (skipped_.empty() ? "" : "; ") + elf.status().message();
-            }
-            return false;
-        }
-        // The loader passes over files of another architecture and goes on searching.
-        if (!same_architecture(elf.value())) {
-            skipped_ += fmt::format("{}{} is for {}", skipped_.empty() ? "" : "; ", path.string(),
-                                    architecture_name(elf.value().elf_class, elf.value().machine));
-            return false;
-        }
-        object->path = path;
-        object->found_by = how;
-        object->elf = std::move(elf).value();
-        return true;
-    }
-
-    bool try_folders(const std::vector<fs::path>& folders,
-                     const std::string& name,
-                     const std::string& how,
-                     LoadedObject* object) {
-        static const std::vector<std::string> hardware = hardware_folders();
-        for (const fs::path& folder : folders) {
-            for (const std::string& sub : hardware) {
-                const fs::path base = sub.empty() ? folder : folder / sub;
-                if (accept(base / name, how, object)) {
-                    return true;
-                }
-            }
-        }
-        return false;
-    }
-
-    void search(const std::string& name, int loader, LoadedObject* object) {
-        const ElfFile& owner = requester(loader);
-        if (!owner.has_runpath) {
-            for (int at = loader;; at = plan_.objects[static_cast<size_t>(at)].loader) {
-                const ElfFile& file = requester(at);
-                if (!file.has_runpath && !file.rpath.empty() &&
-                    try_folders(expand_path(file.rpath, file.path, ":"), name,
-                                fmt::format("rpath of {}", file.path.string()), object)) {
-                    return;
-                }
-                if (at < 0) {
-                    break;
-                }
-            }
-        }
-        if (try_folders(library_path_, name, "LD_LIBRARY_PATH", object)) {
-            return;
-        }
-        if (owner.has_runpath &&
-            try_folders(expand_path(owner.runpath, owner.path, ":"), name,
-                        fmt::format("runpath of {}", owner.path.string()), object)) {
-            return;
-        }
-        const auto cached = loader_cache().find(name);
-        if (cached != loader_cache().end() && accept(cached->second, "ld.so.cache", object)) {
-            return;
-        }
-        const std::string multiarch = kMultiarch;
-        (void)try_folders({"/lib/" + multiarch, "/usr/lib/" + multiarch, "/lib64", "/usr/lib64",
-                           "/lib", "/usr/lib"},
-                          name, "default folder", object);
-    }
-
-    LoadPlan plan_;
-    std::vector<fs::path> library_path_;
-    std::string skipped_;
-};
+    return object;
+}
 
 }  // namespace
 
-const LoadedObject* LoadPlan::find(const std::string& soname) const {
-    for (const LoadedObject& object : objects) {
-        if (object.name == soname || (!object.path.empty() && object.elf.soname == soname)) {
-            return &object;
+const LoadedObject* LoadPlan::find(const std::string& begin) const {
+    const auto found =
+        std::find_if(objects.begin(), objects.end(),
+                     [&](const LoadedObject& object) { return object.name.starts_with(begin); });
+    return found == objects.end() ? nullptr : &*found;
+}
+
+Result<LoadPlan> list_libraries(const ElfFile& file,
+                                Environment environment,
+                                const std::string& opened) {
+    std::string loader = file.interpreter;
+    if (loader.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const ElfFile own, read_elf("/proc/self/exe"));
+        loader = own.interpreter;
+    }
+    // Another libc's would run the program.
+    if (!fs::path(loader).filename().string().starts_with("ld-linux")) {
+        return Status(Code::kUnsupported,
+                      fmt::format("{} asks for the loader {}; accepted: glibc's",
+                                  file.path.string(), loader));
+    }
+    SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+    const char* given = environment.get("LD_PRELOAD");
+    const std::vector<std::string> preloads = split_list(given != nullptr ? given : "", ": ");
+    if (!opened.empty()) {
+        environment.prepend_preload(opened);
+    }
+    environment.unset("LD_AUDIT");
+    // As ldd does: unlike --list it goes on where a library is missing.
+    environment.set("LD_TRACE_LOADED_OBJECTS", "1");
+    environment.set("LD_DEBUG", "libs,files");
+    environment.set("LD_DEBUG_OUTPUT", (folder.path() / "debug").string());
+    SLIMWIRE_TRY_ASSIGN(const Captured listed,
+                        run_captured({loader, fs::absolute(file.path).string()}, environment,
+                                     kLoaderSeconds, true));
+    const std::map<std::string, Search> searches = read_debug_output(folder.path());
+    LoadPlan plan;
+    plan.program = file.path;
+    for (const std::string& line : split_list(listed.output, "\n")) {
+        if (line.find(" => ") == std::string::npos && line.find(" (0x") == std::string::npos) {
+            continue;  // "statically linked": it needs nothing
         }
+        LoadedObject object = read_list_line(line);
+        if (object.path == loader || object.path.string().starts_with("linux-vdso")) {
+            continue;
+        }
+        for (const std::string& key : {object.name, object.path.string()}) {
+            if (const auto search = searches.find(key); search != searches.end()) {
+                object.requested_by = search->second.requested_by;
+                if (object.found_by.empty() && !object.path.empty()) {
+                    object.found_by = search->second.found_by;
+                }
+            }
+            if (std::count(preloads.begin(), preloads.end(), key) != 0) {
+                object.requested_by = object.found_by = "LD_PRELOAD";
+            }
+        }
+        plan.objects.push_back(std::move(object));
     }
-    return nullptr;
+    return plan;
 }
 
-LoadPlan plan_load(const ElfFile& program, const Environment& environment) {
-    return Search(program, environment).take();
-}
-
-LoadedObject plan_dlopen(const LoadPlan& plan,
-                         const std::string& name,
-                         const Environment& environment) {
-    if (const LoadedObject* loaded = plan.find(name); loaded != nullptr && !loaded->path.empty()) {
-        return *loaded;
-    }
-    return Search(plan, environment).locate(name, -1);
+bool holds_nccl(const fs::path& file, const LoadPlan& plan) {
+    // With its final zero: other names only begin so.
+    constexpr std::string_view kFunction("ncclAllReduce", sizeof "ncclAllReduce");
+    return plan.find("libnccl.so") == nullptr && file_contains(file, kFunction) &&
+           !file_contains(file, kNcclLibraryText);
 }
 
 Result<fs::path> find_command(const std::string& command, const Environment& environment) {

@@ -1,11 +1,11 @@
-// Predicts what the dynamic loader (glibc's ld.so) would map for a program, without running any of
-// it: LD_PRELOAD, DT_RPATH of the requester and of those who loaded it, LD_LIBRARY_PATH,
-// DT_RUNPATH, the cache of ldconfig, the default folders; hardware capability folders and $ORIGIN
-// included. Used by `doctor` and by the checks of `run`. Tests compare it with `ld.so --list`.
+// Asks the dynamic loader (glibc's ld.so) which libraries it would map for a program, and how it
+// finds each: LD_TRACE_LOADED_OBJECTS and LD_DEBUG, in the command's environment. None of the
+// program runs. Used by `doctor` and by the checks of `run`.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/cli/elf_file.h"
@@ -13,31 +13,35 @@
 
 namespace slimwire::cli {
 
+// A file with this text opens NCCL at run time, unless it needs it.
+inline constexpr std::string_view kNcclLibraryText = "libnccl.so";
+
 struct LoadedObject {
     std::string name;            // as requested
     std::filesystem::path path;  // empty: not found
     std::string requested_by;    // path of the object that needs it; "LD_PRELOAD"
     // Through what it was found: "path", "LD_PRELOAD", "rpath of X", "LD_LIBRARY_PATH",
-    // "runpath of X", "ld.so.cache", "default folder"; for a missing one why others were skipped.
+    // "runpath of X", "ld.so.cache", "default folder"; empty for a missing one.
     std::string found_by;
-    ElfFile elf;      // valid when path is not empty
-    int loader = -1;  // index of the requester in the list; -1: the program or a preload
 };
 
 struct LoadPlan {
-    ElfFile program;
-    std::vector<LoadedObject> objects;  // in the loader's order, the program itself not included
+    std::filesystem::path program;
+    std::vector<LoadedObject> objects;  // in the loader's order, program and loader not included
 
-    [[nodiscard]] const LoadedObject* find(const std::string& soname) const;
+    // The first whose name begins so, "libnccl.so"; null: none.
+    [[nodiscard]] const LoadedObject* find(const std::string& begin) const;
 };
 
-// `program` must be a dynamic ELF file.
-[[nodiscard]] LoadPlan plan_load(const ElfFile& program, const Environment& environment);
+// `file` is a program or a library of this machine. `opened`: a library that is listed, too, where
+// dlopen of that name from the program would lead. An error when the loader did not answer.
+Result<LoadPlan> list_libraries(const ElfFile& file,
+                                Environment environment,
+                                const std::string& opened = {});
 
-// Where dlopen(`name`) from the program itself would lead; path empty when nowhere.
-[[nodiscard]] LoadedObject plan_dlopen(const LoadPlan& plan,
-                                       const std::string& name,
-                                       const Environment& environment);
+// NCCL is linked into `file` statically: it names a function of NCCL, but `plan`, which is of a
+// program or library that loads it, has no libnccl, and it names none to open.
+[[nodiscard]] bool holds_nccl(const std::filesystem::path& file, const LoadPlan& plan);
 
 // The executable that `command` names, by PATH of `environment`; kNotFound, or kSystemError when it
 // may not be executed.

@@ -39,20 +39,20 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
                          program.string(), architecture_name(file.elf_class, file.machine)));
         return;
     }
-    if (!file.dynamic || file.contains_nccl) {
+    const Result<LoadPlan> plan = list_libraries(file, environment);
+    const bool is_static = file.interpreter.empty();
+    if (is_static || (plan.ok() && holds_nccl(program, plan.value()))) {
         note(fmt::format("{} {}: slimwire cannot reach it; link NCCL dynamically", program.string(),
-                         file.dynamic ? "has NCCL linked in statically" : "is statically linked"));
+                         is_static ? "is statically linked" : "has NCCL linked in statically"));
         return;
     }
-    const LoadPlan plan = plan_load(file, environment);
-    for (const LoadedObject& object : plan.objects) {
-        if (object.path.empty() && (object.name.rfind("libnccl.so", 0) == 0 ||
-                                    object.name.rfind("libcudart.so", 0) == 0)) {
+    for (const char* name : {"libnccl.so", "libcudart.so"}) {
+        const LoadedObject* missing = plan.ok() ? plan.value().find(name) : nullptr;
+        if (missing != nullptr && missing->path.empty()) {
             note(fmt::format(
-                "{} needs {}, which is not found{}{}; set LD_LIBRARY_PATH to its folder, "
-                "or run on the emulator with --emulate RANKS",
-                program.string(), object.name, object.found_by.empty() ? "" : ": ",
-                object.found_by));
+                "{} needs {}, which is not found; set LD_LIBRARY_PATH to its folder, or "
+                "run on the emulator with --emulate RANKS",
+                program.string(), missing->name));
         }
     }
 }
