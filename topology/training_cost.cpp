@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "topology/cost_fit.h"
-
 namespace slimwire {
 namespace {
 
@@ -54,6 +52,10 @@ CallCost gradient_cost(const ModelShape& model,
     return all_reduce(bytes, data_span(parallelism, cluster.gpus_per_node), cluster, codec);
 }
 
+double layer_operations(double batch, double sequence, double hidden) {
+    return 96 * batch * sequence * hidden * hidden + 16 * batch * sequence * sequence * hidden;
+}
+
 StepCost step_cost(const ModelShape& model,
                    const Parallelism& parallelism,
                    const ClusterCost& cluster,
@@ -62,7 +64,7 @@ StepCost step_cost(const ModelShape& model,
     const double micro = model.micro_batches;
     // ((m - 1) / n + 1) K layers' times: MCBench's form of (m + n - 1) stages' times.
     const double layers = ((micro - 1) / stages + 1) * model.layers;
-    const double operations = mcbench_operations({model.micro_batch, model.sequence, model.hidden});
+    const double operations = layer_operations(model.micro_batch, model.sequence, model.hidden);
     const double layer_s = operations / parallelism.tensor / cluster.gpu_flops;
     const double activation =
         model.micro_batch * model.sequence * model.hidden * cluster.activation_bytes;

@@ -110,6 +110,70 @@ TEST(Advise, StagesAndTensorGroupsAreCandidates) {
     EXPECT_EQ(json["by_gpus"].size(), 12u) << "8 GPUs hold one replica";
 }
 
+// The speed of a rank's part of a layer, and a calibration instead of data sheets.
+TEST(Advise, MeasuredLayersLinkAndCodecs) {
+    const ScratchFolder folder;
+    // Four ranks share a layer: each takes 1 ps for an operation of the whole.
+    std::string layers;
+    for (const double hidden : {64, 128, 256}) {
+        const double operations = 96 * 2 * 32 * hidden * hidden + 16 * 2 * 32 * 32 * hidden;
+        layers +=
+            Json{
+                {"batch", 2}, {"sequence", 32}, {"hidden", hidden}, {"seconds", 1e-12 * operations}}
+                .dump() +
+            "\n";
+    }
+    const std::string times = folder.write("layers.jsonl", layers);
+    const auto way = [](const char* codec, double fixed_us, double wire) {
+        Json samples = Json::array();
+        for (double bytes = 4096; bytes <= 1 << 24; bytes *= 4) {
+            samples.push_back({{"bytes", bytes},
+                               {"wire_bytes", wire * bytes},
+                               {"seconds", fixed_us * 1e-6 + wire * bytes * 1e-9}});
+        }
+        const bool native = std::string(codec) == "native";
+        return Json{
+            {"codec", codec}, {"algorithm", native ? "native" : "two_shot"}, {"samples", samples}};
+    };
+    const auto calibration_of = [&](const char* dtype) {
+        return folder.write("calibration.jsonl",
+                            Json{{"record", "calibration"},
+                                 {"op", "all_reduce"},
+                                 {"dtype", dtype},
+                                 {"ranks", 4},
+                                 {"nodes", 1},
+                                 {"nominal_gb_s", 0},
+                                 {"ways", {way("native", 60, 1.5), way("int8", 90, 0.4)}}}
+                                    .dump() +
+                                "\n");
+    };
+    const std::vector<std::string> job = {
+        "--tp", "4", "--layer-times", times, "--calibration", calibration_of("bf16")};
+    const Json json = advised(job);
+    EXPECT_NEAR(json["gpu_flops"].get<double>(), 1e12 / 4, 1e3);
+    EXPECT_LT(json["layers_fit"]["worst_error"].get<double>(), 1e-9);
+    EXPECT_EQ(json["calibrated"], true);
+    EXPECT_NEAR(json["within_gb_s"].get<double>(), 1, 0.01);
+    EXPECT_EQ(json["gpus_per_node"], 4);
+    EXPECT_EQ(json["codecs"], Json::array({"int8"}));
+    ASSERT_EQ(json["candidates"].size(), 1u);
+    EXPECT_GT(json["candidates"][0]["speedup"].get<double>(), 1);
+
+    const auto error = [](const std::vector<std::string>& arguments) {
+        const Ended ended = advise(arguments);
+        EXPECT_EQ(ended.exit_code, 2) << ended.out;
+        return ended.err;
+    };
+    const std::string wrong = folder.write("wrong.jsonl", layers + "{\"batch\":0}\n");
+    EXPECT_HAS(error({"--layer-times", wrong}),
+               "wrong.jsonl:4: accepted: batch, sequence, hidden and seconds");
+    std::vector<std::string> other = job;
+    other.insert(other.end(), {"--codec", "int4"});
+    EXPECT_HAS(error(other), "has no all-reduces by int4");
+    EXPECT_HAS(error({"--calibration", calibration_of("f32")}), "has no all-reduces of bf16");
+    EXPECT_HAS(error({"--calibration", times, "--trace", "x"}), "--trace");
+}
+
 TEST(Advise, WhatCannotBeIsOneLine) {
     const auto error = [](const std::vector<std::string>& arguments) {
         const Ended ended = advise(arguments);

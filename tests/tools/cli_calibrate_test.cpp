@@ -108,48 +108,6 @@ TEST_F(Calibrate, OnlyTheAlgorithmsThatAreAskedFor) {
     EXPECT_NE(ended.err.find("'gathering': accepted: "), std::string::npos) << ended.err;
 }
 
-TEST_F(Calibrate, McbenchsConstantsOfThisPlace) {
-    // 1 ps an operation.
-    std::string layers;
-    for (const double hidden : {64, 128, 256}) {
-        const double operations = 96 * 2 * 32 * hidden * hidden + 16 * 2 * 32 * 32 * hidden;
-        layers +=
-            nlohmann::json{
-                {"batch", 2}, {"sequence", 32}, {"hidden", hidden}, {"seconds", 1e-12 * operations}}
-                .dump() +
-            "\n";
-    }
-    const std::string file = folder_.write("layers.jsonl", layers);
-    const Ended ended = calibrate("100mbit", {"--mcbench", file, "--json"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    nlohmann::json model;
-    std::istringstream lines(ended.out);
-    for (std::string line; std::getline(lines, line);) {
-        const nlohmann::json json = nlohmann::json::parse(line);
-        model = json.at("record") == "mcbench" ? json : model;
-    }
-    ASSERT_FALSE(model.is_null()) << ended.out;
-    EXPECT_EQ(model.at("codec"), "int4");
-    EXPECT_NEAR(model.at("ratio").get<double>(), 32 / 4.25, 0.1);
-    EXPECT_NEAR(model.at("a_s").get<double>(), 1e-12, 1e-15);
-    // Two ranks send each element's four bytes once, at 12.5 MB/s.
-    EXPECT_NEAR(model.at("b_s").get<double>(), 4 / 12.5e6, 1.5e-7);
-    EXPECT_GT(model.at("g_s").get<double>(), 0);
-    ASSERT_EQ(model.at("layers").size(), 44u);
-    // On such a link sending is all, and the codec gains what it leaves out of it.
-    const nlohmann::json& point = model.at("layers").at(0);
-    EXPECT_EQ(point.at("hidden"), 1024);
-    EXPECT_GT(point.at("native_s"), 2 * point.at("encoded_s").get<double>());
-
-    const std::string wrong = folder_.write("wrong.jsonl", layers + "{\"batch\":0}\n");
-    const Ended refused = calibrate("100mbit", {"--mcbench", wrong});
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.err.find("wrong.jsonl:4: accepted: batch, sequence, hidden and seconds"),
-              std::string::npos)
-        << refused.err;
-    EXPECT_EQ(calibrate("100mbit", {"--mcbench", file, "--op", "all_gather"}).exit_code, 1);
-}
-
 TEST_F(Calibrate, FilesThatAreNone) {
     const auto explain = [&](const std::string& file, const char* ranks) {
         return run_slimwire({"explain", "--policy", policy_, "--ranks", ranks, "--bytes", "1MiB",

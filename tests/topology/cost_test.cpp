@@ -221,52 +221,23 @@ TEST(CostFit, WhatCannotBeFittedIsAnError) {
     EXPECT_EQ(fit_alpha_beta({{1e6, 1e-3}, {2e6, 0}}).status().message(),
               "latency and bandwidth: a sample of no size or time; accepted: both above 0");
     EXPECT_FALSE(fit_alpha_beta({{1e3, 1e-3}, {2e3, 1e-4}}).ok());
-    EXPECT_FALSE(fit_mcbench({}, {{1, 1}, {2, 2}}, {{1, 1}}).ok());
+    EXPECT_FALSE(fit_rate({}).ok());
 }
 
-TEST(CostFit, McbenchsFiveConstantsComeBack) {
-    const McbenchConstants made{2.5e-14, 3e-10, 1.2e-4, 4e-11, 4e5};
-    std::vector<FitSample> compute, communicate, encode;
-    for (const McbenchLayer& layer : mcbench_grid()) {
-        const double operations = mcbench_operations(layer);
-        const double elements = layer.batch * layer.sequence * layer.hidden;
-        compute.push_back({operations, made.a * operations});
-        encode.push_back({elements, made.g * elements});
-        communicate.push_back({elements, mcbench_communication_s(made, elements)});
-        const double code = layer.batch * layer.sequence * 100;
-        communicate.push_back({code, mcbench_communication_s(made, code)});
-    }
-    EXPECT_EQ(compute.size(), 44u);
-    const auto fit = fit_mcbench(compute, communicate, encode);
-    ASSERT_TRUE(fit.ok());
-    const McbenchConstants& k = fit.value().constants;
-    EXPECT_NEAR(k.a / made.a, 1, 1e-9);
-    EXPECT_NEAR(k.b / made.b, 1, 1e-9);
-    EXPECT_NEAR(k.c / made.c, 1, 1e-9);
-    EXPECT_NEAR(k.g / made.g, 1, 1e-9);
-    EXPECT_NEAR(k.d / made.d, 1, 0.05) << "where the line meets the floor";
-    EXPECT_LT(fit.value().communicate.worst_error, 1e-9);
-    EXPECT_NEAR(fit.value().compute.r_squared, 1, 1e-9);
-}
-
-TEST(CostFit, McbenchsFormulas) {
-    EXPECT_DOUBLE_EQ(mcbench_operations({1, 1, 10}), 9760);
-    const McbenchConstants k{1e-6, 1e-3, 0.05, 1e-4, 20};
-    EXPECT_DOUBLE_EQ(mcbench_layer_s(k, {1, 1, 10}), 0.00976 + 0.05) << "10 elements: the floor";
-    EXPECT_DOUBLE_EQ(mcbench_layer_s(k, {3, 1, 10}), 3 * 0.00976 + 0.03);
-    EXPECT_DOUBLE_EQ(mcbench_encoded_layer_s(k, {3, 1, 10}, 2), 3 * 0.00976 + 0.05 + 0.003);
-    EXPECT_DOUBLE_EQ(mcbench_step_s({4, 8, 24, 1e6}, 0.01, 2e6), 66 * 0.01 + 3 * 2);
-    // Its conclusion: on a fixed cluster the gain falls as models grow.
-    const McbenchConstants cluster{2.5e-14, 3e-10, 1.2e-4, 4e-11, 4e5};
-    double before = 10;
+TEST(CostFit, ARateComesBackWithItsQuality) {
+    std::vector<FitSample> samples;
     for (const double hidden : {1024, 4096, 12288, 25600}) {
-        const McbenchLayer layer{16, 128, hidden};
-        const double gain =
-            mcbench_layer_s(cluster, layer) / mcbench_encoded_layer_s(cluster, layer, 100);
-        EXPECT_LT(gain, before);
-        EXPECT_GT(gain, 1);
-        before = gain;
+        const double operations = layer_operations(16, 128, hidden);
+        samples.push_back({operations, 2.5e-14 * operations});
     }
+    auto fit = fit_rate(samples);
+    ASSERT_TRUE(fit.ok());
+    EXPECT_NEAR(fit.value().seconds_per_unit / 2.5e-14, 1, 1e-9);
+    EXPECT_LT(fit.value().quality.worst_error, 1e-9);
+    samples[0].seconds *= 1.1;
+    fit = fit_rate(samples);
+    ASSERT_TRUE(fit.ok());
+    EXPECT_GT(fit.value().quality.worst_error, 0.05);
 }
 
 // 4 layers of hidden 1000, sequence 100, one sample a micro-batch, 4 micro-batches.
@@ -282,6 +253,26 @@ TEST(TrainingCost, OneGpuComputesOnly) {
     EXPECT_NEAR(step.compute_s, 16 * 9.76e9 / 1e12, 1e-12);
     EXPECT_DOUBLE_EQ(step.total_s(), step.compute_s);
     EXPECT_DOUBLE_EQ(small_model().parameters(), 12 * 4 * 1e6 + 1e6);
+    EXPECT_DOUBLE_EQ(layer_operations(1, 1, 10), 9760);
+}
+
+// MCBench's conclusion: on a fixed cluster compressing activations gains less as layers grow.
+TEST(TrainingCost, TensorSumsGainLessAsModelsGrow) {
+    ClusterCost cluster;
+    cluster.within = {3e-6, 12};
+    cluster.gpu_flops = 1e14;
+    CompressionChoice choice;
+    choice.tensor_sums = codec_of(8, 500, 500);
+    double before = 10;
+    for (const double hidden : {1024, 4096, 12288, 25600}) {
+        const ModelShape model{1, hidden, 128, 16, 1, 0};
+        const Parallelism parallelism{4, 1, 1};
+        const double gain = step_cost(model, parallelism, cluster, {}).total_s() /
+                            step_cost(model, parallelism, cluster, choice).total_s();
+        EXPECT_LT(gain, before);
+        EXPECT_GT(gain, 1);
+        before = gain;
+    }
 }
 
 TEST(TrainingCost, GradientsOverNodes) {

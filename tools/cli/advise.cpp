@@ -27,6 +27,11 @@ CompressionChoice choice_of(Traffic traffic, const CodecCost& codec) {
     return choice;
 }
 
+CodecCost cost_of(const AdviseInput& input, size_t codec, DType dtype) {
+    return input.measured.empty() ? codec_on(input.gpu, input.codecs[codec], dtype)
+                                  : input.measured[codec];
+}
+
 DType dtype_of(const AdviseInput& input, Traffic traffic) {
     return traffic == Traffic::kGradients ? input.gradients : DType::kBfloat16;
 }
@@ -54,8 +59,8 @@ SweepPoint sweep_point(const AdviseInput& input, double x) {
     SweepPoint point;
     point.x = x;
     point.native_s = step_cost(input.model, input.parallelism, input.cluster, {}).total_s();
-    for (const CodecSpec& codec : input.codecs) {
-        const CodecCost cost = codec_on(input.gpu, codec, input.gradients);
+    for (size_t i = 0; i < input.codecs.size(); ++i) {
+        const CodecCost cost = cost_of(input, i, input.gradients);
         point.with_s.push_back(step_cost(input.model, input.parallelism, input.cluster,
                                          choice_of(Traffic::kGradients, cost))
                                    .total_s());
@@ -123,7 +128,7 @@ Advice advise(const AdviseInput& input) {
             if (!input.codecs[i].accepts(dtype_of(input, traffic))) {
                 continue;  // a cast to the type that activations have
             }
-            const CodecCost cost = codec_on(input.gpu, input.codecs[i], dtype_of(input, traffic));
+            const CodecCost cost = cost_of(input, i, dtype_of(input, traffic));
             Candidate candidate;
             candidate.traffic = traffic;
             candidate.codec = i;
@@ -146,9 +151,8 @@ Advice advise(const AdviseInput& input) {
         }
     }
     if (advice.advised >= 0) {
-        const CodecCost cost = codec_on(
-            input.gpu, input.codecs[advice.candidates[static_cast<size_t>(advice.advised)].codec],
-            input.gradients);
+        const CodecCost cost = cost_of(
+            input, advice.candidates[static_cast<size_t>(advice.advised)].codec, input.gradients);
         const GroupSpan span = data_span(input.parallelism, input.cluster.gpus_per_node);
         const LinkCost& within = input.cluster.within;
         const LinkCost& between = input.cluster.between;

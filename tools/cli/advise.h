@@ -1,12 +1,15 @@
-// `slimwire advise`: the step time of a training job on paper, natively and under candidate codecs
-// (topology/training_cost.h), at other bandwidths and other numbers of GPUs.
+// `slimwire advise`: the step time of a training job, natively and under candidate codecs
+// (topology/training_cost.h), at other bandwidths and other numbers of GPUs. GPU, links and codecs
+// by data sheets, or as they were measured here: by times of layers and a calibration.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "codecs/codec.h"
+#include "topology/calibration.h"
 #include "topology/training_cost.h"
 
 namespace slimwire::cli {
@@ -30,6 +33,9 @@ struct AdviseInput {
     GpuModel gpu{};
     DType gradients = DType::kBfloat16;
     std::vector<CodecSpec> codecs;  // from the careful to the coarse one
+    // Of each of `codecs`, by a calibration; empty: by the GPU's data sheet.
+    std::vector<CodecCost> measured;
+    std::optional<FitQuality> layers_fit;  // of measured times of layers
 };
 
 enum class Traffic { kGradients, kBoundaries, kTensorSums };
@@ -64,9 +70,16 @@ struct Advice {
 [[nodiscard]] CodecCost codec_on(const GpuModel& gpu, const CodecSpec& codec, DType dtype);
 [[nodiscard]] Advice advise(const AdviseInput& input);
 
+// Seconds of one rank's part of layers at the input's tensor parallelism, as JSON lines with
+// `batch`, `sequence`, `hidden` and `seconds` (tests/papers/mcbench/layers writes them), make the
+// GPU's speed. An error has the line's number.
+Status use_layer_times(const std::string& path, AdviseInput* input);
+// Link and codecs of a calibration of all-reduces of the gradients' type. Empty codecs: those that
+// it has, each by its fastest algorithm; one that it does not have is an error.
+Status use_calibration(const std::string& path, AdviseInput* input);
+
 [[nodiscard]] std::string advice_text(const AdviseInput& input, const Advice& advice);
 [[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);
-// Two plots and the tables; one page without references to anything outside.
 // A policy file for the advised codec; empty where native is advised.
 [[nodiscard]] std::string advice_policy(const AdviseInput& input, const Advice& advice);
 

@@ -22,7 +22,7 @@ namespace {
 
 struct AdviseOptions {
     AdviseInput input;
-    std::string gpu = "h100", dtype = "bf16", xml, policy;
+    std::string gpu = "h100", dtype = "bf16", xml, policy, layer_times, calibration;
     std::vector<std::string> codecs, traces;
     double utilization = 0.4, within_gb_s = 0, between_gbit_s = 0;
     bool json = false;
@@ -80,8 +80,14 @@ Status complete(AdviseOptions* options) {
     cluster.between.gb_s = (options->between_gbit_s > 0 ? options->between_gbit_s : 400) / 8;
     cluster.gpu_flops = options->utilization * input.gpu.dense_tflops * 1e12;
     cluster.gradient_bytes = static_cast<double>(dtype_bytes(input.gradients));
-    const std::vector<std::string> usual = {"int8", "int4", "int2:block=512"};
-    for (const std::string& text : options->codecs.empty() ? usual : options->codecs) {
+    if (!options->layer_times.empty()) {
+        SLIMWIRE_TRY(use_layer_times(options->layer_times, &input));
+    }
+    std::vector<std::string> candidates = options->codecs;
+    if (candidates.empty() && options->calibration.empty()) {
+        candidates = {"int8", "int4", "int2:block=512"};
+    }
+    for (const std::string& text : candidates) {
         SLIMWIRE_TRY_ASSIGN(CodecSpec codec, parse_codec(text));
         if (!codec.accepts(input.gradients) || codec.encoded_bytes(input.gradients, 1 << 20) <= 0) {
             return {Code::kInvalidArgument,
@@ -90,6 +96,9 @@ Status complete(AdviseOptions* options) {
                                 text, options->dtype)};
         }
         input.codecs.push_back(codec);
+    }
+    if (!options->calibration.empty()) {
+        return use_calibration(options->calibration, &input);
     }
     if (options->codecs.empty() && input.gradients == DType::kFloat32) {
         SLIMWIRE_TRY_ASSIGN(const CodecSpec cast, parse_codec("bf16"));
@@ -161,7 +170,7 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     input.cluster.between = kBetweenNodes;
     CLI::App* command = app.add_subcommand(
         "advise",
-        "what compressing would gain a training job, on paper: step time natively and under "
+        "what compressing would gain a training job: step time natively and under "
         "candidate "
         "codecs, the bandwidth below which they pay, 8 to 16384 GPUs, 1 to 800 Gbit/s");
     const auto number = [command](const char* name, double* value, const char* help) {
@@ -201,12 +210,22 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--codec", o->codecs,
                         "candidates, the careful first; default: int8 int4 int2:block=512");
     command->add_flag("--json", o->json, "one JSON line");
-    command->add_option("--trace", o->traces,
-                        "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its "
-                        "calls took what they took");
+    command->add_option("--layer-times", o->layer_times,
+                        "times of layers measured here at this --tp, as "
+                        "tests/papers/mcbench/layers writes them, instead of --utilization");
+    CLI::Option* calibration =
+        command->add_option("--calibration", o->calibration,
+                            "what slimwire calibrate --out wrote: its link and codecs instead of "
+                            "data sheets");
+    CLI::Option* trace = command->add_option(
+        "--trace", o->traces,
+        "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its "
+        "calls took what they took");
+    trace->excludes(calibration);
     command->add_option("--policy", o->policy, "also write a policy file of what is advised");
     command->footer(
-        "A model on paper from data sheets: good for what pays and where, not for milliseconds. "
+        "A model, from data sheets unless --layer-times and --calibration are given: good for what "
+        "pays and where, not for milliseconds. "
         "Formulas: topology/README.md.");
     command->callback([=] { invocation->action = [=] { return run_advise(o.get()); }; });
 }

@@ -63,13 +63,17 @@ std::string head_text(const AdviseInput& input) {
         "job       {} GPUs: tensor {} x pipeline {} x data {}; {} a node, {} nodes\n"
         "cluster   {}: {:.4g} GB/s within a node, {:.4g} Gbit/s between nodes for each GPU, {:.4g} "
         "TFLOP/s reached\n"
-        "gradients {}; codecs at {:.4g} GB/s of the memory's {:.4g}: data sheet, not measured\n",
+        "gradients {}; {}\n",
         input.model.layers, input.model.hidden, input.model.sequence, input.model.micro_batch,
         input.model.micro_batches, parameters_text(input.model.parameters()), p.gpus(), p.tensor,
         p.pipeline, p.data, input.cluster.gpus_per_node,
         (p.gpus() + input.cluster.gpus_per_node - 1) / input.cluster.gpus_per_node, input.gpu.name,
         input.cluster.within.gb_s, input.cluster.between.gb_s * 8, input.cluster.gpu_flops / 1e12,
-        dtype_name(input.gradients), 0.85 * input.gpu.hbm_gb_s, input.gpu.hbm_gb_s);
+        dtype_name(input.gradients),
+        input.measured.empty()
+            ? fmt::format("codecs at {:.4g} GB/s of the memory's {:.4g}: data sheet, not measured",
+                          0.85 * input.gpu.hbm_gb_s, input.gpu.hbm_gb_s)
+            : "link and codecs as calibrated");
 }
 
 std::string verdict(const AdviseInput& input, const Advice& advice) {
@@ -131,6 +135,13 @@ Json advice_json(const AdviseInput& input, const Advice& advice) {
     json["gpus_per_node"] = input.cluster.gpus_per_node;
     json["within_gb_s"] = input.cluster.within.gb_s;
     json["between_gbit_s"] = input.cluster.between.gb_s * 8;
+    json["gpu_flops"] = input.cluster.gpu_flops;
+    if (input.layers_fit) {
+        json["layers_fit"] = {{"median_error", input.layers_fit->median_error},
+                              {"worst_error", input.layers_fit->worst_error},
+                              {"r_squared", input.layers_fit->r_squared}};
+    }
+    json["calibrated"] = !input.measured.empty();
     json["codecs"] = Json::array();
     for (const CodecSpec& codec : input.codecs) {
         json["codecs"].push_back(codec.to_string());
@@ -178,7 +189,7 @@ std::string advice_policy(const AdviseInput& input, const Advice& advice) {
     return fmt::format(
         "# Written by slimwire advise for a model of {} on {} GPUs, {} "
         "Gbit/s "
-        "between nodes\n# for each. Predicted from data sheets: step {:.2f}x faster. Look at the "
+        "between nodes\n# for each. Predicted: step {:.2f}x faster. Look at the "
         "loss "
         "before you rely on it.\nversion = 1\n\n[[rule]]\nname = \"gradients\"\nmatch = {{ {} "
         "}}\ncodec "

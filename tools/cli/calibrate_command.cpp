@@ -18,7 +18,6 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/environment.h"
 #include "tools/cli/job.h"
-#include "tools/cli/mcbench.h"
 #include "tools/cli/outcome.h"
 #include "tools/cli/stamp.h"
 #include "tools/cli/variables_help.h"
@@ -33,7 +32,6 @@ struct CalibrateOptions {
     CollectiveOptions run;
     std::string algorithms;  // comma list; empty: those that can be the fastest here
     std::string out;
-    std::string layers;  // times of MCBench's layers; empty: its model is not asked for
     std::string check_bytes;
     std::string check_links;
     bool json = false;
@@ -322,31 +320,6 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
     return {};
 }
 
-// MCBench's model by the fastest algorithm of each codec.
-Status tell_mcbench(const CalibrateOptions& options,
-                    const Calibration& calibration,
-                    const std::vector<FitSample>& layers) {
-    std::map<std::string, const CalibratedWay*> by_codec;
-    for (const CalibratedWay& way : calibration.ways) {
-        const CalibratedWay*& best = by_codec[way.codec];
-        if (best == nullptr || way.samples.back().seconds < best->samples.back().seconds) {
-            best = &way;
-        }
-    }
-    for (const auto& [codec, way] : by_codec) {
-        if (codec == "native") {
-            continue;
-        }
-        SLIMWIRE_TRY_ASSIGN(const Mcbench made, fit_mcbench_here(calibration, *way, layers));
-        if (options.json) {
-            fmt::print("{}\n", mcbench_json(made, calibration).dump());
-        } else {
-            fmt::print("{}", mcbench_text(made));
-        }
-    }
-    return {};
-}
-
 int calibrate(const CalibrateOptions& options) {
     for (const std::string& algorithm : split_list(options.algorithms, ",")) {
         if (std::count(kBenchedAlgorithms.begin(), kBenchedAlgorithms.end(), algorithm) == 0) {
@@ -358,14 +331,6 @@ int calibrate(const CalibrateOptions& options) {
                         Status(Code::kInvalidArgument,
                                fmt::format("--algorithm '{}': accepted: {}", algorithm, accepted)));
         }
-    }
-    std::vector<FitSample> layers;
-    if (!options.layers.empty()) {
-        Result<std::vector<FitSample>> read = read_layer_times(options.layers);
-        if (!read.ok()) {
-            return fail(kUsage, read.status());
-        }
-        layers = std::move(read).value();
     }
     Calibration calibration;
     calibration.op = options.run.op;
@@ -397,11 +362,6 @@ int calibrate(const CalibrateOptions& options) {
         print(fitted.value(), options.run.link, path);
     } else if (options.check_bytes.empty()) {
         fmt::print("{}\n", calibration_json(fitted.value(), options.run.link).dump());
-    }
-    if (!layers.empty()) {
-        if (const Status told = tell_mcbench(options, fitted.value(), layers); !told.ok()) {
-            return fail(kCheckFailed, told);
-        }
     }
     if (!options.check_bytes.empty()) {
         if (const Status checked = check(options, fitted.value()); !checked.ok()) {
@@ -451,9 +411,6 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--out", options->out,
                         "file to keep it in; default: one of this host, GPU and driver in the "
                         "user's cache");
-    command->add_option("--mcbench", options->layers,
-                        "times of transformer layers, as tests/papers/mcbench/layers writes them: "
-                        "fits MCBench's five constants and says what codecs gain a layer");
     CLI::Option* check_bytes = command->add_option(
         "--check", options->check_bytes, "then measure these sizes and compare with predictions");
     command->add_option("--check-links", options->check_links, "on these links, as 300mbit,3gbit")
