@@ -1,7 +1,5 @@
 #include "collectives/progress.h"
 
-#include <algorithm>
-
 #include "collectives/comm_state.h"
 #include "collectives/members.h"
 
@@ -26,15 +24,6 @@ LastingTensor counted_calls(const CommState& state, const Plan& plan) noexcept {
     // The zeros keep the keys of saved files.
     const uint64_t asked = mix_key(mix_key(mix_key(1, facts.nth), 0), 0);
     return {state.lasting_key, facts, asked | 1, 0};
-}
-
-bool RecordReader::get_bytes(std::span<std::byte> out) noexcept {
-    if (left_.size() < out.size()) {
-        return false;
-    }
-    std::copy_n(left_.begin(), out.size(), out.begin());
-    left_ = left_.subspan(out.size());
-    return true;
 }
 
 Status for_progress(const CommState& state, const ReadMemory& read, const KeepRecord& keep) {

@@ -8,6 +8,7 @@
 // later than that does not touch it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,9 +47,7 @@ class RecordWriter {
   public:
     template <class T>
     void put(const T& value) {
-        put_bytes(std::as_bytes(std::span(&value, 1)));
-    }
-    void put_bytes(std::span<const std::byte> bytes) {
+        const auto bytes = std::as_bytes(std::span(&value, 1));
         bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     }
     [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
@@ -59,13 +58,17 @@ class RecordWriter {
 class RecordReader {
   public:
     explicit RecordReader(std::span<const std::byte> bytes) noexcept : left_(bytes) {}
-    // False, and nothing read, where fewer bytes are left; as the next.
+    // False, and nothing read, where fewer bytes are left.
     template <class T>
     bool get(T* value) noexcept {
-        return get_bytes(std::as_writable_bytes(std::span(value, 1)));
+        if (left_.size() < sizeof *value) {
+            return false;
+        }
+        std::copy_n(left_.begin(), sizeof *value,
+                    std::as_writable_bytes(std::span(value, 1)).begin());
+        left_ = left_.subspan(sizeof *value);
+        return true;
     }
-    bool get_bytes(std::span<std::byte> out) noexcept;
-    [[nodiscard]] size_t left() const noexcept { return left_.size(); }
 
   private:
     std::span<const std::byte> left_;

@@ -1,7 +1,6 @@
 #include "collectives/stats.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <tuple>

@@ -2,11 +2,8 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "collectives/comm_costs.h"
 #include "collectives/names.h"
