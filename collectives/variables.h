@@ -1,5 +1,5 @@
 // The table of environment variables (variables.def) as constant data: settings are read by it, and
-// --help, README's reference and the check for misspelt variables are printed from it.
+// --help, VARIABLES.md and the check for misspelt variables are printed from it.
 #pragma once
 
 #include <cstdint>

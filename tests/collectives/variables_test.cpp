@@ -1,5 +1,5 @@
-// The table of variables: unique, ours, and read as it says. README's copy is checked by
-// abi.readme_variables.
+// The table of variables: unique, ours, and read as it says. The copy in VARIABLES.md is checked by
+// abi.variables_page.
 #include "collectives/variables.h"
 
 #include <gtest/gtest.h>
