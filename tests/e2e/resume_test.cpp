@@ -308,15 +308,12 @@ constexpr Setting kFed[] = {
     {"int8", "codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ema\"\n"},
     {"codes", "codec = \"linear_ae:width=2,row=50\"\nerror_feedback = \"ef14\"\n"},
 };
-constexpr Setting kDrawn[] = {{"fp32", "codec = \"randomk:fraction=0.1\"
-                                       algorithm = \"summable\"
-                                       error_feedback = \"ef14\"
-                                                         "},
-                                       {"int8", "codec = \"randomk:fraction=0.1\"
-                                                algorithm = \"summable\"
-                                                error_feedback = \"ema\"
-                                                                  "},
-                                       };
+constexpr Setting kDrawn[] = {
+    {"fp32",
+     "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
+    {"int8",
+     "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ema\"\n"},
+};
 INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kDrawn), [](const auto& setting) {
     return std::string(setting.param.name);
 });
