@@ -320,8 +320,8 @@ bool Policy::wants_progress() const noexcept {
         const Action& action = rule.action;
         return compresses(rule) &&
                (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
-                action.average_every > 0 ||
-                action.codec->traits(DType::kFloat32).linear || action.low_rank());
+                action.average_every > 0 || action.codec->traits(DType::kFloat32).linear ||
+                action.low_rank());
     });
 }
 

@@ -1,4 +1,5 @@
-// Prints the reference of the SLIMWIRE_* variables as collectives/VARIABLES.md holds it. Run by documents_test.py.
+// Prints the reference of the SLIMWIRE_* variables as collectives/VARIABLES.md holds it. Run by
+// documents_test.py.
 #include <cstdio>
 
 #include "collectives/variables.h"

@@ -248,7 +248,7 @@ TEST(Advise, ARecordedJob) {
     const Ended checked = run_slimwire({"policy", "check", folder.path() / "advised.toml"});
     EXPECT_EQ(checked.exit_code, 0) << checked.err;
     EXPECT_HAS(checked.out, "op allreduce; dtype f32");
-    EXPECT_HAS(checked.out, "measured to be faster");
+    EXPECT_HAS(checked.out, "min_bytes 4 MiB");
     const Ended wrong = advise({"--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")});
     EXPECT_EQ(wrong.exit_code, 1);
     EXPECT_HAS(wrong.err, "wrong.jsonl:1: no record of a trace");
