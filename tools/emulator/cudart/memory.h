@@ -9,6 +9,7 @@
 
 #include <driver_types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,10 @@ struct Settings;
 
 // What SLIMWIRE_EMU_STRICT fills fresh memory with: NaN in every floating type.
 inline constexpr int kPoison = 0xff;
+// Bytes of an allocation that strict mode fills: a large one stays memory that nobody touched.
+constexpr size_t poisoned_bytes(size_t allocated) {
+    return std::min(allocated, size_t{16} << 20);
+}
 
 // One allocation of device memory.
 struct Allocation {

@@ -31,7 +31,7 @@ cudaError_t allocate_host(void** host,
             *host = bytes == 0 ? nullptr
                                : runtime.host_memory.allocate(bytes, type, flags, current_device());
             if (runtime.settings().strict && bytes != 0) {
-                std::memset(*host, kPoison, bytes);
+                std::memset(*host, kPoison, poisoned_bytes(bytes));
             }
             return cudaSuccess;
         },
@@ -51,7 +51,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
             *device_pointer = with_trimmed_pool(
                 runtime.device(device), [&] { return runtime.memory.allocate(device, size); });
             if (runtime.settings().strict) {
-                std::memset(runtime.memory.alias(*device_pointer), kPoison, size);
+                std::memset(runtime.memory.alias(*device_pointer), kPoison, poisoned_bytes(size));
             }
         }
         return cudaSuccess;
