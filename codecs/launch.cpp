@@ -6,7 +6,7 @@
 #include "codecs/codec.h"
 
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-// Bounds of nvcc's registration functions, collected by codecs/cuda/lazy_registration.sh. Weak: a
+// Bounds of nvcc's registration functions, collected by codecs/gpu/lazy_registration.sh. Weak: a
 // program that draws in no kernel has none to register, and the bounds are null.
 using Registration = void (*)();
 extern "C"

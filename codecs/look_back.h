@@ -1,6 +1,6 @@
 // What a launch whose thread blocks learn from those before them (decoupled look-back, Merrill and
 // Garland 2016) keeps in the operation's workspace: the host's side, for the sizes of workspaces
-// and the number of a launch. The device's side: codecs/cuda/look_back.cuh.
+// and the number of a launch. The device's side: codecs/gpu/look_back.cuh.
 #pragma once
 
 #include <atomic>

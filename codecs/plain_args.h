@@ -10,7 +10,7 @@
 
 #include "codecs/args.h"
 #include "codecs/base/dtype.h"
-#include "codecs/residual_type.h"
+#include "codecs/residual/residual_type.h"
 
 namespace slimwire {
 

@@ -2,9 +2,9 @@
 // when the emulator is mapped into the process. One libslimwire.so serves both; only kernels
 // differ.
 //
-// Who fills it: collectives/backend.cpp, once, at the first communicator. Who uses it: everything
-// that touches streams, events or device memory. All members have the CUDA Runtime's meaning and
-// thread rules; none is null after a successful load.
+// Who fills it: collectives/call/backend.cpp, once, at the first communicator. Who uses it:
+// everything that touches streams, events or device memory. All members have the CUDA Runtime's
+// meaning and thread rules; none is null after a successful load.
 #pragma once
 
 #include <cuda_runtime_api.h>

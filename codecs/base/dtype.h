@@ -6,7 +6,7 @@
 
 namespace slimwire {
 
-// Values equal ncclDataType_t (asserted in collectives/nccl_types.h).
+// Values equal ncclDataType_t (asserted in collectives/call/nccl_types.h).
 enum class DType : uint8_t {
     kInt8 = 0,
     kUint8 = 1,

@@ -11,13 +11,13 @@
 #include <span>
 #include <string>
 
-#include "collectives/observer.h"
-#include "collectives/registered.h"
-#include "collectives/runtime.h"
-#include "collectives/saved_state.h"
-#include "collectives/tensor_names.h"
-#include "collectives/thread_group.h"
-#include "collectives/training.h"
+#include "collectives/call/training.h"
+#include "collectives/communicator/process.h"
+#include "collectives/dispatch/save_state.h"
+#include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/thread_group.h"
+#include "collectives/identity/parameter_registry.h"
+#include "collectives/identity/tensor_names.h"
 
 using namespace slimwire;
 

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "collectives/log.h"
+#include "collectives/call/log.h"
 
 namespace slimwire::net {
 namespace {

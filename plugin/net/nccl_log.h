@@ -1,6 +1,6 @@
 // The way into NCCL's log (NCCL_DEBUG, NCCL_DEBUG_FILE): it gives the plugin a function at init.
 // Lines before that, and everything while there is none, go to slimwire's own log
-// (collectives/log.h). Any thread; never throws.
+// (collectives/call/log.h). Any thread; never throws.
 #pragma once
 
 #include <string>

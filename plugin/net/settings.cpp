@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "collectives/config.h"
+#include "collectives/policy/config.h"
 
 namespace slimwire::net {
 namespace {

@@ -1,4 +1,5 @@
-// The net plugin's settings: its SLIMWIRE_NET_* variables (collectives/variables.def), read once.
+// The net plugin's settings: its SLIMWIRE_NET_* variables (collectives/policy/variables.def), read
+// once.
 #pragma once
 
 #include <cstddef>

@@ -7,9 +7,9 @@
 
 #include <optional>
 
-#include "collectives/dispatch.h"
-#include "collectives/lifecycle.h"
-#include "collectives/runtime.h"
+#include "collectives/communicator/lifecycle.h"
+#include "collectives/communicator/process.h"
+#include "collectives/dispatch/dispatch.h"
 
 namespace slimwire::preload {
 

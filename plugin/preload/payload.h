@@ -2,8 +2,8 @@
 // dispatch() whether to take it.
 #pragma once
 
-#include "collectives/nccl_types.h"
-#include "collectives/observer.h"
+#include "collectives/call/nccl_types.h"
+#include "collectives/dispatch/shadow/observer.h"
 #include "plugin/preload/funnel.h"
 
 namespace slimwire::preload {

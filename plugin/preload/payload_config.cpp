@@ -3,7 +3,7 @@
 // plain function. The configuration's members are hints.
 #include <nccl_later.h>
 
-#include "collectives/dispatch.h"
+#include "collectives/dispatch/dispatch.h"
 #include "plugin/preload/payload.h"
 
 namespace slimwire::preload {

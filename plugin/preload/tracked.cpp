@@ -3,8 +3,8 @@
 // it.
 #include <cstring>
 
-#include "collectives/nccl_types.h"
-#include "collectives/thread_group.h"
+#include "collectives/call/nccl_types.h"
+#include "collectives/dispatch/thread_group.h"
 #include "plugin/preload/funnel.h"
 
 using namespace slimwire;

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "codecs/base/emulator_abi.h"
-#include "collectives/dispatch.h"
-#include "collectives/runtime.h"
-#include "collectives/thread_group.h"
+#include "collectives/communicator/process.h"
+#include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/thread_group.h"
 #include "tests/bench/allocations.h"
 
 namespace slimwire {
@@ -72,7 +72,7 @@ DeviceApi idle_device() {
 RealNccl idle_nccl() {
     RealNccl nccl;
 #define SLIMWIRE_NCCL(name, handling) idle(&nccl.name);
-#include "collectives/nccl_api.def"
+#include "collectives/call/nccl_api.def"
 #undef SLIMWIRE_NCCL
     return nccl;
 }

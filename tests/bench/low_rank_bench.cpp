@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "codecs/base/isa.h"
-#include "codecs/low_rank.h"
+#include "codecs/low_rank/low_rank.h"
 
 namespace slimwire {
 namespace {

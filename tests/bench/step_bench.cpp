@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "collectives/step_detector.h"
+#include "collectives/identity/step_detector.h"
 #include "tests/bench/allocations.h"
 
 namespace slimwire {

@@ -1,5 +1,5 @@
 // The calling thread's floating-point settings, on the processors for which there is a
-// FloatEnvironment (codecs/host/float_environment.h). Used by the tests that set them to what no
+// FloatEnvironment (codecs/simd/float_environment.h). Used by the tests that set them to what no
 // operation may notice.
 #pragma once
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The objects compiled for one instruction set define their tables and nothing else that a linker could
-# share with other objects (codecs/host/table.h says why). Arguments: nm, then the static libraries.
+# share with other objects (codecs/simd/table.h says why). Arguments: nm, then the static libraries.
 set -eu
 nm=$1
 shift

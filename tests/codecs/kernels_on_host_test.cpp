@@ -7,16 +7,16 @@
 #include <cstring>
 #include <map>
 
-#include "codecs/coarse.h"
+#include "codecs/quantizers/coarse.h"
 #include "tests/codecs/fixture.h"
 
-#include "codecs/block_float.cu"
-#include "codecs/bounded.cu"
-#include "codecs/cast.cu"
-#include "codecs/coarse.cu"
-#include "codecs/int2.cu"
-#include "codecs/int4.cu"
-#include "codecs/int8.cu"
+#include "codecs/block_float/block_float.cu"
+#include "codecs/block_int/int2.cu"
+#include "codecs/block_int/int4.cu"
+#include "codecs/block_int/int8.cu"
+#include "codecs/bounded/bounded.cu"
+#include "codecs/cast/cast.cu"
+#include "codecs/quantizers/coarse.cu"
 
 namespace slimwire::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "collectives/policy.h"
+#include "collectives/policy/policy.h"
 
 namespace slimwire {
 

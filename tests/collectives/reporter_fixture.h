@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/report.h"
-#include "collectives/stats.h"
+#include "collectives/observe/report.h"
+#include "collectives/observe/stats.h"
 
 namespace slimwire {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/step_detector.h"
+#include "collectives/identity/step_detector.h"
 
 namespace slimwire {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/names.h"
+#include "collectives/policy/names.h"
 
 namespace slimwire::test {
 

@@ -326,7 +326,8 @@ TEST(ErrorFeedback, ATensorBeyondTheMemoryLimitGoesWithoutAndTheReportSaysSo) {
     EXPECT_EQ(communicators, 3);
 }
 
-// 6000 counts are 18 000 kinds of calls, beyond the 4096 that keep a plan (collectives/keys.h).
+// 6000 counts are 18 000 kinds of calls, beyond the 4096 that keep a plan
+// (collectives/dispatch/plan_lookup.h).
 TEST(ManyCounts, StayCheapAndBounded) {
     const TemporaryFolder reports;
     Job job = slimwire_job({SLIMWIRE_TEST_MANY_COUNTS, "6000"}, 2, reports.path());

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "collectives/step_detector.h"
+#include "collectives/identity/step_detector.h"
 #include "tests/collectives/trace_reader.h"
 #include "tests/support/job.h"
 

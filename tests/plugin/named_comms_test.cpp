@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "collectives/nccl_types.h"
+#include "collectives/call/nccl_types.h"
 #include "tests/plugin/two_devices.h"
 
 namespace {

@@ -8,10 +8,10 @@
 #include "codecs/codec.h"
 #include "tests/tools/cli_program.h"
 #include "tests/tools/npy_file.h"
-#include "tools/cli/bench_codec.h"
-#include "tools/cli/codec_trial.h"
-#include "tools/cli/elements.h"
-#include "tools/cli/tensor_file.h"
+#include "tools/cli/bench/bench_codec.h"
+#include "tools/cli/codec/codec_trial.h"
+#include "tools/cli/codec/elements.h"
+#include "tools/cli/codec/tensor_file.h"
 
 namespace slimwire::cli::test {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "tests/support/seed.h"
 #include "tests/tools/cli_program.h"
-#include "tools/cli/doctor.h"
-#include "tools/cli/elf_file.h"
-#include "tools/cli/loader_search.h"
+#include "tools/cli/doctor/doctor.h"
+#include "tools/cli/doctor/elf_file.h"
+#include "tools/cli/doctor/loader_search.h"
 
 namespace slimwire::cli::test {
 namespace {

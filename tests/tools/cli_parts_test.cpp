@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "tests/tools/cli_program.h"
-#include "tools/cli/bench_collective.h"
-#include "tools/cli/environment.h"
-#include "tools/cli/job.h"
-#include "tools/cli/variables_help.h"
+#include "tools/cli/bench/bench_collective.h"
+#include "tools/cli/common/environment.h"
+#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/run/job.h"
 
 namespace slimwire::cli::test {
 namespace {

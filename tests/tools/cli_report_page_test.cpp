@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
-#include "tools/cli/report_page.h"
+#include "tools/cli/report/report_page.h"
 #include "topology/xml.h"
 
 namespace slimwire::cli::test {

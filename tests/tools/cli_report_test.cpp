@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
-#include "tools/cli/report_merge.h"
+#include "tools/cli/report/report_merge.h"
 
 namespace slimwire::cli::test {
 namespace {

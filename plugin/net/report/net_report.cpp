@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "collectives/config.h"
-#include "collectives/log.h"
-#include "collectives/stats.h"
+#include "collectives/call/log.h"
+#include "collectives/observe/stats.h"
+#include "collectives/policy/config.h"
 #include "plugin/net/report/records.h"
 
 namespace slimwire::net {

@@ -1,9 +1,9 @@
 // The plugin's part in the process's report (SLIMWIRE_REPORT) and summary (SLIMWIRE_SUMMARY).
 //
 // Where libslimwire.so or the drop-in is in the process, it asks for the plugin's records
-// (slimwireNetReport_v1, collectives/report_source.h) and writes them into its own file. Where it
-// is not, or does not ask because it meets no NCCL call (a program that NCCL is linked into, or
-// SLIMWIRE_MODE=off), the plugin writes the file itself, by the same Reporter.
+// (slimwireNetReport_v1, collectives/observe/report_source.h) and writes them into its own file.
+// Where it is not, or does not ask because it meets no NCCL call (a program that NCCL is linked
+// into, or SLIMWIRE_MODE=off), the plugin writes the file itself, by the same Reporter.
 #pragma once
 
 #include "plugin/net/engine/traffic.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "collectives/report.h"
+#include "collectives/observe/report.h"
 
 namespace slimwire::net {
 namespace {

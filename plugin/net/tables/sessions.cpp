@@ -8,8 +8,8 @@
 #include <new>
 #include <string>
 
-#include "collectives/config.h"
-#include "collectives/nccl_types.h"
+#include "collectives/call/nccl_types.h"
+#include "collectives/policy/config.h"
 #include "plugin/net/nccl_log.h"
 #include "plugin/net/tables/boundary.h"
 #include "plugin/net/tables/calls.h"

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "collectives/log.h"
+#include "collectives/call/log.h"
 
 namespace slimwire::net {
 namespace {

@@ -3,7 +3,7 @@
 usage: one process for each of two ranks, as run_ranks (tests/support) starts them:  record_traces.py FOLDER
 By hand, from the repository's root, to renew what is committed:
   TEST_TORCH_SHIM=build/tests/e2e/torch/libtorch_shim.so build/tools/slimwire run --emulate 2 -- \\
-      /usr/bin/python3 -B tests/e2e/torch/record_traces.py tests/collectives/traces
+      /usr/bin/python3 -B tests/e2e/torch/record_traces.py tests/collectives/identity/ddp/traces
 
 FOLDER/NAME.jsonl is JSON lines. The first is the truth, from the model and from DDP's own bookkeeping, not from calls:
   model               its name, a key of models.MODELS with the variant of DDP behind it, if any

@@ -1,4 +1,5 @@
-// The traces in tests/collectives/traces are what PyTorch makes of the models in models.py.
+// The traces in tests/collectives/identity/ddp/traces are what PyTorch makes of the models in
+// models.py.
 #include <filesystem>
 #include <set>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "codecs/low_rank.h"
+#include "codecs/low_rank/low_rank.h"
 #include "tests/gpu/codecs/compare.h"
 #include "tests/gpu/codecs/timing.h"
 

@@ -4,14 +4,14 @@
 #include <cstring>
 #include <memory>
 
-#include "codecs/estimate.h"
-#include "codecs/feedback.h"
-#include "codecs/low_rank.h"
-#include "codecs/measure.h"
-#include "codecs/move_ranges.h"
-#include "codecs/sketch.h"
-#include "codecs/step_ahead.h"
-#include "codecs/sum_rows.h"
+#include "codecs/low_rank/low_rank.h"
+#include "codecs/ops/measure.h"
+#include "codecs/ops/move_ranges.h"
+#include "codecs/ops/sketch.h"
+#include "codecs/ops/sum_rows.h"
+#include "codecs/residual/estimate.h"
+#include "codecs/residual/feedback.h"
+#include "codecs/residual/step_ahead.h"
 #include "tests/gpu/codecs/compare.h"
 
 namespace slimwire::gpu {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The kernels stay within what the design allows: at most 1500 instances. That none spills registers is
-# said by ptxas when they are compiled (codecs/cuda/meson.build); here a kernel that must spill shows
+# said by ptxas when they are compiled (codecs/gpu/meson.build); here a kernel that must spill shows
 # that ptxas would say so. Arguments: nvcc, nm, the object of all kernels.
 set -eu
 nvcc=$1

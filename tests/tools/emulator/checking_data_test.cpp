@@ -9,7 +9,7 @@
 
 #include "tools/emulator/checking/data.h"
 #include "tools/emulator/checking/oracle.h"
-#include "tools/emulator/nccl/element.h"
+#include "tools/emulator/nccl/execution/element.h"
 
 namespace slimwire::testing {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tests/tools/emulator/cuda_test.h"
 #include "tools/emulator/checking/data.h"
-#include "tools/emulator/cudart/kernel_registry.h"
+#include "tools/emulator/cudart/machine/kernel_registry.h"
 
 extern "C" void __cudaRegisterFunction(
     void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*, int*);

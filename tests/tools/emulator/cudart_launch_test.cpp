@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "tools/emulator/cudart/kernel_registry.h"
+#include "tools/emulator/cudart/machine/kernel_registry.h"
 
 extern "C" {
 void** __cudaRegisterFatBinary(void*);

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "tests/tools/emulator/nccl_jobs.h"
-#include "tools/emulator/nccl/link_spec.h"
-#include "tools/emulator/nccl/shaper.h"
+#include "tools/emulator/nccl/transport/link_spec.h"
+#include "tools/emulator/nccl/transport/shaper.h"
 
 namespace slimwire::emu {
 namespace {

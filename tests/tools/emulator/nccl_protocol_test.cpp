@@ -1,5 +1,5 @@
 // NCCL's protocols as bytes: sizes, flags, and what a receiver sees of a message that is arriving.
-#include "tools/emulator/nccl/protocol.h"
+#include "tools/emulator/nccl/bootstrap/protocol.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "tools/emulator/nccl/element.h"
-#include "tools/emulator/nccl/reduce.h"
+#include "tools/emulator/nccl/execution/element.h"
+#include "tools/emulator/nccl/execution/reduce.h"
 
 namespace slimwire::emu {
 namespace {

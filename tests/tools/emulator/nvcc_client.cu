@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "codecs/base/emulator_abi.h"
-#include "tools/emulator/cudart/kernel_registry.h"
+#include "tools/emulator/cudart/machine/kernel_registry.h"
 
 namespace {
 

@@ -14,10 +14,10 @@
 #pragma once
 
 // First: it declares CUDA's functions as exported.
-#include "tools/emulator/cudart/exports.h"
+#include "tools/emulator/cudart/api/exports.h"
 
 #pragma GCC visibility push(default)
-#include "tools/emulator/cudart/kernel_registry.h"
+#include "tools/emulator/cudart/machine/kernel_registry.h"
 #pragma GCC visibility pop
 
 namespace slimwire::emulator::checking {

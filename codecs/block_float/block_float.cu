@@ -1,0 +1,365 @@
+// Kernels of the block floats; byte for byte the bodies of
+// codecs/block_float/host/block_float_kernels.h. A warp encodes a span of 256 elements (or one
+// block, where blocks are larger; or two spans, where they draw or share a group's scale), eight
+// consecutive elements per thread; a block's maximum is taken by shuffles among the lanes that
+// share it. Blocks above 256 elements are read twice, the second time from cache.
+#include "codecs/block_float/block_float_codes.cuh"
+#include "codecs/block_float/block_float_scales.cuh"
+#include "codecs/gpu/launchers.h"
+#include "codecs/gpu/random.cuh"
+#include "codecs/gpu/work.cuh"
+
+namespace slimwire {
+namespace {
+
+template <class Kind>
+constexpr bool kHasGroups = Kind::kScale == BlockScale::kTwoLevels;
+
+// Thread blocks that must fit a multiprocessor while they encode, so that no register spills: a
+// group takes two spans.
+template <class Kind>
+constexpr int encoding_blocks(bool stochastic) {
+    return kHasGroups<Kind> ? 2 : resident_blocks(stochastic);
+}
+
+// Elements that one warp encodes at a time.
+template <class Kind>
+__host__ __device__ inline int64_t block_float_unit_elems(const CodecParams& params) {
+    const int64_t spans = kHasGroups<Kind> || draws(params) ? 2 * kWarpElems : kWarpElems;
+    return params.block > spans ? params.block : spans;
+}
+
+template <class Kind>
+struct BlockFloatOutput {
+    uint8_t* bytes;
+    uint8_t* scales;
+    float* residual;
+    BlockFloatShape shape;
+
+    // Whether the block of element i begins behind `count`.
+    __device__ __forceinline__ bool behind(int64_t i, int64_t count) const {
+        return (i & -int64_t{shape.block}) >= count;
+    }
+    // Codes, scale and residual of the eight p from element i on.
+    template <bool kStochastic>
+    __device__ __forceinline__ void put(int64_t i,
+                                        int64_t count,
+                                        const ChosenScale& scale,
+                                        const EightBytes& random,
+                                        Eight& p) const {
+        uint8_t* codes = bytes + i / 8 * Kind::kBits;
+        uint32_t code[kPerThread];
+        float_codes<typename Kind::Format, kStochastic>(p, scale.inverse, random, code);
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            code[k] = scale.poison ? 0 : code[k];
+        }
+        put_codes<Kind::kBits>(codes, code);
+        if ((i & (shape.block - 1)) == 0) {
+            put_block_scale<Kind>(scales, i >> shape.log2_block, scale.stored, shape.scale_bytes);
+        }
+        if (residual != nullptr && !scale.poison) {
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                const float value = float_of_code(code[k], typename Kind::Format{});
+                p.v[k] = __fsub_rn(p.v[k], __fmul_rn(value, scale.scale));
+            }
+            store_eight<Float32>(reinterpret_cast<uint8_t*>(residual), i, count, p);
+        }
+    }
+};
+
+__device__ __forceinline__ uint32_t largest_of(const Eight& p, uint32_t magnitude) {
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        magnitude = max(magnitude, magnitude_of(p.v[k]));
+    }
+    return magnitude;
+}
+__device__ __forceinline__ uint32_t largest_among(uint32_t magnitude, int lanes) {
+    for (lanes /= 2; lanes > 0; lanes /= 2) {
+        magnitude = max(magnitude, __shfl_xor_sync(0xFFFFFFFFu, magnitude, lanes));
+    }
+    return magnitude;
+}
+
+// Encodes the blocks of one span, or the one block of several rounds, from element `begin` of a
+// chunk of `count`; one whole warp calls it. `first` and `other` are drawn where needed.
+template <class Kind, bool kStochastic, class Source>
+__device__ __forceinline__ void encode_span(const Source& source,
+                                            const DeviceRandom& random,
+                                            uint32_t chunk,
+                                            int64_t begin,
+                                            int64_t count,
+                                            const BlockFloatOutput<Kind>& output,
+                                            EightBytes& bytes,
+                                            EightBytes& other) {
+    const int block = output.shape.block;
+    const int rounds = block > kWarpElems ? static_cast<int>(block / kWarpElems) : 1;
+    const int64_t first = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+    Eight p;
+    uint32_t magnitude = 0;
+    for (int round = 0; round < rounds; ++round) {
+        source.eight(first + round * kWarpElems, p);
+        magnitude = largest_of(p, magnitude);
+    }
+    magnitude = largest_among(magnitude, block >= kWarpElems ? kWarpThreads : block / kPerThread);
+    const ChosenScale scale = choose_scale<Kind>(magnitude, output.shape);
+    for (int round = 0; round < rounds; ++round) {
+        const int64_t i = first + round * kWarpElems;
+        if constexpr (kStochastic) {
+            if ((begin + round * kWarpElems) % (2 * kWarpElems) == 0) {
+                draw_twice_eight(random, begin + round * kWarpElems, chunk, bytes, other);
+            } else {
+                bytes = other;
+            }
+        }
+        if (output.behind(i, count)) {
+            continue;
+        }
+        if (rounds > 1) {
+            source.eight(i, p);
+        }
+        output.template put<kStochastic>(i, count, scale, bytes, p);
+    }
+}
+
+// Encodes one group of two spans.
+template <class Kind, bool kStochastic, class Source>
+__device__ __forceinline__ void encode_group(const Source& source,
+                                             const DeviceRandom& random,
+                                             uint32_t chunk,
+                                             int64_t begin,
+                                             int64_t count,
+                                             const BlockFloatOutput<Kind>& output) {
+    static_assert(kScaleGroup == 2 * kWarpElems);
+    const int64_t first = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+    Eight p[2];
+    uint32_t magnitude[2];
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+        source.eight(first + g * kWarpElems, p[g]);
+        magnitude[g] = largest_among(largest_of(p[g], 0), output.shape.block / kPerThread);
+    }
+    const GroupScale group =
+        choose_group(largest_among(max(magnitude[0], magnitude[1]), kWarpThreads));
+    EightBytes bytes[2] = {};
+    if constexpr (kStochastic) {
+        draw_twice_eight(random, begin, chunk, bytes[0], bytes[1]);
+    }
+    if (first == begin) {
+        const BlockFloatLayout layout = block_float_layout<Kind>(output.shape, count);
+        reinterpret_cast<uint32_t*>(output.bytes + layout.groups)[begin / kScaleGroup] =
+            group.stored;
+    }
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+        const int64_t i = first + g * kWarpElems;
+        if (!output.behind(i, count)) {
+            output.template put<kStochastic>(
+                i, count, choose_scale(group, magnitude[g], output.shape), bytes[g], p[g]);
+        }
+    }
+}
+
+// Encodes the unit that starts at element `begin`.
+template <class Kind, bool kStochastic, class Source>
+__device__ __forceinline__ void encode_block_float_unit(const Source& source,
+                                                        const BlockFloatShape& shape,
+                                                        const DeviceRandom& random,
+                                                        uint32_t chunk,
+                                                        int64_t begin,
+                                                        int64_t count,
+                                                        uint8_t* encoding,
+                                                        float* residual) {
+    const BlockFloatOutput<Kind> output{
+        encoding, encoding + block_float_layout<Kind>(shape, count).scales, residual, shape};
+    if constexpr (kHasGroups<Kind>) {
+        encode_group<Kind, kStochastic>(source, random, chunk, begin, count, output);
+    } else {
+        EightBytes bytes = {};
+        EightBytes other = {};
+        encode_span<Kind, kStochastic>(source, random, chunk, begin, count, output, bytes, other);
+        if (kStochastic && shape.block <= kWarpElems) {
+            encode_span<Kind, kStochastic>(source, random, chunk, begin + kWarpElems, count, output,
+                                           bytes, other);
+        }
+    }
+}
+
+// The values of eight codes from element i on.
+template <class Kind>
+__device__ __forceinline__ void get_values(const uint8_t* encoding,
+                                           const BlockFloatShape& shape,
+                                           const BlockFloatLayout& layout,
+                                           int64_t i,
+                                           Eight& x) {
+    uint32_t w[2];
+    get_code_words<Kind::kBits>(encoding + i / 8 * Kind::kBits, w);
+    scale_values<typename Kind::Format>(w, get_block_scale<Kind>(encoding, shape, layout, i), x);
+}
+
+// Where p comes from when encodings are summed.
+template <class Kind>
+struct BlockFloatSum {
+    const uint8_t* input;
+    const float* residual;
+    int64_t input_stride;
+    int64_t count;
+    int32_t inputs;
+    float factor;
+    BlockFloatShape shape;
+    BlockFloatLayout layout;
+
+    __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
+        p = {};
+        if (i >= count) {
+            return;
+        }
+        const uint8_t* from = input;
+        for (int32_t s = 0; s < inputs; ++s, from += input_stride) {
+            Eight x;
+            get_values<Kind>(from, shape, layout, i, x);
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                p.v[k] = s == 0 ? x.v[k] : __fadd_rn(p.v[k], x.v[k]);
+            }
+        }
+        scale_and_add(factor, residual, i, count, p);
+    }
+};
+
+template <class Kind, bool kStochastic, class Element>
+__global__ void __launch_bounds__(kThreads, encoding_blocks<Kind>(kStochastic))
+    block_float_encode_kernel(EncodeArgs args, Work work) {
+    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
+    const float factor = encode_factor<Element>(args);
+    const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kEncode);
+    const int64_t unit_elems = block_float_unit_elems<Kind>(args.params);
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
+              [&](int64_t chunk, int64_t unit, int64_t count) {
+                  const int64_t at = chunk * work.chunk_elems;
+                  float* residual = args.residual != nullptr ? args.residual + at : nullptr;
+                  const UserSource<Element> source{
+                      static_cast<const uint8_t*>(args.input) + at * Element::kBytes, residual,
+                      count, factor};
+                  encode_block_float_unit<Kind, kStochastic>(
+                      source, shape, random, static_cast<uint32_t>(chunk), unit * unit_elems, count,
+                      static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes, residual);
+              });
+}
+
+template <class Kind, class Element>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    block_float_decode_kernel(DecodeArgs args, Work work) {
+    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
+    work.walk(
+        thread_index(), thread_total(), kPerThread,
+        [&](int64_t chunk, int64_t unit, int64_t count) {
+            const int64_t i = unit * kPerThread;
+            Eight x;
+            get_values<Kind>(static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes,
+                             shape, block_float_layout<Kind>(shape, count), i, x);
+            deliver<Element>(
+                static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes, i,
+                count, args.accumulate, x);
+        });
+}
+
+template <class Kind, bool kStochastic>
+__global__ void __launch_bounds__(kThreads, encoding_blocks<Kind>(kStochastic))
+    block_float_reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
+    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
+    const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kReduce);
+    const int64_t unit_elems = block_float_unit_elems<Kind>(args.params);
+    const BlockFloatSum<Kind> source{static_cast<const uint8_t*>(args.input),
+                                     args.residual,
+                                     args.input_stride,
+                                     args.count,
+                                     args.inputs,
+                                     args.scale,
+                                     shape,
+                                     block_float_layout<Kind>(shape, args.count)};
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
+              [&](int64_t, int64_t unit, int64_t count) {
+                  encode_block_float_unit<Kind, kStochastic>(
+                      source, shape, random, 0, unit * unit_elems, count,
+                      static_cast<uint8_t*>(args.output), args.residual);
+              });
+}
+
+template <class Kind>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    block_float_sum_kernel(DecodeReduceArgs args, Work work) {
+    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
+    const BlockFloatSum<Kind> source{static_cast<const uint8_t*>(args.input),
+                                     nullptr,
+                                     args.input_stride,
+                                     args.count,
+                                     args.inputs,
+                                     args.scale,
+                                     shape,
+                                     block_float_layout<Kind>(shape, args.count)};
+    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
+        Eight x;
+        source.eight(unit * kPerThread, x);
+        deliver(args.dtype, static_cast<uint8_t*>(args.output), unit * kPerThread, args.count,
+                false, x);
+    });
+}
+
+}  // namespace
+
+template <class Kind>
+cudaError_t BlockFloatCuda<Kind>::encode(const EncodeArgs& args, cudaStream_t stream) {
+    if (args.count <= 0) {
+        return cudaSuccess;
+    }
+    const Work work =
+        Work::of(args.count, args.chunk_elems, block_float_unit_elems<Kind>(args.params));
+    return visit(args.dtype, [&](auto element) {
+        using Element = decltype(element);
+        return launch(draws(args.params) ? block_float_encode_kernel<Kind, true, Element>
+                                         : block_float_encode_kernel<Kind, false, Element>,
+                      args, work, threads_for(work, kWarpThreads), stream);
+    });
+}
+
+template <class Kind>
+cudaError_t BlockFloatCuda<Kind>::decode(const DecodeArgs& args, cudaStream_t stream) {
+    if (args.count <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
+    return visit(args.dtype, [&](auto element) {
+        return launch(block_float_decode_kernel<Kind, decltype(element)>, args, work,
+                      threads_for(work, 1), stream);
+    });
+}
+
+template <class Kind>
+cudaError_t BlockFloatCuda<Kind>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(args.count, args.count, block_float_unit_elems<Kind>(args.params));
+    return launch(draws(args.params) ? block_float_reduce_kernel<Kind, true>
+                                     : block_float_reduce_kernel<Kind, false>,
+                  args, work, threads_for(work, kWarpThreads), stream);
+}
+
+template <class Kind>
+cudaError_t BlockFloatCuda<Kind>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.inputs <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(args.count, args.count, kPerThread);
+    return launch(block_float_sum_kernel<Kind>, args, work, threads_for(work, 1), stream);
+}
+
+template struct BlockFloatCuda<Fp8e4m3>;
+template struct BlockFloatCuda<Fp8e5m2>;
+template struct BlockFloatCuda<MxFp4>;
+template struct BlockFloatCuda<NvFp4>;
+
+}  // namespace slimwire

@@ -1,0 +1,143 @@
+// The unit of work of the block integers' encoders: a warp takes two spans of 256 elements, or one
+// block where blocks are larger; eight consecutive elements of each span per thread. The largest
+// magnitude of a block is found by shuffles among its lanes and then among a thread's spans. Blocks
+// above 512 elements are gone over twice, the second time from cache.
+#pragma once
+
+#include "codecs/block_int/block_int_parts.cuh"
+
+namespace slimwire {
+namespace {
+
+constexpr int64_t kUnitElems = kSpans * kWarpElems;
+
+__host__ __device__ inline int64_t unit_of(const CodecParams& params) {
+    return params.block > kUnitElems ? params.block : kUnitElems;
+}
+
+// The largest of all x that belong to one block, for both spans of the thread.
+__device__ __forceinline__ void share_largest(uint32_t (&x)[kSpans], int block) {
+    const int lanes = block < kWarpElems ? block / kPerThread : kWarpThreads;
+    for (int by = lanes / 2; by > 0; by /= 2) {
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            x[g] = max(x[g], __shfl_xor_sync(0xFFFFFFFFu, x[g], by));
+        }
+    }
+    if (kWarpElems < block) {
+        x[0] = x[1] = max(x[0], x[1]);
+    }
+}
+
+// What an encoding operation needs to know.
+struct Encoder {
+    BlockIntShape shape;
+    Rotation rotation;
+    DeviceRandom random;
+};
+
+// Encodes the unit that starts at element `begin` of a chunk of `count`; one whole warp calls it.
+// source.load(i, p, y) gives what a thread's spans hold from element i on: p, and what is
+// quantised.
+template <class Variant, class Source>
+__device__ __forceinline__ void encode_unit(const Encoder& encoder,
+                                            const Source& source,
+                                            uint32_t chunk,
+                                            int64_t begin,
+                                            int64_t count,
+                                            uint8_t* output,
+                                            float* residual) {
+    const BlockIntShape& shape = encoder.shape;
+    const BlockIntLayout layout = block_int_layout(shape, count);
+    constexpr int kBits = Variant::kBits;
+    constexpr bool kRotated = Variant::kRotated;
+    const bool stochastic = kRotated ? shape.stochastic : Variant::kStochastic;
+    constexpr int kStep = static_cast<int>(kUnitElems);
+    const int steps = shape.block > kStep ? shape.block / kStep : 1;
+    const int64_t first = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+    Eight p[kSpans];
+    Eight y[kSpans];
+    uint32_t magnitude[kSpans] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        source.load(first + step * kStep, p, y);
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                magnitude[g] = max(magnitude[g], magnitude_of(y[g].v[k]));
+            }
+        }
+    }
+    share_largest(magnitude, shape.block);
+
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        const int64_t here = first + step * kStep;
+        if (steps > 1) {
+            source.load(here, p, y);
+        }
+        EightBytes bytes[kSpans] = {};
+        if (stochastic) {
+            draw_twice_eight(encoder.random, begin + step * kStep, chunk, bytes[0], bytes[1]);
+        }
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            const int64_t i = here + g * kWarpElems;
+            const bool poison = magnitude[g] >= kInfinityBits;
+            const bool empty = magnitude[g] == 0;
+            const uint32_t chosen = choose_scale<kBits>(magnitude[g], shape.scale_bytes);
+            const float scale = empty ? 0.0f : __uint_as_float(chosen);
+            const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, __uint_as_float(chosen));
+            const float unit = kRotated ? __fmul_rn(scale, shape.unrotate) : scale;
+            uint32_t code[kPerThread];
+            Eight left;
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                const uint32_t byte = bytes[g].v[k / 4] >> (8 * (k % 4)) & 0xFF;
+                const float value = y[g].v[k];
+                const float rounded = stochastic ? quantise_stochastic<kBits>(value, inverse, byte)
+                                                 : quantise(value, inverse);
+                code[k] = poison ? 0 : __float_as_uint(rounded);
+                const float decoded = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
+                if constexpr (kRotated) {
+                    y[g].v[k] = poison ? __uint_as_float(kNanFloat32) : decoded;
+                }
+                left.v[k] = __fsub_rn(value, decoded);
+            }
+            if (i < layout.padded) {
+                put_codes<kBits>(output + i / 8 * kBits, code);
+                if ((i & (shape.block - 1)) == 0) {
+                    const int64_t b = i >> shape.log2_block;
+                    put_scale(output + layout.scales, b,
+                              poison ? kNanScaleBits : __float_as_uint(scale), shape.scale_bytes);
+                }
+            }
+            if (residual != nullptr && !poison && !kRotated) {
+                store_eight<Float32>(reinterpret_cast<uint8_t*>(residual), i, count, left);
+            }
+        }
+        if constexpr (kRotated) {
+            if (residual != nullptr) {
+                encoder.rotation.backward(y);
+#pragma unroll
+                for (int g = 0; g < kSpans; ++g) {
+                    const int64_t i = here + g * kWarpElems;
+                    uint8_t* kept = reinterpret_cast<uint8_t*>(residual);
+                    Eight left;
+                    load_eight<Float32>(kept, i, count, left);
+#pragma unroll
+                    for (int k = 0; k < kPerThread; ++k) {
+                        if (magnitude_of(y[g].v[k]) < kInfinityBits) {
+                            left.v[k] = __fsub_rn(p[g].v[k], y[g].v[k]);
+                        }
+                    }
+                    store_eight<Float32>(kept, i, count, left);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,4 @@
+// Kernels of codec int2. See block_int.cuh.
+#include "codecs/block_int/block_int.cuh"
+
+template struct slimwire::BlockIntCuda<2>;

@@ -1,4 +1,0 @@
-// Kernels of codec int2. See block_int.cuh.
-#include "codecs/block_int.cuh"
-
-template struct slimwire::BlockIntCuda<2>;

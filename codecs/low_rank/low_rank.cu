@@ -1,0 +1,182 @@
+// Kernels of low_rank.h; byte for byte the host bodies: sums in the order of low_rank_shape.h. A
+// thread block takes tiles, numbered over all matrices of the launch.
+#include "codecs/low_rank/low_rank_orthogonal.cuh"
+#include "codecs/low_rank/low_rank_products.cuh"
+
+namespace slimwire {
+namespace {
+
+// --- Columns of factors and state
+
+// The largest magnitude of a column, as bits; the same for all threads of the block.
+__device__ __forceinline__ uint32_t largest_of(const float* column, int64_t count) {
+    __shared__ uint32_t found[kThreads];
+    uint32_t largest = 0;
+    for (int64_t j = threadIdx.x; j < count; j += kThreads) {
+        const uint32_t magnitude = magnitude_of(column[j]);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    __syncthreads();  // the column before is done with
+    found[threadIdx.x] = largest;
+    for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half && found[threadIdx.x + half] > found[threadIdx.x]) {
+            found[threadIdx.x] = found[threadIdx.x + half];
+        }
+    }
+    __syncthreads();
+    return found[0];
+}
+
+// A tile is a column: number k of matrix t / rank.
+__global__ void __launch_bounds__(kThreads)
+    begin_kernel(const __grid_constant__ LowRankArgs args, int32_t tiles) {
+    const FactorDraw draw =
+        factor_draw(args.random, args.random.step_ptr == nullptr ? 0 : *args.random.step_ptr);
+    for (int32_t tile = static_cast<int32_t>(blockIdx.x); tile < tiles;
+         tile += static_cast<int32_t>(gridDim.x)) {
+        const LowRankMatrix& matrix = args.list[tile / args.rank];
+        const int64_t k = tile % args.rank;
+        const int64_t column = int64_t{matrix.state} * args.state_rank + k * matrix.cols;
+        float* const to = args.right + matrix.right + k * matrix.cols;
+        const float scale = factor_scale(largest_of(args.state + column, matrix.cols));
+        for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
+            to[j] = scale == 0.0f ? drawn_factor(draw, static_cast<uint64_t>(column + j))
+                                  : __fmul_rn(scale, args.state[column + j]);
+        }
+    }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    keep_kernel(const __grid_constant__ LowRankArgs args, int32_t tiles) {
+    for (int32_t tile = static_cast<int32_t>(blockIdx.x); tile < tiles;
+         tile += static_cast<int32_t>(gridDim.x)) {
+        const LowRankMatrix& matrix = args.list[tile / args.rank];
+        const int64_t k = tile % args.rank;
+        const float* const column = args.right + matrix.right + k * matrix.cols;
+        float* const to = args.state + int64_t{matrix.state} * args.state_rank + k * matrix.cols;
+        if (largest_of(column, matrix.cols) < kInfinityBits) {
+            for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
+                to[j] = column[j];
+            }
+        }
+    }
+}
+
+// --- Launching
+
+// Numbers the tiles and launches a block for each, or as many as run at once.
+template <class Tiles>
+cudaError_t launch_tiles(void (*kernel)(LowRankArgs, int32_t),
+                         LowRankArgs args,
+                         Tiles tiles_of,
+                         cudaStream_t stream) {
+    int32_t tiles = 0;
+    for (int32_t i = 0; i < args.matrices; ++i) {
+        args.list[i].tile = tiles;
+        tiles += static_cast<int32_t>(tiles_of(args.list[i]));
+    }
+    int processors = 0;
+    const cudaError_t error = processor_count(&processors);
+    if (error != cudaSuccess || tiles == 0) {
+        return error;
+    }
+    const int32_t most = args.max_blocks > 0 ? args.max_blocks : processors * kBlocksPerProcessor;
+    return start_kernel(kernel, static_cast<unsigned>(tiles < most ? tiles : most), kThreads, 0,
+                        stream, args, tiles);
+}
+
+// Calls run(std::integral_constant) for the ranks that kernels are made for.
+template <class Run>
+cudaError_t visit_rank(int32_t rank, Run run) {
+    if (rank <= 4) {
+        return run(std::integral_constant<int, 4>{});
+    }
+    if (rank <= 8) {
+        return run(std::integral_constant<int, 8>{});
+    }
+    if (rank <= 16) {
+        return run(std::integral_constant<int, 16>{});
+    }
+    return run(std::integral_constant<int, kMostRank>{});
+}
+
+template <bool kLeft>
+cudaError_t sum_runs(const LowRankArgs& args, cudaStream_t stream) {
+    return launch_tiles(
+        sum_runs_kernel<kLeft>, args,
+        [&](const LowRankMatrix& matrix) -> int64_t {
+            const int64_t elems = int64_t{args.rank} * (kLeft ? matrix.rows : matrix.cols);
+            return runs_of(matrix, kLeft) == 1 ? 0 : tiles_of(elems, kThreads);
+        },
+        stream);
+}
+
+bool any_runs(const LowRankArgs& args, bool left) {
+    for (int32_t i = 0; i < args.matrices; ++i) {
+        if (runs_of(args.list[i], left) > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+cudaError_t begin_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    return launch_tiles(
+        begin_kernel, args, [&](const LowRankMatrix&) { return args.rank; }, stream);
+}
+
+cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    return launch_tiles(
+        keep_kernel, args, [&](const LowRankMatrix&) { return args.rank; }, stream);
+}
+
+cudaError_t multiply_right_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    const cudaError_t error = visit(args.dtype, [&](auto element) {
+        using Element = decltype(element);
+        const auto tiles = [](const LowRankMatrix& matrix) {
+            return tiles_of(matrix.rows, kRowsOfBlock) * runs_of(matrix, true);
+        };
+        return args.rank <= 4
+                   ? launch_tiles(multiply_right_kernel<Element, 4>, args, tiles, stream)
+                   : launch_tiles(multiply_right_kernel<Element, 8>, args, tiles, stream);
+    });
+    return error != cudaSuccess || !any_runs(args, true) ? error : sum_runs<true>(args, stream);
+}
+
+cudaError_t orthogonalise_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    return visit_rank(args.rank, [&](auto rank) {
+        return launch_tiles(
+            orthogonalise_kernel<decltype(rank)::value>, args,
+            [](const LowRankMatrix&) { return 1; }, stream);
+    });
+}
+
+cudaError_t multiply_left_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    const cudaError_t error = visit(args.dtype, [&](auto element) {
+        using Element = decltype(element);
+        const auto tiles = [](const LowRankMatrix& matrix) {
+            return tiles_of(matrix.cols, kThreads) * runs_of(matrix, false);
+        };
+        return args.rank <= 4 ? launch_tiles(multiply_left_kernel<Element, 4>, args, tiles, stream)
+                              : launch_tiles(multiply_left_kernel<Element, 8>, args, tiles, stream);
+    });
+    return error != cudaSuccess || !any_runs(args, false) ? error : sum_runs<false>(args, stream);
+}
+
+cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    const auto tiles = [](const LowRankMatrix& matrix) {
+        return tiles_of(matrix.cols, kThreads) * tiles_of(matrix.rows, kRestoredTogether);
+    };
+    return visit(args.dtype, [&](auto element) {
+        using Element = decltype(element);
+        return visit_rank(args.rank, [&](auto rank) {
+            return launch_tiles(restore_kernel<Element, decltype(rank)::value>, args, tiles,
+                                stream);
+        });
+    });
+}
+
+}  // namespace slimwire

@@ -1,0 +1,31 @@
+#include "codecs/ops/sum_rows.h"
+
+#include "codecs/launch.h"
+#include "codecs/simd/chunks.h"
+#include "codecs/simd/table.h"
+
+namespace slimwire {
+
+void sum_rows_on_host(const SumRowsArgs& args) {
+    if (args.count <= 0 || args.rows <= 0) {
+        return;
+    }
+    const FloatEnvironment environment;
+    host_table<SumRowsTable>().sum(
+        {.input = device_view_as<const uint8_t>(args.input),
+         .output = device_view_as<uint8_t>(args.output),
+         .row_bytes = args.row_bytes,
+         .count = args.count,
+         .rows = args.rows,
+         .scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype),
+         .input_dtype = args.input_dtype,
+         .output_dtype = args.output_dtype});
+}
+
+Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
+    return enqueue_operation(
+        api, {"sum_rows", "sum_rows", sum_rows_on_host, SLIMWIRE_KERNEL(sum_rows_on_cuda)}, args,
+        stream);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,46 @@
+// Kernel of sum_rows; byte for byte the bodies of codecs/ops/host/sum_rows_kernels.h. A thread
+// takes eight neighbours of all rows, so that the output may be one of the rows.
+#include "codecs/gpu/elements.cuh"
+#include "codecs/gpu/work.cuh"
+#include "codecs/plain_args.h"
+
+namespace slimwire {
+namespace {
+
+template <class Input>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    sum_rows_kernel(SumRowsArgs args, Work work) {
+    const float factor = encode_factor<Input>(args);
+    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
+        const int64_t i = unit * kPerThread;
+        const auto* row = static_cast<const uint8_t*>(args.input);
+        Eight sum;
+        load_eight<Input>(row, i, args.count, sum);
+#pragma unroll 2
+        for (int32_t r = 1; r < args.rows; ++r) {
+            row += args.row_bytes;
+            Eight x;
+            load_eight<Input>(row, i, args.count, x);
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
+            }
+        }
+        scale_and_add(factor, nullptr, i, args.count, sum);
+        deliver(args.output_dtype, static_cast<uint8_t*>(args.output), i, args.count, false, sum);
+    });
+}
+
+}  // namespace
+
+cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream) {
+    if (args.count <= 0 || args.rows <= 0) {
+        return cudaSuccess;
+    }
+    const Work work = Work::of(args.count, args.count, kPerThread);
+    return visit(args.input_dtype, [&](auto input) {
+        return launch(sum_rows_kernel<decltype(input)>, args, work, threads_for(work, 1), stream);
+    });
+}
+
+}  // namespace slimwire

@@ -1,0 +1,116 @@
+// Codes of coarse quantisers and back in kernels, eight elements per thread; the bodies of
+// codecs/quantizers/host/coarse_codes.h.
+#pragma once
+
+#include "codecs/gpu/code_stream.cuh"
+#include "codecs/gpu/elements.cuh"
+#include "codecs/gpu/random.cuh"
+#include "codecs/quantizers/coarse_shape.h"
+
+namespace slimwire {
+namespace {
+
+// Twice 256 * byte k + byte (k xor 1), plus 1.
+__device__ __forceinline__ uint32_t drawn_pair(const EightBytes& bytes, int k) {
+    const uint32_t word = bytes.v[k / 4];
+    const uint32_t high = word >> (8 * (k % 4)) & 0xFF;
+    const uint32_t low = word >> (8 * (k % 4 ^ 1)) & 0xFF;
+    return (high << 8 | low) * 2 + 1;
+}
+
+// floor(y + drawn / 2^kCoarseFraction).
+__device__ __forceinline__ uint32_t round_up_or_down(float y, uint32_t drawn) {
+    const auto fixed =
+        static_cast<uint32_t>(__fmul_rn(y, static_cast<float>(1 << kCoarseFraction)));
+    return (fixed + drawn) >> kCoarseFraction;
+}
+
+// The code of a finite p, with rubbish above it.
+template <class Kind>
+__device__ __forceinline__ uint32_t
+coarse_code(float p, float inverse, float largest, uint32_t drawn) {
+    const uint32_t bits = __float_as_uint(p);
+    if constexpr (Kind::kRule == CoarseRule::kSign) {
+        return bits >> 31;
+    } else {
+        const uint32_t steps =
+            __float_as_uint(__fmul_rn(__uint_as_float(bits & kMagnitudeMask), inverse));
+        const uint32_t y = min(steps, __float_as_uint(largest));
+        if constexpr (Kind::kRule == CoarseRule::kLevels) {
+            const uint32_t code = round_up_or_down(__uint_as_float(y), drawn);
+            return bits >> 31 != 0 ? 0u - code : code;
+        } else {
+            constexpr uint32_t kBelow = 127 - Kind::kTop;
+            uint32_t code = ((y + (drawn << (23 - kCoarseFraction))) >> 23) - kBelow;
+            if constexpr (kBelow != 0) {
+                constexpr float kPerSmallest = static_cast<float>(1 << (Kind::kTop - 1));
+                if (y < (kBelow + 1) << 23) {
+                    code = round_up_or_down(__fmul_rn(__uint_as_float(y), kPerSmallest), drawn);
+                }
+            }
+            return code | (bits >> 31) << (Kind::kBits - 1);
+        }
+    }
+}
+
+// The value of the code at the bottom of `code`.
+template <class Kind>
+__device__ __forceinline__ float coarse_value(uint32_t code, float scale) {
+    if constexpr (Kind::kRule == CoarseRule::kSign) {
+        return __uint_as_float(__float_as_uint(scale) ^ code << 31);
+    } else if constexpr (Kind::kRule == CoarseRule::kLevels) {
+        constexpr int kUp = 32 - Kind::kBits;
+        return __fmul_rn(__int2float_rn(static_cast<int32_t>(code << kUp) >> kUp), scale);
+    } else {
+        constexpr uint32_t kBelow = 127 - Kind::kTop;
+        const uint32_t magnitude = code & Kind::kTop;
+        const uint32_t power = magnitude != 0 ? (magnitude + kBelow) << 23 : 0;
+        const uint32_t sign = code >> (Kind::kBits - 1) << 31;
+        return __fmul_rn(__uint_as_float(power | sign), scale);
+    }
+}
+
+template <class Kind>
+__device__ __forceinline__ void put_coarse_codes(uint8_t* encoding,
+                                                 int64_t i,
+                                                 const uint32_t (&code)[kPerThread]) {
+    uint8_t* to = encoding + i / 8 * Kind::kBits;
+    if constexpr (Kind::kBits == 1) {
+        uint32_t byte = 0;
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            byte |= (code[k] & 1) << k;
+        }
+        *to = static_cast<uint8_t>(byte);
+    } else {
+        put_codes<Kind::kBits>(to, code);
+    }
+}
+
+// The values of eight codes from element i on.
+template <class Kind>
+__device__ __forceinline__ void get_coarse_values(const uint8_t* encoding,
+                                                  const CoarseShape& shape,
+                                                  const CoarseLayout& layout,
+                                                  int64_t i,
+                                                  Eight& x) {
+    const uint32_t bits =
+        reinterpret_cast<const uint32_t*>(encoding + layout.scales)[i >> shape.log2_block];
+    const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
+    const float scale = __uint_as_float(poison ? kNanFloat32 : bits);
+    const uint8_t* from = encoding + i / 8 * Kind::kBits;
+    uint32_t w[2];
+    if constexpr (Kind::kBits == 1) {
+        w[0] = *from;
+        w[1] = w[0] >> 4;
+    } else {
+        get_code_words<Kind::kBits>(from, w);
+    }
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        x.v[k] = coarse_value<Kind>(w[k / 4] >> (Kind::kBits * (k % 4)), scale);
+    }
+}
+
+}  // namespace
+}  // namespace slimwire

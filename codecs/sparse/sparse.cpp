@@ -1,0 +1,314 @@
+// Sizes, specification keys and host operations of the sparsifiers; see sparse.h.
+#include "codecs/sparse/sparse.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codecs/numeric.h"
+#include "codecs/simd/chunks.h"
+
+namespace slimwire {
+namespace {
+
+constexpr float kLeastFraction = 1e-6f;
+constexpr float kMostThreshold = 3.4e38f;
+
+int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+int64_t aligned(int64_t bytes) {
+    return divide_up(bytes, 16) * 16;
+}
+
+// fraction * count to the nearest whole number, at least 1 and at most `most`.
+int64_t share(float fraction, int64_t count, int64_t most) {
+    const double exact =
+        std::floor(static_cast<double>(fraction) * static_cast<double>(count) + 0.5);
+    return std::clamp<int64_t>(static_cast<int64_t>(exact), 1, most);
+}
+
+struct IndexSize {
+    IndexForm form;
+    int64_t table;
+    int64_t indices;
+};
+
+// The smallest of `sizes`, the first of equal ones.
+template <size_t kCount>
+IndexSize smallest(const IndexSize (&sizes)[kCount]) {
+    return *std::min_element(std::begin(sizes), std::end(sizes),
+                             [](const IndexSize& a, const IndexSize& b) {
+                                 return a.table + a.indices < b.table + b.indices;
+                             });
+}
+
+IndexSize span_indices(int64_t count, int64_t capacity) {
+    const int64_t spans = divide_up(count, kSparseSpan);
+    return smallest({{IndexForm::kBitmap, 4 * spans, divide_up(count, 8)},
+                     {IndexForm::kLocal8, kLocal8Entry * spans, capacity},
+                     {IndexForm::kLocal16, 4 * divide_up(count, kSparseWide), 2 * capacity},
+                     {IndexForm::kGaps, 4 * spans, divide_up(capacity, 2) + kGapSpare * spans}});
+}
+
+IndexSize group_indices(int64_t group, int64_t groups, int64_t kept) {
+    const IndexSize bitmap{IndexForm::kBitmap, 0, groups * divide_up(group, 8)};
+    const IndexSize wide{IndexForm::kLocal16, 0, groups * 2 * kept};
+    return group <= kSparseSegment
+               ? smallest({bitmap, {IndexForm::kLocal8, 0, groups * kept}, wide})
+               : smallest({bitmap, wide});
+}
+
+bool set_fraction(std::string_view value, CodecParams* params) {
+    return read_decimal(value, kLeastFraction, 1.0f, &params->fraction);
+}
+bool set_kept(std::string_view value, CodecParams* params) {
+    return read_number(value, 1, kMaxSparseGroup, &params->kept);
+}
+bool set_row(std::string_view value, CodecParams* params) {
+    return read_number(value, 2, kMaxSparseGroup, &params->row);
+}
+bool set_refresh(std::string_view value, CodecParams* params) {
+    return read_number(value, 0, 1'000'000'000, &params->refresh);
+}
+bool set_threshold(std::string_view value, CodecParams* params) {
+    return read_decimal(value, 0.0f, kMostThreshold, &params->threshold);
+}
+constexpr const char* kValueNames[] = {"native", "int8", "int4"};
+bool set_values(std::string_view value, CodecParams* params) {
+    for (uint8_t i = 0; i < std::size(kValueNames); ++i) {
+        if (value == kValueNames[i]) {
+            params->values = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+// Magnitude bits of a threshold; what is no number or negative lets everything pass.
+uint32_t threshold_bits(float threshold) {
+    return threshold > 0 ? std::bit_cast<uint32_t>(threshold) : 0;
+}
+
+// The plans of an operation's chunks: all alike but a short last one.
+class Plans {
+  public:
+    Plans(SparseKind kind, const CodecParams& params, DType dtype, int64_t count)
+        : kind_(kind), params_(params), plan_(sparse_plan(kind, params, dtype, count)) {}
+
+    const SparsePlan& of(int64_t count) {
+        if (count != plan_.count) {
+            const uint32_t threshold = plan_.threshold;
+            plan_ = sparse_plan(kind_, params_, plan_.dtype, count);
+            plan_.threshold = threshold;
+        }
+        return plan_;
+    }
+    void set_threshold(float threshold) { plan_.threshold = threshold_bits(threshold); }
+
+  private:
+    SparseKind kind_;
+    CodecParams params_;
+    SparsePlan plan_;
+};
+
+}  // namespace
+
+constinit const SpecKey spec_key_fraction = {
+    "fraction", "a decimal number from 0.000001 to 1", set_fraction,
+    [](const CodecParams& params) { return decimal_text(params.fraction); }};
+constinit const SpecKey spec_key_kept = {
+    "kept", "a whole number from 1 to the elements of a block or row", set_kept,
+    [](const CodecParams& params) { return std::to_string(params.kept); }};
+constinit const SpecKey spec_key_refresh = {
+    "refresh", "a whole number from 0 to 1000000000", set_refresh,
+    [](const CodecParams& params) { return std::to_string(params.refresh); }};
+constinit const SpecKey spec_key_row = {
+    "row", "a whole number from 2 to 16384", set_row,
+    [](const CodecParams& params) { return std::to_string(params.row); }};
+constinit const SpecKey spec_key_threshold = {
+    "threshold", "a decimal number from 0 to 3.4e38", set_threshold,
+    [](const CodecParams& params) { return decimal_text(params.threshold); }};
+constinit const SpecKey spec_key_values = {
+    "values", "native, int8 or int4", set_values, [](const CodecParams& params) {
+        return std::string(kValueNames[std::min<size_t>(params.values, 2)]);
+    }};
+
+Status sparse_validate(const char* codec, const CodecParams& params) {
+    const uint32_t group = params.row != 0 ? params.row : params.block;
+    if (group != 0 && params.kept > group) {
+        return {Code::kInvalidArgument,
+                "codec " + std::string(codec) + ": kept=" + std::to_string(params.kept) +
+                    " is not accepted; kept is a whole number from 1 to " + std::to_string(group) +
+                    ", the elements of a " + (params.row != 0 ? "row" : "block")};
+    }
+    return {};
+}
+
+SparsePlan sparse_plan(SparseKind kind, const CodecParams& params, DType dtype, int64_t count) {
+    SparsePlan plan = {};
+    if (count <= 0) {
+        return plan;
+    }
+    plan.count = count;
+    plan.seed = params.seed;
+    plan.threshold = threshold_bits(params.threshold);
+    plan.kind = kind;
+    plan.format = static_cast<ValueFormat>(params.values);
+    plan.dtype = dtype;
+    int64_t header = kSparseHeader;
+    IndexSize indices{IndexForm::kNone, 0, 0};
+    switch (kind) {
+        case SparseKind::kTopK:
+        case SparseKind::kThreshold:
+            plan.capacity = share(params.fraction, count, std::min<int64_t>(count, UINT32_MAX));
+            indices = span_indices(count, plan.capacity);
+            break;
+        case SparseKind::kGroups:
+            header = 0;
+            plan.group = params.row != 0 ? params.row : params.block;
+            plan.groups = divide_up(count, plan.group);
+            plan.kept = params.kept;
+            plan.capacity = plan.groups * params.kept;
+            indices = group_indices(plan.group, plan.groups, params.kept);
+            break;
+        case SparseKind::kRuns:
+            plan.group = kSparseRun;
+            plan.groups =
+                share(params.fraction, divide_up(count, kSparseRun), divide_up(count, kSparseRun));
+            plan.kept = kSparseRun;
+            plan.capacity = plan.groups * kSparseRun;
+            break;
+    }
+    plan.form = indices.form;
+    plan.indices = aligned(header + indices.table);
+    plan.values = aligned(plan.indices + indices.indices);
+    if (plan.format == ValueFormat::kNative) {
+        plan.scales = plan.values + plan.capacity * static_cast<int64_t>(dtype_bytes(dtype));
+        plan.bytes = plan.scales;
+    } else {
+        const int64_t blocks = divide_up(plan.capacity, kSparseBlock);
+        const int bits = plan.format == ValueFormat::kInt8 ? 8 : 4;
+        plan.scales = plan.values + blocks * (kSparseBlock * bits / 8);
+        plan.bytes = plan.scales + 2 * blocks;
+    }
+    return plan;
+}
+
+void sparse_encode(SparseKind kind, const EncodeArgs& args) {
+    if (args.count <= 0) {
+        return;
+    }
+    const auto kernel = host_table<SparseTable>().encode;
+    Plans plans(kind, args.params, args.dtype, std::min(args.count, args.chunk_elems));
+    const auto* threshold = device_view_as<const float>(args.threshold_ptr);
+    for_each_chunk(args, [&](const EncodeChunk& chunk) {
+        if (threshold != nullptr) {
+            plans.set_threshold(*threshold);
+            threshold += args.threshold_stride;
+        }
+        kernel(chunk, plans.of(chunk.count));
+    });
+}
+
+void sparse_decode(SparseKind kind, const DecodeArgs& args) {
+    if (args.count <= 0) {
+        return;
+    }
+    const auto kernel = host_table<SparseTable>().decode;
+    Plans plans(kind, args.params, args.dtype, std::min(args.count, args.chunk_elems));
+    for_each_chunk(args, [&](const DecodeChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
+}
+
+void sparse_reduce(SparseKind kind, const DecodeReduceEncodeArgs& args) {
+    const auto kernel = host_table<SparseTable>().reduce;
+    Plans plans(kind, args.params, args.dtype, args.count);
+    for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
+}
+
+void sparse_sum(SparseKind kind, const DecodeReduceArgs& args) {
+    const auto kernel = host_table<SparseTable>().sum;
+    Plans plans(kind, args.params, args.dtype, args.count);
+    for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
+}
+
+namespace {
+
+// The largest elements of the whole chunk, exactly; of equal ones the first.
+struct TopK {
+    static constexpr SparseKind kKind = SparseKind::kTopK;
+    static constexpr const char* kName = "topk";
+    static constexpr const char* kGrammar =
+        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.fraction = 0.01f};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_values};
+};
+
+// The elements not below a threshold, in their order, up to a fixed capacity.
+struct Threshold {
+    static constexpr SparseKind kKind = SparseKind::kThreshold;
+    static constexpr const char* kName = "threshold";
+    static constexpr const char* kGrammar =
+        "threshold:threshold=0..3.4e38 (default 0.001),fraction=0.000001..1 (capacity, default "
+        "0.01),"
+        "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it "
+        "follows "
+        "the data; default 0: it stays),values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.fraction = 0.01f, .threshold = 0.001f};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_threshold, &spec_key_fraction,
+                                               &spec_key_refresh, &spec_key_values};
+};
+
+// The largest elements of every block; as many of each.
+struct BlockTopK {
+    static constexpr SparseKind kKind = SparseKind::kGroups;
+    static constexpr const char* kName = "blocktopk";
+    static constexpr const char* kGrammar =
+        "blocktopk:block=16..2048 (power of two, default 128),kept=1..block (default 2),"
+        "values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.block = 128, .kept = 2};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_block, &spec_key_kept, &spec_key_values};
+};
+
+// The largest elements of every row of an activation.
+struct RowTopK {
+    static constexpr SparseKind kKind = SparseKind::kGroups;
+    static constexpr const char* kName = "rowtopk";
+    static constexpr const char* kGrammar =
+        "rowtopk:row=2..16384 (default 1024),kept=1..row (default 16),"
+        "values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.kept = 16, .row = 1024};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_row, &spec_key_kept, &spec_key_values};
+};
+
+// Runs of 32 elements that all ranks draw alike; no positions are sent.
+struct RandomK {
+    static constexpr SparseKind kKind = SparseKind::kRuns;
+    static constexpr const char* kName = "randomk";
+    static constexpr const char* kGrammar =
+        "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default 0),"
+        "values=native|int8|int4 (default native)";
+    static constexpr CodecParams kDefaults = {.fraction = 0.01f};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_seed,
+                                               &spec_key_values};
+};
+
+}  // namespace
+
+extern const CodecDescriptor codec_topk;
+constinit const CodecDescriptor codec_topk = Sparse<TopK>::descriptor();
+
+extern const CodecDescriptor codec_threshold;
+constinit const CodecDescriptor codec_threshold = Sparse<Threshold>::descriptor();
+
+extern const CodecDescriptor codec_blocktopk;
+constinit const CodecDescriptor codec_blocktopk = Sparse<BlockTopK>::descriptor();
+
+extern const CodecDescriptor codec_rowtopk;
+constinit const CodecDescriptor codec_rowtopk = Sparse<RowTopK>::descriptor();
+
+extern const CodecDescriptor codec_randomk;
+constinit const CodecDescriptor codec_randomk = Sparse<RandomK>::descriptor();
+
+}  // namespace slimwire

@@ -1,0 +1,174 @@
+// The decoding kernel of topk and threshold: a thread block for 65536 elements, in which a warp
+// reads the positions of a span, or the whole block those of two bytes. No atomics on elements: an
+// element has one value at most.
+#pragma once
+
+#include "codecs/sparse/sparse.cuh"
+
+namespace slimwire {
+namespace {
+
+// One warp decodes one span.
+template <class Element>
+__device__ __forceinline__ bool decode_span(const SparsePlan& plan,
+                                            const uint8_t* input,
+                                            uint8_t* output,
+                                            int64_t span,
+                                            int64_t start,
+                                            int64_t end,
+                                            bool accumulate) {
+    const int64_t begin = span * kSparseSpan;
+    const int64_t left = plan.count - begin;
+    const int64_t elems = left < kSparseSpan ? left : kSparseSpan;
+    const uint8_t* indices = input + plan.indices;
+    const auto take = [&](int64_t at, int64_t number) {
+        place<Element>(output, begin + at, accumulate, get_value<Element>(plan, input, number));
+    };
+    if (end < start) {
+        return false;
+    }
+    if (plan.form == IndexForm::kBitmap) {
+        return read_bits(indices + span * (kSparseSpan / 8), elems, start, end, take);
+    }
+    if (plan.form == IndexForm::kLocal8) {  // a segment a lane
+        const uint8_t* entry = input + kSparseHeader + kLocal8Entry * span;
+        const uint32_t full = *reinterpret_cast<const uint32_t*>(entry + 4);
+        const uint32_t count =
+            entry[8 + lane_number()] + ((full >> lane_number() & 1) != 0 ? kSparseSegment : 0);
+        int64_t first = start + sum_before(count);
+        int64_t next = first + count;
+        bool good = next <= end && (lane_number() != kWarpThreads - 1 || next == end);
+        first = first < end ? first : end;
+        next = next < end ? next : end;
+        int64_t before = -1;
+        for (int64_t i = first; i < next; ++i) {
+            const int64_t at = indices[i];
+            if (at <= before || lane_number() * kSparseSegment + at >= elems) {
+                good = false;
+                break;
+            }
+            take(lane_number() * kSparseSegment + at, i);
+            before = at;
+        }
+        return good;
+    }
+    // Gaps: a byte a lane.
+    const uint8_t* gaps = indices + (start + 1) / 2 + kGapSpare * span;
+    const int64_t most = (end - start + 1) / 2 + kGapSpare;  // bytes that an encoder may write
+    int64_t position = 0;
+    bool good = true;
+    for (int64_t first = 0; start < end && position < elems; first += kWarpThreads) {
+        const int64_t byte = first + lane_number();
+        const uint32_t both = byte < most ? gaps[byte] : 0;
+        uint32_t step[2];
+        uint32_t keeps = 0;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            const uint32_t gap = both >> (4 * k) & 15;
+            step[k] = gap == kGapSkip ? kGapSkip : gap + 1;
+            keeps += gap != kGapSkip ? 1 : 0;
+        }
+        int64_t at = position + sum_before(step[0] + step[1]);
+        int64_t number = start + sum_before(keeps);
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            const bool keep = (both >> (4 * k) & 15) != kGapSkip;
+            const int64_t there = at + step[k] - (keep ? 1 : 0);
+            if (number < end) {
+                if (there >= elems) {
+                    good = false;
+                } else if (keep) {
+                    take(there, number);
+                }
+            }
+            at += step[k];
+            number += keep ? 1 : 0;
+        }
+        position = __shfl_sync(kAllLanes, at, kWarpThreads - 1);
+        start = __shfl_sync(kAllLanes, number, kWarpThreads - 1);
+    }
+    return good && start >= end;
+}
+
+struct ChosenDecodeArgs {
+    DecodeArgs decode;
+    SparseWork work;
+};
+
+// A thread block decodes 65536 elements: zeros, then what was sent.
+template <class Element>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    chosen_decode_kernel(ChosenDecodeArgs args) {
+    __shared__ unsigned first_bad;
+    const DecodeArgs& decode = args.decode;
+    const int64_t units = (args.work.chunk_elems + kSparseWide - 1) / kSparseWide;
+    for (int64_t work = blockIdx.x; work < args.work.chunks * units; work += gridDim.x) {
+        const int64_t chunk = work / units;
+        const int64_t unit = work - chunk * units;
+        const SparsePlan& plan = args.work.plan(chunk);
+        const int64_t begin = unit * kSparseWide;
+        if (begin >= plan.count) {
+            continue;
+        }
+        const uint8_t* input =
+            static_cast<const uint8_t*>(decode.input) + chunk * decode.slot_bytes;
+        uint8_t* output =
+            static_cast<uint8_t*>(decode.output) + chunk * args.work.chunk_elems * Element::kBytes;
+        const auto* header = reinterpret_cast<const uint32_t*>(input);
+        const int64_t kept = header[0] < plan.capacity ? header[0] : plan.capacity;
+        bool good = header[0] <= plan.capacity &&
+                    (header[3] & ~kFlagNonFinite) == static_cast<uint32_t>(plan.form);
+        const int64_t left = plan.count - begin;
+        const int64_t elems = left < kSparseWide ? left : kSparseWide;
+        if (!decode.accumulate) {
+            zero_elements<Element>(output, begin, elems, static_cast<int>(threadIdx.x),
+                                   static_cast<int>(blockDim.x));
+        }
+        if (threadIdx.x == 0) {
+            first_bad = 0xFFFFFFFFu;
+        }
+        __syncthreads();
+        const bool wide = plan.form == IndexForm::kLocal16;
+        const auto start_of = [&](int64_t which) -> int64_t {
+            if (which * (wide ? kSparseWide : kSparseSpan) >= plan.count) {
+                return kept;
+            }
+            const int64_t words = plan.form == IndexForm::kLocal8 ? kLocal8Entry / 4 : 1;
+            const int64_t start = header[4 + words * which];
+            return start < kept ? start : kept;
+        };
+        if (wide) {
+            const int64_t start = start_of(unit);
+            const int64_t end = start_of(unit + 1);
+            const auto* list = reinterpret_cast<const uint16_t*>(input + plan.indices);
+            good = good && start <= end;
+            for (int64_t i = start + threadIdx.x; i < end; i += blockDim.x) {
+                if (list[i] >= elems || (i > start && list[i] <= list[i - 1])) {
+                    atomicMin(&first_bad, static_cast<unsigned>(i - start));
+                }
+            }
+            __syncthreads();
+            const int64_t bad = first_bad;
+            good = good && bad == 0xFFFFFFFFu;
+            for (int64_t i = start + threadIdx.x; i < end && i - start < bad; i += blockDim.x) {
+                place<Element>(output, begin + list[i], decode.accumulate,
+                               get_value<Element>(plan, input, i));
+            }
+        } else {
+            for (int64_t span = begin / kSparseSpan + threadIdx.x / kWarpThreads;
+                 span * kSparseSpan < begin + elems; span += blockDim.x / kWarpThreads) {
+                good = decode_span<Element>(plan, input, output, span, start_of(span),
+                                            start_of(span + 1), decode.accumulate) &&
+                       good;
+            }
+        }
+        report(decode.status, good);
+        __syncthreads();
+        if (unit == 0 && threadIdx.x == 0 && (header[3] & kFlagNonFinite) != 0) {
+            Element::put(output, __uint_as_float(kNanFloat32));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace slimwire

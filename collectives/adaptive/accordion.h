@@ -1,0 +1,119 @@
+// When a tensor travels by the stronger and when by the weaker of two codecs (Accordion: Agarwal et
+// al., MLSys 2021): by how much the norm of its reduced gradients' sum changed from one window of
+// calls to the next. Where it changes quickly, or the learning rate has just dropped, the weaker
+// one keeps more of it.
+//
+// What goes in is equal on all ranks: how many calls a tensor at one place in the step had, what
+// its results add up to, and the learning rate if the program tells it, between the same calls on
+// all ranks. So ranks decide alike. Results of all-reduces are equal, and nobody tells anything; of
+// reduce-scatters the ranks add up their parts' sketches once a window (paced_exchange.h).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "codecs/base/device.h"
+#include "codecs/ops/sketch_args.h"
+#include "collectives/identity/step_detector.h"
+#include "collectives/observe/stats.h"
+#include "collectives/policy/policy.h"
+#include "collectives/state/replicated_progress.h"
+
+namespace slimwire {
+
+struct CommState;
+struct Plan;
+
+// Of one tensor. Pure.
+class AccordionControl {
+  public:
+    // Calls into a window after which what the one before came to counts: its copy has had a whole
+    // step to reach the host.
+    static constexpr uint64_t kLag = 1;
+
+    explicit AccordionControl(const AccordionRule& rule) noexcept : rule_(&rule) {}
+
+    // Whether the next call comes after decide() for the window before.
+    [[nodiscard]] bool due() const noexcept;
+    // `energy`: squared norm of the sum of `buffers` results of that window, of those that were
+    // finite; in the mean over their parts, where ranks have parts.
+    AccordionDecision decide(double energy, double buffers) noexcept;
+
+    // Where a call lies in its window.
+    struct Call {
+        bool high = false;  // the stronger compression
+        bool first = false, last = false;
+    };
+    // The next call, under this learning rate; NaN: not told.
+    Call next(double learning_rate) noexcept;
+    // It never was.
+    void uncount() noexcept { --calls_; }
+
+    // How far it is, for another process (FORMAT.md, "Saved state").
+    void save(RecordWriter* record) const;
+    // False, and nothing changed, where a record is too short.
+    bool load(RecordReader* record) noexcept;
+    // Whether a window ended that nothing is decided by yet.
+    [[nodiscard]] bool waits() const noexcept { return calls_ / rule_->window > decided_; }
+
+    [[nodiscard]] uint64_t calls() const noexcept { return calls_; }
+    [[nodiscard]] const AccordionTotals& totals() const noexcept { return totals_; }
+
+  private:
+    const AccordionRule* rule_;  // outlives this
+    void drop(uint64_t call) noexcept;
+
+    uint64_t calls_ = 0;
+    double rate_ = -1;          // the largest learning rate since its last drop; below 0: none
+    uint64_t decided_ = 0;      // windows
+    uint64_t low_through_ = 0;  // windows before this one decide for low, whatever they are
+    uint32_t quiet_ = 0;        // windows in a row with little change
+    double before_ = -1;        // squared norm of the mean; below 0: none
+    bool high_ = false;
+    AccordionTotals totals_;
+};
+
+// A tensor's controller and the way of its sums to the host.
+struct PacedTensor {
+    explicit PacedTensor(const AccordionRule& rule) noexcept : control(rule) {}
+    AccordionControl control;
+    uint64_t path = 0;            // of its place (StepPlace)
+    SketchState* sums = nullptr;  // on the device
+    SketchState* copy = nullptr;  // pinned
+    cudaEvent_t copied = nullptr;
+    bool under_way = false;
+};
+
+// A call of one.
+struct PacedCall {
+    PacedTensor* tensor = nullptr;  // null: of none
+    AccordionControl::Call at;
+};
+
+// Of one communicator; used by one thread at a time, on its device.
+class Accordions {
+  public:
+    // The next call of the plan's tensor at this place; waits for the copy where a decision is due.
+    // A tensor's first goes on with what was loaded for it.
+    Result<PacedCall> next(const DeviceApi& api,
+                           CommState* state,
+                           Plan* plan,
+                           const StepPlace& place);
+    // The records of all its tensors.
+    Status save(const CommState& state, const ReadMemory& read, const KeepRecord& keep) const;
+    // Frees what it has; where work may still use it, that goes to `left` instead.
+    void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
+
+  private:
+    struct Key {
+        const Plan* plan;
+        uint32_t slot, ordinal;
+        auto operator<=>(const Key&) const = default;
+    };
+    std::map<Key, PacedTensor> tensors_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,334 @@
+#include "collectives/algorithms/direct.h"
+
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+DirectMap::DirectMap(const Layout& layout, const CallFacts& facts, int ranks) : scratch(layout) {
+    switch (facts.op) {
+        case Op::kReduceScatter:
+        case Op::kAllToAll:
+            send_slots = receive_slots = ranks;
+            break;
+        case Op::kAllGather:
+            send_slots = 0;  // in place
+            receive_slots = ranks;
+            break;
+        case Op::kGather:
+            send_slots = 1;
+            receive_slots = ranks;
+            break;
+        case Op::kScatter:
+            send_slots = ranks;
+            receive_slots = 1;
+            break;
+        default:
+            send_slots = 0;
+            receive_slots = 1;
+            break;
+    }
+    if (is_point_to_point(facts.op)) {
+        // Slices may be under way at the same time.
+        send = receive = scratch.add_bytes(static_cast<uint64_t>(layout.total_slot_bytes));
+    } else {
+        send = scratch.add_slots(send_slots);
+        receive = scratch.add_slots(receive_slots);
+    }
+    workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
+}
+
+uint64_t direct_wire_bytes(const Layout& layout,
+                           const CallFacts& facts,
+                           int ranks,
+                           int rank) noexcept {
+    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const auto others = static_cast<uint64_t>(ranks - 1);
+    const int root = facts.root_or_peer;
+    switch (facts.op) {
+        case Op::kBroadcast:
+            return (rank + 1) % ranks == root ? 0 : total;
+        case Op::kGather:
+            return rank == root ? 0 : total;
+        case Op::kScatter:
+            return rank == root ? others * total : 0;
+        case Op::kSend:
+            return total;
+        case Op::kRecv:
+            return 0;
+        default:
+            return others * total;
+    }
+}
+
+bool direct_encodes(const CallFacts& facts, int rank) noexcept {
+    switch (facts.op) {
+        case Op::kBroadcast:
+        case Op::kScatter:
+            return rank == facts.root_or_peer;
+        case Op::kGather:
+            return rank != facts.root_or_peer;
+        case Op::kRecv:
+            return false;
+        default:
+            return true;
+    }
+}
+
+ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+    ExchangeSizes sizes;
+    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const auto ranks = static_cast<uint64_t>(shape.ranks);
+    const bool to_all =
+        facts.op == Op::kReduceScatter || facts.op == Op::kAllToAll || facts.op == Op::kScatter;
+    // Both ends of a message must decide alike, so a receiver counts what its sender sends.
+    sizes.wire_bytes = to_all || facts.op == Op::kAllGather ? (ranks - 1) * total : total;
+    if (facts.op == Op::kReduceScatter) {
+        const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
+        sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
+    }
+    sizes.scratch_bytes = DirectMap(layout, facts, shape.ranks).scratch.bytes();
+    const uint64_t blocks = to_all ? ranks : 1;
+    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_runs = blocks * layout.fed_pieces();
+    // Estimates of the blocks given, then of those got (estimated_scatter.h).
+    sizes.shared_begin = sizes.residual_elems;
+    sizes.estimate_elems = 2 * sizes.residual_elems;
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
+    return sizes;
+}
+
+Direct::Direct(const ExchangeContext& context)
+    : SlicedExchange(context, 1, context.alone || !is_point_to_point(context.plan.facts.op)),
+      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+    workspace_ = context.scratch + map_.workspace;
+}
+
+char* Direct::send_slot(int slice, int block) const noexcept {
+    if (map_.send_slots == 0) {
+        return receive_slot(slice, block);
+    }
+    // A gather's contributor has one slot whatever its rank.
+    const auto slot = static_cast<size_t>(map_.send_slots == 1 ? 0 : block);
+    return context_.scratch + map_.scratch.half(map_.send, map_.send_slots, slice) +
+           slot * slot_bytes(slice);
+}
+
+char* Direct::receive_slot(int slice, int block) const noexcept {
+    if (is_point_to_point(op())) {
+        char* slot = context_.scratch + map_.receive;
+        for (int before = 0; before < slice; ++before) {
+            slot += slot_bytes(before);
+        }
+        return slot;
+    }
+    const auto slot = static_cast<size_t>(map_.receive_slots == 1 ? 0 : block);
+    return context_.scratch + map_.scratch.half(map_.receive, map_.receive_slots, slice) +
+           slot * slot_bytes(slice);
+}
+
+// Whether the blocks lie back to back as chunks do, so that one operation takes them all.
+bool Direct::whole_blocks(int slice) const noexcept {
+    const Slice& cut = slice_at(slice);
+    return slices() == 1 && cut.pieces.size() == 1 &&
+           cut.pieces[0].chunk_elems == static_cast<int64_t>(context_.plan.facts.count);
+}
+
+float Direct::factor() const noexcept {
+    return context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+}
+
+Status Direct::encode_blocks(int slice, int first, int last, int base) {
+    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const int64_t slot = slice_at(slice).slot_bytes;
+    // Residuals that are stored apart have room for one block beside them.
+    const bool whole = whole_blocks(slice) && !context_.plan.residuals_apart;
+    const int step = whole ? last - first : 1;
+    const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
+    for (int block = first; block < last; block += step) {
+        for (const Piece& piece : slice_at(slice).pieces) {
+            const int64_t offset =
+                (block - base) * count + static_cast<int64_t>(piece.offset_elems);
+            SLIMWIRE_TRY(
+                encode_run(piece, random_of(slice, piece, static_cast<uint32_t>(block)),
+                           static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+                           {offset, (block - base) * pieces + piece.order},
+                           send_slot(slice, block) + piece.slot_offset,
+                           {step * piece.count, piece.chunk_elems, slot}, factor()));
+        }
+    }
+    return {};
+}
+
+Status Direct::decode_blocks(int slice, int first, int last, int base) {
+    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const int64_t slot = slice_at(slice).slot_bytes;
+    const int step = whole_blocks(slice) ? last - first : 1;
+    for (int block = first; block < last; block += step) {
+        for (const Piece& piece : slice_at(slice).pieces) {
+            const int64_t offset =
+                (block - base) * count + static_cast<int64_t>(piece.offset_elems);
+            SLIMWIRE_TRY(
+                decode_run(piece, receive_slot(slice, block) + piece.slot_offset,
+                           static_cast<char*>(context_.call.recv) + offset * element_bytes(),
+                           {step * piece.count, piece.chunk_elems, slot}, false));
+        }
+    }
+    return {};
+}
+
+Status Direct::decode_sum(int slice) {
+    for (const Piece& piece : slice_at(slice).pieces) {
+        SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset,
+                               slice_at(slice).slot_bytes, ranks(), piece.count,
+                               static_cast<char*>(context_.call.recv) +
+                                   static_cast<int64_t>(piece.offset_elems) * element_bytes()));
+    }
+    return {};
+}
+
+// The own contribution to a sum lies among those that come.
+Status Direct::place_own(int slice) {
+    return op() != Op::kReduceScatter
+               ? Status()
+               : cuda_status(context_.api,
+                             context_.api.memcpy_async(receive_slot(slice, rank()),
+                                                       send_slot(slice, rank()), slot_bytes(slice),
+                                                       cudaMemcpyDeviceToDevice, wire()),
+                             "own slot");
+}
+
+Status Direct::copy_own_block() {
+    const size_t bytes = context_.plan.facts.count * static_cast<size_t>(element_bytes());
+    const size_t own = static_cast<size_t>(rank()) * bytes;
+    const char* from = static_cast<const char*>(context_.call.send);
+    char* to = static_cast<char*>(context_.call.recv);
+    switch (op()) {
+        case Op::kAllToAll:
+            from += own;
+            to += own;
+            break;
+        case Op::kAllGather:
+            to += own;
+            break;
+        case Op::kBroadcast:
+        case Op::kGather:
+        case Op::kScatter:
+            if (rank() != root()) {
+                return {};
+            }
+            from += op() == Op::kScatter ? own : 0;
+            to += op() == Op::kGather ? own : 0;
+            break;
+        default:
+            return {};
+    }
+    if (from == to) {
+        return {};
+    }
+    return cuda_status(
+        context_.api,
+        context_.api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, context_.work),
+        "own block");
+}
+
+Status Direct::encode(int slice) {
+    const bool at_root = rank() == root();
+    switch (op()) {
+        case Op::kReduceScatter:
+            return encode_blocks(slice, 0, ranks(), 0);
+        case Op::kAllToAll:
+        case Op::kScatter:
+            if (op() == Op::kScatter && !at_root) {
+                return {};
+            }
+            SLIMWIRE_TRY(encode_blocks(slice, 0, rank(), 0));
+            return encode_blocks(slice, rank() + 1, ranks(), 0);
+        case Op::kGather:
+            return at_root ? Status() : encode_blocks(slice, rank(), rank() + 1, rank());
+        case Op::kBroadcast:
+            return at_root ? encode_blocks(slice, rank(), rank() + 1, rank()) : Status();
+        case Op::kRecv:
+            return {};
+        default:
+            return encode_blocks(slice, rank(), rank() + 1, rank());
+    }
+}
+
+Status Direct::send(int, int slice) {
+    const size_t bytes = slot_bytes(slice);
+    const ncclComm_t comm = context_.state.exchange_comm;
+    switch (op()) {
+        case Op::kReduceScatter:
+        case Op::kAllToAll:
+            return all_to_all(send_slot(slice, 0), receive_slot(slice, 0), bytes);
+        case Op::kAllGather:
+            return nccl_status(
+                context_.nccl,
+                context_.nccl.AllGather(send_slot(slice, rank()), receive_slot(slice, 0), bytes,
+                                        ncclUint8, comm, wire()),
+                "ncclAllGather of encoded bytes");
+        case Op::kBroadcast: {
+            char* slot = receive_slot(slice, 0);
+            return nccl_status(
+                context_.nccl,
+                context_.nccl.Broadcast(slot, slot, bytes, ncclUint8, root(), comm, wire()),
+                "ncclBroadcast of encoded bytes");
+        }
+        case Op::kGather:
+            if (rank() != root()) {
+                return send_bytes(send_slot(slice, rank()), bytes, root());
+            }
+            for (int from = 0; from < ranks(); ++from) {
+                if (from != rank()) {
+                    SLIMWIRE_TRY(receive_bytes(receive_slot(slice, from), bytes, from));
+                }
+            }
+            return {};
+        case Op::kScatter:
+            if (rank() != root()) {
+                return receive_bytes(receive_slot(slice, rank()), bytes, root());
+            }
+            for (int to = 0; to < ranks(); ++to) {
+                if (to != rank()) {
+                    SLIMWIRE_TRY(send_bytes(send_slot(slice, to), bytes, to));
+                }
+            }
+            return {};
+        case Op::kSend:
+            return send_bytes(send_slot(slice, 0), bytes, root());
+        case Op::kRecv:
+            return receive_bytes(receive_slot(slice, 0), bytes, root());
+        default:
+            return {Code::kInternalError, "an operation without a direct form"};
+    }
+}
+
+Status Direct::decode(int slice) {
+    const bool at_root = rank() == root();
+    // Not before the first exchange, which need not wait for it.
+    if (slice == 0 && (op() == Op::kAllToAll || op() == Op::kGather || op() == Op::kScatter)) {
+        SLIMWIRE_TRY(copy_own_block());
+    }
+    switch (op()) {
+        case Op::kReduceScatter:
+            return decode_sum(slice);
+        case Op::kAllGather:
+        case Op::kAllToAll:
+        case Op::kGather:
+            if (op() == Op::kGather && !at_root) {
+                return {};
+            }
+            if (op() == Op::kAllGather) {
+                return decode_blocks(slice, 0, ranks(), 0);
+            }
+            SLIMWIRE_TRY(decode_blocks(slice, 0, rank(), 0));
+            return decode_blocks(slice, rank() + 1, ranks(), 0);
+        case Op::kScatter:
+            return at_root ? Status() : decode_blocks(slice, rank(), rank() + 1, rank());
+        case Op::kSend:
+            return {};
+        default:
+            return decode_blocks(slice, rank(), rank() + 1, rank());
+    }
+}
+
+}  // namespace slimwire

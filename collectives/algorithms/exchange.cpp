@@ -1,0 +1,425 @@
+#include "collectives/algorithms/exchange.h"
+
+#include <algorithm>
+
+#include "codecs/ops/move_ranges.h"
+#include "codecs/ops/sum_rows.h"
+#include "codecs/sparse/aim.h"
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+uint64_t halves(const Layout& layout) noexcept {
+    return layout.slices.size() > 1 ? 2 : 1;
+}
+
+}  // namespace
+
+Status Exchange::rehearse() {
+    return {Code::kUnsupported, "an algorithm that encodes no contributions"};
+}
+
+int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept {
+    // Rounded up, the begins of two runs may come nearer by less than a block.
+    return type == ResidualType::kFloat32
+               ? first
+               : (first + kResidualBlock - 1) / kResidualBlock * kResidualBlock +
+                     index * kResidualBlock;
+}
+
+uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept {
+    return static_cast<uint64_t>(
+        stored_begin(type, static_cast<int64_t>(elems), static_cast<int64_t>(runs)));
+}
+
+// As many launches as there are kMostMovedRanges.
+Status move_raw_part(const ExchangeContext& context,
+                     const RawPart& raw,
+                     void* buffer,
+                     char* chunks,
+                     int64_t chunk_elems,
+                     int64_t stride,
+                     bool to_chunks) {
+    for (size_t first = 0; first < raw.ranges.size(); first += kMostMovedRanges) {
+        const size_t last = std::min(first + kMostMovedRanges, raw.ranges.size());
+        MoveRangesArgs args{};
+        args.buffer = buffer;
+        args.chunks = chunks;
+        args.chunk_elems = chunk_elems;
+        args.chunk_bytes = stride;
+        args.end = last < raw.ranges.size() ? raw.ranges[last].begin : raw.count;
+        args.scale = 1.0f;
+        if (to_chunks && context.scalar != nullptr) {
+            args.scale = context.scalar->value;
+            args.scale_ptr = context.scalar->device;
+        }
+        args.dtype = context.plan.facts.dtype;
+        args.to_chunks = to_chunks;
+        args.ranges = static_cast<int32_t>(last - first);
+        for (size_t i = first; i < last; ++i) {
+            args.list[i - first] = {static_cast<int64_t>(raw.ranges[i].offset_elems),
+                                    raw.ranges[i].begin};
+        }
+        SLIMWIRE_TRY(enqueue(context.api, args, context.work));
+    }
+    return {};
+}
+
+uint64_t ScratchMap::add_slots(int slots) noexcept {
+    return add_bytes(halves(layout_) * static_cast<uint64_t>(slots) *
+                     static_cast<uint64_t>(layout_.max_slot_bytes));
+}
+
+uint64_t ScratchMap::add_bytes(uint64_t bytes) noexcept {
+    const uint64_t begin = bytes_;
+    bytes_ += aligned(bytes);
+    return begin;
+}
+
+uint64_t ScratchMap::add_parts(int parts, uint64_t part_bytes) noexcept {
+    return add_bytes((layout_.slices.size() > 1 ? static_cast<uint64_t>(parts) : 1) * part_bytes);
+}
+
+uint64_t ScratchMap::half(uint64_t area, int slots, int slice) const noexcept {
+    return area + static_cast<uint64_t>(slice) % halves(layout_) * static_cast<uint64_t>(slots) *
+                      static_cast<uint64_t>(layout_.max_slot_bytes);
+}
+
+SlicedExchange::SlicedExchange(const ExchangeContext& context, int hops, bool overlapped)
+    : context_(context), hops_(hops), overlapped_(overlapped) {
+    wire_ = staged() ? context.state.exchange_stream : context.work;
+}
+
+int SlicedExchange::slices() const noexcept {
+    return static_cast<int>(context_.plan.layout.slices.size());
+}
+
+const Slice& SlicedExchange::slice_at(int slice) const noexcept {
+    return context_.plan.layout.slices[static_cast<size_t>(slice)];
+}
+
+size_t SlicedExchange::slot_bytes(int slice) const noexcept {
+    return static_cast<size_t>(slice_at(slice).slot_bytes);
+}
+
+int64_t SlicedExchange::element_bytes() const noexcept {
+    return static_cast<int64_t>(dtype_bytes(context_.plan.facts.dtype));
+}
+
+int SlicedExchange::phases() const noexcept {
+    return overlapped_ ? slices() + lag() * hops_ : 1;
+}
+
+bool SlicedExchange::exchanges(int phase) const noexcept {
+    return !overlapped_ || phase < phases() - lag();
+}
+
+Status SlicedExchange::place_own(int) {
+    return {};
+}
+
+Status SlicedExchange::between(int, int) {
+    return {};
+}
+
+int SlicedExchange::slice_of(int phase, int hop) const noexcept {
+    const int slice = phase - lag() * hop;
+    return slice >= 0 && slice < slices() ? slice : -1;
+}
+
+Status SlicedExchange::kernels(int phase) {
+    const DeviceApi& api = context_.api;
+    if (!overlapped_) {
+        for (int slice = 0; slice < slices(); ++slice) {
+            SLIMWIRE_TRY(encode(slice));
+        }
+        return {};
+    }
+    if (staged() && phase >= lag()) {
+        SLIMWIRE_TRY(cuda_status(
+            api, api.stream_wait_event(context_.work, context_.state.done[phase % 2], 0),
+            "wait for exchange"));
+    }
+    if (const int slice = slice_of(phase, hops_); slice >= 0) {
+        SLIMWIRE_TRY(decode(slice));
+    }
+    for (int hop = hops_ - 1; hop > 0; --hop) {
+        if (const int slice = slice_of(phase, hop); slice >= 0) {
+            SLIMWIRE_TRY(between(hop, slice));
+        }
+    }
+    if (phase < slices()) {
+        SLIMWIRE_TRY(encode(phase));
+    }
+    if (!exchanges(phase)) {
+        return {};
+    }
+    if (staged()) {
+        const cudaEvent_t ready = context_.state.ready[phase % 2];
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(ready, context_.work), "codec event"));
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(wire_, ready, 0), "wait for codec"));
+    }
+    return phase < slices() ? place_own(phase) : Status();
+}
+
+Status SlicedExchange::exchange(int phase) {
+    if (!overlapped_) {
+        for (int slice = 0; slice < slices(); ++slice) {
+            SLIMWIRE_TRY(send(0, slice));
+        }
+        return {};
+    }
+    for (int hop = 0; hop < hops_; ++hop) {
+        if (const int slice = slice_of(phase, hop); slice >= 0) {
+            SLIMWIRE_TRY(send(hop, slice));
+        }
+    }
+    return {};
+}
+
+Status SlicedExchange::finish(int phase) {
+    const DeviceApi& api = context_.api;
+    if (!overlapped_) {
+        for (int slice = 0; slice < slices(); ++slice) {
+            SLIMWIRE_TRY(decode(slice));
+        }
+        return {};
+    }
+    return staged() && exchanges(phase)
+               ? cuda_status(api, api.event_record(context_.state.done[phase % 2], wire_),
+                             "exchange event")
+               : Status();
+}
+
+Status SlicedExchange::rehearse() {
+    for (int slice = 0; slice < slices(); ++slice) {
+        SLIMWIRE_TRY(encode(slice));
+    }
+    return {};
+}
+
+RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane) const noexcept {
+    RandomKey key = context_.random;
+    const auto index = static_cast<uint32_t>(&piece - slice_at(slice).pieces.data());
+    key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + index + lane * 0x85EBCA6Bu;
+    return key;
+}
+
+bool SlicedExchange::feeds() const noexcept {
+    return context_.residual != nullptr && context_.plan.error_feedback != ErrorFeedback::kNone;
+}
+
+bool SlicedExchange::residuals_apart() const noexcept {
+    return context_.plan.residuals_apart;
+}
+
+StoredResiduals SlicedExchange::stored(const Owed& owed) const noexcept {
+    const Plan& plan = context_.plan;
+    return {context_.residual, static_cast<int64_t>(plan.residual_elems),
+            stored_begin(plan.residual_type, owed.first, owed.index), plan.residual_type};
+}
+
+Result<float*> SlicedExchange::take_residual(const Owed& owed, int64_t count) {
+    // One is enough, as of workspaces.
+    auto* window = reinterpret_cast<float*>(context_.scratch + context_.plan.window_offset);
+    SLIMWIRE_TRY(enqueue(context_.api,
+                         TakeResidualArgs{.stored = stored(owed), .output = window, .count = count},
+                         context_.work));
+    return window;
+}
+
+Status SlicedExchange::put_residual(const Owed& owed, int64_t count) {
+    const bool average = context_.plan.error_feedback == ErrorFeedback::kEma;
+    PutResidualArgs args{};
+    args.stored = stored(owed);
+    args.input = reinterpret_cast<const float*>(context_.scratch + context_.plan.window_offset);
+    args.count = count;
+    args.keep = average ? kEmaKeep : 0.0f;
+    args.take = average ? 1.0f - kEmaKeep : 1.0f;
+    args.random = context_.random;
+    return enqueue(context_.api, args, context_.work);
+}
+
+EncodeArgs SlicedExchange::encode_args(const Piece& piece,
+                                       const RandomKey& random,
+                                       void* output,
+                                       const Run& run) const noexcept {
+    EncodeArgs args{};
+    args.output = output;
+    args.scale = 1.0f;
+    args.count = run.count;
+    args.chunk_elems = run.chunk_elems;
+    args.slot_bytes = run.slot_bytes;
+    args.params = piece.codec.params;
+    args.dtype = piece.dtype;
+    args.random = random;
+    args.workspace = workspace_;
+    return args;
+}
+
+Status SlicedExchange::enqueue_encoding(const CodecSpec& codec, EncodeArgs args, const Owed& owed) {
+    if (!codec.traits(args.dtype).aims) {
+        return enqueue(context_.api, codec, args, context_.work);
+    }
+    const Plan& plan = context_.plan;
+    const auto bytes = static_cast<size_t>(plan.layout.aim_bytes);
+    char* state = nullptr;
+    if (plan.aims && context_.residual != nullptr && owed.feeds) {
+        state = static_cast<char*>(context_.residual) + plan.aims_offset +
+                static_cast<size_t>(owed.index) * bytes;
+    } else {
+        state = static_cast<char*>(workspace_) + plan.layout.spare_aim_offset;
+        SLIMWIRE_TRY(cuda_status(context_.api,
+                                 context_.api.memset_async(state, 0, bytes, context_.work),
+                                 "thresholds of no tensor"));
+    }
+    const AimArgs aim{args, reinterpret_cast<AimRun*>(state)};
+    SLIMWIRE_TRY(enqueue(context_.api, AimStep::kAim, aim, context_.work));
+    aim_encoding(aim.state, &args);
+    SLIMWIRE_TRY(enqueue(context_.api, codec, args, context_.work));
+    return enqueue(context_.api, AimStep::kSettle, aim, context_.work);
+}
+
+Status SlicedExchange::encode_run(const Piece& piece,
+                                  const RandomKey& random,
+                                  const void* input,
+                                  const Owed& owed,
+                                  void* output,
+                                  const Run& run,
+                                  float factor) {
+    EncodeArgs args = encode_args(piece, random, output, run);
+    args.input = input;
+    args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
+    args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
+    SLIMWIRE_TRY(with_residual(owed, run.count, [&](float* residual) {
+        args.residual = residual;
+        return enqueue_encoding(piece.codec, args, owed);
+    }));
+    return context_.listener == nullptr ? Status() : context_.listener->encoded(piece.codec, args);
+}
+
+Status SlicedExchange::decode_run(
+    const Piece& piece, const void* input, void* output, const Run& run, bool accumulate) {
+    DecodeArgs args{};
+    args.input = input;
+    args.output = output;
+    args.count = run.count;
+    args.chunk_elems = run.chunk_elems;
+    args.slot_bytes = run.slot_bytes;
+    args.params = piece.codec.params;
+    args.dtype = piece.dtype;
+    args.accumulate = accumulate;
+    args.workspace = workspace_;
+    return enqueue(context_.api, piece.codec, args, context_.work);
+}
+
+Status SlicedExchange::sum_slots(const Piece& piece,
+                                 const char* input,
+                                 int64_t stride,
+                                 int inputs,
+                                 int64_t count,
+                                 void* output) {
+    if (piece.codec.sums()) {
+        DecodeReduceArgs args{};
+        args.input = input;
+        args.output = output;
+        args.input_stride = stride;
+        args.count = count;
+        args.inputs = inputs;
+        args.scale = 1.0f;
+        args.params = piece.codec.params;
+        args.dtype = piece.dtype;
+        args.workspace = workspace_;
+        return enqueue(context_.api, piece.codec, args, context_.work);
+    }
+    for (int source = 0; source < inputs; ++source) {
+        SLIMWIRE_TRY(decode_run(piece, input + source * stride, output,
+                                {count, piece.chunk_elems, stride}, source > 0));
+    }
+    return {};
+}
+
+Status SlicedExchange::reduce_decoded(const Piece& piece,
+                                      const DecodeReduceEncodeArgs& args,
+                                      const Owed& owed,
+                                      void* sum) {
+    SLIMWIRE_TRY(sum_slots(piece, static_cast<const char*>(args.input), args.input_stride,
+                           args.inputs, args.count, sum));
+    EncodeArgs again{};
+    again.input = sum;
+    again.output = args.output;
+    again.residual = args.residual;
+    again.scale = args.scale;
+    again.count = args.count;
+    again.chunk_elems = piece.chunk_elems;
+    again.slot_bytes = args.input_stride;
+    again.params = args.params;
+    again.dtype = args.dtype;
+    again.random = args.random;
+    // Else it would draw what the worker's own encoding drew.
+    again.random.tensor ^= 0x5BD1E995u;
+    again.workspace = args.workspace;
+    return enqueue_encoding(piece.codec, again, owed);
+}
+
+Status SlicedExchange::pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride) {
+    return move_raw_part(context_, slice_at(slice).raw, const_cast<void*>(context_.call.send),
+                         chunks, chunk_elems, stride, true);
+}
+
+Status SlicedExchange::unpack_raw(int slice,
+                                  const char* chunks,
+                                  int64_t chunk_elems,
+                                  int64_t stride) {
+    return move_raw_part(context_, slice_at(slice).raw, context_.call.recv,
+                         const_cast<char*>(chunks), chunk_elems, stride, false);
+}
+
+Status SlicedExchange::sum_raw(
+    const char* input, int64_t stride, int rows, int64_t count, float scale, void* output) {
+    if (count == 0) {
+        return {};
+    }
+    SumRowsArgs args{};
+    args.input = input;
+    args.output = output;
+    args.row_bytes = stride;
+    args.count = count;
+    args.rows = rows;
+    args.scale = scale;
+    args.input_dtype = args.output_dtype = context_.plan.facts.dtype;
+    return enqueue(context_.api, args, context_.work);
+}
+
+Status SlicedExchange::send_bytes(const void* from, size_t bytes, int to) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, wire_),
+        "ncclSend of encoded bytes");
+}
+
+Status SlicedExchange::receive_bytes(void* to, size_t bytes, int from) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, wire_),
+        "ncclRecv of encoded bytes");
+}
+
+Status SlicedExchange::all_to_all(char* from, char* to, size_t bytes) {
+    for (int step = 1; step < ranks(); ++step) {
+        const int next = (rank() + step) % ranks();
+        const int former = (rank() + ranks() - step) % ranks();
+        SLIMWIRE_TRY(send_bytes(from + static_cast<size_t>(next) * bytes, bytes, next));
+        SLIMWIRE_TRY(receive_bytes(to + static_cast<size_t>(former) * bytes, bytes, former));
+    }
+    return {};
+}
+
+}  // namespace slimwire

@@ -1,0 +1,201 @@
+#include "collectives/algorithms/low_rank_exchange.h"
+
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+
+LowRankMap::LowRankMap(const Layout& layout, DType dtype) : scratch(layout) {
+    const LowRankLayout& factors = layout.factored->factors;
+    const auto floats = [&](int64_t elems) {
+        return scratch.add_bytes(static_cast<uint64_t>(elems) * sizeof(float));
+    };
+    left = floats(factors.left_elems);
+    right = floats(factors.right_elems);
+    next = layout.factored->transposed.matrices.empty() ? right : floats(factors.right_elems);
+    work = floats(factors.work_elems);
+    raw = scratch.add_bytes(static_cast<uint64_t>(layout.factored->raw.chunk_elems) *
+                            dtype_bytes(dtype));
+}
+
+uint64_t low_rank_wire_bytes(const Layout& layout,
+                             const CallFacts& facts,
+                             int ranks,
+                             int rank) noexcept {
+    const FactoredMessage& message = *layout.factored;
+    CallFacts part = facts;
+    part.count = static_cast<uint64_t>(message.raw.count);
+    uint64_t bytes = native_wire_bytes(part, ranks, rank);
+    part.dtype = DType::kFloat32;
+    for (const int64_t factor : {message.factors.left_elems, message.factors.right_elems}) {
+        part.count = static_cast<uint64_t>(factor);
+        bytes += native_wire_bytes(part, ranks, rank);
+    }
+    return bytes;
+}
+
+ExchangeSizes low_rank_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+    const FactoredMessage& message = *layout.factored;
+    ExchangeSizes sizes;
+    sizes.wire_bytes = low_rank_wire_bytes(layout, facts, shape.ranks, kNeediestRank);
+    sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
+    sizes.scratch_bytes = LowRankMap(layout, facts.dtype).scratch.bytes();
+    sizes.residual_elems = facts.count;
+    sizes.residual_runs = 1;
+    sizes.largest_run = facts.count;
+    sizes.state_elems = static_cast<uint64_t>(message.factors.state_elems(message.state_rank));
+    return sizes;
+}
+
+LowRank::LowRank(const ExchangeContext& context)
+    : context_(context), map_(context.plan.layout, context.plan.facts.dtype) {}
+
+bool LowRank::fed() const noexcept {
+    return context_.plan.error_feedback != ErrorFeedback::kNone;
+}
+
+StoredResiduals LowRank::stored() const noexcept {
+    const Plan& plan = context_.plan;
+    return {static_cast<char*>(context_.residual) + plan.state_bytes,
+            static_cast<int64_t>(plan.residual_elems), 0, plan.residual_type};
+}
+
+LowRankArgs LowRank::args() const noexcept {
+    const Plan& plan = context_.plan;
+    const CodecParams& params = message().codec.params;
+    const float mean = 1.0f / static_cast<float>(context_.state.shape.ranks);
+    LowRankArgs args{};
+    args.input = context_.call.send;
+    args.output = context_.call.recv;
+    args.residual = !fed()                 ? nullptr
+                    : plan.residuals_apart ? at(plan.window_offset)
+                                           : static_cast<float*>(stored().bytes);
+    args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
+    args.scale = context_.scalar == nullptr ? 1.0f : context_.scalar->value;
+    args.left = at(map_.left);
+    args.right = at(map_.right);
+    args.state = static_cast<float*>(context_.residual);
+    args.work = at(map_.work);
+    args.mean = mean;
+    args.result = plan.facts.redop == RedOp::kAvg ? mean : 1.0f;
+    args.dtype = plan.facts.dtype;
+    args.rank = static_cast<int32_t>(params.kept);
+    args.state_rank = message().state_rank;
+    args.random = context_.random;
+    args.random.seed += params.seed;
+    return args;
+}
+
+Status LowRank::run(std::initializer_list<LowRankStep> steps) {
+    for (const LowRankStep step : steps) {
+        SLIMWIRE_TRY(run(step, message().factors, args()));
+    }
+    return {};
+}
+
+Status LowRank::run(LowRankStep step, const LowRankLayout& layout, const LowRankArgs& args) {
+    return enqueue(context_.api, step, layout, args, context_.work);
+}
+
+Status LowRank::take_residuals() {
+    const Plan& plan = context_.plan;
+    return plan.residuals_apart
+               ? enqueue(context_.api,
+                         TakeResidualArgs{.stored = stored(),
+                                          .output = at(plan.window_offset),
+                                          .count = static_cast<int64_t>(plan.facts.count)},
+                         context_.work)
+               : Status();
+}
+
+Status LowRank::put_residuals() {
+    const Plan& plan = context_.plan;
+    if (!plan.residuals_apart) {
+        return {};
+    }
+    const bool average = plan.error_feedback == ErrorFeedback::kEma;
+    PutResidualArgs args{};
+    args.stored = stored();
+    args.input = at(plan.window_offset);
+    args.count = static_cast<int64_t>(plan.facts.count);
+    args.keep = average ? kEmaKeep : 0.0f;
+    args.take = average ? 1.0f - kEmaKeep : 1.0f;
+    args.random = context_.random;
+    args.random.step += context_.drawn_before;
+    return enqueue(context_.api, args, context_.work);
+}
+
+Status LowRank::kernels(int phase) {
+    const RawPart& raw = message().raw;
+    const auto raw_bytes =
+        raw.chunk_elems * static_cast<int64_t>(dtype_bytes(context_.plan.facts.dtype));
+    char* const packed = context_.scratch + map_.raw;
+    switch (phase) {
+        case 0:
+            SLIMWIRE_TRY(move_raw_part(context_, raw, const_cast<void*>(context_.call.send), packed,
+                                       raw.chunk_elems, raw_bytes, true));
+            SLIMWIRE_TRY(take_residuals());
+            return products(0);
+        case 1:
+            return products(1);
+        default:
+            SLIMWIRE_TRY(products(2));
+            SLIMWIRE_TRY(put_residuals());
+            return move_raw_part(context_, raw, context_.call.recv, packed, raw.chunk_elems,
+                                 raw_bytes, false);
+    }
+}
+
+Status LowRank::products(int phase) {
+    switch (phase) {
+        case 0:
+            return run({LowRankStep::kBegin, LowRankStep::kMultiplyRight});
+        case 1:
+            return run({LowRankStep::kOrthogonalise, LowRankStep::kMultiplyLeft});
+        default:
+            return run({LowRankStep::kRestore, LowRankStep::kKeep});
+    }
+}
+
+Status Autoencoder::products(int phase) {
+    LowRankArgs of_next = args();
+    of_next.right = at(map_.next);
+    switch (phase) {
+        case 0: {
+            LowRankArgs of_transposed = args();
+            of_transposed.left = at(map_.right);
+            SLIMWIRE_TRY(run({LowRankStep::kBegin}));
+            SLIMWIRE_TRY(run(LowRankStep::kOrthogonalise, message().transposed, of_transposed));
+            return run({LowRankStep::kMultiplyRight});
+        }
+        case 1:
+            return run(LowRankStep::kMultiplyLeft, message().factors, of_next);
+        default:
+            SLIMWIRE_TRY(run({LowRankStep::kRestore}));
+            return run(LowRankStep::kKeep, message().factors, of_next);
+    }
+}
+
+Status LowRank::sum(void* elements, int64_t count, DType dtype, bool average, const char* what) {
+    return count == 0
+               ? Status()
+               : nccl_status(context_.nccl,
+                             context_.nccl.AllReduce(elements, elements, static_cast<size_t>(count),
+                                                     static_cast<ncclDataType_t>(dtype),
+                                                     average ? ncclAvg : ncclSum,
+                                                     context_.state.exchange_comm, context_.work),
+                             what);
+}
+
+Status LowRank::exchange(int phase) {
+    const LowRankLayout& factors = message().factors;
+    if (phase > 0) {
+        return sum(second(), factors.right_elems, DType::kFloat32, false,
+                   "ncclAllReduce of right factors");
+    }
+    SLIMWIRE_TRY(sum(at(map_.left), factors.left_elems, DType::kFloat32, false,
+                     "ncclAllReduce of left factors"));
+    return sum(context_.scratch + map_.raw, message().raw.count, context_.plan.facts.dtype,
+               context_.plan.facts.redop == RedOp::kAvg, "ncclAllReduce of raw elements");
+}
+
+}  // namespace slimwire

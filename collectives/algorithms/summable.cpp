@@ -1,0 +1,146 @@
+#include "collectives/algorithms/summable.h"
+
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+namespace {
+
+// A linear encoding begins with words that are equal on all ranks; elements follow to its end.
+constexpr size_t kHeaderBytes = 16;
+
+// Elements of a piece's encoding.
+size_t values_of(const Piece& piece, DType dtype) noexcept {
+    return (static_cast<size_t>(piece.codec.encoded_bytes(dtype, piece.count)) - kHeaderBytes) /
+           dtype_bytes(dtype);
+}
+
+int blocks_of(Op op, int ranks) noexcept {
+    return op == Op::kReduceScatter ? ranks : 1;
+}
+
+}  // namespace
+
+SummableMap::SummableMap(const Layout& layout, const CallFacts& facts, int ranks)
+    : scratch(layout), send_slots(blocks_of(facts.op, ranks)) {
+    send = scratch.add_slots(send_slots);
+    result = facts.op == Op::kReduceScatter ? scratch.add_slots(1) : send;
+    workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
+}
+
+uint64_t summable_wire_bytes(const Layout& layout,
+                             const CallFacts& facts,
+                             int ranks,
+                             int rank) noexcept {
+    uint64_t bytes = 0;
+    CallFacts values = facts;
+    for (const Slice& slice : layout.slices) {
+        if (facts.op == Op::kReduceScatter) {
+            values.count = static_cast<uint64_t>(slice.slot_bytes) / dtype_bytes(facts.dtype);
+            bytes += native_wire_bytes(values, ranks, rank);
+            continue;
+        }
+        for (const Piece& piece : slice.pieces) {
+            values.count = values_of(piece, facts.dtype);
+            bytes += native_wire_bytes(values, ranks, rank);
+        }
+    }
+    return bytes;
+}
+
+ExchangeSizes summable_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+    ExchangeSizes sizes;
+    sizes.wire_bytes = summable_wire_bytes(layout, facts, shape.ranks, kNeediestRank);
+    sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
+    sizes.scratch_bytes = SummableMap(layout, facts, shape.ranks).scratch.bytes();
+    const auto blocks = static_cast<uint64_t>(blocks_of(facts.op, shape.ranks));
+    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_runs = blocks * layout.fed_pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
+    return sizes;
+}
+
+Summable::Summable(const ExchangeContext& context)
+    : SlicedExchange(context, 1, true),
+      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+    workspace_ = context.scratch + map_.workspace;
+}
+
+char* Summable::send_slot(int slice, int block) const noexcept {
+    return context_.scratch + map_.scratch.half(map_.send, map_.send_slots, slice) +
+           static_cast<size_t>(block) * slot_bytes(slice);
+}
+
+char* Summable::result_slot(int slice) const noexcept {
+    return context_.scratch + map_.scratch.half(map_.result, 1, slice);
+}
+
+Status Summable::encode(int slice) {
+    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const float factor =
+        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
+    for (int block = 0; block < map_.send_slots; ++block) {
+        for (const Piece& piece : slice_at(slice).pieces) {
+            const int64_t offset = block * count + static_cast<int64_t>(piece.offset_elems);
+            SLIMWIRE_TRY(encode_run(
+                piece, random_of(slice, piece, static_cast<uint32_t>(block)),
+                static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+                {offset, block * pieces + piece.order}, send_slot(slice, block) + piece.slot_offset,
+                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
+        }
+    }
+    return {};
+}
+
+Status Summable::send(int, int slice) {
+    const auto dtype = static_cast<ncclDataType_t>(context_.plan.facts.dtype);
+    const ncclComm_t comm = context_.state.exchange_comm;
+    const RealNccl& nccl = context_.nccl;
+    if (op() == Op::kReduceScatter) {
+        // Slots lie back to back, so headers are summed too; decode() puts the own one back.
+        return nccl_status(
+            nccl,
+            nccl.ReduceScatter(send_slot(slice, 0), result_slot(slice),
+                               slot_bytes(slice) / static_cast<size_t>(element_bytes()), dtype,
+                               ncclSum, comm, wire()),
+            "ncclReduceScatter of encoded values");
+    }
+    for (const Piece& piece : slice_at(slice).pieces) {
+        char* values = result_slot(slice) + piece.slot_offset + kHeaderBytes;
+        const size_t count = values_of(piece, context_.plan.facts.dtype);
+        SLIMWIRE_TRY(
+            op() == Op::kReduce
+                ? nccl_status(nccl,
+                              nccl.Reduce(values, values, count, dtype, ncclSum,
+                                          context_.plan.facts.root_or_peer, comm, wire()),
+                              "ncclReduce of encoded values")
+                : nccl_status(nccl,
+                              nccl.AllReduce(values, values, count, dtype, ncclSum, comm, wire()),
+                              "ncclAllReduce of encoded values"));
+    }
+    return {};
+}
+
+Status Summable::decode(int slice) {
+    if (op() == Op::kReduce && rank() != context_.plan.facts.root_or_peer) {
+        return {};
+    }
+    for (const Piece& piece : slice_at(slice).pieces) {
+        char* slot = result_slot(slice) + piece.slot_offset;
+        if (op() == Op::kReduceScatter) {
+            SLIMWIRE_TRY(cuda_status(
+                context_.api,
+                context_.api.memcpy_async(slot, send_slot(slice, rank()) + piece.slot_offset,
+                                          kHeaderBytes, cudaMemcpyDeviceToDevice, context_.work),
+                "header of the sum"));
+        }
+        SLIMWIRE_TRY(decode_run(piece, slot,
+                                static_cast<char*>(context_.call.recv) +
+                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
+                                false));
+    }
+    return {};
+}
+
+}  // namespace slimwire

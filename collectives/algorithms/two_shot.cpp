@@ -1,0 +1,252 @@
+#include "collectives/algorithms/two_shot.h"
+
+#include <algorithm>
+
+#include "codecs/residual/estimate.h"
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+
+TwoShotMap::TwoShotMap(const Layout& layout, int ranks)
+    : scratch(layout),
+      send(scratch.add_slots(ranks)),
+      receive(scratch.add_slots(ranks)),
+      gather(scratch.add_slots(ranks)) {
+    uint64_t summed = 0;
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            summed = std::max(
+                summed, piece.codec.reduces()
+                            ? 0
+                            : static_cast<uint64_t>(piece.chunk_elems) * dtype_bytes(piece.dtype));
+        }
+    }
+    sum = scratch.add_bytes(summed);
+    workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
+}
+
+uint64_t two_shot_wire_bytes(const Layout& layout,
+                             const CallFacts& facts,
+                             int ranks,
+                             int rank) noexcept {
+    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const auto others = static_cast<uint64_t>(ranks - 1);
+    if (facts.op == Op::kReduce) {
+        return others * total + (rank == facts.root_or_peer ? 0 : total);
+    }
+    return 2 * others * total;
+}
+
+ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+    ExchangeSizes sizes;
+    const int not_root = facts.root_or_peer == 0 ? 1 : 0;
+    sizes.wire_bytes = two_shot_wire_bytes(layout, facts, shape.ranks, not_root);
+    // All ranks of a node send each remote rank a slot, twice.
+    const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
+    const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
+    sizes.node_wire_bytes = 2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
+    sizes.scratch_bytes = TwoShotMap(layout, shape.ranks).scratch.bytes();
+    // The worker's residual of the whole message, then the server's of this rank's chunks; fp32.
+    uint64_t elems = layout.fed_elems();
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            elems += piece.feeds ? static_cast<uint64_t>(piece.chunk_elems) : 0;
+        }
+    }
+    sizes.residual_elems = elems;
+    sizes.shared_begin = elems;
+    sizes.estimate_elems = elems + layout.fed_elems();
+    sizes.residual_runs = 2 * layout.fed_pieces();
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
+    for (const Slice& slice : layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            sizes.largest_run =
+                std::max(sizes.largest_run, static_cast<uint64_t>(piece.chunk_elems));
+        }
+    }
+    return sizes;
+}
+
+TwoShot::TwoShot(const ExchangeContext& context)
+    : SlicedExchange(context, 2, true), map_(context.plan.layout, context.state.shape.ranks) {
+    workspace_ = context.scratch + map_.workspace;
+}
+
+bool TwoShot::rooted() const noexcept {
+    return context_.plan.facts.op == Op::kReduce;
+}
+
+bool TwoShot::delivers() const noexcept {
+    return !rooted() || rank() == context_.plan.facts.root_or_peer;
+}
+
+char* TwoShot::area(Area which, int slice) const noexcept {
+    const uint64_t begin = which == Area::kSend      ? map_.send
+                           : which == Area::kReceive ? map_.receive
+                                                     : map_.gather;
+    return context_.scratch + map_.scratch.half(begin, ranks(), slice);
+}
+
+const char* TwoShot::contribution(const Piece& piece) const noexcept {
+    return static_cast<const char*>(context_.call.send) +
+           static_cast<int64_t>(piece.offset_elems) * element_bytes();
+}
+
+char* TwoShot::result(const Piece& piece) const noexcept {
+    return static_cast<char*>(context_.call.recv) +
+           static_cast<int64_t>(piece.offset_elems) * element_bytes();
+}
+
+SlicedExchange::Run TwoShot::run_of(int slice, const Piece& piece) const noexcept {
+    return {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
+}
+
+Status TwoShot::encode_piece(int slice, const Piece& piece) {
+    return encode_run(piece, random_of(slice, piece, 0), contribution(piece),
+                      {piece.fed_before, piece.order, piece.feeds},
+                      area(Area::kSend, slice) + piece.slot_offset, run_of(slice, piece));
+}
+
+Status TwoShot::encode(int slice) {
+    for (const Piece& piece : slice_at(slice).pieces) {
+        SLIMWIRE_TRY(encode_piece(slice, piece));
+    }
+    const RawPart& raw = slice_at(slice).raw;
+    return pack_raw(slice, area(Area::kSend, slice) + raw.slot_offset, raw.chunk_elems,
+                    slice_at(slice).slot_bytes);
+}
+
+Status TwoShot::place_own(int slice) {
+    const size_t own = static_cast<size_t>(rank()) * slot_bytes(slice);
+    return cuda_status(
+        context_.api,
+        context_.api.memcpy_async(area(Area::kReceive, slice) + own, area(Area::kSend, slice) + own,
+                                  slot_bytes(slice), cudaMemcpyDeviceToDevice, wire()),
+        "own slot");
+}
+
+// In slice and piece order.
+SlicedExchange::Owed TwoShot::server_of(int slice) const noexcept {
+    const Layout& layout = context_.plan.layout;
+    Owed server{static_cast<int64_t>(layout.fed_elems()),
+                static_cast<int64_t>(layout.fed_pieces())};
+    for (int before = 0; before < slice; ++before) {
+        for (const Piece& piece : slice_at(before).pieces) {
+            server.pass(piece, piece.chunk_elems);
+        }
+    }
+    return server;
+}
+
+Status TwoShot::between(int, int slice) {
+    Owed server = server_of(slice);
+    const int64_t slot = slice_at(slice).slot_bytes;
+    const float scale =
+        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    for (const Piece& piece : slice_at(slice).pieces) {
+        DecodeReduceEncodeArgs args{};
+        args.input = area(Area::kReceive, slice) + piece.slot_offset;
+        args.output = area(Area::kGather, slice) + rank() * slot + piece.slot_offset;
+        args.input_stride = slot;
+        args.count = piece.chunk_count(rank());
+        args.inputs = ranks();
+        args.scale = scale;
+        args.params = piece.codec.params;
+        args.dtype = piece.dtype;
+        args.random = random_of(slice, piece, 0);
+        args.workspace = workspace_;
+        server.feeds = piece.feeds;
+        if (args.count > 0) {
+            SLIMWIRE_TRY(with_residual(server, args.count, [&](float* residual) {
+                args.residual = residual;
+                return piece.codec.reduces()
+                           ? enqueue(context_.api, piece.codec, args, context_.work)
+                           : reduce_decoded(piece, args, server, context_.scratch + map_.sum);
+            }));
+        }
+        server.pass(piece, piece.chunk_elems);
+    }
+    const RawPart& raw = slice_at(slice).raw;
+    return sum_raw(area(Area::kReceive, slice) + raw.slot_offset, slot, ranks(),
+                   raw.chunk_count(rank()), scale,
+                   area(Area::kGather, slice) + rank() * slot + raw.slot_offset);
+}
+
+Status TwoShot::send(int hop, int slice) {
+    const size_t bytes = slot_bytes(slice);
+    if (hop == 0) {
+        return all_to_all(area(Area::kSend, slice), area(Area::kReceive, slice), bytes);
+    }
+    char* gathered = area(Area::kGather, slice);
+    char* own = gathered + static_cast<size_t>(rank()) * bytes;
+    if (!rooted()) {
+        return nccl_status(context_.nccl,
+                           context_.nccl.AllGather(own, gathered, bytes, ncclUint8,
+                                                   context_.state.exchange_comm, wire()),
+                           "ncclAllGather of the sums");
+    }
+    if (!delivers()) {
+        return send_bytes(own, bytes, context_.plan.facts.root_or_peer);
+    }
+    for (int from = 0; from < ranks(); ++from) {
+        if (from != rank()) {
+            SLIMWIRE_TRY(receive_bytes(gathered + static_cast<size_t>(from) * bytes, bytes, from));
+        }
+    }
+    return {};
+}
+
+Status TwoShot::decode_piece(int slice, const Piece& piece) {
+    return decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, result(piece),
+                      run_of(slice, piece), false);
+}
+
+Status TwoShot::decode(int slice) {
+    if (!delivers()) {
+        return {};
+    }
+    for (const Piece& piece : slice_at(slice).pieces) {
+        SLIMWIRE_TRY(decode_piece(slice, piece));
+    }
+    const RawPart& raw = slice_at(slice).raw;
+    return unpack_raw(slice, area(Area::kGather, slice) + raw.slot_offset, raw.chunk_elems,
+                      slice_at(slice).slot_bytes);
+}
+
+Status EstimatedTwoShot::encode_piece(int slice, const Piece& piece) {
+    if (!piece.feeds) {
+        return TwoShot::encode_piece(slice, piece);
+    }
+    char* const slots = area(Area::kSend, slice) + piece.slot_offset;
+    float* const own = estimates() + piece.fed_before;
+    SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
+                                   slots, run_of(slice, piece)));
+    return decode_run(piece, slots, own, run_of(slice, piece), true);
+}
+
+Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
+    if (!piece.feeds) {
+        return TwoShot::decode_piece(slice, piece);
+    }
+    Owed server = server_of(slice);
+    for (const Piece* before = slice_at(slice).pieces.data(); before != &piece; ++before) {
+        server.pass(*before, before->chunk_elems);
+    }
+    float* const shared =
+        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.fed_before;
+    SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, shared,
+                            run_of(slice, piece), true));
+    SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.fed_before, result(piece),
+                                  piece.count, piece.chunk_elems));
+    return enqueue(context_.api,
+                   SettleArgs{.estimate = estimates() + server.first,
+                              .own = nullptr,
+                              .output = nullptr,
+                              .marks = marks() + rank(),
+                              .count = piece.chunk_count(rank()),
+                              .chunk_elems = piece.chunk_elems,
+                              .dtype = context_.plan.facts.dtype},
+                   context_.work);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,22 @@
+#include "collectives/call/training.h"
+
+namespace slimwire {
+
+const char* phase_name(Phase phase) noexcept {
+    switch (phase) {
+        case Phase::kTraining:
+            return "training";
+        case Phase::kEvaluation:
+            return "evaluation";
+        case Phase::kOther:
+            return "other";
+    }
+    return "";
+}
+
+Training& training_state() noexcept {
+    static constinit Training state;
+    return state;
+}
+
+}  // namespace slimwire

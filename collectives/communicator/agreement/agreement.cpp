@@ -1,0 +1,138 @@
+#include "collectives/communicator/agreement/agreement.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace slimwire {
+namespace {
+
+constexpr size_t kTailOffset = 64;
+constexpr uint64_t kTailMagic = 0x3176746e41776c53ull;  // "SlwAntv1"
+
+struct Tail {
+    uint64_t magic;
+    uint64_t token;
+    uint8_t address[16];
+    uint16_t port;
+    uint8_t family;
+    uint8_t version;
+    uint32_t checksum;  // over everything above
+};
+static_assert(sizeof(Tail) == 40 && kTailOffset + sizeof(Tail) <= NCCL_UNIQUE_ID_BYTES);
+
+uint32_t checksum(const Tail& tail) noexcept {
+    uint32_t hash = 2166136261u;  // FNV-1a
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&tail);
+    for (size_t i = 0; i < offsetof(Tail, checksum); ++i) {
+        hash = (hash ^ bytes[i]) * 16777619u;
+    }
+    return hash;
+}
+
+std::string rank_list(const std::vector<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        if (i == 8) {
+            return text + " and " + std::to_string(ranks.size() - i) + " more";
+        }
+        text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    return text;
+}
+
+}  // namespace
+
+bool write_id_tail(const AgreementAddress& address, ncclUniqueId* id) noexcept {
+    for (size_t i = kTailOffset; i < NCCL_UNIQUE_ID_BYTES; ++i) {
+        if (id->internal[i] != 0) {
+            return false;
+        }
+    }
+    Tail tail{};
+    tail.magic = kTailMagic;
+    tail.token = address.token;
+    std::memcpy(tail.address, address.address, sizeof(tail.address));
+    tail.port = address.port;
+    tail.family = address.family;
+    tail.version = kAgreementVersion;
+    tail.checksum = checksum(tail);
+    std::memcpy(id->internal + kTailOffset, &tail, sizeof(tail));
+    return true;
+}
+
+TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexcept {
+    Tail tail;
+    std::memcpy(&tail, id.internal + kTailOffset, sizeof(tail));
+    if (tail.magic != kTailMagic) {
+        return TailState::kAbsent;
+    }
+    if (tail.checksum != checksum(tail) || (tail.family != 4 && tail.family != 6) ||
+        tail.port == 0) {
+        return TailState::kTorn;
+    }
+    std::memcpy(address->address, tail.address, sizeof(tail.address));
+    address->port = tail.port;
+    address->family = tail.family;
+    address->token = tail.token;
+    return TailState::kPresent;
+}
+
+Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us) {
+    Agreement answer;
+    std::vector<const Hello*> by_rank(static_cast<size_t>(std::max(ranks, 0)), nullptr);
+    for (const Hello& hello : hellos) {
+        if (hello.ranks != ranks || hello.rank < 0 || hello.rank >= ranks) {
+            answer.verdict = Verdict::kError;
+            answer.text = "rank " + std::to_string(hello.rank) + " of " +
+                          std::to_string(hello.ranks) + " ranks said hello to a communicator of " +
+                          std::to_string(ranks);
+            return answer;
+        }
+        by_rank[static_cast<size_t>(hello.rank)] = &hello;
+    }
+    // Errors first: the program must learn of them even when some rank is missing.
+    for (const Hello* hello : by_rank) {
+        if (hello != nullptr && !hello->error.empty()) {
+            answer.verdict = Verdict::kError;
+            answer.text = "rank " + std::to_string(hello->rank) + ": " + hello->error;
+            return answer;
+        }
+    }
+    std::vector<int> missing, different;
+    const Hello* first = nullptr;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const Hello* hello = by_rank[static_cast<size_t>(rank)];
+        if (hello == nullptr) {
+            missing.push_back(rank);
+        } else if (!hello->native_reason.empty()) {
+            answer.verdict = Verdict::kNative;
+            answer.text = "rank " + std::to_string(rank) + ": " + hello->native_reason;
+            return answer;
+        } else if (first == nullptr) {
+            first = hello;
+        } else if (hello->config_hash != first->config_hash) {
+            different.push_back(rank);
+        }
+    }
+    if (!different.empty()) {
+        answer.verdict = Verdict::kError;
+        answer.text =
+            rank_list(different) + " and rank " + std::to_string(first->rank) +
+            " have different policies or plan-affecting variables; give every rank the same "
+            "SLIMWIRE_* variables and policy file";
+        return answer;
+    }
+    if (!missing.empty()) {
+        answer.verdict = Verdict::kNative;
+        answer.text = rank_list(missing) + " did not answer in " +
+                      std::to_string(timeout_us / 1000) + " ms (started without slimwire?)";
+        return answer;
+    }
+    answer.verdict = Verdict::kGo;
+    for (const Hello* hello : by_rank) {
+        answer.members.push_back(hello->identity);
+    }
+    return answer;
+}
+
+}  // namespace slimwire

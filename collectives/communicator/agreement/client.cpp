@@ -1,0 +1,212 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "collectives/communicator/agreement/wire.h"
+
+namespace slimwire {
+namespace agreement_wire {
+
+int open_socket(uint8_t family) {
+    return socket(family == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+uint64_t now_us() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000u +
+           static_cast<uint64_t>(now.tv_nsec) / 1000u;
+}
+
+bool wait_for(int socket, short events, uint64_t deadline_us, const AgreementClient::Stop& stop) {
+    for (;;) {
+        if (stop && stop()) {
+            return false;
+        }
+        const uint64_t now = now_us();
+        if (now >= deadline_us) {
+            return false;
+        }
+        pollfd entry{socket, events, 0};
+        const uint64_t left_ms = (deadline_us - now) / 1000 + 1;
+        const int ready = poll(&entry, 1, static_cast<int>(std::min<uint64_t>(left_ms, 50)));
+        if (ready > 0) {
+            return true;
+        }
+        if (ready < 0 && errno != EINTR) {
+            return false;
+        }
+    }
+}
+
+bool read_all(
+    int socket, void* data, size_t bytes, uint64_t deadline_us, const AgreementClient::Stop& stop) {
+    auto* out = static_cast<char*>(data);
+    while (bytes > 0) {
+        const ssize_t got = recv(socket, out, bytes, 0);
+        if (got > 0) {
+            out += got;
+            bytes -= static_cast<size_t>(got);
+        } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+            return false;
+        } else if (!wait_for(socket, POLLIN, deadline_us, stop)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us) {
+    const auto* in = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t put = send(socket, in, bytes, MSG_NOSIGNAL);
+        if (put > 0) {
+            in += put;
+            bytes -= static_cast<size_t>(put);
+        } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+            return false;
+        } else if (!wait_for(socket, POLLOUT, deadline_us, {})) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::string encode_hello(const Hello& hello, uint64_t token) {
+    const std::string error = hello.error.substr(0, kMaxText / 2);
+    const std::string reason = hello.native_reason.substr(0, kMaxText / 2);
+    HelloHeader header{};
+    header.magic = kMagic;
+    header.version = kAgreementVersion;
+    header.text_bytes = static_cast<uint32_t>(error.size() + reason.size());
+    header.token = token;
+    header.config_hash = hello.config_hash;
+    header.ranks = hello.ranks;
+    header.rank = hello.rank;
+    header.error_bytes = static_cast<uint32_t>(error.size());
+    header.identity = hello.identity;
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    return bytes + error + reason;
+}
+
+std::string encode_answer(const Agreement& answer) {
+    const std::string text = answer.text.substr(0, kMaxText);
+    AnswerHeader header{kMagic, kAgreementVersion, static_cast<uint32_t>(answer.verdict),
+                        static_cast<uint32_t>(text.size()),
+                        static_cast<uint32_t>(answer.members.size())};
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    bytes += text;
+    bytes.append(reinterpret_cast<const char*>(answer.members.data()),
+                 answer.members.size() * sizeof(Member));
+    return bytes;
+}
+
+}  // namespace agreement_wire
+
+using namespace agreement_wire;
+
+AgreementClient::AgreementClient(AgreementClient&& other) noexcept
+    : socket_(std::exchange(other.socket_, -1)), ranks_(other.ranks_) {}
+
+AgreementClient& AgreementClient::operator=(AgreementClient&& other) noexcept {
+    std::swap(socket_, other.socket_);
+    std::swap(ranks_, other.ranks_);
+    return *this;
+}
+
+AgreementClient::~AgreementClient() {
+    if (socket_ >= 0) {
+        close(socket_);
+    }
+}
+
+Status AgreementClient::send(const AgreementAddress& address,
+                             const Hello& hello,
+                             uint64_t timeout_us,
+                             const Stop& stop) {
+    const uint64_t deadline_us = now_us() + timeout_us;
+    socket_ = open_socket(address.family);
+    if (socket_ < 0) {
+        return {Code::kRemoteError, std::string("agreement socket: ") + std::strerror(errno)};
+    }
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    if (address.family == 6) {
+        auto* target = reinterpret_cast<sockaddr_in6*>(&storage);
+        target->sin6_family = AF_INET6;
+        target->sin6_port = htons(address.port);
+        std::memcpy(&target->sin6_addr, address.address, 16);
+        length = sizeof(*target);
+    } else {
+        auto* target = reinterpret_cast<sockaddr_in*>(&storage);
+        target->sin_family = AF_INET;
+        target->sin_port = htons(address.port);
+        std::memcpy(&target->sin_addr, address.address, 4);
+        length = sizeof(*target);
+    }
+    int error = 0;
+    if (connect(socket_, reinterpret_cast<sockaddr*>(&storage), length) != 0) {
+        error = errno;
+        if (error == EINPROGRESS) {
+            error = ETIMEDOUT;
+            if (wait_for(socket_, POLLOUT, deadline_us, stop)) {
+                socklen_t size = sizeof(error);
+                getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
+            }
+        }
+    }
+    char text[INET6_ADDRSTRLEN] = "?";
+    inet_ntop(address.family == 6 ? AF_INET6 : AF_INET, address.address, text, sizeof(text));
+    const std::string where = std::string(text) + " port " + std::to_string(address.port);
+    if (error != 0) {
+        return {Code::kRemoteError, "agreement server " + where + ": " + std::strerror(error)};
+    }
+    const std::string bytes = encode_hello(hello, address.token);
+    if (!write_all(socket_, bytes.data(), bytes.size(), deadline_us)) {
+        return {Code::kRemoteError,
+                "agreement server " + where + ": connection lost while saying hello"};
+    }
+    ranks_ = hello.ranks;
+    return {};
+}
+
+Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const Stop& stop) {
+    const uint64_t deadline_us = now_us() + timeout_us;
+    AnswerHeader header{};
+    if (!read_all(socket_, &header, sizeof(header), deadline_us, stop)) {
+        return Status(
+            Code::kRemoteError,
+            "no answer to this rank's hello: the process that made the unique id ended, or "
+            "the wait was cancelled");
+    }
+    if (header.magic != kMagic || header.text_bytes > kMaxText ||
+        (header.members != 0 && header.members != static_cast<uint32_t>(ranks_))) {
+        return Status(Code::kRemoteError, "the agreement's answer is malformed");
+    }
+    Agreement answer;
+    answer.verdict = header.verdict == 0   ? Verdict::kGo
+                     : header.verdict == 1 ? Verdict::kNative
+                                           : Verdict::kError;
+    answer.text.resize(header.text_bytes);
+    answer.members.resize(header.members);
+    if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, stop) ||
+        !read_all(socket_, answer.members.data(), answer.members.size() * sizeof(Member),
+                  deadline_us, stop)) {
+        return Status(Code::kRemoteError, "the agreement's answer is cut short");
+    }
+    if (answer.verdict == Verdict::kGo && header.members == 0) {
+        return Status(Code::kRemoteError, "the agreement's answer lacks the ranks");
+    }
+    return answer;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,195 @@
+#include "collectives/communicator/agreement/handshake.h"
+
+#include "collectives/call/log.h"
+#include "collectives/communicator/rank_identities.h"
+
+namespace slimwire {
+
+std::string why_not_here(Runtime& runtime) {
+    if (!runtime.config.active) {
+        return runtime.config.settings.mode == Mode::kOff ? "SLIMWIRE_MODE is off"
+                                                          : "no policy and no codec";
+    }
+    if (runtime.nccl.CommSplit == nullptr) {
+        return "this NCCL has no ncclCommSplit (2.18 or later is needed)";
+    }
+    return {};
+}
+
+Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
+    const RealNccl& nccl = runtime.nccl;
+    CommState* const state = creation->state.get();
+    state->comm = creation->underway->comm;
+    (void)runtime.device();
+    state->stats = runtime.reporter().add_comm();
+    state->stats->name = state->name;
+    if (creation->ranks == 0) {
+        SLIMWIRE_TRY(
+            nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
+        SLIMWIRE_TRY(
+            nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank), "ncclCommUserRank"));
+    }
+    SLIMWIRE_TRY(
+        nccl_status(nccl, nccl.CommCuDevice(state->comm, &state->device), "ncclCommCuDevice"));
+    state->rank = creation->rank;
+    state->shape.ranks = creation->ranks;
+    state->stats->rank = creation->rank;
+    state->stats->ranks = creation->ranks;
+    state->stats->device = state->device;
+
+    const std::string not_here = why_not_here(runtime);
+    creation->agreement.verdict = Verdict::kNative;
+    switch (creation->kind) {
+        case Creation::Kind::kNative:
+            creation->agreement.text = creation->reason;
+            return {};
+        case Creation::Kind::kInitAll:
+        case Creation::Kind::kSplit:
+            // One process, or a parent whose ranks agreed: nothing can differ.
+            creation->agreement.text = not_here;
+            SLIMWIRE_TRY(runtime.config_status);
+            if (not_here.empty()) {
+                SLIMWIRE_TRY(runtime.device().status());
+                creation->agreement.verdict = Verdict::kGo;
+            }
+            return {};
+        case Creation::Kind::kUniqueId:
+        case Creation::Kind::kGrown:  // whose ranks all have the id now
+            creation->kind = Creation::Kind::kUniqueId;
+            break;
+    }
+    AgreementAddress address;
+    const TailState tail = read_id_tail(creation->id, &address);
+    if (tail == TailState::kTorn) {
+        log_line(LogLevel::kWarn,
+                 "rank " + std::to_string(creation->rank) +
+                     ": the unique id's tail is damaged; the communicator is native");
+    }
+    if (tail != TailState::kPresent) {
+        creation->agreement.text =
+            tail == TailState::kTorn ? "the unique id's tail is damaged"
+            : runtime.engaged() ? "the process that made the unique id runs without slimwire or "
+                                  "without a policy"
+                                : not_here;
+        if (runtime.engaged()) {
+            log_once(LogLevel::kWarn, "no tail",
+                     "rank " + std::to_string(creation->rank) + ": " + creation->agreement.text +
+                         "; communicators stay native");
+        }
+        return {};
+    }
+    Hello hello;
+    hello.ranks = creation->ranks;
+    hello.rank = creation->rank;
+    hello.config_hash = runtime.config.hash;
+    hello.native_reason = not_here;
+    if (!runtime.config_status.ok()) {
+        hello.error = runtime.config_status.message();
+    } else if (runtime.config.active && !runtime.device().ok()) {
+        hello.error = runtime.device().status().message();
+    }
+    hello.identity = member_of(runtime, *state);
+    Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
+                                        [&] { return watch->stop(); });
+    SLIMWIRE_TRY(watch->why());
+    if (!sent.ok()) {
+        // The server never counts us in, so the others go native as well.
+        creation->agreement.text = sent.message();
+        log_line(LogLevel::kWarn, "rank " + std::to_string(creation->rank) + ": " + sent.message() +
+                                      "; the communicator is native");
+        creation->kind = Creation::Kind::kNative;
+    }
+    return {};
+}
+
+Status hear(Runtime& runtime, Creation* creation, Watch* watch) {
+    if (creation->kind != Creation::Kind::kUniqueId || !creation->agreement.text.empty()) {
+        return {};
+    }
+    AgreementAddress address;
+    if (read_id_tail(creation->id, &address) != TailState::kPresent) {
+        return {};
+    }
+    // The server answers one timeout after the first hello; twice that covers the slowest sender.
+    Result<Agreement> heard = creation->client.wait(
+        2 * runtime.config.settings.agree_timeout_us + 1000000, [&] { return watch->stop(); });
+    SLIMWIRE_TRY(watch->why());
+    SLIMWIRE_TRY_ASSIGN(creation->agreement, std::move(heard));
+    if (creation->agreement.verdict == Verdict::kError) {
+        return {Code::kInvalidArgument, creation->agreement.text};
+    }
+    if (creation->agreement.verdict == Verdict::kGo) {
+        creation->state->members = creation->agreement.members;
+    } else if (creation->rank == 0 && runtime.engaged()) {
+        log_line(LogLevel::kWarn, "communicator of " + std::to_string(creation->ranks) +
+                                      " ranks stays native: " + creation->agreement.text);
+    }
+    return {};
+}
+
+namespace {
+
+Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSharing* sharing) {
+    std::vector<const CommState*> parents;
+    for (const Creation* creation : grown) {
+        const CommState* parent = runtime.comms.find(creation->parent);
+        if (parent == nullptr) {
+            return {Code::kInvalidUsage, "the communicator that grows was destroyed meanwhile"};
+        }
+        parents.push_back(parent);
+        sharing->mine.push_back(creation->id);
+        sharing->all.emplace_back(static_cast<size_t>(parent->shape.ranks));
+    }
+    std::vector<AllGathering::Part> parts;
+    for (size_t i = 0; i < grown.size(); ++i) {
+        parts.push_back({parents[i]->comm, parents[i]->device, parents[i]->rank,
+                         std::as_bytes(std::span(&sharing->mine[i], 1)),
+                         std::as_writable_bytes(std::span(sharing->all[i]))});
+    }
+    sharing->gathering = std::make_unique<AllGathering>(runtime, std::move(parts));
+    return sharing->gathering->start();
+}
+
+}  // namespace
+
+void begin_sharing(Runtime& runtime, const std::vector<Creation*>& grown) {
+    if (grown.empty()) {
+        return;
+    }
+    const auto sharing = std::make_shared<IdSharing>();
+    sharing->started = start_sharing(runtime, grown, sharing.get());
+    for (size_t i = 0; i < grown.size(); ++i) {
+        grown[i]->sharing = sharing;
+        grown[i]->shared_as = i;
+    }
+}
+
+Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
+    std::vector<Creation*> left;
+    for (Creation& creation : creations) {
+        if (creation.kind == Creation::Kind::kGrown && creation.sharing == nullptr) {
+            left.push_back(&creation);
+        }
+    }
+    begin_sharing(runtime, left);
+    for (Creation& creation : creations) {
+        if (creation.sharing == nullptr) {
+            continue;
+        }
+        IdSharing& sharing = *creation.sharing;
+        if (!sharing.finished) {
+            SLIMWIRE_TRY(sharing.started);
+            SLIMWIRE_TRY(sharing.gathering->finish(watch));
+            sharing.finished = true;
+        }
+        for (const ncclUniqueId& id : sharing.all[creation.shared_as]) {
+            AgreementAddress address;
+            if (read_id_tail(id, &address) != TailState::kAbsent) {
+                creation.id = id;
+            }
+        }
+    }
+    return {};
+}
+
+}  // namespace slimwire

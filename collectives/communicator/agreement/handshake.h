@@ -1,0 +1,39 @@
+// How the creations of a thread come to an agreement with the other ranks, in three steps; between
+// them creation.cpp, which calls these, sends all hellos before it waits for any answer. Every wait
+// ends when `watch` says so.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator/bootstrap_gather.h"
+#include "collectives/communicator/creation.h"
+
+namespace slimwire {
+
+// Why this process compresses nothing on any communicator; empty when it may.
+[[nodiscard]] std::string why_not_here(Runtime& runtime);
+
+// The old ranks of communicators that grew: the one that made the id gives it to the others, over
+// the communicator that grew, because they meet the new ranks at its address.
+struct IdSharing {
+    std::vector<ncclUniqueId> mine;
+    std::vector<std::vector<ncclUniqueId>> all;
+    std::unique_ptr<AllGathering> gathering;
+    Status started;
+    bool finished = false;
+};
+// Begins that for those of `grown` (all kGrown) which did not. The exchange is a call on the
+// communicator that grew, so it must stand in the same place among the program's calls on every
+// rank: before all that come after ncclCommGrow. A communicator that is busy until slimwire's part
+// is done has no such calls; for any other this is called inside ncclCommGrow.
+void begin_sharing(Runtime& runtime, const std::vector<Creation*>& grown);
+// Begins what is left, and waits for the ids.
+Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch);
+// Who this rank is, and its hello where one is due.
+Status greet(Runtime& runtime, Creation* creation, Watch* watch);
+// The answer to the hello. An error when the ranks agreed on one.
+Status hear(Runtime& runtime, Creation* creation, Watch* watch);
+
+}  // namespace slimwire

@@ -1,0 +1,396 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "collectives/communicator/agreement/wire.h"
+
+namespace slimwire {
+
+using namespace agreement_wire;
+
+namespace {
+
+constexpr size_t kMaxConnections = 70000;  // one a rank of the largest communicator we would meet
+constexpr uint64_t kStrangerPatienceUs = 5000000;
+
+// One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
+struct Connection {
+    int socket = -1;
+    uint64_t accepted_us = 0;
+    std::string bytes;
+    bool greeted = false;
+};
+
+// One communicator in the making.
+struct Pending {
+    std::vector<Hello> hellos;
+    std::vector<int> sockets;
+    uint64_t first_us = 0;
+    bool answered = false;
+    Agreement answer;
+};
+
+bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* malformed) {
+    HelloHeader header{};
+    if (bytes.size() < sizeof(header)) {
+        *malformed = bytes.size() >= 8 && std::memcmp(bytes.data(), &kMagic, 8) != 0;
+        return false;
+    }
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    *malformed = header.magic != kMagic || header.text_bytes > kMaxText ||
+                 header.error_bytes > header.text_bytes || header.ranks <= 0;
+    if (*malformed || bytes.size() < sizeof(header) + header.text_bytes) {
+        return false;
+    }
+    *token = header.token;
+    hello->ranks = header.ranks;
+    hello->rank = header.rank;
+    hello->config_hash = header.config_hash;
+    hello->identity = header.identity;
+    hello->error = bytes.substr(sizeof(header), header.error_bytes);
+    hello->native_reason =
+        bytes.substr(sizeof(header) + header.error_bytes, header.text_bytes - header.error_bytes);
+    if (header.version != kAgreementVersion) {
+        hello->error = "runs another slimwire (agreement version " +
+                       std::to_string(header.version) + ", expected " +
+                       std::to_string(kAgreementVersion) + "); install one version";
+    }
+    return true;
+}
+
+// First usable address of an interface whose name begins with one of the comma-separated prefixes.
+bool address_of_interface(const std::string& names, AgreementAddress* out) {
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) {
+        return false;
+    }
+    bool found = false;
+    for (ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_RUNNING) == 0) {
+            continue;
+        }
+        bool named = false;
+        for (size_t begin = 0; begin <= names.size();) {
+            const size_t end = std::min(names.find(',', begin), names.size());
+            std::string prefix = names.substr(begin, end - begin);
+            const bool exact = !prefix.empty() && prefix[0] == '=';
+            prefix = exact ? prefix.substr(1) : prefix;
+            named |= !prefix.empty() &&
+                     (exact ? prefix == entry->ifa_name
+                            : std::strncmp(entry->ifa_name, prefix.c_str(), prefix.size()) == 0);
+            begin = end + 1;
+        }
+        if (named && entry->ifa_addr->sa_family == AF_INET) {
+            out->family = 4;
+            std::memcpy(out->address, &reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr,
+                        4);
+            found = true;
+        }
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+// NCCL's own id: 8 bytes of magic, then the socket address of its bootstrap root.
+bool address_in_id(const ncclUniqueId& id, AgreementAddress* out) {
+    sockaddr_storage storage{};
+    std::memcpy(&storage, id.internal + 8, sizeof(sockaddr_in6));
+    if (storage.ss_family == AF_INET) {
+        out->family = 4;
+        std::memcpy(out->address, &reinterpret_cast<sockaddr_in*>(&storage)->sin_addr, 4);
+        return true;
+    }
+    if (storage.ss_family == AF_INET6) {
+        out->family = 6;
+        std::memcpy(out->address, &reinterpret_cast<sockaddr_in6*>(&storage)->sin6_addr, 16);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+struct AgreementServer::Impl {
+    std::mutex mutex;  // guards pending
+    std::map<uint64_t, Pending> pending;
+    std::vector<Connection> connections;  // server thread only
+    int listener4 = -1, listener6 = -1;
+    uint16_t port4 = 0, port6 = 0;
+    int wake[2] = {-1, -1};
+    uint64_t timeout_us = 0;
+    pid_t pid = 0;
+
+    void serve();
+    void accept_from(int listener);
+    bool advance(Connection* connection);
+    void greet(uint64_t token, Hello hello, int socket);
+    void expire();
+    static void answer(int socket, const Agreement& answer);
+};
+
+void AgreementServer::Impl::answer(int socket, const Agreement& answer) {
+    const std::string bytes = encode_answer(answer);
+    (void)write_all(socket, bytes.data(), bytes.size(), now_us() + 2000000);
+    close(socket);
+}
+
+void AgreementServer::Impl::accept_from(int listener) {
+    for (;;) {
+        const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                usleep(50000);  // poll would report the waiting connection at once, and again
+            }
+            return;
+        }
+        if (connections.size() >= kMaxConnections) {
+            close(socket);
+            continue;
+        }
+        connections.push_back({socket, now_us(), {}, false});
+    }
+}
+
+// False when the connection is done with (closed or handed over).
+bool AgreementServer::Impl::advance(Connection* connection) {
+    char buffer[1024];
+    for (;;) {
+        const ssize_t got = recv(connection->socket, buffer, sizeof(buffer), 0);
+        if (got > 0) {
+            connection->bytes.append(buffer, static_cast<size_t>(got));
+        }
+        Hello hello;
+        uint64_t token = 0;
+        bool malformed = false;
+        if (parse_hello(connection->bytes, &hello, &token, &malformed)) {
+            greet(token, std::move(hello), connection->socket);
+            return false;
+        }
+        const bool waiting = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+        if (malformed || got == 0 || (got < 0 && !waiting) ||
+            now_us() - connection->accepted_us > kStrangerPatienceUs) {
+            close(connection->socket);  // a stranger, or a rank that died
+            return false;
+        }
+        if (waiting) {
+            return true;
+        }
+    }
+}
+
+void AgreementServer::Impl::greet(uint64_t token, Hello hello, int socket) {
+    std::lock_guard lock(mutex);
+    const auto found = pending.find(token);
+    if (found == pending.end()) {
+        close(socket);  // the random token is the proof of membership
+        return;
+    }
+    Pending& entry = found->second;
+    if (entry.answered) {
+        Agreement late = entry.answer;
+        if (late.verdict == Verdict::kGo) {
+            late = {Verdict::kError, "a second hello of rank " + std::to_string(hello.rank), {}};
+        }
+        answer(socket, late);
+        return;
+    }
+    const int ranks = hello.ranks;
+    if (entry.hellos.empty()) {
+        entry.first_us = now_us();
+    }
+    entry.hellos.push_back(std::move(hello));
+    entry.sockets.push_back(socket);
+    if (entry.hellos.size() >= static_cast<size_t>(ranks)) {
+        entry.answer = decide(entry.hellos, ranks, timeout_us);
+        entry.answered = true;
+        for (const int peer : entry.sockets) {
+            answer(peer, entry.answer);
+        }
+        entry.hellos.clear();
+        entry.sockets.clear();
+    }
+}
+
+void AgreementServer::Impl::expire() {
+    std::lock_guard lock(mutex);
+    const uint64_t now = now_us();
+    for (auto& [token, entry] : pending) {
+        if (entry.answered || entry.hellos.empty() || now - entry.first_us < timeout_us) {
+            continue;
+        }
+        entry.answer = decide(entry.hellos, entry.hellos.front().ranks, timeout_us);
+        entry.answered = true;
+        for (const int peer : entry.sockets) {
+            answer(peer, entry.answer);
+        }
+        entry.hellos.clear();
+        entry.sockets.clear();
+    }
+}
+
+void AgreementServer::Impl::serve() {
+    std::vector<pollfd> polled;
+    for (;;) {
+        polled.clear();
+        polled.push_back({wake[0], POLLIN, 0});
+        polled.push_back({listener4, POLLIN, 0});
+        polled.push_back({listener6, POLLIN, 0});  // -1 is ignored by poll
+        for (const Connection& connection : connections) {
+            polled.push_back({connection.socket, POLLIN, 0});
+        }
+        bool waiting = !connections.empty();
+        {
+            std::lock_guard lock(mutex);
+            for (const auto& [token, entry] : pending) {
+                waiting |= !entry.answered && !entry.hellos.empty();
+            }
+        }
+        (void)poll(polled.data(), polled.size(), waiting ? 100 : -1);
+        char drained[64];
+        while (read(wake[0], drained, sizeof(drained)) > 0) {
+        }
+        accept_from(listener4);
+        if (listener6 >= 0) {
+            accept_from(listener6);
+        }
+        for (size_t i = 0; i < connections.size();) {
+            if (advance(&connections[i])) {
+                ++i;
+            } else {
+                connections[i] = std::move(connections.back());
+                connections.pop_back();
+            }
+        }
+        expire();
+    }
+}
+
+namespace {
+
+// Listens on every address of the family; returns the port or 0.
+int listen_any(uint8_t family, uint16_t* port) {
+    const int socket = open_socket(family);
+    if (socket < 0) {
+        return -1;
+    }
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    if (family == 6) {
+        const int only = 1;
+        setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+        auto* any = reinterpret_cast<sockaddr_in6*>(&storage);
+        any->sin6_family = AF_INET6;
+        any->sin6_addr = in6addr_any;
+        length = sizeof(*any);
+    } else {
+        auto* any = reinterpret_cast<sockaddr_in*>(&storage);
+        any->sin_family = AF_INET;
+        any->sin_addr.s_addr = htonl(INADDR_ANY);
+        length = sizeof(*any);
+    }
+    if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
+        listen(socket, 1024) != 0 ||
+        getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+        close(socket);
+        return -1;
+    }
+    *port = ntohs(family == 6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
+                              : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+    return socket;
+}
+
+void* run_server(void* impl);
+
+}  // namespace
+
+AgreementServer::AgreementServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+AgreementServer::~AgreementServer() = default;
+
+Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
+    static std::mutex mutex;
+    static AgreementServer* server = nullptr;  // never destroyed: its thread may outlive main
+    std::lock_guard lock(mutex);
+    if (server != nullptr && server->impl_->pid == getpid()) {
+        return server;
+    }
+    auto impl = std::make_unique<Impl>();
+    impl->pid = getpid();
+    impl->timeout_us = timeout_us;
+    impl->listener4 = listen_any(4, &impl->port4);
+    impl->listener6 = listen_any(6, &impl->port6);
+    if (impl->listener4 < 0 || pipe2(impl->wake, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return Status(Code::kSystemError,
+                      std::string("the agreement server cannot listen: ") + std::strerror(errno));
+    }
+    auto* created = new (std::nothrow) AgreementServer(std::move(impl));
+    if (created == nullptr) {
+        return Status(Code::kOutOfMemory, "the agreement server cannot be created");
+    }
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_t thread{};
+    const int error = pthread_create(&thread, nullptr, run_server, created->impl_.get());
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    if (error != 0) {
+        delete created;
+        return Status(Code::kSystemError,
+                      std::string("the agreement server has no thread: ") + std::strerror(error));
+    }
+    pthread_setname_np(thread, "slimwire-agree");
+    pthread_detach(thread);
+    server = created;
+    return server;
+}
+
+Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std::string& ifname) {
+    AgreementAddress address;
+    if (!ifname.empty()) {
+        if (!address_of_interface(ifname, &address)) {
+            return Status(Code::kInvalidArgument,
+                          "SLIMWIRE_SOCKET_IFNAME '" + ifname +
+                              "': no running interface with an IPv4 address has "
+                              "such a name");
+        }
+    } else if (!address_in_id(id, &address)) {
+        address.family = 4;
+        const uint32_t loopback = htonl(INADDR_LOOPBACK);
+        std::memcpy(address.address, &loopback, 4);
+    }
+    address.port = address.family == 6 ? impl_->port6 : impl_->port4;
+    if (address.port == 0) {
+        return Status(Code::kSystemError, "the agreement server has no IPv6 listener");
+    }
+    while (address.token == 0) {
+        if (getrandom(&address.token, sizeof(address.token), 0) != sizeof(address.token)) {
+            return Status(Code::kSystemError, "no random bytes for the agreement token");
+        }
+    }
+    std::lock_guard lock(impl_->mutex);
+    impl_->pending.emplace(address.token, Pending{});
+    return address;
+}
+
+namespace {
+
+void* run_server(void* impl) {
+    static_cast<AgreementServer::Impl*>(impl)->serve();
+    return nullptr;
+}
+
+}  // namespace
+}  // namespace slimwire

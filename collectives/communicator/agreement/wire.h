@@ -1,0 +1,54 @@
+// Bytes of the agreement's two messages and the socket helpers both sides use. Internal to
+// agreement_server.cpp and agreement_client.cpp. Both machines are little-endian (checked).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator/agreement/agreement.h"
+
+namespace slimwire::agreement_wire {
+
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr uint64_t kMagic = 0x6f6c6c6548776c53ull;  // "SlwHello"
+inline constexpr uint32_t kMaxText = 4096;
+
+struct HelloHeader {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t text_bytes;  // error and native_reason follow, in this order
+    uint64_t token;
+    uint64_t config_hash;
+    int32_t ranks;
+    int32_t rank;
+    uint32_t error_bytes;  // of text_bytes
+    uint32_t reserved;
+    Member identity;
+};
+static_assert(sizeof(HelloHeader) == 136);
+
+struct AnswerHeader {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t verdict;
+    uint32_t text_bytes;
+    uint32_t members;  // Member each, after the text
+};
+static_assert(sizeof(AnswerHeader) == 24);
+
+// Closes on exec, no SIGPIPE; returns -1 with errno.
+int open_socket(uint8_t family);
+[[nodiscard]] uint64_t now_us();
+// Waits for `events` of poll(); false on expiry or when `stop`, asked every 50 ms, says so.
+bool wait_for(int socket, short events, uint64_t deadline_us, const AgreementClient::Stop& stop);
+// Reads or writes exactly `bytes` before `deadline_us`; false on error, EOF, expiry or stop.
+bool read_all(
+    int socket, void* data, size_t bytes, uint64_t deadline_us, const AgreementClient::Stop& stop);
+bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us);
+[[nodiscard]] std::string encode_hello(const Hello& hello, uint64_t token);
+[[nodiscard]] std::string encode_answer(const Agreement& answer);
+
+}  // namespace slimwire::agreement_wire

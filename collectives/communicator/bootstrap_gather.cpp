@@ -1,0 +1,181 @@
+#include "collectives/communicator/bootstrap_gather.h"
+
+#include <mutex>
+#include <utility>
+
+namespace slimwire {
+namespace {
+
+// Waits for what is on `stream`; an all-gather on it never ends by itself when a rank is gone.
+Status await_stream(const DeviceApi& api, cudaStream_t stream, Watch* watch) {
+    bool busy = false;
+    for (Patience patience;; patience.pause()) {
+        const cudaError_t error = api.stream_query(stream);
+        if (error == cudaSuccess) {
+            return {};
+        }
+        if (error != cudaErrorNotReady) {
+            return cuda_status(api, error, "identity copy");
+        }
+        (void)api.get_last_error();  // not being ready is no error of the program
+        SLIMWIRE_TRY(watch->look(&busy));
+    }
+}
+
+// Device memory in which ranks tell each other who they are. Never freed but used again: freeing
+// waits for the whole device, where a call may wait for a rank that waits for the creation at hand.
+// As many as creations were under way at once.
+class IdentityBuffers {
+  public:
+    struct Buffer {
+        char* memory = nullptr;
+        int device = 0;
+        size_t bytes = 0;
+    };
+    static IdentityBuffers& instance() {
+        static IdentityBuffers* const buffers = new IdentityBuffers;
+        return *buffers;
+    }
+    // On the current device, which is `device`.
+    Result<Buffer> take(const DeviceApi& api, int device, size_t bytes) {
+        {
+            const std::lock_guard lock(mutex_);
+            for (auto spare = spare_.begin(); spare != spare_.end(); ++spare) {
+                if (spare->device == device && spare->bytes >= bytes) {
+                    const Buffer buffer = *spare;
+                    spare_.erase(spare);
+                    if (lives(api, buffer.memory)) {
+                        return buffer;
+                    }
+                    break;
+                }
+            }
+        }
+        void* memory = nullptr;
+        SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, bytes), "identity buffer"));
+        return Buffer{static_cast<char*>(memory), device, bytes};
+    }
+    void give_back(const Buffer& buffer) {
+        const std::lock_guard lock(mutex_);
+        spare_.push_back(buffer);
+    }
+
+  private:
+    // The program may have reset the device since.
+    static bool lives(const DeviceApi& api, const char* memory) {
+        cudaPointerAttributes attributes{};
+        const bool known = api.pointer_get_attributes(&attributes, memory) == cudaSuccess &&
+                           attributes.type == cudaMemoryTypeDevice;
+        (void)api.get_last_error();
+        return known;
+    }
+    std::mutex mutex_;
+    std::vector<Buffer> spare_;
+};
+
+}  // namespace
+
+AllGathering::AllGathering(Runtime& runtime, std::vector<Part> parts)
+    : runtime_(runtime), parts_(std::move(parts)), exchanges_(parts_.size()) {}
+
+AllGathering::~AllGathering() {
+    release();
+}
+
+char* AllGathering::own(size_t i) const noexcept {
+    return exchanges_[i].memory + static_cast<size_t>(parts_[i].rank) * parts_[i].mine.size();
+}
+
+Status AllGathering::start() {
+    if (parts_.empty()) {
+        return {};
+    }
+    const DeviceApi& api = runtime_.api();
+    const RealNccl& nccl = runtime_.nccl;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        const Part& of = parts_[i];
+        Exchange& exchange = exchanges_[i];
+        const DeviceScope device(api, of.device);
+        SLIMWIRE_TRY_ASSIGN(const IdentityBuffers::Buffer buffer,
+                            IdentityBuffers::instance().take(api, of.device, of.all.size()));
+        exchange.memory = buffer.memory;
+        exchange.bytes = buffer.bytes;
+        SLIMWIRE_TRY(
+            cuda_status(api, api.stream_create_with_flags(&exchange.stream, cudaStreamNonBlocking),
+                        "identity stream"));
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memcpy_async(own(i), of.mine.data(), of.mine.size(),
+                                                  cudaMemcpyHostToDevice, exchange.stream),
+                                 "identity copy"));
+        SLIMWIRE_TRY(cuda_status(api, api.stream_synchronize(exchange.stream), "identity copy"));
+    }
+    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        const Part& of = parts_[i];
+        const ncclResult_t result = nccl.AllGather(own(i), exchanges_[i].memory, of.mine.size(),
+                                                   ncclUint8, of.comm, exchanges_[i].stream);
+        if (result != ncclSuccess && result != ncclInProgress) {
+            (void)nccl.GroupEnd();
+            return nccl_status(nccl, result, "ncclAllGather of identities");
+        }
+    }
+    launched_ = nccl.GroupEnd();
+    return nccl_status(nccl, launched_, "ncclGroupEnd");
+}
+
+Status AllGathering::finish(Watch* watch) {
+    const DeviceApi& api = runtime_.api();
+    const RealNccl& nccl = runtime_.nccl;
+    SLIMWIRE_TRY(watch->settle());
+    for (const Part& of : parts_) {
+        ncclResult_t state = launched_;  // of one that `watch` need not know
+        for (Patience patience; state == ncclInProgress; patience.pause()) {
+            bool busy = false;
+            SLIMWIRE_TRY(watch->look(&busy));
+            SLIMWIRE_TRY(nccl_status(nccl, nccl.CommGetAsyncError(of.comm, &state),
+                                     "ncclAllGather of identities"));
+        }
+    }
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        const Part& of = parts_[i];
+        const DeviceScope device(api, of.device);
+        // First: a copy to pageable memory is waited for by CUDA itself.
+        SLIMWIRE_TRY(await_stream(api, exchanges_[i].stream, watch));
+        SLIMWIRE_TRY(
+            cuda_status(api,
+                        api.memcpy_async(of.all.data(), exchanges_[i].memory, of.all.size(),
+                                         cudaMemcpyDeviceToHost, exchanges_[i].stream),
+                        "identity copy"));
+        SLIMWIRE_TRY(await_stream(api, exchanges_[i].stream, watch));
+    }
+    release();
+    return {};
+}
+
+void AllGathering::release() noexcept {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        Exchange& exchange = exchanges_[i];
+        if (exchange.memory == nullptr && exchange.stream == nullptr) {
+            continue;
+        }
+        const DeviceApi& api = runtime_.api();
+        const DeviceScope device(api, parts_[i].device);
+        if (exchange.stream != nullptr && !tolerate(api, api.stream_query(exchange.stream))) {
+            // Freeing would wait for ranks that are gone.
+            Parked left{parts_[i].device, nullptr, {std::exchange(exchange.memory, nullptr)}};
+            if (tolerate(api, api.event_create_with_flags(&left.end, cudaEventDisableTiming)) &&
+                tolerate(api, api.event_record(left.end, exchange.stream))) {
+                runtime_.parked.park(std::move(left));
+            }
+        }
+        if (exchange.stream != nullptr) {
+            tolerate(api, api.stream_destroy(std::exchange(exchange.stream, nullptr)));
+        }
+        if (exchange.memory != nullptr) {
+            IdentityBuffers::instance().give_back(
+                {std::exchange(exchange.memory, nullptr), parts_[i].device, exchange.bytes});
+        }
+    }
+}
+
+}  // namespace slimwire

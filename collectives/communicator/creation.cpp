@@ -1,0 +1,360 @@
+#include "collectives/communicator/creation.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "collectives/call/log.h"
+#include "collectives/communicator/agreement/handshake.h"
+#include "collectives/communicator/rank_identities.h"
+#include "collectives/identity/parameter_tracker.h"
+
+namespace slimwire {
+namespace {
+
+// Private communicators for the exchanges, only where a rule can match.
+Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
+    const RealNccl& nccl = runtime.nccl;
+    std::vector<CommState*> states;
+    for (Creation& creation : creations) {
+        PlanShape& shape = creation.state->shape;
+        if (shape.go && shape.ranks > 1 &&
+            runtime.config.policy.can_compress(shape.ranks, shape.scope)) {
+            states.push_back(creation.state.get());
+        }
+    }
+    if (states.empty()) {
+        return {};
+    }
+    const DeviceApi& api = runtime.api();
+    const uint64_t began_us = steady_us();
+    std::vector<uint64_t> free_bytes;
+    for (const CommState* state : states) {
+        const DeviceScope device(api, state->device);
+        free_bytes.push_back(free_device_bytes(api));
+    }
+    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+    Status split;
+    for (CommState* state : states) {
+        if (split.ok()) {
+            split = nccl_status(
+                nccl, nccl.CommSplit(state->comm, 0, state->rank, &state->exchange_comm, nullptr),
+                "ncclCommSplit for the private communicator");
+        }
+    }
+    Status ended = nccl_status(nccl, nccl.GroupEnd(), "ncclCommSplit for the private communicator");
+    SLIMWIRE_TRY(std::move(split));
+    SLIMWIRE_TRY(std::move(ended));
+    SLIMWIRE_TRY(watch->settle());
+    for (size_t i = 0; i < states.size(); ++i) {
+        const DeviceScope device(api, states[i]->device);
+        CommStats& stats = *states[i]->stats;
+        stats.private_setup_us = steady_us() - began_us;
+        stats.private_connections = 2 * static_cast<uint32_t>(states[i]->shape.ranks - 1);
+        stats.private_bytes = free_bytes[i] - std::min(free_bytes[i], free_device_bytes(api));
+    }
+    return {};
+}
+
+// The ranks of one ncclCommInitAll are the creations whose handles lie in one array.
+void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creation* creation) {
+    for (const Creation& other : creations) {
+        if (other.kind == Creation::Kind::kInitAll &&
+            other.out - other.rank == creation->out - creation->rank) {
+            creation->state->members.push_back(member_of(runtime, *other.state));
+        }
+    }
+}
+
+// Where rules ask for places.
+void look_for_steps(const Policy& policy, CommState* state) {
+    if (!state->shape.go || !policy.wants_steps()) {
+        return;
+    }
+    state->places = std::make_unique<CallPlaces>();
+    if (policy.wants_previews()) {
+        state->step_ahead = std::make_unique<StepAhead>();
+    }
+    state->skipped_steps = std::make_unique<SkippedSteps>();
+}
+
+Status complete(Runtime& runtime, std::vector<Creation>& creations) {
+    const uint64_t began_us = steady_us();
+    Watch watch(runtime.nccl);
+    std::vector<CommState*> splits;
+    for (Creation& creation : creations) {
+        creation.state = std::make_unique<CommState>();
+        creation.state->memory = &runtime.memory;
+        creation.state->name = creation.name;
+        if (runtime.config.policy.wants_parameter_names()) {
+            creation.state->registered = ParameterRegistry::instance().now();
+        }
+        watch.add(creation.underway, &creation.state->exchange_comm);
+    }
+    SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
+    for (Creation& creation : creations) {
+        SLIMWIRE_TRY(greet(runtime, &creation, &watch));
+    }
+    for (Creation& creation : creations) {
+        SLIMWIRE_TRY(hear(runtime, &creation, &watch));
+        if (creation.agreement.verdict == Verdict::kGo && creation.state->members.empty()) {
+            if (creation.kind == Creation::Kind::kSplit) {
+                splits.push_back(creation.state.get());
+            } else {
+                adopt_array(runtime, creations, &creation);
+            }
+        }
+    }
+    SLIMWIRE_TRY(gather_members(runtime, splits, &watch));
+    for (Creation& creation : creations) {
+        CommState& state = *creation.state;
+        state.shape.go = creation.agreement.verdict == Verdict::kGo;
+        if (state.shape.go) {
+            SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
+            state.stats->agreement = "go";
+            if (runtime.config.policy.wants_parameters()) {
+                state.contents = std::make_shared<CallContents>(agreed_parameters(state));
+            }
+        } else {
+            state.shape.native_reason = creation.agreement.text;
+            state.stats->agreement = "native: " + creation.agreement.text;
+            state.stats->comm = hex_key(
+                mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
+        }
+    }
+    SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
+    std::vector<CommState*> named;
+    for (const Creation& creation : creations) {
+        if (runtime.config.policy.wants_names() && creation.state->exchange_comm != nullptr) {
+            named.push_back(creation.state.get());
+        }
+    }
+    SLIMWIRE_TRY(agree_names(runtime, named, &watch));
+    std::vector<CommState*> counting;
+    for (const Creation& creation : creations) {
+        if (runtime.config.policy.wants_progress() && creation.state->exchange_comm != nullptr) {
+            counting.push_back(creation.state.get());
+        }
+    }
+    SLIMWIRE_TRY(agree_on_progress(runtime, counting, &watch));
+    for (Creation& creation : creations) {
+        CommState& state = *creation.state;
+        state.shape.private_comm = state.exchange_comm != nullptr;
+        look_for_steps(runtime.config.policy, &state);
+        state.stats->setup_us = steady_us() - began_us;
+        if (log_enabled(LogLevel::kInfo)) {
+            log_line(LogLevel::kInfo,
+                     "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + ": " +
+                         std::to_string(state.shape.ranks) + " ranks on " +
+                         std::to_string(state.stats->nodes) + " nodes: " + state.stats->agreement);
+        }
+        state.stats->update([](CommStats&) {});  // shown from now on
+        runtime.comms.add(std::move(creation.state));
+    }
+    return {};
+}
+
+Status guarded_complete(Runtime& runtime, std::vector<Creation>& creations) noexcept {
+    const ReentryGuard guard;
+    try {
+        return complete(runtime, creations);
+    } catch (const std::exception& error) {
+        return {Code::kInternalError, std::string("communicator creation: ") + error.what()};
+    }
+}
+
+// Gives up slimwire's part.
+void undo(Runtime& runtime, Creation* creation, const Status& status) {
+    if (creation->state == nullptr) {
+        return;
+    }
+    const ncclComm_t exchange = __atomic_load_n(&creation->state->exchange_comm, __ATOMIC_ACQUIRE);
+    if (exchange != nullptr) {
+        (void)runtime.nccl.CommAbort(exchange);
+    }
+    if (creation->state->stats) {
+        creation->state->stats->agreement = "error: " + status.message();
+        runtime.reporter().retire(creation->state->stats);
+    }
+    // NCCL may still be about to store the private communicator's handle there.
+    runtime.comms.bury(std::move(creation->state));
+}
+
+// What `comm` says once NCCL is not busy with it; an error when the creation is given up.
+ncclResult_t settled(const RealNccl& nccl, Underway& underway, ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    for (Patience patience; state == ncclInProgress; patience.pause()) {
+        const std::lock_guard touching(underway.touching);
+        if (underway.cancelled || comm == nullptr ||
+            nccl.CommGetAsyncError(comm, &state) != ncclSuccess) {
+            return ncclInternalError;
+        }
+    }
+    return state;
+}
+
+// Waits for NCCL's own part. Creations that NCCL failed, or that this rank is not in, are done with
+// and taken out.
+void await_native(Runtime& runtime, std::vector<Creation>* creations) {
+    std::erase_if(*creations, [&](const Creation& creation) {
+        Underway& underway = *creation.underway;
+        // A split's handle may not be there before the parent says that it is done; one that does
+        // not block like its parent is busy by itself. An error of the parent says nothing: the
+        // survivors of a lost rank shrink it.
+        if (creation.parent != nullptr) {
+            (void)settled(runtime.nccl, underway, creation.parent);
+        }
+        if (underway.comm == nullptr && !underway.cancelled) {
+            underway.comm = __atomic_load_n(underway.out, __ATOMIC_ACQUIRE);
+        }
+        if (settled(runtime.nccl, underway, underway.comm) != ncclSuccess) {
+            UnderwayTable::instance().finish(creation.underway, {});
+            return true;
+        }
+        underway.native_done = true;
+        return false;
+    });
+}
+
+void progress(Runtime& runtime, std::vector<Creation> creations) {
+    const ReentryGuard guard;
+    await_native(runtime, &creations);
+    const Status status = guarded_complete(runtime, creations);
+    if (!status.ok() && !creations.empty() && !creations.front().underway->cancelled) {
+        log_line(LogLevel::kError, status.message());
+    }
+    for (Creation& creation : creations) {
+        // The program hears of a failure before the private communicator's end, which may take NCCL
+        // a while when a rank is gone.
+        UnderwayTable::instance().finish(creation.underway, status);
+        if (!status.ok()) {
+            undo(runtime, &creation, status);
+        }
+    }
+}
+
+// A detached thread on which the program's signals do not arrive.
+template <class Work>
+Status start_thread(Work&& work) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+        std::thread(std::forward<Work>(work)).detach();
+    } catch (const std::exception& error) {
+        status =
+            Status(Code::kSystemError,
+                   std::string("no thread for the creation of a communicator: ") + error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+void say_native(Runtime& runtime, const AgreementAddress& address, int ranks, int rank) noexcept {
+    try {
+        Hello hello;
+        hello.ranks = ranks;
+        hello.rank = rank;
+        hello.native_reason = why_not_here(runtime);
+        AgreementClient client;
+        if (Status sent = client.send(address, hello, runtime.config.settings.agree_timeout_us);
+            !sent.ok()) {
+            log_line(LogLevel::kWarn, sent.message());
+        }
+    } catch (const std::exception& error) {
+        log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
+    }
+}
+
+// Whether NCCL is busy with `comm`. A blocking communicator never is.
+bool busy(const RealNccl& nccl, ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    return comm != nullptr && nccl.CommGetAsyncError != nullptr &&
+           nccl.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+}
+
+// Of communicators that grow and that the program may go on with meanwhile.
+void begin_sharing_now(Runtime& runtime, std::vector<Creation>& creations) noexcept {
+    const ReentryGuard guard;
+    std::vector<Creation*> grown;
+    for (Creation& creation : creations) {
+        if (creation.kind == Creation::Kind::kGrown && !busy(runtime.nccl, creation.parent)) {
+            grown.push_back(&creation);
+        }
+    }
+    begin_sharing(runtime, grown);
+}
+
+void put_under_way(const RealNccl& nccl, Creation* creation, bool background) {
+    creation->underway = std::make_shared<Underway>();
+    Underway& underway = *creation->underway;
+    underway.out = creation->out;
+    underway.comm = __atomic_load_n(creation->out, __ATOMIC_ACQUIRE);
+    underway.parent = background && busy(nccl, creation->parent) ? creation->parent : nullptr;
+    underway.native_done = !background;
+    underway.background = background;
+    UnderwayTable::instance().add(creation->underway);
+}
+
+}  // namespace
+
+ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations) noexcept {
+    for (Creation& creation : creations) {
+        put_under_way(runtime.nccl, &creation, false);
+    }
+    const Status status = guarded_complete(runtime, creations);
+    for (Creation& creation : creations) {
+        if (!status.ok()) {
+            const ReentryGuard guard;
+            undo(runtime, &creation, status);
+            if (!creation.underway->cancelled) {
+                (void)runtime.nccl.CommAbort(creation.underway->comm);
+            }
+            *creation.out = nullptr;
+        }
+        UnderwayTable::instance().finish(creation.underway, {});
+    }
+    return status.ok() ? ncclSuccess : runtime.fail(status);
+}
+
+ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> creations) noexcept {
+    begin_sharing_now(runtime, creations);
+    std::vector<UnderwayRef> started;
+    for (Creation& creation : creations) {
+        put_under_way(runtime.nccl, &creation, true);
+        started.push_back(creation.underway);
+    }
+    auto shared = std::make_shared<std::vector<Creation>>(std::move(creations));
+    Status status = start_thread([&runtime, shared] { progress(runtime, std::move(*shared)); });
+    if (status.ok()) {
+        return ncclSuccess;
+    }
+    for (const UnderwayRef& creation : started) {
+        UnderwayTable::instance().finish(creation, status);
+    }
+    return runtime.fail(status);
+}
+
+void decline(Runtime& runtime, const Creation& creation, bool wait) noexcept {
+    AgreementAddress address;
+    if (creation.kind != Creation::Kind::kUniqueId ||
+        read_id_tail(creation.id, &address) != TailState::kPresent) {
+        return;
+    }
+    const int ranks = creation.ranks, rank = creation.rank;
+    if (wait) {
+        say_native(runtime, address, ranks, rank);
+        return;
+    }
+    if (const Status started =
+            start_thread([=, &runtime] { say_native(runtime, address, ranks, rank); });
+        !started.ok()) {
+        log_line(LogLevel::kWarn, started.message());
+    }
+}
+
+}  // namespace slimwire

@@ -1,0 +1,175 @@
+#include "collectives/communicator/graph_memory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <vector>
+
+#include "codecs/base/own_stream.h"
+#include "codecs/ops/advance.h"
+#include "collectives/communicator/comm_state.h"
+
+namespace slimwire {
+namespace {
+
+// Kept on one device beyond this is freed before more is allocated: programs whose graphs grow
+// would otherwise keep all the smaller ones' memory.
+constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
+
+}  // namespace
+
+Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY(
+        cuda_status(api, api.stream_is_capturing(stream, &status), "capture of the stream"));
+    return status != cudaStreamCaptureStatusNone;
+}
+
+Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
+    StreamCapture capture;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY(cuda_status(api,
+                             api.stream_get_capture_info(stream, &status, &capture.id,
+                                                         &capture.graph, nullptr, nullptr, nullptr),
+                             "capture of the stream"));
+    if (status == cudaStreamCaptureStatusInvalidated) {
+        return Status(Code::kInvalidUsage, "the capture of the stream is already invalid");
+    }
+    capture.active = status == cudaStreamCaptureStatusActive;
+    return capture;
+}
+
+struct GraphMemory::Returned {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Block>> blocks;
+};
+
+struct GraphMemory::Block {
+    void* memory;
+    uint64_t bytes;
+    int device;
+    Returned* returned;
+};
+
+GraphMemory::GraphMemory(MemoryBudget* budget) : returned_(new Returned), budget_(budget) {}
+
+void GraphMemory::give_back(void* block) {
+    std::unique_ptr<Block> owned(static_cast<Block*>(block));
+    Returned& returned = *owned->returned;
+    const std::lock_guard lock(returned.mutex);
+    returned.blocks.push_back(std::move(owned));
+}
+
+std::unique_ptr<GraphMemory::Block> GraphMemory::take_kept(int device, uint64_t bytes) {
+    const std::lock_guard lock(returned_->mutex);
+    auto best = returned_->blocks.end();
+    for (auto block = returned_->blocks.begin(); block != returned_->blocks.end(); ++block) {
+        // One more than twice as large is left for a call that needs it.
+        if ((*block)->device == device && (*block)->bytes >= bytes &&
+            (*block)->bytes / 2 <= bytes &&
+            (best == returned_->blocks.end() || (*block)->bytes < (*best)->bytes)) {
+            best = block;
+        }
+    }
+    if (best == returned_->blocks.end()) {
+        return nullptr;
+    }
+    std::unique_ptr<Block> taken = std::move(*best);
+    returned_->blocks.erase(best);
+    return taken;
+}
+
+uint64_t GraphMemory::kept_bytes(int device) {
+    const std::lock_guard lock(returned_->mutex);
+    uint64_t bytes = 0;
+    for (const std::unique_ptr<Block>& block : returned_->blocks) {
+        bytes += block->device == device ? block->bytes : 0;
+    }
+    return bytes;
+}
+
+Result<void*> GraphMemory::allocate(const DeviceApi& api,
+                                    cudaGraph_t graph,
+                                    int device,
+                                    uint64_t bytes) {
+    std::unique_ptr<Block> block = take_kept(device, bytes);
+    if (block == nullptr) {
+        if (kept_bytes(device) > kMostKeptBytes) {
+            free_kept(api, device);
+        }
+        block = std::make_unique<Block>(Block{nullptr, bytes, device, returned_});
+        cudaError_t error = api.malloc(&block->memory, bytes);
+        if (error == cudaErrorMemoryAllocation) {
+            free_kept(api, device);
+            error = api.malloc(&block->memory, bytes);
+        }
+        if (error != cudaSuccess) {
+            Status failed = cuda_status(api, error, "scratch of a captured call");
+            return Status(Code::kOutOfMemory, failed.message() + "; " + std::to_string(bytes) +
+                                                  " bytes were asked for");
+        }
+        budget_->take(device, bytes);
+    }
+    void* memory = block->memory;
+    cudaUserObject_t object = nullptr;
+    Status status = cuda_status(
+        api,
+        api.user_object_create(&object, block.get(), give_back, 1, cudaUserObjectNoDestructorSync),
+        "owner of a graph's scratch");
+    if (!status.ok()) {
+        tolerate(api, api.free(memory));
+        budget_->give_back(device, block->bytes);
+        return status;
+    }
+    (void)block.release();  // the object's from here on
+    status =
+        cuda_status(api, api.graph_retain_user_object(graph, object, 1, cudaGraphUserObjectMove),
+                    "scratch retained by a graph");
+    if (!status.ok()) {
+        tolerate(api, api.user_object_release(object, 1));
+        return status;
+    }
+    return memory;
+}
+
+void GraphMemory::free_kept(const DeviceApi& api, int device) {
+    std::vector<std::unique_ptr<Block>> blocks;
+    {
+        const std::lock_guard lock(returned_->mutex);
+        const auto others =
+            std::stable_partition(returned_->blocks.begin(), returned_->blocks.end(),
+                                  [&](const auto& block) { return block->device != device; });
+        blocks.assign(std::make_move_iterator(others),
+                      std::make_move_iterator(returned_->blocks.end()));
+        returned_->blocks.erase(others, returned_->blocks.end());
+    }
+    if (!blocks.empty()) {
+        const DeviceScope scope(api, device);
+        for (const std::unique_ptr<Block>& block : blocks) {
+            tolerate(api, api.free(block->memory));
+            budget_->give_back(device, block->bytes);
+        }
+    }
+}
+
+Status move_steps_to_device(const DeviceApi& api, CommState* state) {
+    void* words = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, api.malloc(&words, 2 * sizeof(uint32_t)), "device steps"));
+    auto* steps = static_cast<uint32_t*>(words);
+    const Status status = on_own_stream(api, "device steps", [&](cudaStream_t own) -> Status {
+        SLIMWIRE_TRY(cuda_status(api, api.memset_async(words, 0, 2 * sizeof(uint32_t), own),
+                                 "device steps"));
+        for (int i = 0; i < 2; ++i) {
+            SLIMWIRE_TRY(enqueue(api, AdvanceArgs{steps + i, state->steps[i]}, own));
+        }
+        return {};
+    });
+    if (!status.ok()) {
+        tolerate(api, api.free(words));
+        return status;
+    }
+    state->device_steps = steps;
+    return {};
+}
+
+}  // namespace slimwire

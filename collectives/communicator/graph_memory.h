@@ -1,0 +1,58 @@
+// Compressed calls under stream capture (DESIGN 3.8). A captured call becomes nodes of the
+// program's graph, so what it works with must live as long as the graph: its scratch is its own,
+// retained on the graph as a user object. State that advances from call to call (residuals, the
+// steps that stochastic rounding draws by) is in device memory, where every replay finds it.
+//
+// Called by rounds.cpp on the thread that captures, inside a DeviceScope (which lets it allocate).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "codecs/base/device.h"
+#include "collectives/communicator/memory_budget.h"
+
+namespace slimwire {
+
+struct CommState;
+
+// The capture that a stream takes part in.
+struct StreamCapture {
+    bool active = false;
+    unsigned long long id = 0;  // of the capture; unique in the process
+    cudaGraph_t graph = nullptr;
+};
+Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
+// Whether there is one, valid or not.
+Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
+
+// Device memory owned by graphs. One a process. The driver says on a thread of its own that a graph
+// is gone, where no CUDA call is allowed. What it leaves is kept for the next captured call of that
+// device rather than freed: freeing waits for the device, whose work may wait for a call that only
+// this thread will make. Thread-safe.
+class GraphMemory {
+  public:
+    // `budget` counts what graphs hold and what is kept of them; it outlives this.
+    explicit GraphMemory(MemoryBudget* budget);
+    // `bytes` of memory on the current device that live as long as `graph` and what is made of it.
+    Result<void*> allocate(const DeviceApi& api, cudaGraph_t graph, int device, uint64_t bytes);
+    // Frees what graphs have left on `device`, which waits for that device: for the end of a
+    // communicator.
+    void free_kept(const DeviceApi& api, int device);
+
+  private:
+    struct Block;
+    struct Returned;
+    static void give_back(void* block);
+    // Null when nothing fits.
+    std::unique_ptr<Block> take_kept(int device, uint64_t bytes);
+    uint64_t kept_bytes(int device);
+    Returned* returned_;  // never destroyed: graphs may outlive every other object
+    MemoryBudget* budget_;
+};
+
+// Moves the steps of `state` to device memory, with their present values; later calls, captured or
+// not, read them there. Not twice.
+Status move_steps_to_device(const DeviceApi& api, CommState* state);
+
+}  // namespace slimwire

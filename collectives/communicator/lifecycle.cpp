@@ -1,0 +1,422 @@
+#include "collectives/communicator/lifecycle.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "collectives/call/hash.h"
+#include "collectives/call/log.h"
+#include "collectives/call/nccl_types.h"
+#include "collectives/communicator/creation.h"
+#include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/thread_group.h"
+#include "collectives/identity/parameter_tracker.h"
+
+namespace slimwire {
+namespace {
+
+std::vector<Creation>& group_creations() noexcept {
+    static thread_local std::vector<Creation> creations;
+    return creations;
+}
+
+// Whether NCCL goes on with a split in the background; the call itself may have returned success.
+bool any_parent_busy(const RealNccl& nccl, const std::vector<Creation>& creations) noexcept {
+    return std::any_of(creations.begin(), creations.end(), [&](const Creation& creation) {
+        ncclResult_t state = ncclSuccess;
+        return creation.parent != nullptr && nccl.CommGetAsyncError != nullptr &&
+               nccl.CommGetAsyncError(creation.parent, &state) == ncclSuccess &&
+               state == ncclInProgress;
+    });
+}
+
+// After the real calls, or the real end of their group, returned `result`.
+ncclResult_t finish_creations(Runtime& runtime,
+                              ncclResult_t result,
+                              std::vector<Creation> creations) noexcept {
+    if (result == ncclInProgress || any_parent_busy(runtime.nccl, creations)) {
+        return complete_in_background(runtime, std::move(creations));
+    }
+    // A split without color makes none.
+    std::erase_if(creations, [](const Creation& creation) { return *creation.out == nullptr; });
+    return creations.empty() ? ncclSuccess : complete_or_undo(runtime, creations);
+}
+
+// A communicator made of another has its configuration, and so its name, unless it gets one.
+std::string name_of_child(const CommState* parent, const ncclConfig_t* config) {
+    return config == nullptr && parent != nullptr ? parent->name : comm_name_of(config);
+}
+
+// A handle that is not there yet is seen at its first call.
+void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
+    for (const Creation& creation : creations) {
+        runtime.observer->adopt(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
+                                creation.observed_key, creation.name);
+    }
+}
+
+ncclResult_t created(Runtime& runtime,
+                     ncclResult_t result,
+                     std::vector<Creation> creations) noexcept {
+    if (result != ncclSuccess && result != ncclInProgress) {
+        return result;
+    }
+    if (!runtime.engaged()) {
+        for (const Creation& creation : creations) {
+            decline(runtime, creation, result != ncclInProgress);
+        }
+        if (!runtime.config_status.ok()) {  // in a mode that may not make the job fail
+            log_once(LogLevel::kError, "observing",
+                     runtime.config_status.message() + "; SLIMWIRE_MODE=" +
+                         mode_name(runtime.config.settings.mode) + " observes nothing");
+        }
+        if (runtime.observer != nullptr && in_group()) {
+            std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
+        } else if (runtime.observer != nullptr) {
+            observe_created(runtime, creations);
+        }
+        return result;
+    }
+    if (in_group()) {
+        std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
+        return result;
+    }
+    const ncclResult_t completed = finish_creations(runtime, result, std::move(creations));
+    return completed == ncclSuccess ? result : completed;
+}
+
+}  // namespace
+
+void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept {
+    // With NCCL_COMM_ID every rank makes the id by itself, so it cannot carry one server's address:
+    // such communicators stay native.
+    const char* fixed = getenv("NCCL_COMM_ID");
+    if (!runtime.engaged() || (fixed != nullptr && *fixed != 0)) {
+        return;
+    }
+    const auto open = [&]() -> Status {
+        SLIMWIRE_TRY_ASSIGN(AgreementServer * server,
+                            AgreementServer::instance(runtime.config.settings.agree_timeout_us));
+        SLIMWIRE_TRY_ASSIGN(const AgreementAddress address,
+                            server->open(*id, runtime.config.settings.socket_ifname));
+        if (!write_id_tail(address, id)) {
+            return {Code::kUnsupported,
+                    "the tail of the unique id is in use by this NCCL; communicators stay native"};
+        }
+        return {};
+    };
+    try {
+        if (Status status = open(); !status.ok()) {
+            log_line(LogLevel::kWarn, status.message());
+        }
+    } catch (const std::exception& error) {
+        log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
+    }
+}
+
+ncclResult_t rank_created(Runtime& runtime,
+                          ncclResult_t result,
+                          ncclComm_t* comm,
+                          int ranks,
+                          int rank,
+                          const ncclUniqueId& id,
+                          const ncclConfig_t* config) noexcept {
+    std::vector<Creation> creations(1);
+    Creation& creation = creations.front();
+    creation.name = comm_name_of(config);
+    creation.kind = Creation::Kind::kUniqueId;
+    creation.out = comm;
+    creation.ranks = ranks;
+    creation.rank = rank;
+    creation.id = id;
+    creation.observed_key = stable_hash(std::string_view(id.internal, sizeof(id.internal)));
+    return created(runtime, result, std::move(creations));
+}
+
+ncclResult_t all_created(Runtime& runtime,
+                         ncclResult_t result,
+                         ncclComm_t* comms,
+                         int ranks) noexcept {
+    std::vector<Creation> creations;
+    for (int rank = 0; rank < ranks; ++rank) {
+        Creation& creation = creations.emplace_back();
+        creation.kind = Creation::Kind::kInitAll;
+        creation.out = comms + rank;
+        creation.ranks = ranks;
+        creation.rank = rank;
+    }
+    return created(runtime, result, std::move(creations));
+}
+
+uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
+    return runtime.observer == nullptr ? 0 : runtime.observer->key_of_part(parent, color);
+}
+
+ncclResult_t part_created(Runtime& runtime,
+                          ncclResult_t result,
+                          ncclComm_t parent,
+                          ncclComm_t* comm,
+                          uint64_t part,
+                          const ncclConfig_t* config) noexcept {
+    const CommState* from = runtime.comms.find(parent);
+    std::vector<Creation> creations(1);
+    Creation& creation = creations.front();
+    creation.name = name_of_child(from, config);
+    creation.out = comm;
+    creation.parent = parent;
+    creation.observed_key = part;
+    if (from != nullptr && from->shape.go) {
+        creation.kind = Creation::Kind::kSplit;
+        creation.parent_key = from->comm_key;
+    } else {
+        creation.kind = Creation::Kind::kNative;
+        creation.reason = from == nullptr
+                              ? "made of a communicator slimwire does not know"
+                              : "made of a native communicator: " + from->shape.native_reason;
+    }
+    return created(runtime, result, std::move(creations));
+}
+
+ncclResult_t grown(Runtime& runtime,
+                   ncclResult_t result,
+                   ncclComm_t parent,
+                   ncclComm_t* comm,
+                   const ncclUniqueId* id,
+                   const ncclConfig_t* config) noexcept {
+    const CommState* from = runtime.comms.find(parent);
+    std::vector<Creation> creations(1);
+    Creation& creation = creations.front();
+    creation.name = name_of_child(from, config);
+    creation.out = comm;
+    creation.parent = parent;
+    if (from != nullptr && from->shape.go) {
+        creation.kind = Creation::Kind::kGrown;
+        if (id != nullptr) {
+            creation.id = *id;
+        }
+    } else {
+        creation.kind = Creation::Kind::kNative;
+        creation.reason = from == nullptr
+                              ? "grown from a communicator slimwire does not know"
+                              : "grown from a native communicator: " + from->shape.native_reason;
+    }
+    return created(runtime, result, std::move(creations));
+}
+
+void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept {
+    if (const CommState* from = runtime.comms.find(comm); from != nullptr && from->shape.go) {
+        unique_id_made(runtime, id);
+    }
+}
+
+ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept {
+    std::vector<Creation> creations = std::move(group_creations());
+    group_creations().clear();
+    if (creations.empty() || (result != ncclSuccess && result != ncclInProgress)) {
+        return ncclSuccess;
+    }
+    if (runtime.observer != nullptr) {
+        observe_created(runtime, creations);
+        return ncclSuccess;
+    }
+    return finish_creations(runtime, result, std::move(creations));
+}
+
+void drop_group_creations() noexcept {
+    group_creations().clear();
+}
+
+ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    const UnderwayRef creation = table.find(comm);
+    if (creation == nullptr) {
+        return ncclSuccess;
+    }
+    if (!creation->native_done) {
+        return runtime.fail({Code::kInvalidArgument,
+                             "a communicator is used before ncclCommGetAsyncError said that its "
+                             "creation, or the split of it, is done"});
+    }
+    constexpr uint64_t kLookUs = 1000000;
+    while (!table.wait(creation, kLookUs)) {
+    }
+    const std::optional<ncclResult_t> state = creation_state(comm);
+    return state.has_value() && *state != ncclInProgress ? *state : ncclSuccess;
+}
+
+std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    const UnderwayRef creation = table.find(comm);
+    if (creation == nullptr) {
+        return std::nullopt;
+    }
+    Status failure;
+    if (!table.finished(creation, &failure)) {
+        return ncclInProgress;
+    }
+    if (failure.ok()) {
+        return std::nullopt;
+    }
+    Runtime::last_error() = "slimwire: " + failure.message();
+    return nccl_result_of(failure.code());
+}
+
+ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
+    CommState* state = runtime.comms.find(comm);
+    ncclResult_t result = ncclSuccess;
+    if (state != nullptr) {
+        const std::lock_guard lock(state->exchange_mutex);
+        if (state->exchange_comm != nullptr && !state->ended &&
+            runtime.nccl.CommGetAsyncError(state->exchange_comm, &result) != ncclSuccess) {
+            result = ncclSuccess;
+        }
+    }
+    return result;
+}
+
+void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
+    CommState* state = runtime.comms.find(comm);
+    if (state != nullptr && state->exchange_comm != nullptr &&
+        runtime.nccl.CommFinalize != nullptr) {
+        const ReentryGuard guard;
+        (void)runtime.nccl.CommFinalize(state->exchange_comm);
+    }
+}
+
+void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    if (const UnderwayRef creation = table.find(comm); creation != nullptr) {
+        table.cancel(creation);  // nobody will use it
+    }
+    CommState* state = runtime.comms.find(comm);
+    if (state == nullptr || flags != NCCL_REVOKE_DEFAULT) {
+        return;
+    }
+    const ReentryGuard guard;
+    state->revoked = true;
+    if (state->exchange_comm != nullptr && runtime.nccl.CommRevoke != nullptr) {
+        (void)runtime.nccl.CommRevoke(state->exchange_comm, flags);
+    }
+}
+
+void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+    CommState* state = runtime.comms.find(comm);
+    if (state == nullptr || (flags & NCCL_SHRINK_ABORT) == 0) {
+        return;
+    }
+    const ReentryGuard guard;
+    ncclComm_t exchange = nullptr;
+    {
+        const std::lock_guard lock(state->exchange_mutex);
+        state->revoked = true;
+        exchange = std::exchange(state->exchange_comm, nullptr);
+    }
+    if (exchange != nullptr) {
+        (void)runtime.nccl.CommAbort(exchange);
+    }
+}
+
+namespace {
+
+// Ends what is not finished of the creation. False: NCCL will refuse to end the communicator now.
+bool end_creation(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
+    UnderwayTable& table = UnderwayTable::instance();
+    for (UnderwayRef creation = table.find(comm); creation != nullptr;
+         creation = table.find(comm)) {
+        if (abort || await_creation(runtime, comm) != ncclSuccess) {
+            if (!abort && !creation->native_done) {
+                return false;
+            }
+            table.cancel(creation);
+        }
+    }
+    return true;
+}
+
+// Ends the private communicator with the program's. One that NCCL is still busy with is waited for
+// a moment.
+void end_exchange(const RealNccl& nccl, ncclComm_t exchange, bool abort) noexcept {
+    constexpr int kLooks = 5000;
+    ncclResult_t state = ncclSuccess;
+    for (int look = 0; !abort && look < kLooks && nccl.CommGetAsyncError != nullptr; ++look) {
+        if (nccl.CommGetAsyncError(exchange, &state) != ncclSuccess || state != ncclInProgress) {
+            break;
+        }
+        usleep(1000);
+    }
+    if (abort || nccl.CommDestroy(exchange) == ncclInvalidArgument) {
+        (void)nccl.CommAbort(exchange);
+    }
+}
+
+}  // namespace
+
+void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
+    ncclResult_t busy = ncclSuccess;
+    if (!end_creation(runtime, comm, abort)) {
+        return;
+    }
+    if (!abort && runtime.comms.find(comm) != nullptr &&
+        runtime.nccl.CommGetAsyncError != nullptr &&
+        runtime.nccl.CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
+        return;  // NCCL refuses to destroy it now
+    }
+    std::unique_ptr<CommState> state = runtime.comms.remove(comm);
+    if (!state) {
+        return;
+    }
+    const ReentryGuard guard;
+    {
+        const std::lock_guard lock(state->exchange_mutex);
+        state->ended = true;
+    }
+    if (runtime.observer != nullptr) {
+        runtime.observer->ending(state.get());
+        if (!abort) {
+            runtime.observer->free_parked();
+        }
+    }
+    if (state->exchange_comm != nullptr && abort) {
+        end_exchange(runtime.nccl, state->exchange_comm, true);
+    }
+    if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0) {
+        std::optional<Parked> left = release_device_objects(runtime.api(), state.get(), !abort);
+        if (left.has_value()) {
+            runtime.residuals.take(state->state_key, &left->memory);
+            runtime.parked.park(std::move(*left));
+        } else {
+            (void)runtime.residuals.forget(runtime.api(), state->state_key);
+            if (!abort) {
+                runtime.graph_memory.free_kept(runtime.api(), state->device);
+            }
+        }
+    }
+    if (runtime.device().ok() && state->skipped_steps != nullptr) {
+        state->skipped_steps->end(runtime.api(), state->device, !abort, state->stats.get());
+    }
+    if (runtime.device().ok() && state->contents != nullptr) {
+        state->contents->end(runtime.api(), state->device, !abort, &runtime.parked);
+    }
+    if (state->exchange_comm != nullptr && !abort) {
+        end_exchange(runtime.nccl, state->exchange_comm, false);
+    }
+    runtime.reporter().retire(state->stats);
+    if (abort) {
+        runtime.comms.bury(std::move(state));
+    } else {
+        forget_queued(*state);
+    }
+}
+
+void comm_aborted(Runtime& runtime) noexcept {
+    constexpr uint64_t kPatienceUs = 500'000;
+    if ((runtime.engaged() || runtime.observer != nullptr) && runtime.device().ok()) {
+        const ReentryGuard guard;
+        runtime.parked.collect(runtime.api(), kPatienceUs);
+    }
+}
+
+}  // namespace slimwire

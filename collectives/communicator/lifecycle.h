@@ -1,0 +1,80 @@
+// Communicators coming and going: what surrounds NCCL's own creation and destruction calls. Called
+// by plugin/preload after re-entry was ruled out. Creation inside a group is completed by the
+// outermost GroupEnd; all hellos of a thread go out before it waits for any answer.
+#pragma once
+
+#include <nccl.h>
+
+#include <optional>
+
+#include "collectives/communicator/process.h"
+
+namespace slimwire {
+
+// After the real ncclGetUniqueId succeeded: starts the agreement server and writes its address into
+// the id's tail. Failures are logged and leave the id alone (every rank then goes native).
+void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept;
+
+// `config` of the creations below is what the program gave NCCL, or null: it may name the
+// communicator.
+//
+// After a real creation call of one rank returned `result`; outside a group it completes at once,
+// or goes on in the background if NCCL's own part does. Returns the result for the program: an
+// error when the ranks agreed on one, and then *comm is null.
+ncclResult_t rank_created(Runtime& runtime,
+                          ncclResult_t result,
+                          ncclComm_t* comm,
+                          int ranks,
+                          int rank,
+                          const ncclUniqueId& id,
+                          const ncclConfig_t* config = nullptr) noexcept;
+ncclResult_t all_created(Runtime& runtime,
+                         ncclResult_t result,
+                         ncclComm_t* comms,
+                         int ranks) noexcept;
+// Before the real call that makes a part of `parent`, by a split or a shrink (of no color), on
+// every rank that makes it. What it returns goes into part_created().
+[[nodiscard]] uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept;
+// After it, on the ranks of the part; the part inherits the parent's agreement.
+ncclResult_t part_created(Runtime& runtime,
+                          ncclResult_t result,
+                          ncclComm_t parent,
+                          ncclComm_t* comm,
+                          uint64_t part,
+                          const ncclConfig_t* config) noexcept;
+
+// A rank that was in `parent` is in the larger `comm`; `id` where this rank made it. Agrees again,
+// with the new ranks, which are rank_created().
+ncclResult_t grown(Runtime& runtime,
+                   ncclResult_t result,
+                   ncclComm_t parent,
+                   ncclComm_t* comm,
+                   const ncclUniqueId* id,
+                   const ncclConfig_t* config) noexcept;
+// After the real ncclCommGetUniqueId: unique_id_made() if the ranks of `comm` agreed.
+void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept;
+
+// Completes creations the thread queued in its group, whose real end returned `result`.
+ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept;
+void drop_group_creations() noexcept;
+
+// Before a call that needs the communicator: waits for slimwire's part of its creation when NCCL's
+// is done. An error, to be returned without the real call, when NCCL's is not, as NCCL would say,
+// or when slimwire's failed.
+ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept;
+// What ncclCommGetAsyncError has to say of a communicator whose creation is not finished, or failed
+// in slimwire's part; empty for any other.
+std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept;
+// The same of the private communicator beside one that is well.
+ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept;
+
+// Before the real call on the same handle. `abort` does not wait for work.
+void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept;
+// After the real abort: frees what work in flight kept, which it ended.
+void comm_aborted(Runtime& runtime) noexcept;
+void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept;
+void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
+// `flags` of ncclCommShrink: those that abort what runs end compressed calls, too.
+void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
+
+}  // namespace slimwire

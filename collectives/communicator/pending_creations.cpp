@@ -1,0 +1,138 @@
+#include "collectives/communicator/pending_creations.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace slimwire {
+
+UnderwayTable& UnderwayTable::instance() {
+    static UnderwayTable* const table = new UnderwayTable;
+    return *table;
+}
+
+void UnderwayTable::add(const UnderwayRef& creation) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(creation);
+    count_.store(all_.size(), std::memory_order_release);
+}
+
+void UnderwayTable::finish(const UnderwayRef& creation, const Status& failure) {
+    const std::lock_guard lock(mutex_);
+    creation->finished = true;
+    creation->parent = nullptr;
+    if (failure.ok() || creation->cancelled || creation->comm.load() == nullptr) {
+        std::erase(all_, creation);
+        count_.store(all_.size(), std::memory_order_release);
+    } else {
+        creation->failure = failure;
+    }
+    changed_.notify_all();
+}
+
+UnderwayRef UnderwayTable::find(ncclComm_t comm) {
+    if (count_.load(std::memory_order_acquire) == 0 || comm == nullptr) {
+        return nullptr;
+    }
+    const std::lock_guard lock(mutex_);
+    for (const UnderwayRef& creation : all_) {
+        const ncclComm_t made = creation->comm.load(std::memory_order_acquire);
+        // NCCL stores the handle of a split from a thread of its own, at the split's end.
+        if (made == comm || creation->parent == comm ||
+            (made == nullptr && !creation->finished &&
+             __atomic_load_n(creation->out, __ATOMIC_ACQUIRE) == comm)) {
+            return creation;
+        }
+    }
+    return nullptr;
+}
+
+bool UnderwayTable::wait(const UnderwayRef& creation, uint64_t timeout_us) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::microseconds(timeout_us),
+                             [&] { return creation->finished; });
+}
+
+bool UnderwayTable::finished(const UnderwayRef& creation, Status* failure) {
+    const std::lock_guard lock(mutex_);
+    *failure = creation->failure;
+    return creation->finished;
+}
+
+void UnderwayTable::cancel(const UnderwayRef& creation) {
+    {
+        const std::lock_guard touching(creation->touching);
+        creation->cancelled = true;
+    }
+    // All a background thread does is short, unless the communicator is a blocking one of a
+    // non-blocking parent: then the real abort, which follows, gets it out of NCCL.
+    constexpr uint64_t kBoundUs = 2000000;
+    if (creation->background) {
+        (void)wait(creation, kBoundUs);
+    }
+    const std::lock_guard lock(mutex_);
+    std::erase(all_, creation);
+    count_.store(all_.size(), std::memory_order_release);
+}
+
+void Patience::pause() {
+    constexpr int kYields = 20;
+    if (++looks_ <= kYields) {
+        std::this_thread::yield();
+    } else {
+        std::this_thread::sleep_for(
+            std::chrono::microseconds(std::min(1000, 20 * (looks_ - kYields))));
+    }
+}
+
+void Watch::add(UnderwayRef creation, const ncclComm_t* exchange) {
+    watched_.push_back({std::move(creation), exchange});
+}
+
+Status Watch::look(bool* busy) {
+    *busy = false;
+    for (const Watched& watched : watched_) {
+        const std::lock_guard touching(watched.creation->touching);
+        if (watched.creation->cancelled) {
+            return {Code::kInvalidUsage, "the communicator was aborted while it was created"};
+        }
+        if (nccl_.CommGetAsyncError == nullptr) {
+            continue;
+        }
+        // The private communicator appears while its parent is busy.
+        ncclResult_t state = ncclSuccess;
+        SLIMWIRE_TRY(nccl_status(nccl_,
+                                 nccl_.CommGetAsyncError(watched.creation->comm.load(), &state),
+                                 "ncclCommGetAsyncError"));
+        const ncclComm_t exchange =
+            state == ncclInProgress ? nullptr : __atomic_load_n(watched.exchange, __ATOMIC_ACQUIRE);
+        if (state == ncclSuccess && exchange != nullptr) {
+            SLIMWIRE_TRY(nccl_status(nccl_, nccl_.CommGetAsyncError(exchange, &state),
+                                     "ncclCommGetAsyncError"));
+        }
+        SLIMWIRE_TRY(nccl_status(nccl_, state, "the communicator while it was created"));
+        *busy |= state == ncclInProgress;
+    }
+    return {};
+}
+
+Status Watch::settle() {
+    bool busy = true;
+    for (Patience patience; busy; patience.pause()) {
+        SLIMWIRE_TRY(look(&busy));
+        if (!busy) {
+            break;
+        }
+    }
+    return {};
+}
+
+bool Watch::stop() {
+    bool busy = false;
+    if (why_.ok()) {
+        why_ = look(&busy);
+    }
+    return !why_.ok();
+}
+
+}  // namespace slimwire

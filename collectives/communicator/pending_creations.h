@@ -1,0 +1,95 @@
+// Communicators whose creation is not finished: NCCL's own part goes on in the background (a
+// non-blocking communicator) or slimwire's part does. Until then the program hears "in progress",
+// from the parent too where there is one, and nothing else touches the handle: NCCL itself does not
+// expect two threads in ncclCommGetAsyncError of one communicator. Used by creation.cpp, which
+// makes progress, and lifecycle.cpp, which hears what the program does meanwhile. Any thread.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "collectives/call/real_nccl.h"
+
+namespace slimwire {
+
+struct Underway {
+    ncclComm_t* out = nullptr;  // where NCCL puts the handle; not read any more once `comm` is set
+    std::atomic<ncclComm_t> comm{nullptr};
+    ncclComm_t parent = nullptr;           // what it is split off; null without, or once done with
+    std::atomic<bool> native_done{false};  // NCCL's part is done
+    std::atomic<bool> cancelled{false};    // the program ended the communicator: give up
+    bool background = false;               // a thread of slimwire's makes the progress
+    std::mutex touching;                   // held for a look at `comm` that an abort must not meet
+    bool finished = false;                 // this and below: guarded by the table
+    Status failure;                        // of slimwire's part, told until the program ends it
+};
+using UnderwayRef = std::shared_ptr<Underway>;
+
+class UnderwayTable {
+  public:
+    // The process's; never destroyed, because creations may outlive main.
+    static UnderwayTable& instance();
+
+    void add(const UnderwayRef& creation);
+    // Slimwire's part is over. A failure is kept under the handle for whoever asks; success, and a
+    // creation that NCCL itself failed or that was cancelled, is forgotten.
+    void finish(const UnderwayRef& creation, const Status& failure);
+    // The creation that `comm` comes from or is the parent of; null for any other. Costs one load
+    // while nothing is under way.
+    [[nodiscard]] UnderwayRef find(ncclComm_t comm);
+    // Waits until finish(); false when `timeout_us` passed before.
+    bool wait(const UnderwayRef& creation, uint64_t timeout_us);
+    [[nodiscard]] bool finished(const UnderwayRef& creation, Status* failure);
+    // The program ends `creation`: whoever makes progress gives up. Waits for a background thread
+    // to let go of the handle.
+    void cancel(const UnderwayRef& creation);
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::atomic<size_t> count_{0};
+    std::vector<UnderwayRef> all_;
+};
+
+// Sleeps a little longer each time, from nothing to a millisecond: for what is usually done soon.
+class Patience {
+  public:
+    void pause();
+
+  private:
+    int looks_ = 0;
+};
+
+// What slimwire's part of some creations looks at while it waits: did the program end one of them,
+// does NCCL say that one is broken (a rank died), is NCCL still busy. One thread.
+class Watch {
+  public:
+    explicit Watch(const RealNccl& nccl) : nccl_(nccl) {}
+    // `exchange` is where the private communicator will be.
+    void add(UnderwayRef creation, const ncclComm_t* exchange);
+    // `busy`: NCCL goes on in the background for one of them.
+    Status look(bool* busy);
+    // Waits until NCCL is not busy with any of them.
+    Status settle();
+    // For waits that take a function: true when look() fails, which why() then tells.
+    bool stop();
+    [[nodiscard]] const Status& why() const noexcept { return why_; }
+
+  private:
+    struct Watched {
+        UnderwayRef creation;
+        const ncclComm_t* exchange;
+    };
+    const RealNccl& nccl_;
+    std::vector<Watched> watched_;
+    Status why_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,120 @@
+#include "collectives/communicator/process.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <new>
+
+#include "collectives/call/backend.h"
+#include "collectives/call/log.h"
+#include "collectives/call/nccl_types.h"
+#include "collectives/dispatch/shadow/observer.h"
+
+namespace slimwire {
+
+std::atomic<Runtime*> Runtime::g_runtime{nullptr};
+std::atomic<bool> Runtime::g_forked{false};
+thread_local bool ReentryGuard::t_inside = false;
+
+namespace {
+
+std::atomic<bool> g_unavailable{false};  // no real NCCL
+
+// NCCL_VERSION's code as text: 22809 -> "2.28.9"; before 2.9 it was 2804.
+std::string version_text(int code) {
+    const int divisor = code < 10000 ? 1000 : 10000;
+    return std::to_string(code / divisor) + "." + std::to_string(code % divisor / 100) + "." +
+           std::to_string(code % 100);
+}
+
+}  // namespace
+
+Runtime* Runtime::create(const void* own_symbol) noexcept {
+    if (g_unavailable.load(std::memory_order_acquire)) {
+        return nullptr;
+    }
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+    if (runtime == nullptr && !g_unavailable.load(std::memory_order_acquire)) {
+        try {
+            auto made = std::make_unique<Runtime>();
+            Result<Config> config = load_config(process_getenv);
+            if (config.ok()) {
+                made->config = std::move(config).value();
+            } else {
+                made->config_status = config.status();
+                made->config.settings = usable_settings(process_getenv);
+            }
+            made->memory.set_limit(made->config.settings.max_memory_bytes);
+            log_configure(made->config.settings.log_level, made->config.settings.log_file);
+            Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
+            if (nccl.ok()) {
+                made->nccl = std::move(nccl).value();
+                if (observes(made->config.settings.mode) && made->config_status.ok()) {
+                    made->observer = std::make_shared<Observer>(*made);
+                }
+                pthread_atfork(nullptr, nullptr,
+                               [] { g_forked.store(true, std::memory_order_relaxed); });
+                runtime = made.release();
+                g_runtime.store(runtime, std::memory_order_release);
+            } else {
+                log_line(LogLevel::kError, nccl.status().message());
+                g_unavailable.store(true, std::memory_order_release);
+            }
+        } catch (const std::exception& error) {
+            log_line(LogLevel::kError, std::string("slimwire cannot start: ") + error.what());
+            g_unavailable.store(true, std::memory_order_release);
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    return runtime;
+}
+
+const Result<DeviceApi>& Runtime::device() {
+    std::lock_guard lock(mutex_);
+    if (!device_) {
+        device_ = std::make_unique<Result<DeviceApi>>(load_device_api());
+    }
+    return *device_;
+}
+
+Reporter& Runtime::reporter() {
+    std::lock_guard lock(mutex_);
+    if (!reporter_) {
+        reporter_ = std::make_unique<Reporter>(config.settings.report_pattern,
+                                               config.settings.summary, make_plugin_source());
+        ProcessInfo info;
+        info.version = SLIMWIRE_VERSION;
+        info.config_hash = config.hash;
+        info.policy_source = config.policy.source;
+        info.active = config.active;
+        info.max_memory_bytes = config.settings.max_memory_bytes;
+        info.nccl_version = version_text(nccl.version);
+        info.nccl_path = nccl.path;
+        info.backend =
+            device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator" : "cuda";
+        reporter_->set_process_info(std::move(info));
+        log_policy_warnings(config);
+        std::atexit([] {
+            if (Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+                runtime != nullptr && !forked()) {
+                runtime->reporter_->finish();
+            }
+        });
+    }
+    return *reporter_;
+}
+
+std::string& Runtime::last_error() noexcept {
+    static thread_local std::string text;
+    return text;
+}
+
+ncclResult_t Runtime::fail(const Status& status) noexcept {
+    last_error() = "slimwire: " + status.message();
+    log_line(LogLevel::kError, status.message());
+    return nccl_result_of(status.code());
+}
+
+}  // namespace slimwire

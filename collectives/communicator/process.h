@@ -1,0 +1,92 @@
+// Everything slimwire holds in one process, made at the first NCCL call that reaches us and never
+// destroyed (work may outlive main). Before that nothing exists: no thread, no file, no CUDA call.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "collectives/call/real_nccl.h"
+#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/deferred_free.h"
+#include "collectives/communicator/graph_memory.h"
+#include "collectives/communicator/memory_budget.h"
+#include "collectives/feedback/residual_store.h"
+#include "collectives/observe/stats.h"
+#include "collectives/policy/config.h"
+
+namespace slimwire {
+
+class Observer;
+
+class Runtime {
+  public:
+    // The process's runtime; null when the real NCCL cannot be found (an error line is then logged
+    // once). `own_symbol` as for find_real_nccl.
+    static Runtime* get(const void* own_symbol) noexcept {
+        Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+        return runtime != nullptr ? runtime : create(own_symbol);
+    }
+    // The same if there is one; never makes it.
+    static const Runtime* peek() noexcept { return g_runtime.load(std::memory_order_acquire); }
+
+    // Whether this process was forked from one that had a runtime. Such a child has none of our
+    // threads and no usable device: it only forwards, so that it still has an NCCL.
+    [[nodiscard]] static bool forked() noexcept { return g_forked.load(std::memory_order_relaxed); }
+
+    RealNccl nccl;
+    Config config;
+    // What is wrong with the configuration; reaches all ranks through the agreement.
+    Status config_status;
+    CommRegistry comms;
+    MemoryBudget memory;
+    ResidualStore residuals{&memory};
+    GraphMemory graph_memory{&memory};
+    ParkedMemory parked;
+    // There in the mode record, when the configuration is right.
+    std::shared_ptr<Observer> observer;
+
+    // Whether this process takes part in agreements: a rule compresses, or the configuration is
+    // wrong, unless it would only observe.
+    [[nodiscard]] bool engaged() const noexcept {
+        return config.active || (!config_status.ok() && !observes(config.settings.mode));
+    }
+
+    // The device table, loaded at the first communicator.
+    const Result<DeviceApi>& device();
+    // Another table instead, for tests and benchmarks; before the first communicator.
+    void use_device(const DeviceApi& api) { device_ = std::make_unique<Result<DeviceApi>>(api); }
+    [[nodiscard]] const DeviceApi& api() const noexcept { return device_->value(); }
+    // The reporter, made at the first communicator.
+    Reporter& reporter();
+
+    // Text for ncclGetLastError of the calling thread; empty when our last word was success.
+    static std::string& last_error() noexcept;
+    // Logs the failure, keeps its text and converts it: the one boundary.
+    ncclResult_t fail(const Status& status) noexcept;
+
+  private:
+    static Runtime* create(const void* own_symbol) noexcept;
+    static std::atomic<Runtime*> g_runtime;
+    static std::atomic<bool> g_forked;
+    std::mutex mutex_;
+    std::unique_ptr<Result<DeviceApi>> device_;
+    std::unique_ptr<Reporter> reporter_;
+};
+
+// Marks that the calling thread is inside slimwire's own NCCL calls, so that exported functions
+// which the real NCCL calls back forward at once. Restores the former state.
+class ReentryGuard {
+  public:
+    ReentryGuard() noexcept : former_(t_inside) { t_inside = true; }
+    ~ReentryGuard() { t_inside = former_; }
+    ReentryGuard(const ReentryGuard&) = delete;
+    ReentryGuard& operator=(const ReentryGuard&) = delete;
+    [[nodiscard]] static bool inside() noexcept { return t_inside; }
+
+  private:
+    static thread_local bool t_inside;
+    bool former_;
+};
+
+}  // namespace slimwire

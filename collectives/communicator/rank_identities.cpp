@@ -1,0 +1,235 @@
+#include "collectives/communicator/rank_identities.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "codecs/base/emulator_abi.h"
+#include "collectives/call/hash.h"
+#include "collectives/call/launcher.h"
+#include "collectives/call/log.h"
+#include "collectives/communicator/bootstrap_gather.h"
+#include "collectives/communicator/rank_places.h"
+#include "collectives/plan/comm_costs.h"
+#include "collectives/state/loaded_state.h"
+
+namespace slimwire {
+namespace {
+
+// What makes ranks neighbours: NCCL_HOSTID as NCCL itself uses it, else host name and boot id; on
+// the emulator the emulated node.
+uint64_t host_id(const DeviceApi& api, int device) {
+    if (api.emulator != nullptr) {
+        return mix_key(stable_hash("emulated node"),
+                       static_cast<uint64_t>(api.emulator->node_of_device(device)) + 1);
+    }
+    if (const char* given = getenv("NCCL_HOSTID"); given != nullptr && *given != 0) {
+        return stable_hash(given);
+    }
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    return stable_hash(host_name() + boot);
+}
+
+}  // namespace
+
+uint64_t mix_key(uint64_t key, uint64_t value) noexcept {
+    key = (key ^ value) * 0x9e3779b97f4a7c15ull;
+    return key ^ key >> 32;
+}
+
+std::string hex_key(uint64_t value) {
+    char text[17];
+    for (int i = 15; i >= 0; --i, value >>= 4) {
+        text[i] = "0123456789abcdef"[value & 15];
+    }
+    text[16] = 0;
+    return text;
+}
+
+Member member_of(Runtime& runtime, const CommState& state) {
+    const int device = state.device;
+    Member member;
+    member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
+    member.place.device = device;
+    member.place.launcher_rank = launcher_rank().value_or(-1);
+    // Where every process is in a container of its own, many jobs have the same numbers.
+    static const auto begun =
+        static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+    member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
+    member.links = rank_place_of(runtime, device, member.place.host_id);
+    member.registered = state.registered != nullptr ? state.registered->hash() : 0;
+    return member;
+}
+
+std::shared_ptr<const RegisteredParameters> agreed_parameters(const CommState& state) {
+    const std::vector<Member>& members = state.members;
+    const auto other = std::find_if(members.begin(), members.end(), [&](const Member& member) {
+        return member.registered != members.front().registered;
+    });
+    if (other == members.end()) {
+        return state.registered;
+    }
+    log_line(LogLevel::kWarn,
+             "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+                 ": the program did not register the same parameters on ranks 0 and " +
+                 std::to_string(other - members.begin()) + "; what it registered is not used");
+    return std::make_shared<const RegisteredParameters>();
+}
+
+namespace {
+
+// "2 nodes, NET 3125 MB/s at the slowest", for the log.
+std::string links_text(const CommLinks& links) {
+    const RankLink& slowest = links.slowest();
+    return std::to_string(links.shape.nodes) + (links.shape.nodes == 1 ? " node" : " nodes") +
+           ", slowest link " + path_class_name(slowest.path_class) +
+           (slowest.mb_s > 0 ? " " + std::to_string(slowest.mb_s) + " MB/s" : "") +
+           (links.rails > 0 ? ", " + std::to_string(links.rails) + " rails" : "");
+}
+
+}  // namespace
+
+// The communicator's key: its members and how many were made of them before.
+Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
+    uint64_t members = parent_key;
+    std::vector<RankIdentity> places;
+    std::vector<RankPlace> links;
+    for (const Member& member : state->members) {
+        members = mix_key(mix_key(members, member.place.host_id), member.process);
+        members = mix_key(members, static_cast<uint64_t>(member.place.device));
+        places.push_back(member.place);
+        links.push_back(member.links);
+        links.back().host_id = member.place.host_id;
+    }
+    SLIMWIRE_TRY_ASSIGN(const CommShape shape, make_comm_shape(places));
+    state->shape.scope = shape.scope;
+    state->shape.max_ranks_per_node = shape.max_ranks_per_node;
+    state->shape.nodes = std::make_shared<const NodeTable>(shape);
+    state->stats->nodes = shape.nodes;
+    SLIMWIRE_TRY_ASSIGN(state->stats->links, make_comm_links(links));
+    state->shape.slowest_mb_s = state->stats->links.slowest().mb_s;
+    state->shape.costs = CommCosts::make(runtime.config.calibrations, state->shape.ranks,
+                                         shape.nodes, state->shape.slowest_mb_s);
+    if (state->shape.costs != nullptr) {
+        state->stats->thresholds = state->shape.costs->thresholds();
+    }
+    // Ranks of one process count their communicators of these members apart.
+    const uint64_t ordinal =
+        runtime.comms.next_ordinal(mix_key(members, static_cast<uint64_t>(state->rank)));
+    state->comm_key = mix_key(members, ordinal);
+    state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
+    state->stats->comm = hex_key(state->comm_key);
+    if (log_enabled(LogLevel::kInfo)) {
+        log_line(LogLevel::kInfo, "rank " + std::to_string(state->rank) + " comm " +
+                                      state->stats->comm + ": " + links_text(state->stats->links));
+    }
+    // Hosts, processes and devices may be others in the next process.
+    uint64_t lasting = stable_hash("lasting communicator");
+    for (const Member& member : state->members) {
+        lasting = mix_key(lasting, static_cast<uint64_t>(member.place.launcher_rank) + 2);
+    }
+    lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
+    state->lasting_key =
+        std::max<uint64_t>(1, mix_key(lasting, runtime.comms.next_ordinal(lasting)));
+    std::copy_n(PendingState::instance().comm(state->lasting_key).drawn, 2, state->drawn_before);
+    return {};
+}
+
+namespace {
+
+// The first rank that told something else; none where all told the same.
+std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t mine) {
+    const auto other =
+        std::find_if(told.begin(), told.end(), [&](uint64_t value) { return value != mine; });
+    return other == told.end() ? std::nullopt
+                               : std::optional<size_t>(static_cast<size_t>(other - told.begin()));
+}
+
+// Tells all ranks of each communicator what this one has in `mine`, over `comm` of its state.
+template <class T>
+Status tell(Runtime& runtime,
+            const std::vector<CommState*>& states,
+            ncclComm_t CommState::*comm,
+            const std::vector<T>& mine,
+            std::vector<std::vector<T>>* all,
+            Watch* watch) {
+    std::vector<AllGathering::Part> parts;
+    all->resize(states.size());
+    for (size_t i = 0; i < states.size(); ++i) {
+        (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
+        parts.push_back({states[i]->*comm, states[i]->device, states[i]->rank,
+                         std::as_bytes(std::span(&mine[i], 1)),
+                         std::as_writable_bytes(std::span((*all)[i]))});
+    }
+    AllGathering gathering(runtime, std::move(parts));
+    SLIMWIRE_TRY(gathering.start());
+    return gathering.finish(watch);
+}
+
+}  // namespace
+
+Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+    std::vector<Member> mine;
+    for (const CommState* state : states) {
+        mine.push_back(member_of(runtime, *state));
+    }
+    std::vector<std::vector<Member>> members;
+    SLIMWIRE_TRY(tell(runtime, states, &CommState::comm, mine, &members, watch));
+    for (size_t i = 0; i < states.size(); ++i) {
+        states[i]->members = std::move(members[i]);
+    }
+    return {};
+}
+
+Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+    std::vector<uint64_t> mine;
+    for (const CommState* state : states) {
+        mine.push_back(stable_hash(state->name));
+    }
+    std::vector<std::vector<uint64_t>> all;
+    SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
+    for (size_t i = 0; i < states.size(); ++i) {
+        CommState& state = *states[i];
+        const std::optional<size_t> other = other_rank(all[i], mine[i]);
+        if (!other.has_value()) {
+            state.shape.name = state.name;
+            continue;
+        }
+        log_line(LogLevel::kWarn,
+                 "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + " is '" +
+                     state.name + "' here and has another name on rank " + std::to_string(*other) +
+                     "; rules with 'comm' or 'role' take it as without a name");
+    }
+    return {};
+}
+
+Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+    PendingState& pending = PendingState::instance();
+    std::vector<uint64_t> mine;
+    for (const CommState* state : states) {
+        mine.push_back(told_progress(pending.comm(state->lasting_key)));
+    }
+    std::vector<std::vector<uint64_t>> all;
+    SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
+    for (size_t i = 0; i < states.size(); ++i) {
+        CommState& state = *states[i];
+        if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
+            log_line(LogLevel::kWarn,
+                     "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+                         ": rank " + std::to_string(*other) +
+                         " loaded another state, or none; controllers and counts begin anew");
+        } else if (mine[i] != 0) {
+            state.progress = {pending.comm(state.lasting_key).drawn_alike,
+                              pending.take_progress(state.lasting_key)};
+        }
+    }
+    return {};
+}
+
+}  // namespace slimwire

@@ -1,0 +1,45 @@
+// Which way a call goes that a plan may compress: native after all, and why, or not; and its place
+// in the training step, which is asked for on the way. Asked by dispatch(), and in mode shadow by
+// the observer, once for each call, because asking counts it.
+//
+// Malformed calls aside the answers are equal on all ranks that take part.
+#pragma once
+
+#include <optional>
+
+#include "collectives/call/call.h"
+#include "collectives/communicator/process.h"
+
+namespace slimwire {
+
+// The place of a call in the step, which is asked for once, because that counts the call.
+struct AskedPlace {
+    StepPlace place;
+    bool asked = false;
+};
+
+// Malformed calls go native, and NCCL refuses them; they do not count, because the other ranks know
+// nothing of them. Errors: of a question to CUDA.
+Result<std::optional<Detour>> malformed(const DeviceApi& api,
+                                        const CollectiveCall& call,
+                                        const CommState& state);
+
+// Why a call of a compressed plan goes native all the same: the phase, the ordinal of the call, its
+// place, being captured. Counts the call. A question that CUDA does not answer is an error of the
+// call: the other ranks compress.
+Result<std::optional<Detour>> detour_of(
+    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace* place);
+
+// A well-formed collective that goes native: its place in the step, which counts it; unsure where
+// nobody looks for steps.
+StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
+
+// For a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds it and, where it is
+// known, puts the plan of such calls and their facts. Errors: of a question to CUDA.
+Status find_placed_plan(
+    Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
+
+// A user-made operator of the communicator, or null.
+const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept;
+
+}  // namespace slimwire

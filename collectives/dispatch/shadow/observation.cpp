@@ -1,0 +1,318 @@
+// What the observing modes do around one call and one group: the second half of observer.h.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "codecs/base/device_scope.h"
+#include "collectives/call/log.h"
+#include "collectives/communicator/rank_identities.h"
+#include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/fallback.h"
+#include "collectives/dispatch/plan_lookup.h"
+#include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/thread_group.h"
+#include "collectives/identity/tensor_names.h"
+
+namespace slimwire {
+namespace {
+
+// Calls of a thread's group whose end is not timed yet.
+struct GroupedTiming {
+    CommState* state;
+    CallTimes::Timing* timing;
+    cudaStream_t stream;
+};
+struct ObservedGroup {
+    std::vector<GroupedTiming> timings;
+    std::vector<Rehearsal::Call> rehearsals;  // of calls that the group's end launches
+    uint32_t calls = 0;
+    bool failed = false;  // NCCL refused one of them
+    void clear() noexcept {
+        timings.clear();
+        rehearsals.clear();
+        calls = 0;
+        failed = false;
+    }
+};
+ObservedGroup& observed_group() noexcept {
+    static thread_local ObservedGroup group;
+    return group;
+}
+
+bool reads_send(const CollectiveCall& call, int rank) noexcept {
+    const Op op = call.facts.op;
+    const bool only_root = op == Op::kBroadcast || op == Op::kScatter;
+    return op != Op::kRecv && (!only_root || call.facts.root_or_peer == rank);
+}
+
+constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no buffer
+
+}  // namespace
+
+void forget_observed(const CommState& state) noexcept {
+    ObservedGroup& group = observed_group();
+    std::erase_if(group.timings, [&](const GroupedTiming& of) { return of.state == &state; });
+    std::erase_if(group.rehearsals,
+                  [&](const Rehearsal::Call& of) { return of.item.state == &state; });
+}
+
+ObservedTensor& Observer::tensor_of(const CollectiveCall& call, CommState* state) {
+    ObservedComm& observed = *state->observed;
+    const bool message = is_point_to_point(call.facts.op);
+    uint64_t signature = call_signature(call.facts);
+    if (message) {  // which is one for both ends and all peers
+        signature = mix_key(signature, static_cast<uint64_t>(call.facts.op) << 32 |
+                                           static_cast<uint32_t>(call.facts.root_or_peer));
+    }
+    const void* buffer = call.recv != nullptr ? call.recv : call.send;
+    const auto found = observed.tensors.find({signature, buffer});
+    if (found != observed.tensors.end()) {
+        return found->second;
+    }
+    if (observed.tensors.size() >= ObservedComm::kMaxTensors) {
+        return observed.others;
+    }
+    ObservedTensor tensor;
+    tensor.key = mix_key(mix_key(signature, observed.ordinal), ++observed.buffers[signature]);
+    return observed.tensors.emplace(ObservedComm::Kind{signature, buffer}, tensor).first->second;
+}
+
+void Observer::group_ending() noexcept {
+    ObservedGroup& mine = observed_group();
+    if (mine.failed || mine.rehearsals.empty()) {
+        return;
+    }
+    for (const Rehearsal::Call& call : mine.rehearsals) {
+        call.item.state->observed->rehearsal->run(call);
+    }
+    for (const GroupedTiming& of : mine.timings) {
+        const DeviceScope scope(*api_, of.state->device);
+        CallTimes::restart(*api_, of.timing, of.stream);
+    }
+}
+
+void Observer::group_ended(uint64_t group, uint64_t began_ns, ncclResult_t result) noexcept {
+    ObservedGroup& mine = observed_group();
+    for (const GroupedTiming& of : mine.timings) {
+        // What NCCL launches later, or not at all, has no time.
+        if (result == ncclSuccess) {
+            const DeviceScope scope(*api_, of.state->device);
+            CallTimes::end(*api_, of.timing, of.stream);
+        }
+    }
+    if (mine.calls > 0) {
+        TraceItem item;
+        item.kind = TraceKind::kGroup;
+        item.group = static_cast<uint32_t>(group);
+        item.ordinal = mine.calls;
+        item.at_ns = began_ns;
+        item.host_ns = steady_ns() - began_ns;
+        item.result = static_cast<uint8_t>(result);
+        trace_.push(item);
+    }
+    mine.clear();
+}
+
+void Observer::group_dropped() noexcept {
+    observed_group().clear();
+}
+
+Observation::Observation(Runtime& runtime, const CollectiveCall& call) noexcept
+    : observer_(*runtime.observer), stream_(call.stream) {
+    try {
+        begin(call);
+    } catch (const std::exception& error) {
+        state_ = nullptr;
+        log_once(LogLevel::kWarn, "observer",
+                 std::string("calls are not observed: ") + error.what());
+    }
+    item_.at_ns = steady_ns();
+}
+
+void Observation::begin(const CollectiveCall& made) {
+    Runtime& runtime = observer_.runtime_;
+    CommState* const state = observer_.state_of(made.comm);
+    if (state == nullptr || !state->observed->known) {
+        return;
+    }
+    const DeviceApi* const api = observer_.api_;
+    CollectiveCall call = made;
+    call.facts.carried = hear(made, state);
+    // Rehearsals of a group keep theirs.
+    Plan* plan = plan_of(runtime, state, call.facts, !in_group());
+    AskedPlace place;
+    if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
+        !find_placed_plan(runtime, state, &call, &plan, &place).ok()) {
+        return;
+    }
+    KeyStats* const stats = plan != nullptr ? plan->stats : nullptr;
+    item_.name = TensorNames::of(call);
+    if (stats != nullptr) {
+        stats->count_name(item_.name);
+    }
+    state_ = state;
+    item_.would_compress = ask_plan(call, plan, &place);
+    ObservedTensor& tensor = observer_.tensor_of(call, state);
+    const bool new_tensor = tensor.calls == 0;
+    item_.call = observer_.calls_.fetch_add(1, std::memory_order_relaxed) + 1;
+    item_.comm = state->observed->key;
+    item_.facts = call.facts;
+    item_.tensor = tensor.key;
+    item_.occurrence = tensor.calls++;
+    item_.stream = call.stream;
+    item_.in_place = call.send == call.recv;
+    if (in_group()) {
+        item_.group = static_cast<uint32_t>(group_number());
+        ++observed_group().calls;
+    }
+    if (new_tensor && plan != nullptr && state->observed->rehearsal != nullptr) {
+        observer_.show_decision(*state, *plan, tensor.key);
+    }
+    if (api == nullptr || state->revoked) {
+        return;
+    }
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    // Where CUDA does not say, nothing is put on the stream.
+    const bool asked = tolerate(*api, api->stream_is_capturing(call.stream, &capture));
+    item_.captured = asked && capture != cudaStreamCaptureStatusNone;
+    if (!asked || item_.captured) {
+        return;
+    }
+    if (item_.would_compress) {
+        rehearse(call, plan);
+    }
+    // Every call of a tensor until eight are known, then one of sixteen.
+    const bool timed = tensor.timed < 8 || item_.occurrence % 16 == 0;
+    const uint32_t every = runtime.config.settings.trace_sample;
+    const bool sampled = every != 0 && item_.occurrence % every == 0 &&
+                         can_measure(call.facts.dtype) && call.facts.count > 0 &&
+                         reads_send(call, state->rank);
+    if (!timed && !sampled) {
+        return;
+    }
+    const DeviceScope scope(*api, state->device);
+    const uint64_t elements = elements_given(call.facts, state->shape.ranks);
+    if (sampled && elements < kMostSampled && on_device(*api, call.send)) {
+        Samples::Batch batch = observer_.samples_.begin(
+            state->device, {item_.call, item_.comm, item_.tensor, call.facts.dtype});
+        MeasureArgs look{};
+        look.input = call.send;
+        look.count = static_cast<int64_t>(elements);
+        look.scale = 1.0f;
+        look.dtype = call.facts.dtype;
+        observer_.samples_.add(*api, &batch, look, call.stream);
+        Samples::commit(&batch);
+    }
+    if (timed) {
+        state->observed->times.read(*api, &observer_.trace_);
+        timing_ = state->observed->times.start(*api, call.stream);
+    }
+    if (timing_ != nullptr) {
+        ++tensor.timed;
+        timing_->call = item_.call;
+        timing_->stats = stats;
+        if (in_group()) {
+            // The first of a stream tells for all of the group.
+            auto& grouped = observed_group().timings;
+            if (std::none_of(grouped.begin(), grouped.end(),
+                             [&](const GroupedTiming& of) { return of.stream == stream_; })) {
+                grouped.push_back({state, timing_, stream_});
+            }
+            timing_ = nullptr;
+        }
+    }
+}
+
+uint32_t Observation::hear(const CollectiveCall& call, CommState* state) {
+    if (state->contents == nullptr || state->observed->deaf || state->revoked) {
+        return 0;
+    }
+    if (is_point_to_point(call.facts.op)) {
+        return 0;
+    }
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (!tolerate(*observer_.api_, observer_.api_->stream_is_capturing(call.stream, &capture)) ||
+        capture != cudaStreamCaptureStatusNone) {
+        // Reading what came before would break the capture.
+        Observer::stop_hearing(state, {Code::kUnsupported, "a call is under stream capture"});
+        return 0;
+    }
+    heard_ = in_group() ? nullptr : state;
+    const Result<uint32_t> carried = slimwire::hear(observer_.runtime_, call, state);
+    if (!carried.ok()) {
+        Observer::stop_hearing(state, carried.status());
+    }
+    return carried.ok() ? carried.value() : 0;
+}
+
+bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place) {
+    Runtime& runtime = observer_.runtime_;
+    if (plan != nullptr && plan->compressed && observer_.api_ != nullptr) {
+        const Result<std::optional<Detour>> detour = detour_of(runtime, call, state_, plan, place);
+        item_.place = place->place;
+        if (!detour.ok()) {
+            return false;
+        }
+        if (detour.value().has_value()) {
+            count_detour(state_, plan, *detour.value());
+            return false;
+        }
+        count_run(*state_, *plan);
+        return true;
+    }
+    if (plan != nullptr) {
+        plan->stats->count_call();
+    }
+    if (observer_.api_ != nullptr) {
+        item_.place = place->asked ? place->place : follow_native(runtime, call, state_);
+    }
+    return false;
+}
+
+void Observation::rehearse(const CollectiveCall& call, Plan* plan) {
+    Rehearsal::Call rehearsed{{call, state_, plan, item_.place, {}},
+                              item_.call,
+                              item_.comm,
+                              item_.tensor,
+                              item_.occurrence};
+    if (call.facts.redop == RedOp::kPreMulSum) {
+        rehearsed.item.scalar = *scalar_of(*state_, call.nccl_op);
+    }
+    if (in_group()) {
+        observed_group().rehearsals.push_back(rehearsed);
+    } else {
+        state_->observed->rehearsal->run(rehearsed);
+    }
+}
+
+ncclResult_t Observation::end(ncclResult_t result) noexcept {
+    if (heard_ != nullptr) {
+        try {
+            if (const Status status = heard(observer_.runtime_, heard_, result); !status.ok()) {
+                Observer::stop_hearing(heard_, status);
+            }
+        } catch (const std::exception& error) {
+            Observer::stop_hearing(heard_, {Code::kInternalError, error.what()});
+        }
+    }
+    if (state_ == nullptr) {
+        return result;
+    }
+    item_.host_ns = steady_ns() - item_.at_ns;
+    item_.result = static_cast<uint8_t>(result);
+    flag_forwarded(observer_.runtime_, state_, result);
+    if (timing_ != nullptr && result == ncclSuccess) {
+        const DeviceScope scope(*observer_.api_, state_->device);
+        CallTimes::end(*observer_.api_, timing_, stream_);
+    }
+    if (in_group() && result != ncclSuccess && result != ncclInProgress) {
+        observed_group().failed = true;
+    }
+    observer_.trace_.push(item_);
+    if (observer_.trace_.pressing()) {
+        observer_.runtime_.reporter().wake();
+    }
+    return result;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,273 @@
+#include "collectives/dispatch/shadow/observer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "codecs/base/device_scope.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/call/launcher.h"
+#include "collectives/call/log.h"
+#include "collectives/communicator/local_shape.h"
+#include "collectives/communicator/rank_identities.h"
+#include "collectives/dispatch/executor.h"
+#include "collectives/dispatch/plan_lookup.h"
+#include "collectives/identity/parameter_tracker.h"
+#include "collectives/plan/comm_costs.h"
+
+namespace slimwire {
+namespace {
+
+std::string json_text(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        const bool plain = c >= ' ' && c != '"' && c != '\\' && static_cast<unsigned char>(c) < 127;
+        out += plain ? c : '?';
+    }
+    return out + '"';
+}
+
+std::string trace_header(const Runtime& runtime, const Settings& settings) {
+    const std::optional<int> rank = launcher_rank();
+    return "\"mode\":\"" + std::string(mode_name(settings.mode)) +
+           "\",\"host\":" + json_text(host_name()) + ",\"pid\":" + std::to_string(getpid()) +
+           ",\"launcher_rank\":" + (rank ? std::to_string(*rank) : "null") +
+           ",\"version\":" + json_text(SLIMWIRE_VERSION) +
+           ",\"nccl_path\":" + json_text(runtime.nccl.path) +
+           ",\"sample_every\":" + std::to_string(settings.trace_sample);
+}
+
+}  // namespace
+
+Observer::Observer(Runtime& runtime) : runtime_(runtime), trace_(trace_options()) {
+    told();
+}
+
+TraceOptions Observer::trace_options() {
+    const Settings& settings = runtime_.config.settings;
+    TraceOptions options;
+    options.pattern = settings.trace_pattern;
+    options.max_bytes = settings.trace_bytes;
+    options.header = trace_header(runtime_, settings);
+    options.more = [this](std::string* out) {
+        {
+            const std::lock_guard lock(decisions_mutex_);
+            *out += std::exchange(decisions_, {});
+        }
+        samples_.collect([out](const Samples::About& about, std::span<const Measured> found) {
+            append_sample(about, found.front(), out);
+        });
+        errors_.collect([out](const Samples::About& about, std::span<const Measured> parts) {
+            append_rehearsal(about, parts, out);
+        });
+    };
+    return options;
+}
+
+void Observer::told() noexcept {
+    const Training& training = training_state();
+    if (training.changes.load(std::memory_order_acquire) != 0) {
+        TraceItem item;
+        item.kind = TraceKind::kTraining;
+        item.at_ns = steady_ns();
+        item.marked = training.marks.load(std::memory_order_acquire) != 0;
+        item.place.step = training.step.load(std::memory_order_relaxed);
+        item.phase = training.phase.load(std::memory_order_relaxed);
+        item.learning_rate = training.learning_rate.load(std::memory_order_relaxed);
+        item.loss_scale = training.loss_scale.load(std::memory_order_relaxed);
+        trace_.push(item);
+    }
+}
+
+void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept {
+    if (comm == nullptr) {
+        return;
+    }
+    try {
+        const std::lock_guard lock(mutex_);
+        if (runtime_.comms.find(comm) != nullptr) {
+            return;
+        }
+        const Result<DeviceApi>& device = runtime_.device();
+        api_ = device.ok() ? &device.value() : nullptr;
+        runtime_.reporter().set_beside([this] { trace_.flush(); });
+        auto state = std::make_unique<CommState>();
+        state->comm = comm;
+        state->observed = std::make_shared<ObservedComm>();
+        ObservedComm& observed = *state->observed;
+        observed.ordinal = comms_.fetch_add(1) + 1;
+        // Of a communicator whose making was not seen, this process's own.
+        observed.key = key != 0 ? key
+                                : mix_key(mix_key(steady_ns(), static_cast<uint64_t>(getpid())),
+                                          observed.ordinal);
+        observed.others.key = mix_key(observed.ordinal, 0);
+        state->comm_key = observed.key;
+        state->places = std::make_unique<CallPlaces>();
+        state->skipped_steps = std::make_unique<SkippedSteps>();
+        state->stats = runtime_.reporter().add_comm();
+        state->stats->comm = hex_key(observed.key);
+        state->name = state->shape.name = state->stats->name = name;
+        const std::string mode = mode_name(runtime_.config.settings.mode);
+        state->shape.native_reason = "SLIMWIRE_MODE is " + mode;
+        state->stats->agreement = "native: " + state->shape.native_reason;
+        runtime_.comms.add(std::move(state));
+    } catch (const std::exception& error) {
+        log_once(LogLevel::kWarn, "observer",
+                 std::string("a communicator is not observed: ") + error.what());
+    }
+}
+
+uint64_t Observer::key_of_part(ncclComm_t parent, int color) noexcept {
+    const CommState* state = runtime_.comms.find(parent);
+    if (state == nullptr || state->observed == nullptr) {
+        return 0;
+    }
+    return mix_key(mix_key(state->observed->key, ++state->observed->children),
+                   static_cast<uint64_t>(static_cast<uint32_t>(color)) + 1);
+}
+
+void Observer::ending(CommState* state) noexcept {
+    if (state->observed == nullptr) {
+        return;
+    }
+    ObservedComm& observed = *state->observed;  // dies with the state
+    forget_observed(*state);
+    // While another thread enqueues a call that is being aborted, all is left to it.
+    if (api_ == nullptr || !observed.known || state->users != 0) {
+        return;
+    }
+    const DeviceScope device(*api_, state->device);
+    observed.times.read(*api_, &trace_);
+    observed.times.clear(*api_);
+    if (observed.rehearsal != nullptr) {
+        observed.rehearsal->end();
+    }
+}
+
+void Observer::free_parked() noexcept {
+    if (api_ != nullptr && api_->peek_at_last_error() == cudaSuccess) {
+        runtime_.parked.collect(*api_, 0);
+    }
+}
+
+CommState* Observer::state_of(ncclComm_t comm) {
+    CommState* state = runtime_.comms.find(comm);
+    if (state == nullptr && comm != nullptr) {
+        adopt(comm, 0, {});
+        state = runtime_.comms.find(comm);
+    }
+    if (state == nullptr || state->observed == nullptr) {
+        return nullptr;
+    }
+    if (!state->observed->known) {
+        ask(state);
+    }
+    return state;
+}
+
+// A communicator that is not ready yet refuses, as it will the program's call.
+void Observer::ask(CommState* state) {
+    const RealNccl& nccl = runtime_.nccl;
+    const ReentryGuard guard;
+    int ranks = 0, rank = 0, device = 0;
+    if (nccl.CommCount(state->comm, &ranks) != ncclSuccess ||
+        nccl.CommUserRank(state->comm, &rank) != ncclSuccess ||
+        nccl.CommCuDevice(state->comm, &device) != ncclSuccess) {
+        return;
+    }
+    state->rank = rank;
+    state->device = device;
+    state->shape.ranks = ranks;
+    state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(rank) + 1);
+    state->stats->update([&](CommStats& stats) {
+        stats.rank = rank;
+        stats.ranks = ranks;
+        stats.device = device;
+    });
+    state->observed->known = true;
+    make_room_for_samples(&samples_, device);
+    if (runtime_.config.settings.mode == Mode::kShadow) {
+        ask_shape(state);
+        if (state->shape.go && api_ != nullptr && runtime_.config.policy.wants_parameters()) {
+            // The job waits for such results itself; never long for what only a prediction wants.
+            constexpr uint64_t kPatienceUs = 1'000'000;
+            state->contents =
+                std::make_shared<CallContents>(ParameterRegistry::instance().now(), kPatienceUs);
+        }
+        if (state->shape.go && api_ != nullptr) {
+            make_room_for_samples(&errors_, device);
+            state->observed->rehearsal =
+                std::make_unique<Rehearsal>(runtime_, state, &errors_, &trace_);
+        }
+    }
+    TraceItem item;
+    item.kind = TraceKind::kComm;
+    item.comm = state->observed->key;
+    item.ordinal = state->observed->ordinal;
+    item.rank = rank;
+    item.ranks = ranks;
+    item.device = device;
+    trace_.push(item);
+}
+
+void Observer::make_room_for_samples(Samples* samples, int device) {
+    if (api_ == nullptr || runtime_.config.settings.trace_sample == 0) {
+        return;
+    }
+    const DeviceScope scope(*api_, device);
+    if (const Status ready = samples->prepare(*api_, device); !ready.ok()) {
+        log_once(LogLevel::kWarn, samples->what(),
+                 std::string("no ") + samples->what() + ": " + ready.message() +
+                     " (SLIMWIRE_TRACE_SAMPLE)");
+    }
+}
+
+void Observer::ask_shape(CommState* state) {
+    PlanShape& shape = state->shape;
+    const LocalShape local = local_shape(api_, shape.ranks, state->rank);
+    shape.scope = local.shape.scope;
+    shape.max_ranks_per_node = local.shape.max_ranks_per_node;
+    shape.nodes = std::make_shared<const NodeTable>(local.shape);
+    shape.costs = CommCosts::make(runtime_.config.calibrations, shape.ranks, local.shape.nodes, 0);
+    shape.go = runtime_.config.policy.has_codec();
+    shape.private_comm = runtime_.config.policy.can_compress(shape.ranks, shape.scope);
+    if (!shape.go) {
+        shape.native_reason += ", and no rule has a codec";
+    } else if (!local.known && shape.ranks > 1) {
+        shape.native_reason += "; which ranks share a node is not known, so each is taken for one";
+    }
+    state->stats->update([&](CommStats& stats) {
+        stats.nodes = local.shape.nodes;
+        stats.agreement = "native: " + shape.native_reason;
+    });
+}
+
+void Observer::stop_hearing(CommState* state, const Status& why) noexcept {
+    if (!std::exchange(state->observed->deaf, true)) {
+        log_line(LogLevel::kWarn, where(*state) + ": what its calls carry is not heard any more: " +
+                                      why.message() + " (SLIMWIRE_MODE=shadow); the job goes on");
+    }
+}
+
+// Once a tensor.
+void Observer::show_decision(const CommState& state, const Plan& plan, uint64_t tensor) {
+    const KeyStats& stats = *plan.stats;
+    const bool native = stats.shadow_codec.empty();
+    std::string line = "{\"v\":1,\"record\":\"decision\",\"comm\":\"" +
+                       hex_key(state.observed->key) + "\",\"tensor\":\"" + hex_key(tensor) +
+                       "\",\"codec\":" + json_text(native ? "native" : stats.shadow_codec) +
+                       ",\"algorithm\":" + json_text(native ? "native" : stats.shadow_algorithm) +
+                       ",\"rule\":" + json_text(plan.rule) +
+                       ",\"reason\":" + json_text(plan.reason);
+    if (!native) {
+        line += ",\"wire_bytes\":" + std::to_string(wire_bytes_of(plan, state.shape, state.rank)) +
+                ",\"stand_in\":" + (Rehearsal::stands_in(plan) ? "true" : "false");
+    }
+    line += ",\"native_wire_bytes\":" +
+            std::to_string(native_wire_bytes(plan.facts, state.shape.ranks, state.rank)) + "}\n";
+    const std::lock_guard lock(decisions_mutex_);
+    decisions_ += line;
+}
+
+}  // namespace slimwire

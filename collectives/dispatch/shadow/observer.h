@@ -1,0 +1,141 @@
+// What the modes record and shadow do around a call that stays native. Called by plugin/preload
+// with every payload call; by lifecycle.cpp and dispatch.cpp when communicators and groups come and
+// go. One object a process, there only in these modes.
+//
+// Nothing here makes a call fail, waits for the device, or exchanges anything with other ranks: who
+// the ranks are is asked of this rank's NCCL alone, keys of communicators come from what all ranks
+// passed to NCCL, and device work (events, samples) goes to the stream of the program's call, under
+// capture none at all.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/communicator/process.h"
+#include "collectives/dispatch/fallback.h"
+#include "collectives/dispatch/shadow/shadow_encoder.h"
+#include "collectives/observe/call_times.h"
+#include "collectives/observe/samples.h"
+#include "collectives/observe/trace.h"
+
+namespace slimwire {
+
+// One tensor of a communicator: a kind of call and a buffer. Buffers are numbered as they come, so
+// that the key is the same in every run of a program.
+struct ObservedTensor {
+    uint64_t key = 0;
+    uint64_t calls = 0;
+    uint32_t timed = 0;
+};
+
+// What an observing mode keeps of a communicator, as part of its CommState. One thread at a time.
+struct ObservedComm {
+    struct Kind {
+        uint64_t signature;
+        const void* buffer;
+        bool operator==(const Kind&) const = default;
+    };
+    struct Hash {
+        size_t operator()(const Kind& kind) const noexcept {
+            return kind.signature ^ reinterpret_cast<uintptr_t>(kind.buffer) * 0x9e3779b97f4a7c15u;
+        }
+    };
+    uint64_t key = 0;
+    uint32_t ordinal = 0;   // in this process
+    uint64_t children = 0;  // splits and the like so far, which give keys
+    bool known = false;     // NCCL told rank, ranks and device
+    bool deaf = false;      // what calls carry is not heard any more, after an error
+    std::unordered_map<Kind, ObservedTensor, Hash> tensors;
+    std::unordered_map<uint64_t, uint32_t> buffers;  // of a signature, so far
+    ObservedTensor others;                           // beyond kMaxTensors
+    CallTimes times;
+    std::unique_ptr<Rehearsal> rehearsal;  // in mode shadow
+    static constexpr size_t kMaxTensors = 4096;
+};
+
+class Observer {
+  public:
+    explicit Observer(Runtime& runtime);
+
+    // A communicator was made, with this name or none; `key` is equal on its ranks, or 0 where
+    // nothing tells that.
+    void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept;
+    // The key of a part of `parent` that is about to be made, of those with the same `color`. To be
+    // called by all ranks of the parent, also those that get no part.
+    [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;
+    // The communicator ends: gives back its events.
+    void ending(CommState* state) noexcept;
+    // Frees what communicators that ended left and nothing uses any more; may wait for the device.
+    void free_parked() noexcept;
+
+    // What calls of the communicator carry is not heard any more; a line in the log says so.
+    static void stop_hearing(CommState* state, const Status& why) noexcept;
+    // The program told of its training (training.h): a line of the trace. Any thread.
+    void told() noexcept;
+
+    // The thread's outermost group ended, or was dropped. `group`: its number; 0: none of its calls
+    // were observed.
+    // Before NCCL's end of that group, which launches it.
+    void group_ending() noexcept;
+    void group_ended(uint64_t group, uint64_t began_ns, ncclResult_t result) noexcept;
+    void group_dropped() noexcept;
+
+  private:
+    friend class Observation;
+
+    TraceOptions trace_options();
+    // The state of a communicator, known or not; null when memory is short.
+    CommState* state_of(ncclComm_t comm);
+    void ask(CommState* state);
+    ObservedTensor& tensor_of(const CollectiveCall& call, CommState* state);
+    // Gives plans what mode on would know, as far as this rank can tell.
+    void ask_shape(CommState* state);
+    void show_decision(const CommState& state, const Plan& plan, uint64_t tensor);
+    void make_room_for_samples(Samples* samples, int device);
+    [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
+
+    Runtime& runtime_;
+    const DeviceApi* api_ = nullptr;  // null without a device
+    Samples samples_{1, "samples of the data"};
+    Samples errors_{Rehearsal::kParts, "errors of rehearsals"};
+    std::mutex decisions_mutex_;
+    std::string decisions_;  // lines for the trace
+    Trace trace_;            // reads all of these
+    std::atomic<uint64_t> calls_{0};
+    std::atomic<uint32_t> comms_{0};
+    std::mutex mutex_;  // of adopt()
+};
+
+// Takes the calls of a communicator that ends out of the thread's group.
+void forget_observed(const CommState& state) noexcept;
+
+// One call: made before NCCL's function, ended after it.
+class Observation {
+  public:
+    Observation(Runtime& runtime, const CollectiveCall& call) noexcept;
+    // Takes what NCCL returned, and returns it.
+    ncclResult_t end(ncclResult_t result) noexcept;
+
+  private:
+    void begin(const CollectiveCall& made);
+    // What the call carries, where a rule asks; 0 where it is not known.
+    uint32_t hear(const CollectiveCall& call, CommState* state);
+    // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
+    bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
+    void rehearse(const CollectiveCall& call, Plan* plan);
+
+    Observer& observer_;
+    CommState* state_ = nullptr;  // null: not observed
+    CommState* heard_ = nullptr;  // whose contents heard of the call, outside groups
+    CallTimes::Timing* timing_ = nullptr;
+    cudaStream_t stream_;
+    TraceItem item_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,378 @@
+#include "collectives/dispatch/shadow/shadow_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/call/log.h"
+#include "collectives/feedback/loss_scale.h"
+
+namespace slimwire {
+namespace {
+
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + 255) / 256 * 256;
+}
+
+// Blocks of the plan's layout in what a rank gives.
+uint64_t blocks_given(const Plan& plan, int ranks) noexcept {
+    uint64_t in_block = 0;
+    for (const Slice& slice : plan.layout.slices) {
+        in_block += static_cast<uint64_t>(slice.raw.count);
+        for (const Piece& piece : slice.pieces) {
+            in_block += static_cast<uint64_t>(piece.count);
+        }
+    }
+    return in_block == 0 ? 0 : elements_given(plan.facts, ranks) / in_block;
+}
+
+// Encodings of what a rank gives, at most.
+uint64_t parts_given(const Plan& plan, int ranks) noexcept {
+    uint64_t pieces = 0;
+    for (const Slice& slice : plan.layout.slices) {
+        pieces += slice.pieces.size();
+    }
+    return pieces * blocks_given(plan, ranks);
+}
+
+// Whether there is something to rehearse: what this rank gives, in the type that is encoded.
+bool gives(const Plan& plan, int rank) noexcept {
+    return plan.encoded_dtype() == plan.facts.dtype && plan.algorithm != Algorithm::kLowRank &&
+           (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank));
+}
+
+// Where a rehearsal's parts of the scratch lie.
+struct Rooms {
+    uint64_t workspace = 0, decoded = 0, bytes = 0;
+};
+
+Rooms rooms_of(const Plan& plan, int ranks) {
+    const uint64_t element = dtype_bytes(plan.facts.dtype);
+    Rooms rooms;
+    uint64_t largest = static_cast<uint64_t>(plan.layout.largest_piece());
+    if (Rehearsal::stands_in(plan)) {
+        int64_t slots = 0, workspace = 0;
+        for (const Slice& slice : plan.layout.slices) {
+            for (const Piece& piece : slice.pieces) {
+                const int64_t chunks = (piece.count + piece.chunk_elems - 1) / piece.chunk_elems;
+                slots = std::max(slots, chunks * slice.slot_bytes);
+                workspace = std::max(
+                    workspace,
+                    piece.codec.workspace_bytes(plan.facts.dtype, piece.count, piece.chunk_elems));
+            }
+        }
+        rooms.workspace = aligned(static_cast<uint64_t>(slots));
+        rooms.decoded = rooms.workspace + aligned(static_cast<uint64_t>(workspace));
+    } else {
+        // Blocks of one slice may be encoded together.
+        if (plan.algorithm == Algorithm::kDirect && plan.layout.slices.size() == 1) {
+            largest = elements_given(plan.facts, ranks);
+        }
+        rooms.decoded = aligned(plan.scratch_bytes);
+    }
+    rooms.bytes = rooms.decoded + aligned(largest * element);
+    return rooms;
+}
+
+}  // namespace
+
+// What a call's rehearsal is to find out.
+struct Rehearsal::Wish {
+    bool measured = false, timed = false, fed = false;
+    RandomKey random;
+    uint64_t every_part = 1;  // of which one is compared
+};
+
+// Decodes beside what is encoded, and compares.
+class Trial final : public EncodingListener {
+  public:
+    Trial(const DeviceApi& api, cudaStream_t stream, void* decoded)
+        : api_(api), stream_(stream), decoded_(decoded) {}
+    // One part in `every` goes to `batch`; `later`: not before compare_rest().
+    void compare(Samples* errors, Samples::Batch* batch, uint64_t every, bool later) {
+        errors_ = errors;
+        batch_ = batch;
+        every_ = every;
+        later_ = later;
+    }
+    void compare_rest() {
+        if (waiting_) {
+            errors_->add(api_, batch_, rest_, stream_);
+        }
+    }
+
+    Status encoded(const CodecSpec& codec, const EncodeArgs& args) override {
+        DecodeArgs decode{};
+        decode.input = args.output;
+        decode.output = decoded_;
+        decode.count = args.count;
+        decode.chunk_elems = args.chunk_elems;
+        decode.slot_bytes = args.slot_bytes;
+        decode.params = args.params;
+        decode.dtype = args.dtype;
+        decode.workspace = args.workspace;
+        SLIMWIRE_TRY(enqueue(api_, codec, decode, stream_));
+        if (batch_ == nullptr || part_++ % every_ != 0) {
+            return {};
+        }
+        MeasureArgs look{};
+        look.input = args.input;
+        look.other = decoded_;
+        look.scale_ptr = args.scale_ptr;
+        look.scale = args.scale;
+        look.count = args.count;
+        look.dtype = args.dtype;
+        if (later_) {
+            rest_ = look;
+            waiting_ = true;
+        } else {
+            errors_->add(api_, batch_, look, stream_);
+        }
+        return {};
+    }
+
+  private:
+    const DeviceApi& api_;
+    cudaStream_t stream_;
+    void* decoded_;
+    Samples* errors_ = nullptr;
+    Samples::Batch* batch_ = nullptr;  // null: nothing is compared
+    uint64_t every_ = 1, part_ = 0;
+    bool later_ = false, waiting_ = false;
+    MeasureArgs rest_{};
+};
+
+Rehearsal::Rehearsal(Runtime& runtime, CommState* state, Samples* errors, Trace* trace)
+    : runtime_(runtime), state_(state), errors_(errors), trace_(trace) {}
+
+bool Rehearsal::stands_in(const Plan& plan) noexcept {
+    return !encodes_contributions(plan);
+}
+
+void Rehearsal::run(const Call& call) noexcept {
+    state_->users.fetch_add(1);
+    try {
+        const Status status = state_->ended ? Status() : rehearse(call);
+        if (!status.ok()) {
+            refuse(status.message());
+        }
+    } catch (const std::exception& error) {
+        refuse(error.what());
+    }
+    state_->users.fetch_sub(1);
+}
+
+void Rehearsal::refuse(const std::string& why) noexcept {
+    if (!std::exchange(refused_, true)) {
+        log_line(LogLevel::kWarn, where(*state_) + ": no more rehearsals: " + why +
+                                      " (SLIMWIRE_MODE=shadow); the job goes on");
+    }
+}
+
+Status Rehearsal::rehearse(const Call& call) {
+    const Plan& plan = *call.item.plan;
+    Wish wish;
+    wish.random = plan.random;
+    wish.random.rank = static_cast<uint32_t>(state_->rank);
+    if (plan.draws) {  // as many as in mode on, whatever comes of it here
+        wish.random.step = state_->steps[is_point_to_point(plan.facts.op) ? 1 : 0]++;
+    }
+    const uint32_t every = runtime_.config.settings.trace_sample;
+    if (refused_ || every == 0 || !gives(plan, state_->rank)) {
+        return {};
+    }
+    const uint64_t parts = parts_given(plan, state_->shape.ranks);
+    wish.measured = call.occurrence % every == 0 && can_measure(plan.facts.dtype);
+    wish.timed =
+        (call.occurrence < 8 || call.occurrence % 16 == 0) && (!wish.measured || parts == 1);
+    wish.fed = !stands_in(plan) && plan.residual_bytes > 0 && keeps_residual(plan, state_->rank);
+    wish.every_part = std::max<uint64_t>(1, (parts + kParts - 1) / kParts);
+    if (!wish.measured && !wish.timed && !wish.fed) {
+        return {};
+    }
+    const DeviceApi& api = runtime_.api();
+    // An error of the program's own would be taken for ours, and lost.
+    if (api.peek_at_last_error() != cudaSuccess || !on_device(api, call.item.call.send)) {
+        return {};
+    }
+    const DeviceScope device(api, state_->device);
+    times_.read(api, trace_);
+    return enqueue_all(call, wish);
+}
+
+Result<void*> Rehearsal::residual_of(const Call& call) {
+    const Plan& plan = *call.item.plan;
+    const TensorKey key = identify(state_->state_key, call.item.call, plan.tensor, call.item.place);
+    // As in mode on; of no job that is gone on with.
+    const uint64_t path =
+        plan.tensor == TensorBy::kStep ? call.item.place.path : state_->models.count();
+    SLIMWIRE_TRY_ASSIGN(
+        const Residual residual,
+        runtime_.residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
+                               {0, plan.residual_shape}, call.item.call.stream, false));
+    if (residual.arrival != Arrival::kKept) {
+        const ResidualStore::Held held = runtime_.residuals.held(state_->state_key);
+        state_->stats->residual_bytes = held.bytes;
+        state_->stats->residual_tensors = held.tensors;
+    } else if (residual.buffer == nullptr) {
+        state_->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
+        say_no_room(call, "is rehearsed without its residual", plan.residual_bytes);
+    }
+    if (residual.buffer != nullptr) {
+        SLIMWIRE_TRY(follow_loss_scale(runtime_.api(), plan, residual, call.item.call.stream));
+    }
+    return residual.buffer;
+}
+
+Result<bool> Rehearsal::make_room(uint64_t bytes) {
+    if (bytes <= scratch_bytes_) {
+        return true;
+    }
+    const DeviceApi& api = runtime_.api();
+    // What is outgrown is not freed, which would wait for the device, so it may not come to much.
+    uint64_t wanted = std::max(bytes, 2 * scratch_bytes_);
+    if (!runtime_.memory.reserve(state_->device, wanted)) {
+        wanted = bytes;
+        if (!runtime_.memory.reserve(state_->device, wanted)) {
+            return false;
+        }
+    }
+    void* memory = nullptr;
+    if (Status status = cuda_status(api, api.malloc(&memory, wanted), "room for rehearsals");
+        !status.ok()) {
+        runtime_.memory.give_back(state_->device, wanted);
+        return status;
+    }
+    if (scratch_ != nullptr) {
+        outgrown_.push_back(scratch_);
+    }
+    scratch_ = static_cast<char*>(memory);
+    scratch_bytes_ = wanted;
+    held_bytes_ += wanted;
+    state_->stats->scratch_bytes = held_bytes_;
+    return true;
+}
+
+void Rehearsal::say_no_room(const Call& call, const char* what, uint64_t bytes) {
+    if (!std::exchange(state_->told_of_memory, true)) {
+        const CallFacts& facts = call.item.plan->facts;
+        log_line(LogLevel::kWarn,
+                 where(*state_) + ": " + op_name(facts.op) + " count " +
+                     std::to_string(facts.count) + " " + what + ": " + std::to_string(bytes) +
+                     " bytes more than the " +
+                     std::to_string(runtime_.memory.held(state_->device)) +
+                     " held exceed SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime_.memory.limit()) +
+                     " on device " + std::to_string(state_->device));
+    }
+}
+
+Status Rehearsal::encode_stand_in(const Call& call, Trial* trial) {
+    const Plan& plan = *call.item.plan;
+    const Rooms rooms = rooms_of(plan, state_->shape.ranks);
+    const uint64_t blocks = blocks_given(plan, state_->shape.ranks);
+    const uint64_t element = dtype_bytes(plan.facts.dtype);
+    const uint64_t block_elems =
+        blocks == 0 ? 0 : elements_given(plan.facts, state_->shape.ranks) / blocks;
+    for (uint64_t block = 0; block < blocks; ++block) {
+        for (const Slice& slice : plan.layout.slices) {
+            for (const Piece& piece : slice.pieces) {
+                EncodeArgs args{};
+                args.input = static_cast<const char*>(call.item.call.send) +
+                             (block * block_elems + piece.offset_elems) * element;
+                args.output = scratch_;
+                args.scale = 1.0f;
+                args.count = piece.count;
+                args.chunk_elems = piece.chunk_elems;
+                args.slot_bytes = slice.slot_bytes;
+                args.params = piece.codec.params;
+                args.dtype = plan.facts.dtype;
+                args.random = plan.random;
+                args.random.tensor += static_cast<uint32_t>(block);
+                args.workspace = scratch_ + rooms.workspace;
+                SLIMWIRE_TRY(enqueue(runtime_.api(), piece.codec, args, call.item.call.stream));
+                SLIMWIRE_TRY(trial->encoded(piece.codec, args));
+            }
+        }
+    }
+    return {};
+}
+
+Status Rehearsal::enqueue_all(const Call& call, const Wish& wish) {
+    const DeviceApi& api = runtime_.api();
+    const Plan& plan = *call.item.plan;
+    const cudaStream_t stream = call.item.call.stream;
+    const Rooms rooms = rooms_of(plan, state_->shape.ranks);
+    SLIMWIRE_TRY_ASSIGN(const bool room, make_room(rooms.bytes));
+    if (!room) {
+        say_no_room(call, "is not rehearsed", rooms.bytes);
+        return {};
+    }
+    if (chain_ == nullptr) {
+        SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&chain_, cudaEventDisableTiming),
+                                 "end of a rehearsal"));
+    }
+    if (chained_) {
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(stream, chain_, 0),
+                                 "wait for the rehearsal before"));
+    }
+    void* residual = nullptr;
+    if (wish.fed) {
+        SLIMWIRE_TRY_ASSIGN(residual, residual_of(call));
+    }
+    Samples::Batch batch;
+    if (wish.measured) {
+        batch =
+            errors_->begin(state_->device, {call.call, call.comm, call.tensor, plan.facts.dtype});
+    }
+    Trial trial(api, stream, scratch_ + rooms.decoded);
+    if (!batch.empty()) {
+        trial.compare(errors_, &batch, wish.every_part, wish.timed);
+    }
+    CallTimes::Timing* const timing = wish.timed ? times_.start(api, stream) : nullptr;
+    Status done;
+    if (stands_in(plan)) {
+        done = encode_stand_in(call, &trial);
+    } else {
+        ExchangeContext context{api, runtime_.nccl, *state_, plan, call.item.call};
+        context.work = stream;
+        context.scratch = scratch_;
+        context.residual = residual;
+        context.scalar = call.item.scalar.has_value() ? &*call.item.scalar : nullptr;
+        context.random = wish.random;
+        context.listener = wish.timed || wish.measured ? &trial : nullptr;
+        ExchangeRoom exchange;
+        done = make_exchange(context, &exchange)->rehearse();
+    }
+    if (timing != nullptr && done.ok()) {
+        timing->kind = TraceKind::kCodecTime;
+        timing->call = call.call;
+        CallTimes::end(api, timing, stream);
+    }
+    if (done.ok()) {
+        trial.compare_rest();
+    }
+    Samples::commit(&batch);
+    // Also after a failure: what was enqueued uses the memory.
+    Status chained = cuda_status(api, api.event_record(chain_, stream), "end of a rehearsal");
+    chained_ = chained_ || chained.ok();
+    SLIMWIRE_TRY(std::move(done));
+    return chained;
+}
+
+void Rehearsal::end() noexcept {
+    const DeviceApi& api = runtime_.api();
+    const DeviceScope device(api, state_->device);
+    times_.read(api, trace_);
+    times_.clear(api);
+    runtime_.memory.give_back(state_->device, std::exchange(held_bytes_, 0));
+    Parked left{state_->device, std::exchange(chain_, nullptr), std::move(outgrown_)};
+    if (scratch_ != nullptr) {
+        left.memory.push_back(std::exchange(scratch_, nullptr));
+    }
+    runtime_.residuals.take(state_->state_key, &left.memory);
+    if (left.end != nullptr) {
+        runtime_.parked.park(std::move(left));
+    }
+}
+
+}  // namespace slimwire

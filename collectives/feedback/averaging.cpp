@@ -1,0 +1,436 @@
+#include "collectives/feedback/averaging.h"
+
+#include "codecs/ops/sum_rows.h"
+#include "codecs/residual/feedback.h"
+
+namespace slimwire {
+namespace {
+
+// Slices' worth of elements in a part.
+constexpr uint64_t kPartSlices = 4;
+
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + 255) / 256 * 256;
+}
+
+using UseRun = std::function<void(const AveragedRun&)>;
+
+// Blocks of facts.count elements, each of all pieces.
+void runs_of_blocks(const Plan& plan, int64_t store, int64_t vector, const UseRun& use) {
+    const auto count = static_cast<int64_t>(plan.facts.count);
+    const auto pieces = static_cast<int64_t>(plan.layout.fed_pieces());
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            const auto offset = static_cast<int64_t>(piece.offset_elems);
+            use({store * count + offset, store * pieces + piece.order, piece.count,
+                 vector * count + offset});
+        }
+    }
+}
+
+// As Hierarchical::residual_of(), without a codec inside nodes.
+void runs_of_columns(const Plan& plan, const NodeTable& nodes, int rank, const UseRun& use) {
+    const int count = nodes.nodes();
+    const int64_t owned = nodes.owned_by(rank);
+    const int step = nodes.size_of(nodes.node_of(rank));
+    int64_t first = 0, index = 0;
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (!piece.feeds) {
+                continue;
+            }
+            const int64_t of_column = (count + 1) * piece.chunk_elems;
+            int64_t number = 0;
+            for (int column = nodes.local_of(rank); column < nodes.most(); column += step) {
+                const int64_t begin = piece.chunk_begin(column * count);
+                const int64_t elems = piece.chunk_begin((column + 1) * count) - begin;
+                if (elems > 0) {
+                    use({first + number * of_column, index + 2 * number, elems,
+                         piece.fed_before + begin});
+                }
+                ++number;
+            }
+            first += owned * of_column;
+            index += 2 * owned;
+        }
+    }
+}
+
+// As HierarchicalScatter::owed_by().
+void runs_of_owned_blocks(const Plan& plan, const NodeTable& nodes, int rank, const UseRun& use) {
+    const int step = nodes.size_of(nodes.node_of(rank));
+    int64_t owned = 0;
+    for (int column = nodes.local_of(rank); column < nodes.most(); column += step, ++owned) {
+        for (int node = 0; node < nodes.nodes(); ++node) {
+            if (column < nodes.size_of(node)) {
+                const int block = nodes.ranks_of(node)[static_cast<size_t>(column)];
+                runs_of_blocks(plan, owned * nodes.nodes() + node, block, use);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void for_averaged_runs(const Plan& plan, const PlanShape& shape, int rank, const UseRun& use) {
+    switch (plan.algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+        case Algorithm::kGather:
+            for (const Slice& slice : plan.layout.slices) {
+                for (const Piece& piece : slice.pieces) {
+                    if (piece.feeds) {
+                        use({piece.fed_before, piece.order, piece.count, piece.fed_before});
+                    }
+                }
+            }
+            return;
+        case Algorithm::kDirect:
+        case Algorithm::kSummable:
+            for (int block = 0; block < (plan.facts.op == Op::kReduceScatter ? shape.ranks : 1);
+                 ++block) {
+                runs_of_blocks(plan, block, block, use);
+            }
+            return;
+        case Algorithm::kLowRank:
+            use({0, 0, static_cast<int64_t>(plan.facts.count), 0});
+            return;
+        case Algorithm::kHierarchical: {
+            // The first node's ranks own all that there is.
+            const std::vector<int> own{rank};
+            for (const int owner : rank == kEveryRank ? shape.nodes->ranks_of(0) : own) {
+                if (plan.facts.op == Op::kReduceScatter) {
+                    runs_of_owned_blocks(plan, *shape.nodes, owner, use);
+                } else {
+                    runs_of_columns(plan, *shape.nodes, owner, use);
+                }
+            }
+            return;
+        }
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            return;
+    }
+}
+
+namespace {
+
+CallFacts facts_of(int64_t count) {
+    return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, static_cast<uint64_t>(count)};
+}
+
+// The cheaper of one-shot and two-shot, whichever compresses; null where none does.
+std::shared_ptr<const Plan> coded_part(const CodecSpec& codec,
+                                       int64_t count,
+                                       const PlanShape& shape,
+                                       const Config& config) {
+    Config own;
+    own.settings = config.settings;
+    own.settings.max_memory_bytes = 0;  // add_averaging() looks
+    Rule rule;
+    rule.name = "average";
+    rule.action.codec = codec;
+    rule.action.error_feedback = ErrorFeedback::kEf14;
+    std::shared_ptr<const Plan> best;
+    uint64_t least = 0;
+    for (const Algorithm algorithm :
+         {Algorithm::kGather, codec.reduces() ? Algorithm::kTwoShot : Algorithm::kSparse}) {
+        rule.action.algorithm = algorithm;
+        own.policy.rules = {rule};
+        Plan made = make_plan(facts_of(count), shape, own);
+        const uint64_t bytes = made.compressed ? wire_bytes_of(made, shape, 0) : 0;
+        if (made.compressed && (best == nullptr || bytes < least)) {
+            least = bytes;
+            best = std::make_shared<const Plan>(std::move(made));
+        }
+    }
+    return best;
+}
+
+// Parts end where runs do, or whole blocks of stored residuals into one.
+std::vector<Averaging::Part> cut(std::vector<AveragedRun> runs, int64_t most) {
+    std::sort(runs.begin(), runs.end(),
+              [](const AveragedRun& a, const AveragedRun& b) { return a.at < b.at; });
+    std::vector<Averaging::Part> parts;
+    int64_t begin = 0;
+    const auto end_at = [&](int64_t end) {
+        if (end > begin) {
+            parts.push_back({begin, end, nullptr});
+            begin = end;
+        }
+    };
+    for (const AveragedRun& run : runs) {
+        int64_t done = 0;
+        while (run.at + run.count - begin > most) {
+            const int64_t room = begin + most - (run.at + done);
+            const int64_t blocks = std::max<int64_t>(0, room) / kResidualBlock * kResidualBlock;
+            if (blocks == 0 && run.at + done > begin) {
+                end_at(run.at + done);
+                continue;
+            }
+            done = std::min(run.count, done + std::max<int64_t>(blocks, kResidualBlock));
+            end_at(run.at + done);
+        }
+    }
+    if (!runs.empty()) {
+        end_at(runs.back().at + runs.back().count);
+    }
+    return parts;
+}
+
+}  // namespace
+
+std::string add_averaging(const Action& action,
+                          const PlanShape& shape,
+                          const Config& config,
+                          Plan* plan) {
+    const bool owes =
+        plan->error_feedback == ErrorFeedback::kEf14 || plan->error_feedback == ErrorFeedback::kEma;
+    if (!owes || !reduces(plan->facts.op)) {
+        return {};
+    }
+    if (plan->tensor != TensorBy::kStep) {
+        return "average_every without places in the step";
+    }
+    if (plan->layout.intra.has_value()) {
+        return "average_every has no form of hierarchical with intra_codec";
+    }
+    auto made = std::make_shared<Averaging>();
+    made->every = action.average_every;
+    made->padded = plan->algorithm == Algorithm::kHierarchical;
+    made->divisor = made->padded ? shape.nodes->nodes() : shape.ranks;
+    std::vector<AveragedRun> runs;
+    for_averaged_runs(*plan, shape, kEveryRank,
+                      [&](const AveragedRun& run) { runs.push_back(run); });
+    const auto most =
+        static_cast<int64_t>(kPartSlices * config.settings.slice_bytes / sizeof(float));
+    made->parts = cut(std::move(runs), most > 0 ? most : INT64_MAX);
+    if (made->parts.empty()) {
+        return {};
+    }
+    int64_t largest = 0;
+    uint64_t exchange_bytes = 0, lost_bytes = 0;
+    made->codec = "native";
+    for (Averaging::Part& part : made->parts) {
+        const int64_t count = part.end - part.begin;
+        const Averaging::Part* const before = &part == made->parts.data() ? nullptr : &part - 1;
+        largest = std::max(largest, count);
+        if (action.average_codec.has_value() && !made->padded) {
+            part.coded = before != nullptr && before->end - before->begin == count
+                             ? before->coded
+                             : coded_part(*action.average_codec, count, shape, config);
+        }
+        if (part.coded != nullptr) {
+            made->codec = action.average_codec->to_string();
+            made->call.draws |= part.coded->draws;
+            exchange_bytes = std::max(exchange_bytes, aligned(part.coded->scratch_bytes));
+            lost_bytes = std::max(lost_bytes, aligned(part.coded->residual_bytes));
+        }
+    }
+    made->window_offset = exchange_bytes;
+    made->lost_offset = exchange_bytes + aligned(static_cast<uint64_t>(largest) * sizeof(float));
+    Plan& call = made->call;
+    call.facts = facts_of(static_cast<int64_t>(made->elems()));
+    call.compressed = true;
+    call.rule = plan->rule;
+    call.scratch_bytes = made->lost_offset + lost_bytes;
+    call.draws |= plan->residual_type != ResidualType::kFloat32;
+    call.random = plan->random;
+    call.random.tensor ^= 0x2545F491u;  // else it would draw what the tensor's own call draws
+    plan->scratch_bytes = std::max(plan->scratch_bytes, call.scratch_bytes);
+    const uint64_t needed = shape.committed_bytes + plan->scratch_bytes + plan->tensor_bytes();
+    if (exceeds(needed, config.settings)) {
+        return std::to_string(needed) + " bytes of residuals and scratch, averaging included, " +
+               "exceed SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
+    }
+    plan->reason +=
+        ", residuals averaged every " +
+        (made->every == 1 ? std::string("call") : std::to_string(made->every) + " calls");
+    if (made->codec != "native") {
+        plan->reason += " by " + made->codec;
+    } else if (action.average_codec.has_value()) {
+        plan->reason += made->padded ? " as they are, because hierarchical has no form of "
+                                       "average_codec"
+                                     : " as they are, because " +
+                                           action.average_codec->to_string() + " would send more";
+    }
+    plan->averaging = std::move(made);
+    return {};
+}
+
+uint64_t averaging_wire_bytes(const Averaging& averaging,
+                              const PlanShape& shape,
+                              int rank) noexcept {
+    uint64_t bytes = 0;
+    for (const Averaging::Part& part : averaging.parts) {
+        bytes += part.coded != nullptr
+                     ? wire_bytes_of(*part.coded, shape, rank)
+                     : native_wire_bytes(facts_of(part.end - part.begin), shape.ranks, rank);
+    }
+    return bytes;
+}
+
+AveragingExchange::AveragingExchange(const ExchangeContext& context,
+                                     const Plan& keeper,
+                                     ExchangeRoom* room)
+    : context_(context), keeper_(keeper), averaging_(*keeper.averaging), room_(room) {
+    for (; part_ < averaging_.parts.size(); ++part_) {
+        const Exchange* const inner = make_inner();
+        phases_ += inner != nullptr ? inner->phases() : 1;
+    }
+    part_ = 0;
+    inner_ = make_inner();
+}
+
+Exchange* AveragingExchange::make_inner() {
+    const Plan* const coded = part().coded.get();
+    if (coded == nullptr) {
+        return nullptr;
+    }
+    CollectiveCall call = context_.call;
+    call.facts = coded->facts;
+    call.nccl_dtype = ncclFloat32;
+    call.nccl_op = ncclSum;
+    call.send = call.recv = window();
+    ExchangeContext inner{context_.api, context_.nccl, context_.state, *coded, call};
+    inner.work = context_.work;
+    inner.scratch = context_.scratch;
+    inner.residual = lost();
+    inner.random = context_.random;
+    inner.drawn_before = context_.drawn_before;
+    return make_exchange(inner, room_);
+}
+
+Status AveragingExchange::for_stored(
+    const std::function<Status(const StoredResiduals&, float*, int64_t)>& move) {
+    if (context_.residual == nullptr) {
+        return {};
+    }
+    Status status;
+    for_averaged_runs(
+        keeper_, context_.state.shape, context_.state.rank, [&](const AveragedRun& run) {
+            const int64_t begin = std::max(run.at, part().begin);
+            const int64_t end = std::min(run.at + run.count, part().end);
+            if (!status.ok() || begin >= end) {
+                return;
+            }
+            const StoredResiduals stored{
+                static_cast<char*>(context_.residual) + keeper_.state_bytes,
+                static_cast<int64_t>(keeper_.residual_elems),
+                stored_begin(keeper_.residual_type, run.first, run.index) + begin - run.at,
+                keeper_.residual_type};
+            status = move(stored, window() + (begin - part().begin), end - begin);
+        });
+    return status;
+}
+
+Status AveragingExchange::sum(float* output, const float* other, int64_t count, float scale) {
+    SumRowsArgs args{};
+    args.input = args.output = output;
+    args.row_bytes = other != nullptr ? static_cast<int64_t>((other - output) * sizeof(float)) : 0;
+    args.count = count;
+    args.rows = other != nullptr ? 2 : 1;
+    args.scale = scale;
+    args.input_dtype = args.output_dtype = DType::kFloat32;
+    return enqueue(context_.api, args, context_.work);
+}
+
+// Divided before they are added, so that no sum of finite residuals overflows.
+Status AveragingExchange::take() {
+    const DeviceApi& api = context_.api;
+    if (averaging_.padded || context_.residual == nullptr) {
+        SLIMWIRE_TRY(
+            cuda_status(api,
+                        api.memset_async(window(), 0, static_cast<size_t>(count()) * sizeof(float),
+                                         context_.work),
+                        "residuals of other ranks"));
+    }
+    SLIMWIRE_TRY(for_stored([&](const StoredResiduals& stored, float* elems, int64_t count) {
+        return enqueue(api, TakeResidualArgs{.stored = stored, .output = elems, .count = count},
+                       context_.work);
+    }));
+    SLIMWIRE_TRY(sum(window(), nullptr, count(), 1.0f / static_cast<float>(averaging_.divisor)));
+    return inner_ == nullptr
+               ? Status()
+               : cuda_status(
+                     api, api.memset_async(lost(), 0, part().coded->residual_bytes, context_.work),
+                     "what averaging loses");
+}
+
+// The encoding of a rank's own share lost so much of the mean, of which it has `divisor` shares; so
+// did that of the sums for all ranks, by the owner of a chunk.
+Status AveragingExchange::add_lost() {
+    const Plan& coded = *part().coded;
+    SLIMWIRE_TRY(sum(lost(), nullptr, static_cast<int64_t>(coded.residual_elems),
+                     static_cast<float>(averaging_.divisor)));
+    SLIMWIRE_TRY(sum(window(), lost(), count(), 1.0f));
+    if (coded.algorithm == Algorithm::kGather) {
+        return {};
+    }
+    const float* server = lost() + coded.layout.fed_elems();
+    for (const Slice& slice : coded.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            const int rank = context_.state.rank;
+            const int64_t begin =
+                static_cast<int64_t>(piece.offset_elems) + piece.chunk_begin(rank);
+            if (piece.chunk_count(rank) > 0) {
+                SLIMWIRE_TRY(sum(window() + begin, server, piece.chunk_count(rank), 1.0f));
+            }
+            server += piece.chunk_elems;
+        }
+    }
+    return {};
+}
+
+Status AveragingExchange::put() {
+    return for_stored([&](const StoredResiduals& stored, float* elems, int64_t count) {
+        PutResidualArgs args{};
+        args.stored = stored;
+        args.input = elems;
+        args.count = count;
+        args.keep = 0.0f;
+        args.take = 1.0f;
+        args.random = context_.random;
+        args.random.step += context_.drawn_before;
+        return enqueue(context_.api, args, context_.work);
+    });
+}
+
+Status AveragingExchange::kernels(int phase) {
+    if (phase == first_phase_) {
+        SLIMWIRE_TRY(take());
+    }
+    return inner_ == nullptr ? Status() : inner_->kernels(phase - first_phase_);
+}
+
+Status AveragingExchange::exchange(int phase) {
+    return inner_ != nullptr
+               ? inner_->exchange(phase - first_phase_)
+               : nccl_status(context_.nccl,
+                             context_.nccl.AllReduce(
+                                 window(), window(), static_cast<size_t>(count()), ncclFloat32,
+                                 ncclSum, context_.state.exchange_comm, context_.work),
+                             "ncclAllReduce of residuals");
+}
+
+Status AveragingExchange::finish(int phase) {
+    int last = first_phase_;
+    if (inner_ != nullptr) {
+        SLIMWIRE_TRY(inner_->finish(phase - first_phase_));
+        last += inner_->phases() - 1;
+    }
+    if (phase < last) {
+        return {};
+    }
+    if (inner_ != nullptr) {
+        SLIMWIRE_TRY(add_lost());
+    }
+    SLIMWIRE_TRY(put());
+    first_phase_ = last + 1;
+    if (++part_ < averaging_.parts.size()) {
+        inner_ = make_inner();
+    }
+    return {};
+}
+
+}  // namespace slimwire

@@ -1,0 +1,134 @@
+// The store of error-feedback residuals: device buffers by tensor key, one store a process.
+// Buffers are zero when made, live until their communicator is forgotten, and are only touched by
+// work on the streams of the calls that use them. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "codecs/base/device.h"
+#include "collectives/call/call.h"
+#include "collectives/communicator/memory_budget.h"
+#include "collectives/identity/step_detector.h"
+#include "collectives/policy/policy.h"
+#include "collectives/state/state_file.h"
+
+namespace slimwire {
+
+// Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call, and
+// either the result's address (the sender's own where it gets none), which is local knowledge and
+// used for local state only, or the call's place in the training step.
+struct TensorKey {
+    uint64_t comm_key = 0;
+    CallFacts facts;
+    const void* address = nullptr;  // null where the place counts
+    uint32_t slot = 0;              // of the place, as is the next
+    uint32_t ordinal = 0;
+
+    [[nodiscard]] auto order() const noexcept {
+        return std::tuple(comm_key, facts.op, facts.dtype, facts.redop, facts.root_or_peer,
+                          facts.count, facts.carried, facts.nth, address, slot, ordinal);
+    }
+    bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
+};
+
+TensorKey identify(uint64_t comm_key,
+                   const CollectiveCall& call,
+                   TensorBy by,
+                   const StepPlace& place) noexcept;
+
+// What tells a tensor with a place in other processes, too, and what its residuals lie by.
+struct LastingPlace {
+    uint64_t comm = 0;    // CommState::lasting_key; 0: no other process may find it
+    uint64_t shape = 0;   // Plan::residual_shape
+    bool shared = false;  // StateTensor::shared: EF21's estimates
+};
+
+// How a tensor's residuals were come by.
+enum class Arrival : uint8_t {
+    kKept,      // from its last call
+    kMade,      // zero, at its first
+    kRestored,  // from a loaded state, at its first
+};
+
+// A tensor's residuals for one call, valid until the tensor's next.
+struct Residual {
+    void* buffer = nullptr;  // null where the budget has no room
+    Arrival arrival = Arrival::kKept;
+    // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
+    double* loss_scale = nullptr;
+};
+
+class ResidualStore {
+  public:
+    // `budget`, which outlives the store, has what all buffers hold.
+    explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
+
+    // The residuals of `key`, made on `device` and zeroed at first use, and zeroed when `path`
+    // (StepPlace; of addresses ModelStarts::count()) is another than at the last use: on `stream`,
+    // or waited for when that stream is captured. Instead of zeros they are what was loaded for the
+    // tensor (pending_state.h).
+    Result<Residual> get(const DeviceApi& api,
+                         int device,
+                         const TensorKey& key,
+                         uint64_t path,
+                         uint64_t bytes,
+                         const LastingPlace& lasting,
+                         cudaStream_t stream,
+                         bool captured);
+    // Those of `key` if there are any, as the last call of this path left them; else null.
+    [[nodiscard]] void* find(const TensorKey& key, uint64_t path) const;
+    // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
+    uint64_t forget(const DeviceApi& api, uint64_t comm_key);
+    // Hands over instead what is still in use.
+    void take(uint64_t comm_key, std::vector<void*>* memory);
+    // What a communicator's tensors hold, and how many they are.
+    struct Held {
+        uint64_t bytes = 0;
+        uint64_t tensors = 0;
+    };
+    [[nodiscard]] Held held(uint64_t comm_key) const;
+
+    // A tensor that another process finds again.
+    struct Placed {
+        LastingTensor tensor;
+        uint64_t shape = 0, bytes = 0;
+        bool shared = false;
+        const void* buffer = nullptr;
+        int device = 0;
+        double loss_scale = 0;  // as StateTensor's
+    };
+    // Returns use(all of them, how many others are known by address), with none made or freed
+    // meanwhile.
+    template <class Use>
+    Status with_placed(const Use& use) const {
+        const std::lock_guard lock(mutex_);
+        uint64_t by_address = 0;
+        const std::vector<Placed> all = placed(&by_address);
+        return use(all, by_address);
+    }
+    // Those tensors take their residuals anew at their next use, as at the first, but for shared
+    // ones: ranks may load at different moments. No work may be using them.
+    void renew_placed();
+
+  private:
+    struct Entry {
+        void* buffer = nullptr;
+        uint64_t bytes = 0;
+        uint64_t path = 0;
+        int device = 0;
+        LastingPlace lasting = {};
+        bool renewed = false;
+        double loss_scale = std::numeric_limits<double>::quiet_NaN();
+    };
+    [[nodiscard]] std::vector<Placed> placed(uint64_t* by_address) const;
+    MemoryBudget* budget_;
+    mutable std::mutex mutex_;
+    std::map<TensorKey, Entry> entries_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,472 @@
+#include "collectives/feedback/step_ahead.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "codecs/residual/step_ahead.h"
+#include "collectives/algorithms/exchange.h"
+#include "collectives/call/log.h"
+#include "collectives/call/training.h"
+#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/graph_memory.h"
+#include "collectives/communicator/rank_identities.h"
+#include "collectives/feedback/averaging.h"
+#include "collectives/identity/step_marks.h"
+
+namespace slimwire {
+namespace {
+
+bool is_float(DType dtype) noexcept {
+    return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + 255) / 256 * 256;
+}
+
+// Of this rank's own configuration; 0: not known, and then nothing moves.
+float told_step(const PreviewRule& rule) noexcept {
+    if (rule.step_size > 0) {
+        return static_cast<float>(rule.step_size);
+    }
+    const Training& training = training_state();
+    const double rate = training.learning_rate.load(std::memory_order_relaxed);
+    const double scale = training.loss_scale.load(std::memory_order_relaxed);
+    if (std::isnan(rate)) {
+        return 0;
+    }
+    return static_cast<float>(std::isnan(scale) ? rate : rate / scale);
+}
+
+Status make_events(const DeviceApi& api, StepAhead::Unit* unit) {
+    for (cudaEvent_t* event : {&unit->owed, &unit->moved}) {
+        if (*event == nullptr) {
+            SLIMWIRE_TRY(cuda_status(api,
+                                     api.event_create_with_flags(event, cudaEventDisableTiming),
+                                     "event of a preview"));
+        }
+    }
+    return {};
+}
+
+// Room for two copies of the shard; none where the budget has no more, and then the step is
+// unknown.
+Status make_memory(const DeviceApi& api, CommState* state, StepAhead::Unit* unit) {
+    if (unit->memory != nullptr || unit->no_room) {
+        return {};
+    }
+    const CallFacts& facts = unit->plan->facts;
+    // The parameters may be of a wider type than the gradients.
+    const uint64_t shard = aligned(facts.count * sizeof(float));
+    const uint64_t fixed = aligned(sizeof(StepSize)) + aligned(sizeof(StepSizeWork));
+    unit->bytes = fixed + 2 * shard;
+    if (!state->memory->reserve(state->device, unit->bytes)) {
+        unit->no_room = true;
+        log_once(LogLevel::kWarn, "no room for previews",
+                 "'preview' goes without the size of steps: " + std::to_string(unit->bytes) +
+                     " bytes more than SLIMWIRE_MAX_MEMORY leaves");
+        return {};
+    }
+    Status status = cuda_status(api, api.malloc(&unit->memory, unit->bytes), "memory of a preview");
+    if (status.ok()) {
+        status = cuda_status(
+            api, api.host_alloc(reinterpret_cast<void**>(&unit->shown), sizeof(StepSize), 0),
+            "pinned memory of a preview");
+        if (!status.ok()) {
+            tolerate(api, api.free(std::exchange(unit->memory, nullptr)));
+        }
+    }
+    if (!status.ok()) {
+        state->memory->give_back(state->device, unit->bytes);
+        return status;
+    }
+    *unit->shown = {};
+    auto* bytes = static_cast<char*>(unit->memory);
+    unit->step = reinterpret_cast<StepSize*>(bytes);
+    unit->work = reinterpret_cast<StepSizeWork*>(bytes + aligned(sizeof(StepSize)));
+    unit->before = bytes + fixed;
+    unit->reduced = bytes + fixed + shard;
+    return {};
+}
+
+// Behind the first gather of a step: how far the step before moved this rank's shard.
+Status find_step(const DeviceApi& api, CommState* state, const StepAhead::Pending& pending) {
+    StepAhead::Unit& unit = *pending.unit;
+    const CollectiveCall& call = pending.call;
+    const bool begins = unit.memory == nullptr;
+    SLIMWIRE_TRY(make_memory(api, state, &unit));
+    if (unit.memory == nullptr) {
+        return {};
+    }
+    if (begins) {
+        SLIMWIRE_TRY(cuda_status(api, api.memset_async(unit.step, 0, sizeof(StepSize), call.stream),
+                                 "size of a step"));
+    }
+    const bool known = unit.has_before && unit.has_reduced && unit.dtype == call.facts.dtype;
+    SLIMWIRE_TRY(enqueue(api,
+                         StepSizeArgs{call.send, unit.before, known ? unit.reduced : nullptr,
+                                      unit.work, unit.step, static_cast<int64_t>(call.facts.count),
+                                      call.facts.dtype, unit.plan->facts.dtype},
+                         call.stream));
+    unit.dtype = call.facts.dtype;
+    unit.has_before = true;
+    unit.has_reduced = false;
+    if (known) {
+        // Read by the next such call, a step later, and by nothing that must have it.
+        unit.plan->stats->step_size.store(unit.shown->mean, std::memory_order_relaxed);
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memcpy_async(unit.shown, unit.step, sizeof(StepSize),
+                                                  cudaMemcpyDeviceToHost, call.stream),
+                                 "size of a step"));
+    }
+    return {};
+}
+
+// What was gathered less what is owed, block by block of the ranks.
+Status move(const DeviceApi& api,
+            const CommState& state,
+            void* residual,
+            float scale,
+            const StepSize* step,
+            const StepAhead::Pending& pending) {
+    const Plan& plan = *pending.unit->plan;
+    const CollectiveCall& call = pending.call;
+    const auto count = static_cast<int64_t>(call.facts.count);
+    const auto width = static_cast<int64_t>(dtype_bytes(call.facts.dtype));
+    auto* const gathered = static_cast<char*>(call.recv);
+    // In place this rank's block is what it sent, which may be the parameters themselves.
+    const int64_t own = static_cast<int64_t>(state.rank) * count;
+    const bool in_place = call.send == gathered + own * width;
+    Status status;
+    AveragedRun joined{0, 0, 0, -1};
+    int64_t begin_of_joined = 0;
+    const auto flush = [&] {
+        if (status.ok() && joined.count > 0) {
+            ShiftArgs args{};
+            args.stored = {static_cast<char*>(residual) + plan.state_bytes,
+                           static_cast<int64_t>(plan.residual_elems), begin_of_joined,
+                           plan.residual_type};
+            args.parameters = gathered + joined.at * width;
+            args.step = step;
+            args.count = joined.count;
+            args.scale = scale;
+            args.dtype = call.facts.dtype;
+            status = enqueue(api, args, call.stream);
+        }
+        joined.count = 0;
+    };
+    for_averaged_runs(plan, state.shape, state.rank, [&](const AveragedRun& run) {
+        if (in_place && run.at >= own && run.at < own + count) {
+            return;
+        }
+        const int64_t begin = stored_begin(plan.residual_type, run.first, run.index);
+        const bool goes_on = joined.count > 0 && joined.at + joined.count == run.at &&
+                             begin_of_joined + joined.count == begin;
+        if (!goes_on) {
+            flush();
+            joined = run;
+            begin_of_joined = begin;
+        } else {
+            joined.count += run.count;
+        }
+    });
+    flush();
+    return status;
+}
+
+// Before what the unit owes changes.
+Status wait_for_readers(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
+    unit->owes = false;
+    return std::exchange(unit->read, false)
+               ? cuda_status(api, api.stream_wait_event(stream, unit->moved, 0),
+                             "wait for previews")
+               : Status();
+}
+
+// Before what it owes is read, on `stream`; other readers first.
+Status wait_for_owed(const DeviceApi& api, const StepAhead::Unit& unit, cudaStream_t stream) {
+    SLIMWIRE_TRY(
+        cuda_status(api, api.stream_wait_event(stream, unit.owed, 0), "wait for what is owed"));
+    return unit.read ? cuda_status(api, api.stream_wait_event(stream, unit.moved, 0),
+                                   "wait for the preview before")
+                     : Status();
+}
+
+Status was_read(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
+    unit->plan->stats->previews.fetch_add(1, std::memory_order_relaxed);
+    unit->read = true;
+    return cuda_status(api, api.event_record(unit->moved, stream), "event of a preview");
+}
+
+// Room for so many bytes of a parameter; false where the budget has none.
+Result<bool> keep_room(const DeviceApi& api,
+                       CommState* state,
+                       uint64_t bytes,
+                       StepAhead::Kept* kept) {
+    if (kept->bytes >= bytes) {
+        return true;
+    }
+    if (kept->copy != nullptr) {
+        state->memory->give_back(state->device, std::exchange(kept->bytes, 0));
+        SLIMWIRE_TRY(
+            cuda_status(api, api.free(std::exchange(kept->copy, nullptr)), "a kept parameter"));
+    }
+    if (!state->memory->reserve(state->device, bytes)) {
+        return false;
+    }
+    if (Status made = cuda_status(api, api.malloc(&kept->copy, bytes), "a kept parameter");
+        !made.ok()) {
+        state->memory->give_back(state->device, bytes);
+        return made;
+    }
+    kept->bytes = bytes;
+    return true;
+}
+
+}  // namespace
+
+Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api,
+                                                            CommState* state,
+                                                            const CollectiveCall& call,
+                                                            const StepPlace& place,
+                                                            const Plan* plan) {
+    if (call.facts.op == Op::kAllReduce && plan != nullptr && plan->preview.has_value() &&
+        !plan->passing) {
+        Unit& unit = follow_sum(*state, call, place, *plan);
+        SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
+        return std::optional(Pending{state, &unit, call, false});
+    }
+    const bool scatters = call.facts.op == Op::kReduceScatter;
+    if ((!scatters && call.facts.op != Op::kAllGather) || place.path != kMarkedPath) {
+        return std::optional<Pending>();
+    }
+    const Plan* const asks = plan != nullptr && plan->preview.has_value() ? plan : nullptr;
+    const uint64_t key = std::max<uint64_t>(1, mix_key(call_signature(call.facts), place.ordinal));
+    const GatherPair pair = pairs_.next({key, call.facts.count, scatters, call.send},
+                                        training_state().marks.load(std::memory_order_relaxed));
+    if (!scatters) {
+        const auto unit =
+            pair.unit != 0 && is_float(call.facts.dtype) ? units_.find(pair.unit) : units_.end();
+        if (unit == units_.end() || unit->second.plan == nullptr) {
+            return std::optional<Pending>();
+        }
+        return std::optional(Pending{state, &unit->second, call, pair.first});
+    }
+    if (asks == nullptr || asks->passing) {
+        return std::optional<Pending>();
+    }
+    Unit& unit = units_[key];
+    SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
+    unit.plan = asks;
+    unit.tensor = identify(state->state_key, call, asks->tensor, place);
+    unit.path = place.path;
+    return std::optional(Pending{state, &unit, call, false});
+}
+
+Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const Pending& pending) {
+    Unit& unit = *pending.unit;
+    CommState* const state = pending.state;
+    const CollectiveCall& call = pending.call;
+    // A replay would not know which step it is in.
+    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
+    if (captured) {
+        return {};
+    }
+    const DeviceScope scope(api, state->device);
+    SLIMWIRE_TRY(make_events(api, &unit));
+    const PreviewRule& rule = *unit.plan->preview;
+    const bool estimates = rule.step_size == 0 && !rule.told;
+    if (call.facts.op != Op::kAllGather) {
+        if (unit.memory != nullptr) {
+            SLIMWIRE_TRY(
+                cuda_status(api,
+                            api.memcpy_async(unit.reduced, call.recv,
+                                             call.facts.count * dtype_bytes(call.facts.dtype),
+                                             cudaMemcpyDeviceToDevice, call.stream),
+                            "reduced gradients of a preview"));
+            unit.has_reduced = true;
+        }
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_record(unit.owed, call.stream), "event of a preview"));
+        unit.owes = true;
+        return {};
+    }
+    if (!unit.owes) {
+        return {};
+    }
+    SLIMWIRE_TRY(wait_for_owed(api, unit, call.stream));
+    if (estimates && pending.first) {
+        SLIMWIRE_TRY(find_step(api, state, pending));
+    }
+    const float step = estimates ? 1.0f : told_step(rule);
+    void* const residual = residuals->find(unit.tensor, unit.path);
+    if (residual != nullptr && step > 0 && (!estimates || unit.step != nullptr)) {
+        const float gain =
+            static_cast<float>(rule.gain_ppm) * 1e-6f * static_cast<float>(state->shape.ranks);
+        SLIMWIRE_TRY(move(api, *state, residual, gain * step, unit.step, pending));
+        return was_read(api, &unit, call.stream);
+    }
+    unit.read = true;
+    return cuda_status(api, api.event_record(unit.moved, call.stream), "event of a preview");
+}
+
+StepAhead::Unit& StepAhead::follow_sum(const CommState& state,
+                                       const CollectiveCall& call,
+                                       const StepPlace& place,
+                                       const Plan& plan) {
+    const auto* const begin = static_cast<const char*>(call.recv);
+    const char* const end = begin + plan.facts.count * dtype_bytes(plan.facts.dtype);
+    // Buffers that are no more, where this one lies.
+    auto at = sums_.lower_bound(begin);
+    if (at != sums_.begin() && std::prev(at)->second->end > begin) {
+        --at;
+    }
+    while (at != sums_.end() && at->first < end) {
+        if (at->first == begin && at->second->end == end) {
+            break;
+        }
+        retired_.push_back(std::move(at->second));
+        at = sums_.erase(at);
+    }
+    std::unique_ptr<Unit>& unit = sums_[begin];
+    if (unit == nullptr) {
+        unit = std::make_unique<Unit>();
+    }
+    unit->end = end;
+    unit->plan = &plan;
+    unit->tensor = identify(state.state_key, call, plan.tensor, place);
+    unit->path = place.path;
+    return *unit;
+}
+
+Result<bool> StepAhead::ahead(const DeviceApi& api,
+                              CommState* state,
+                              const ResidualStore& residuals,
+                              const Moved& what,
+                              cudaStream_t stream) {
+    const auto* const gradient = static_cast<const char*>(what.gradient);
+    auto at = sums_.upper_bound(gradient);
+    if (at == sums_.begin()) {
+        return false;
+    }
+    --at;
+    Unit& unit = *at->second;
+    if (gradient >= unit.end || !unit.owes) {
+        return false;
+    }
+    const Plan& plan = *unit.plan;
+    const size_t width = dtype_bytes(plan.facts.dtype);
+    const auto offset = static_cast<uint64_t>(gradient - at->first);
+    if (offset % width != 0 || what.count > plan.facts.count - offset / width) {
+        return Status(Code::kInvalidArgument,
+                      std::to_string(what.count) + " elements from byte " + std::to_string(offset) +
+                          " on of an all-reduce of " + std::to_string(plan.facts.count) + " " +
+                          dtype_name(plan.facts.dtype));
+    }
+    void* const residual = residuals.find(unit.tensor, unit.path);
+    const float scale = told_step(*plan.preview) * static_cast<float>(plan.preview->gain_ppm) *
+                        1e-6f * static_cast<float>(state->shape.ranks);
+    if (residual == nullptr || !(scale > 0)) {
+        return false;
+    }
+    const uint64_t bytes = what.count * dtype_bytes(what.dtype);
+    const DeviceScope scope(api, state->device);
+    Kept& kept = kept_[what.parameter];
+    if (kept.moved_bytes != 0) {
+        return Status(Code::kInvalidArgument, "the parameter is ahead already");
+    }
+    SLIMWIRE_TRY_ASSIGN(const bool room, keep_room(api, state, bytes, &kept));
+    if (!room) {
+        return false;
+    }
+    SLIMWIRE_TRY(wait_for_owed(api, unit, stream));
+    SLIMWIRE_TRY(cuda_status(
+        api, api.memcpy_async(kept.copy, what.parameter, bytes, cudaMemcpyDeviceToDevice, stream),
+        "keeping a parameter"));
+    kept.moved_bytes = bytes;
+    const auto first = static_cast<int64_t>(offset / width);
+    const int64_t last = first + static_cast<int64_t>(what.count);
+    Status status;
+    for_averaged_runs(plan, state->shape, state->rank, [&](const AveragedRun& run) {
+        const int64_t begin = std::max(run.at, first), end = std::min(run.at + run.count, last);
+        if (status.ok() && begin < end) {
+            ShiftArgs args{};
+            args.stored = {static_cast<char*>(residual) + plan.state_bytes,
+                           static_cast<int64_t>(plan.residual_elems), run.first + begin - run.at,
+                           plan.residual_type};
+            args.parameters = static_cast<char*>(what.parameter) +
+                              (begin - first) * static_cast<int64_t>(dtype_bytes(what.dtype));
+            args.count = end - begin;
+            args.scale = scale;
+            args.dtype = what.dtype;
+            status = enqueue(api, args, stream);
+        }
+    });
+    SLIMWIRE_TRY(std::move(status));
+    SLIMWIRE_TRY(was_read(api, &unit, stream));
+    return true;
+}
+
+Result<bool> StepAhead::back(const DeviceApi& api,
+                             const CommState& state,
+                             void* parameter,
+                             cudaStream_t stream) {
+    const auto found = kept_.find(parameter);
+    if (found == kept_.end() || found->second.moved_bytes == 0) {
+        return false;
+    }
+    const DeviceScope scope(api, state.device);
+    const uint64_t bytes = std::exchange(found->second.moved_bytes, 0);
+    SLIMWIRE_TRY(cuda_status(
+        api,
+        api.memcpy_async(parameter, found->second.copy, bytes, cudaMemcpyDeviceToDevice, stream),
+        "a kept parameter"));
+    return true;
+}
+
+void StepAhead::release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept {
+    const auto give = [&](void* memory, uint64_t bytes) {
+        if (memory == nullptr) {
+            return;
+        }
+        state->memory->give_back(state->device, bytes);
+        if (left != nullptr) {
+            left->push_back(memory);
+        } else {
+            tolerate(api, api.free(memory));
+        }
+    };
+    const auto end = [&](Unit& unit) {
+        for (cudaEvent_t event : {unit.owed, unit.moved}) {
+            if (event != nullptr) {
+                tolerate(api, api.event_destroy(event));
+            }
+        }
+        give(unit.memory, unit.bytes);
+        // Where work may still write them, the pinned bytes stay.
+        if (unit.shown != nullptr && left == nullptr) {
+            tolerate(api, api.free_host(unit.shown));
+        }
+    };
+    for (auto& [key, unit] : units_) {
+        end(unit);
+    }
+    for (auto& [address, unit] : sums_) {
+        end(*unit);
+    }
+    for (const std::unique_ptr<Unit>& unit : retired_) {
+        end(*unit);
+    }
+    for (auto& [parameter, kept] : kept_) {
+        give(kept.copy, kept.bytes);
+    }
+    units_.clear();
+    sums_.clear();
+    retired_.clear();
+    kept_.clear();
+}
+
+}  // namespace slimwire

@@ -1,0 +1,350 @@
+#include "collectives/identity/parameter_tracker.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+#include "collectives/call/log.h"
+#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/graph_memory.h"
+#include "collectives/communicator/pending_creations.h"
+
+namespace slimwire {
+namespace {
+
+bool may_be_bucket(const CallFacts& facts) noexcept {
+    const bool floats = facts.dtype == DType::kFloat64 || facts.dtype == DType::kFloat32 ||
+                        facts.dtype == DType::kFloat16 || facts.dtype == DType::kBfloat16;
+    const bool sums = facts.redop == RedOp::kSum || facts.redop == RedOp::kAvg ||
+                      facts.redop == RedOp::kPreMulSum;
+    return facts.op == Op::kAllReduce && floats && sums;
+}
+
+class Deadline {
+  public:
+    explicit Deadline(uint64_t limit_us) noexcept
+        : at_us_(limit_us == 0 ? ~0ull : steady_us() + limit_us), limit_us_(limit_us) {}
+    [[nodiscard]] Status check() const {
+        return steady_us() < at_us_
+                   ? Status()
+                   : Status(Code::kUnsupported, "the result of a broadcast did not come for " +
+                                                    std::to_string(limit_us_ / 1000) + " ms");
+    }
+
+  private:
+    uint64_t at_us_, limit_us_;
+};
+
+std::vector<int64_t> integers(const std::vector<char>& bytes, DType dtype, uint64_t count) {
+    std::vector<int64_t> values(count);
+    for (uint64_t i = 0; i < count; ++i) {
+        if (dtype == DType::kInt64) {
+            std::memcpy(&values[i], bytes.data() + 8 * i, 8);
+        } else {
+            int32_t value = 0;
+            std::memcpy(&value, bytes.data() + 4 * i, 4);
+            values[i] = value;
+        }
+    }
+    return values;
+}
+
+Carried carried_in(const Bucket& bucket,
+                   std::span<const ParameterShape> shapes,
+                   std::span<const std::string> names) {
+    Carried carried;
+    for (const Bucket::Range& range : bucket.ranges) {
+        if (range.count > 0) {
+            carried.ranges.push_back({range.offset, range.count, range.parameter,
+                                      static_cast<uint8_t>(shapes[range.parameter].dimensions()),
+                                      names.empty() ? std::string() : names[range.parameter],
+                                      shapes[range.parameter].count() != range.count
+                                          ? 0
+                                          : shapes[range.parameter].rows()});
+        }
+    }
+    return carried;
+}
+
+}  // namespace
+
+CallContents::CallContents(std::shared_ptr<const RegisteredParameters> registered,
+                           uint64_t limit_us) noexcept
+    : registered_(std::move(registered)),
+      changes_(ParameterRegistry::instance().changes()),
+      limit_us_(limit_us) {}
+
+const Carried* CallContents::find(uint32_t number) const noexcept {
+    return number == 0 || number > known_.size() ? nullptr : &known_[number - 1];
+}
+
+// Ranks compared what they had registered when the communicator was made; nothing later is used.
+void CallContents::warn_if_late() {
+    if (registered_ != nullptr && !warned_late_ &&
+        ParameterRegistry::instance().changes() != changes_) {
+        warned_late_ = true;
+        log_line(LogLevel::kWarn,
+                 "parameters were registered, or forgotten, after the communicator that reduces "
+                 "gradients was made, which goes by what was registered before. Call "
+                 "slimwire_register_parameter before the framework makes its communicators");
+    }
+}
+
+uint32_t CallContents::number_of(const BucketPlace& place) {
+    warn_if_late();
+    const auto key = std::tuple(place.model_number, place.division, place.number);
+    if (const auto found = numbers_.find(key); found != numbers_.end()) {
+        return found->second;
+    }
+    if (known_.size() >= kMaxKnown) {
+        return 0;
+    }
+    const std::vector<ParameterShape>& shapes = place.model->parameters;
+    known_.push_back(carried_in(
+        *place.bucket, shapes,
+        registered_ != nullptr ? registered_->names_of(shapes) : std::vector<std::string>()));
+    const auto number = static_cast<uint32_t>(known_.size());
+    numbers_.emplace(key, number);
+    return number;
+}
+
+Result<CallContents::Buffer> CallContents::take_buffer(const DeviceApi& api, size_t bytes) {
+    const auto fits = std::find_if(spare_.begin(), spare_.end(),
+                                   [&](const Buffer& spare) { return spare.bytes >= bytes; });
+    if (fits != spare_.end()) {
+        const Buffer buffer = *fits;
+        spare_.erase(fits);
+        return buffer;
+    }
+    Buffer buffer;
+    buffer.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));
+    SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&buffer.end, cudaEventDisableTiming),
+                             "event of a result"));
+    if (Status made =
+            cuda_status(api, api.malloc(&buffer.memory, buffer.bytes), "copy of a result");
+        !made.ok()) {
+        tolerate(api, api.event_destroy(buffer.end));
+        return made;
+    }
+    return buffer;
+}
+
+// Of an all-gather no result is needed unless the very next call is the broadcast that goes with
+// it.
+void CallContents::drop_unfollowed(const CallFacts* next) {
+    if (reads_.empty() || reads_.back().facts.op != Op::kAllGather ||
+        (next != nullptr && next->op == Op::kBroadcast && next->dtype == DType::kInt64)) {
+        return;
+    }
+    launches_ -= reads_.back().launched ? 0 : 1;
+    if (mark_.has_value() && reads_.size() == mark_->reads) {
+        mark_->dropped = reads_.back();
+        --mark_->reads;
+    } else {
+        spare_.push_back(reads_.back().buffer);
+    }
+    reads_.pop_back();
+}
+
+Status CallContents::want(const DeviceApi& api,
+                          const CommState& state,
+                          const CollectiveCall& call,
+                          uint64_t count) {
+    Read read;
+    read.facts = call.facts;
+    read.count = count;
+    read.source = call.recv;
+    read.stream = call.stream;
+    const DeviceScope device(api, state.device);
+    SLIMWIRE_TRY_ASSIGN(read.captured, capturing(api, call.stream));
+    SLIMWIRE_TRY_ASSIGN(read.buffer, take_buffer(api, count * dtype_bytes(call.facts.dtype)));
+    reads_.push_back(read);
+    ++launches_;
+    return {};
+}
+
+Result<uint32_t> CallContents::next(const RealNccl& nccl,
+                                    const DeviceApi& api,
+                                    const CommState& state,
+                                    const CollectiveCall& call) {
+    const std::lock_guard lock(mutex_);
+    SLIMWIRE_TRY(broken_);
+    const uint64_t count = listener_.wanted(call.facts, state.shape.ranks);
+    drop_unfollowed(count > 0 ? &call.facts : nullptr);
+    const bool bucket = may_be_bucket(call.facts);
+    if (bucket || (count > 0 && reads_.size() >= kMaxReads)) {
+        SLIMWIRE_TRY(broken_ = settle(nccl, api, state));
+    }
+    if (count > 0) {
+        SLIMWIRE_TRY(broken_ = want(api, state, call, count));
+    }
+    if (!bucket) {
+        return 0u;
+    }
+    const BucketPlace place = listener_.next(call.facts.count);
+    if (place.model == nullptr) {
+        return 0u;
+    }
+    return number_of(place);
+}
+
+Status CallContents::launched(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
+    const std::lock_guard lock(mutex_);
+    return broken_ = copy(nccl, api, state);
+}
+
+Status CallContents::copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
+    const DeviceScope device(api, state.device);
+    bool launching = true;
+    const Deadline deadline(limit_us_);
+    for (Patience patience; launching; patience.pause()) {
+        SLIMWIRE_TRY(still_alive(nccl, state, &launching));
+        SLIMWIRE_TRY(launching ? deadline.check() : Status());
+    }
+    for (Read& read : reads_) {
+        if (read.launched || read.captured) {
+            read.launched = true;
+            continue;
+        }
+        if (read.buffer.used) {
+            SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(read.stream, read.buffer.end, 0),
+                                     "copy of a result"));
+        }
+        read.buffer.used = true;
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memcpy_async(read.buffer.memory, read.source,
+                                                  read.count * dtype_bytes(read.facts.dtype),
+                                                  cudaMemcpyDeviceToDevice, read.stream),
+                                 "copy of a result"));
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_record(read.buffer.end, read.stream), "copy of a result"));
+        read.launched = true;
+    }
+    launches_ = 0;
+    return {};
+}
+
+// Hands the listener all results that are wanted.
+Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
+    if (reads_.empty()) {
+        return {};
+    }
+    if (launches_ > 0) {
+        return {Code::kInvalidUsage,
+                "this call is in one ncclGroup with the broadcast that tells which parameters it "
+                "carries; end the group between them, or use no rule with param, index or name"};
+    }
+    const DeviceScope device(api, state.device);
+    cudaStream_t stream = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
+                             "stream of results"));
+    const auto fetch = [&](const Read& read, std::vector<char>* bytes) -> Status {
+        const Deadline deadline(limit_us_);
+        for (Patience patience;; patience.pause()) {
+            const cudaError_t ready = api.event_query(read.buffer.end);
+            if (ready != cudaErrorNotReady) {
+                SLIMWIRE_TRY(cuda_status(api, ready, "copy of a result"));
+                break;
+            }
+            (void)api.get_last_error();  // not being ready is no error of the program
+            bool launching = false;
+            SLIMWIRE_TRY(still_alive(nccl, state, &launching));
+            SLIMWIRE_TRY(deadline.check());
+        }
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memcpy_async(bytes->data(), read.buffer.memory, bytes->size(),
+                                                  cudaMemcpyDeviceToHost, stream),
+                                 "copy of a result"));
+        return cuda_status(api, api.stream_synchronize(stream), "copy of a result");
+    };
+    Status status;
+    for (const Read& read : reads_) {
+        std::vector<char> bytes(read.count * dtype_bytes(read.facts.dtype));
+        if (!read.captured) {
+            status = fetch(read, &bytes);
+        }
+        if (!status.ok()) {
+            break;
+        }
+        const std::vector<int64_t> values =
+            read.captured ? std::vector<int64_t>() : integers(bytes, read.facts.dtype, read.count);
+        listener_.read(read.facts, values);
+        if (mark_.has_value()) {
+            mark_->listener.read(read.facts, values);  // the results are of calls before the group
+        }
+    }
+    tolerate(api, api.stream_destroy(stream));
+    SLIMWIRE_TRY(status);
+    for (const Read& read : reads_) {
+        spare_.push_back(read.buffer);
+    }
+    reads_.clear();
+    if (mark_.has_value()) {
+        mark_->reads = 0;
+    }
+    return {};
+}
+
+void CallContents::group_begins() {
+    const std::lock_guard lock(mutex_);
+    mark_ = Mark{listener_, reads_.size(), std::nullopt, known_.size()};
+}
+
+void CallContents::group_ends(bool ran) {
+    const std::lock_guard lock(mutex_);
+    std::optional<Mark> mark = std::exchange(mark_, std::nullopt);
+    if (!mark.has_value()) {
+        return;
+    }
+    if (ran) {
+        if (mark->dropped.has_value()) {
+            spare_.push_back(mark->dropped->buffer);
+        }
+        return;
+    }
+    listener_ = std::move(mark->listener);
+    while (reads_.size() > mark->reads) {
+        launches_ -= reads_.back().launched ? 0 : 1;
+        spare_.push_back(reads_.back().buffer);
+        reads_.pop_back();
+    }
+    if (mark->dropped.has_value()) {
+        reads_.push_back(*mark->dropped);
+    }
+    known_.resize(mark->known);
+    std::erase_if(numbers_, [&](const auto& entry) { return entry.second > known_.size(); });
+}
+
+void CallContents::end(const DeviceApi& api, int device, bool wait, ParkedMemory* parked) {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (wait) {
+        lock.lock();
+    } else if (!lock.try_lock()) {
+        return;  // a thread of the program is in a call, which will tell that it was aborted
+    }
+    const DeviceScope scope(api, device);
+    for (const Read& read : std::exchange(reads_, {})) {
+        spare_.push_back(read.buffer);
+    }
+    if (mark_.has_value() && mark_->dropped.has_value()) {
+        spare_.push_back(mark_->dropped->buffer);
+    }
+    mark_.reset();
+    launches_ = 0;
+    for (Buffer& buffer : std::exchange(spare_, {})) {
+        bool idle = !buffer.used || tolerate(api, api.event_query(buffer.end));
+        if (!idle && wait) {
+            idle = tolerate(api, api.event_synchronize(buffer.end));
+        }
+        if (!idle) {
+            parked->park({device, buffer.end, {buffer.memory}});
+            continue;
+        }
+        tolerate(api, api.free(buffer.memory));
+        tolerate(api, api.event_destroy(buffer.end));
+    }
+}
+
+}  // namespace slimwire

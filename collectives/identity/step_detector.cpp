@@ -1,0 +1,304 @@
+#include "collectives/identity/step_detector.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+namespace slimwire {
+namespace {
+
+// splitmix64's finaliser.
+uint64_t mix(uint64_t x) noexcept {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ (x >> 31);
+}
+
+// Where the rotation begins that is the least in the order of its calls.
+uint32_t least_rotation(const std::vector<uint64_t>& block) noexcept {
+    const auto size = static_cast<uint32_t>(block.size());
+    uint32_t first = 0, second = 1, equal = 0;
+    while (first < size && second < size && equal < size) {
+        const uint64_t a = block[(first + equal) % size];
+        const uint64_t b = block[(second + equal) % size];
+        if (a == b) {
+            ++equal;
+            continue;
+        }
+        (a > b ? first : second) += equal + 1;
+        second += first == second ? 1 : 0;
+        equal = 0;
+    }
+    return std::min(first, second);
+}
+
+// Where the step begins: behind the flag of an overflow or else a norm, and what other marks follow
+// it; the least such rotation. Where there are none, or so many that they mark something else, the
+// least rotation of all.
+uint32_t first_call(const std::vector<uint64_t>& block) {
+    constexpr size_t kMostMarked = 16;
+    const auto size = static_cast<uint32_t>(block.size());
+    std::vector<uint32_t> begins;
+    StepMark best = StepMark::kNone;
+    for (uint32_t i = 0; i < size; ++i) {
+        if (step_mark(block[i]) != StepMark::kNone) {
+            continue;
+        }
+        StepMark before = StepMark::kNone;  // the highest of the marks just before it
+        for (uint32_t back = 1; back < size; ++back) {
+            const StepMark mark = step_mark(block[(i + size - back) % size]);
+            if (mark != StepMark::kNorm && mark != StepMark::kFlag) {
+                break;
+            }
+            before = std::max(before, mark);
+        }
+        if (before > best) {
+            begins.clear();
+            best = before;
+        }
+        if (before == best && best != StepMark::kNone) {
+            begins.push_back(i);
+        }
+    }
+    if (begins.empty() || begins.size() > kMostMarked) {
+        return least_rotation(block);
+    }
+    const auto earlier = [&](uint32_t a, uint32_t b) {
+        for (uint32_t i = 0; i < size; ++i) {
+            const uint64_t x = block[(a + i) % size], y = block[(b + i) % size];
+            if (x != y) {
+                return x < y;
+            }
+        }
+        return false;
+    };
+    return *std::min_element(begins.begin(), begins.end(), earlier);
+}
+
+// Where the call stands that comes least often; the first of several.
+uint32_t rarest_call(const std::vector<uint64_t>& block) {
+    std::vector<uint64_t> sorted = block;
+    std::sort(sorted.begin(), sorted.end());
+    const auto times = [&](uint64_t call) {
+        const auto range = std::equal_range(sorted.begin(), sorted.end(), call);
+        return range.second - range.first;
+    };
+    const auto rarest = std::min_element(
+        block.begin(), block.end(), [&](uint64_t a, uint64_t b) { return times(a) < times(b); });
+    return static_cast<uint32_t>(rarest - block.begin());
+}
+
+// Of each call, how many equal ones stand before it.
+std::vector<uint32_t> earlier_equals(const std::vector<uint64_t>& block) {
+    std::vector<uint32_t> order(block.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return block[a] < block[b]; });
+    std::vector<uint32_t> earlier(block.size());
+    for (size_t i = 1; i < order.size(); ++i) {
+        const bool equal = block[order[i]] == block[order[i - 1]];
+        earlier[order[i]] = equal ? earlier[order[i - 1]] + 1 : 0;
+    }
+    return earlier;
+}
+
+}  // namespace
+
+uint64_t call_signature(const CallFacts& facts) noexcept {
+    const bool message = is_point_to_point(facts.op);
+    const auto op = static_cast<uint64_t>(message ? Op::kSend : facts.op);
+    const auto root = message ? 0u : static_cast<uint32_t>(facts.root_or_peer);
+    const uint64_t kind = op | static_cast<uint64_t>(facts.dtype) << 8 |
+                          static_cast<uint64_t>(facts.redop) << 16 |
+                          static_cast<uint64_t>(root) << 32;
+    const bool one = facts.count == 1 && facts.op == Op::kAllReduce;
+    const StepMark mark = one && facts.redop == RedOp::kMax   ? StepMark::kFlag
+                          : one && facts.redop == RedOp::kSum ? StepMark::kNorm
+                                                              : StepMark::kNone;
+    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ facts.count);
+    return all << 2 | static_cast<uint64_t>(mark);
+}
+
+StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
+    limits_.history = std::bit_ceil(limits.history);
+    ring_.resize(2ull * limits_.history);
+    borders_.resize(limits_.history + 1ull);
+    for (Knowledge* knowledge : {&now_, &marked_}) {
+        knowledge->paths.reserve(limits.paths);
+        knowledge->anchors.reserve(limits.paths);
+    }
+}
+
+StepState StepDetector::state() const noexcept {
+    if (now_.following) {
+        return StepState::kStable;
+    }
+    return now_.paths.empty() ? StepState::kLearn : StepState::kProbe;
+}
+
+uint32_t StepDetector::step_calls() const noexcept {
+    return now_.following ? static_cast<uint32_t>(now_.paths[now_.current].block->size()) : 0;
+}
+
+void StepDetector::mark() {
+    marked_ = now_;
+}
+
+void StepDetector::rewind() {
+    now_ = marked_;
+}
+
+uint32_t StepDetector::least_recall(const Path& path) const noexcept {
+    return std::max(2 * static_cast<uint32_t>(path.block->size()), limits_.recall_calls);
+}
+
+// A block that is soon left again is more likely a part of another step: it is asked for more,
+// until that other one comes back first.
+void StepDetector::leave() noexcept {
+    Path& left = now_.paths[now_.current];
+    left.recall_calls =
+        now_.calls - now_.turned < 2ull * left.recall_calls
+            ? std::min(2 * left.recall_calls, std::max(least_recall(left), limits_.learn_calls))
+            : least_recall(left);
+    left.used = now_.calls;
+    now_.following = false;
+    now_.turned = now_.calls - 1;
+    now_.unchecked = 0;
+}
+
+StepPlace StepDetector::follow() noexcept {
+    const Path& path = now_.paths[now_.current];
+    const StepPlace place{path.id, now_.current, now_.position, now_.steps,
+                          path.block->nth[now_.position]};
+    if (++now_.position == path.block->size()) {
+        now_.position = 0;
+        ++now_.steps;
+    }
+    return place;
+}
+
+StepPlace StepDetector::next(uint64_t signature) {
+    ring_[now_.calls & (ring_.size() - 1)] = signature;
+    ++now_.calls;
+    if (now_.following) {
+        if (now_.paths[now_.current].block->calls[now_.position] == signature) {
+            return follow();
+        }
+        leave();
+    }
+    if (!recall(signature) && !learn()) {
+        return {};
+    }
+    now_.following = true;
+    now_.turned = now_.calls;
+    return follow();
+}
+
+// Whether the last calls are the whole block, ending with its anchor.
+bool StepDetector::came(const Path& path) const noexcept {
+    const std::vector<uint64_t>& block = path.block->calls;
+    uint64_t distance = 0;
+    for (uint32_t i = path.anchor + 1; i-- > 0; ++distance) {
+        if (back(distance) != block[i]) {
+            return false;
+        }
+    }
+    for (auto i = static_cast<uint32_t>(block.size()) - 1; i > path.anchor; --i, ++distance) {
+        if (back(distance) != block[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Looks only at calls like a known block's rarest.
+bool StepDetector::recall(uint64_t signature) noexcept {
+    for (uint32_t i = 0; i < now_.anchors.size(); ++i) {
+        if (now_.anchors[i] != signature) {
+            continue;
+        }
+        Path& path = now_.paths[i];
+        const auto size = static_cast<uint32_t>(path.block->size());
+        if (now_.calls < size || !came(path)) {
+            continue;
+        }
+        path.whole = path.whole > 0 && path.whole_at + size == now_.calls ? path.whole + 1 : 1;
+        path.whole_at = now_.calls;
+        if (path.whole * size >= path.recall_calls) {
+            now_.current = i;
+            now_.position = path.anchor;
+            return true;
+        }
+    }
+    return false;
+}
+
+// The period of the last n calls is n less their longest border, and grows with n (Knuth, Morris
+// and Pratt). Looking each time the history grew by a quarter, a call costs a constant on average.
+bool StepDetector::learn() {
+    const auto known =
+        static_cast<uint32_t>(std::min<uint64_t>(now_.calls - now_.turned, limits_.history));
+    ++now_.unchecked;
+    if (known < limits_.learn_calls || now_.unchecked < std::max(64u, known / 4)) {
+        return false;
+    }
+    now_.unchecked = 0;
+    uint32_t border = 0;
+    uint32_t* const borders = borders_.data();
+    borders[1] = 0;
+    for (uint32_t n = 2; n <= known; ++n) {
+        const uint64_t call = back(n - 1);
+        while (border > 0 && back(border) != call) {
+            border = borders[border];
+        }
+        border += back(border) == call ? 1 : 0;
+        borders[n] = border;
+        const uint32_t period = n - border;
+        if (period > known / 3) {
+            return false;
+        }
+        if (n >= limits_.learn_calls && period > 1 && n / 3 >= period) {
+            adopt(period);
+            return true;
+        }
+    }
+    return false;
+}
+
+// Takes the last `period` calls for a step, with the last of them being the call at hand.
+void StepDetector::adopt(uint32_t period) {
+    Block made;
+    std::vector<uint64_t>& block = made.calls;
+    block.resize(period);
+    for (uint32_t i = 0; i < period; ++i) {
+        block[i] = back(period - 1 - i);
+    }
+    const uint32_t begin = first_call(block);
+    std::rotate(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(begin), block.end());
+    uint64_t id = period;
+    for (const uint64_t call : block) {
+        id = mix(id ^ call) + 0x9E3779B97F4A7C15ull;
+    }
+    const auto older = [](const Path& a, const Path& b) { return a.used < b.used; };
+    if (now_.paths.size() < limits_.paths) {
+        now_.current = static_cast<uint32_t>(now_.paths.size());
+        now_.paths.emplace_back();
+        now_.anchors.push_back(0);
+    } else {
+        const auto oldest = std::min_element(now_.paths.begin(), now_.paths.end(), older);
+        now_.current = static_cast<uint32_t>(oldest - now_.paths.begin());
+    }
+    now_.position = period - 1 - begin;
+    Path path;
+    path.id = std::max<uint64_t>(id, 1);
+    path.anchor = rarest_call(block);
+    now_.anchors[now_.current] = block[path.anchor];
+    made.nth = earlier_equals(block);
+    path.block = std::make_shared<const Block>(std::move(made));
+    path.recall_calls = least_recall(path);
+    path.used = now_.calls;
+    now_.paths[now_.current] = std::move(path);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,132 @@
+// Finds the training step in the sequence of a communicator's calls, and says of each call at once
+// where in the step it stands. Pure: the answers are a function of the signatures given so far, so
+// ranks that make the same calls get the same answers without speaking. No device, no NCCL.
+//
+// A step is a block of at least two calls that came back to back at least three times and for at
+// least `learn_calls` calls: shorter runs are what layers of equal size leave inside a step. Up to
+// `paths` such blocks are remembered (training, evaluation, other buckets). The state is
+//   LEARN   no block is known that the calls follow
+//   STABLE  each call was the one that the block has next; only these answers are sure
+//   PROBE   a call was another one. A known block is taken up again once its calls came for two
+//           steps and at least `recall_calls` calls, and for longer where it was soon left again;
+//           a new one is learned as before, from the calls since then
+// The block is found as the border of the calls read backwards (Knuth, Morris and Pratt).
+//
+// What no detector can tell that sees signatures only and answers at once:
+//  - tensors of equal signature in a stream that repeats within the step: all calls equal (a block
+//    of one call, which is never taken for a step), or a step of equal halves (taken for two);
+//  - a block inside one step that comes back to back for `learn_calls` calls and three times, or a
+//    phase that repeats a known block for so long as to recall it, with other tensors;
+//  - after a jump (a step cut short, evaluation), calls that are what the block has next: the jump
+//    is seen at the first other call.
+//
+// One thread at a time, as NCCL asks for a communicator. Memory is at most 20 bytes for each call
+// of `history` and 12 for each call of a block, which is at most a third of the history; it is
+// allocated with the object and when a block is learned. Amortised constant time a call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/call/call.h"
+
+namespace slimwire {
+
+// Of what ranks agree on; equal on both ends of a message. Also equal between runs and builds. Its
+// last two bits are the call's StepMark.
+[[nodiscard]] uint64_t call_signature(const CallFacts& facts) noexcept;
+
+// All-reduces of one number that programs make where a step of the optimizer begins: the flag of an
+// overflow (a maximum), the norm of all gradients (a sum). A step that has such calls begins behind
+// them.
+enum class StepMark : uint8_t { kNone = 0, kNorm = 1, kFlag = 2 };
+[[nodiscard]] constexpr StepMark step_mark(uint64_t signature) noexcept {
+    return static_cast<StepMark>(signature & 3);
+}
+
+enum class StepState : uint8_t { kLearn, kStable, kProbe };
+
+// Where a call stands. Ordinals count from behind the marks of the step (StepMark); where there is
+// none the origin is arbitrary, but the same whenever the same block is learned, by any rank, in
+// any run.
+struct StepPlace {
+    uint64_t path = 0;  // hash of the step's calls; 0: unsure, and the rest says nothing
+    uint32_t slot = 0;  // below StepLimits::paths; another path may take it over
+    uint32_t ordinal = 0;
+    uint64_t step = 0;  // steps that were recognised to their end before
+    uint32_t nth = 0;   // calls of the same signature before it in the step
+    [[nodiscard]] bool sure() const noexcept { return path != 0; }
+};
+
+struct StepLimits {
+    uint32_t history = 16384;  // calls looked back on; made a power of two
+    // At most `history`. More than layers of equal size leave in a row inside one step: four calls
+    // for each of 126 layers are 504.
+    uint32_t learn_calls = 512;
+    uint32_t recall_calls = 64;
+    uint32_t paths = 8;
+};
+
+class StepDetector {
+  public:
+    explicit StepDetector(const StepLimits& limits = {});
+
+    // The next call of the communicator.
+    StepPlace next(uint64_t signature);
+    // rewind() makes the calls since mark() never to have been, if they are not more than
+    // `history`.
+    void mark();
+    void rewind();
+
+    [[nodiscard]] StepState state() const noexcept;
+    // Calls of the step that is followed now; 0 unless STABLE.
+    [[nodiscard]] uint32_t step_calls() const noexcept;
+
+  private:
+    struct Block {
+        std::vector<uint64_t> calls;
+        std::vector<uint32_t> nth;  // of each: equal ones before it
+        [[nodiscard]] size_t size() const noexcept { return calls.size(); }
+    };
+    struct Path {
+        uint64_t id = 0;
+        uint64_t used = 0;                   // calls when it was last followed
+        std::shared_ptr<const Block> block;  // from where the step begins
+        uint32_t anchor = 0;                 // the call of the block that comes least often
+        uint32_t recall_calls = 0;           // so many are needed to take it up again
+        // How often the whole block came back to back, up to its anchor here, as far as looked for.
+        uint32_t whole = 0;
+        uint64_t whole_at = 0;
+    };
+    // What is known; besides it there is only the ring.
+    struct Knowledge {
+        std::vector<Path> paths;
+        std::vector<uint64_t> anchors;  // of paths
+        uint64_t calls = 0;             // in all
+        uint64_t turned = 0;            // calls when following or searching began
+        uint64_t steps = 0;
+        uint32_t unchecked = 0;  // calls since learn() last looked
+        uint32_t current = 0;    // of paths
+        uint32_t position = 0;   // of the call expected next
+        bool following = false;
+    };
+
+    [[nodiscard]] uint64_t back(uint64_t distance) const noexcept {
+        return ring_[(now_.calls - 1 - distance) & (ring_.size() - 1)];
+    }
+    [[nodiscard]] uint32_t least_recall(const Path& path) const noexcept;
+    [[nodiscard]] bool came(const Path& path) const noexcept;
+    StepPlace follow() noexcept;
+    void leave() noexcept;
+    bool recall(uint64_t signature) noexcept;
+    bool learn();
+    void adopt(uint32_t period);
+
+    StepLimits limits_;
+    std::vector<uint64_t> ring_;     // twice the history: rewinding brings back what fell out of it
+    std::vector<uint32_t> borders_;  // of the history read backwards
+    Knowledge now_, marked_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,49 @@
+// Where each call of one communicator stands in the training step, for rules with tensor = "step"
+// (README, "Which tensor"). Collectives have one detector, which all ranks give the same calls;
+// messages have one for each peer and direction, which both ends give the same calls. So the answer
+// is equal on all ranks that take part, and may decide what a call does.
+//
+// Once the program marks its steps (training.h) the marks say where a step begins, and nothing is
+// detected any more: they too come at the same point between the same calls on all ranks.
+//
+// Part of a CommState, and like it used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "collectives/call/training.h"
+#include "collectives/identity/step_detector.h"
+#include "collectives/identity/step_marks.h"
+#include "collectives/observe/stats.h"
+
+namespace slimwire {
+
+class CallPlaces {
+  public:
+    // `training`, which outlives the object, has the marks.
+    explicit CallPlaces(const Training& training = training_state()) noexcept
+        : training_(&training) {}
+
+    // The next call. Every well-formed collective must be given, compressed or not, and of messages
+    // those whose plan wants a place; counted in `stats`. `group`: a number of the group that the
+    // call belongs to, 0 for none.
+    StepPlace next(const CallFacts& facts, uint64_t group, CommStats* stats);
+    // The group, the last one that calls were given of, was dropped: its calls never were.
+    void drop(uint64_t group);
+
+  private:
+    struct Sequence {
+        std::optional<StepDetector> detector;  // made for the first call without marks
+        MarkedStep marked;
+        uint64_t group = 0;  // that both are marked before
+    };
+    const Training* training_;
+
+    Sequence collectives_;
+    std::map<std::pair<int, Op>, Sequence> messages_;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,332 @@
+// Here, and for the net plugin in plugin/net/report/records.cpp, nlohmann-json is included.
+#include "collectives/observe/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+namespace slimwire {
+namespace {
+
+// Members in the order written.
+using Json = nlohmann::ordered_json;
+
+std::string hex(uint64_t value) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016" PRIx64, value);
+    return text;
+}
+
+// One line; bytes that are no UTF-8 (host names, paths) are replaced.
+void append(const Json& record, std::string* out) {
+    *out += record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+Json process_json(const ProcessRecord& p) {
+    return {{"v", 1},
+            {"record", "process"},
+            {"host", p.host},
+            {"pid", p.pid},
+            {"launcher_rank", p.launcher_rank ? Json(*p.launcher_rank) : Json(nullptr)},
+            {"version", p.info.version},
+            {"config_hash", hex(p.info.config_hash)},
+            {"policy_source", p.info.policy_source},
+            {"nccl_version", p.info.nccl_version},
+            {"nccl_path", p.info.nccl_path},
+            {"backend", p.info.backend},
+            {"max_memory_bytes", p.info.max_memory_bytes},
+            {"uptime_us", p.uptime_us},
+            {"phase", phase_name(p.training.phase)},
+            {"step", p.training.step ? Json(*p.training.step) : Json(nullptr)},
+            {"learning_rate",
+             p.training.learning_rate ? Json(*p.training.learning_rate) : Json(nullptr)},
+            {"loss_scale", p.training.loss_scale ? Json(*p.training.loss_scale) : Json(nullptr)}};
+}
+
+Json link_json(const RankLink& link) {
+    return {{"class", path_class_name(link.path_class)}, {"mb_s", link.mb_s}};
+}
+
+// Where ranks agreed.
+Json links_json(const CommLinks& links) {
+    if (links.shape.nodes == 0) {
+        return nullptr;
+    }
+    return {{"ranks_on_node", links.ranks_on_node},
+            {"nv_domains", links.nv_domains},
+            {"rails", links.rails},
+            {"rails_aligned", links.rails_aligned},
+            {"shared_gpus", links.shared_gpus},
+            {"slowest_in_node", link_json(links.slowest_in_node)},
+            {"slowest_between_nodes", link_json(links.slowest_between_nodes)}};
+}
+
+Json thresholds_json(const std::vector<CostThreshold>& thresholds) {
+    Json all = Json::array();
+    for (const CostThreshold& one : thresholds) {
+        all.push_back({{"op", op_name(one.op)},
+                       {"dtype", dtype_name(one.dtype)},
+                       {"codec", one.codec},
+                       {"algorithm", one.algorithm},
+                       {"pays_from_bytes",
+                        one.pays_from_bytes ? Json(*one.pays_from_bytes) : Json(nullptr)}});
+    }
+    return all;
+}
+
+Json comm_json(const CommRecord& c) {
+    return {{"v", 1},
+            {"record", "comm"},
+            {"comm", c.comm},
+            {"rank", c.rank},
+            {"ranks", c.ranks},
+            {"nodes", c.nodes},
+            {"links", links_json(c.links)},
+            {"thresholds", thresholds_json(c.thresholds)},
+            {"device", c.device},
+            {"name", c.name},
+            {"agreement", c.agreement},
+            {"scratch_bytes", c.scratch_bytes},
+            {"residual_bytes", c.residual_bytes},
+            {"residual_tensors", c.residual_tensors},
+            {"unfed_calls", c.unfed_calls},
+            {"plans", c.plans},
+            {"setup_us", c.setup_us},
+            {"private_setup_us", c.private_setup_us},
+            {"private_connections", c.private_connections},
+            {"private_bytes", c.private_bytes},
+            {"first_call_us", c.first_call_us},
+            {"step_calls", c.step_calls},
+            {"steps", c.steps},
+            {"placed_calls", c.placed_calls},
+            {"unplaced_calls", c.unplaced_calls},
+            {"step_flags", c.step_flags},
+            {"skipped_steps", c.skipped_steps},
+            {"other_flags", c.other_flags},
+            {"retired", c.retired},
+            {"communicators", c.communicators}};
+}
+
+Json key_json(const CommRecord& c, const KeyRecord& k) {
+    Json json = {{"v", 1},
+                 {"record", "key"},
+                 {"comm", c.comm},
+                 {"rank", c.rank},
+                 {"op", op_name(k.facts.op)},
+                 {"dtype", dtype_name(k.facts.dtype)},
+                 {"redop", redop_name(k.facts.redop)},
+                 {"count", k.facts.count},
+                 {"root_or_peer", k.facts.root_or_peer},
+                 {"rule", k.rule},
+                 {"codec", k.codec},
+                 {"algorithm", k.algorithm},
+                 {"reason", k.reason},
+                 {"calls", k.calls},
+                 {"input_bytes", k.input_bytes},
+                 {"wire_bytes", k.wire_bytes},
+                 {"native_wire_bytes", k.native_wire_bytes},
+                 {"wire_is_estimate", k.wire_is_estimate},
+                 {"timed_calls", k.timed_calls},
+                 {"time_us", static_cast<double>(k.time_ns) / 1000.0}};
+    if (k.folded) {
+        json["folded"] = true;
+    }
+    if (!k.name.empty()) {
+        json["name"] = k.name;
+    }
+    if (k.aims.encodings > 0) {
+        json["aims"] = {{"encodings", k.aims.encodings},
+                        {"exact", k.aims.exact},
+                        {"moved", k.aims.moved},
+                        {"survivors", k.aims.survivors},
+                        {"wanted", k.aims.wanted}};
+    }
+    if (k.averages) {
+        json["averagings"] = k.averagings;
+        json["averaging_wire_bytes"] = k.averaging_wire_bytes;
+    }
+    if (k.previewed) {
+        json["previews"] = k.previews;
+        json["step_size"] = k.step_size;
+    }
+    for (const auto& [place, tensor] : k.accordions) {
+        Json decisions = Json::array();
+        for (const AccordionDecision& decision : tensor.last) {
+            decisions.push_back({{"window", decision.window},
+                                 {"square", decision.square},
+                                 {"high", decision.high}});
+        }
+        json["accordion"].push_back({{"slot", place.first},
+                                     {"ordinal", place.second},
+                                     {"windows", tensor.windows},
+                                     {"high_windows", tensor.high},
+                                     {"lr_drops", tensor.drops},
+                                     {"decisions_hash", hex(tensor.hash)},
+                                     {"decisions", std::move(decisions)}});
+    }
+    for (const OwedSample& sample : k.owed != nullptr ? *k.owed : std::vector<OwedSample>()) {
+        json["owed"].push_back({{"call", sample.call},
+                                {"slot", sample.slot},
+                                {"ordinal", sample.ordinal},
+                                {"gradient_square", sample.gradient_square},
+                                {"owed_square", sample.owed_square}});
+    }
+    if (!k.shadow_codec.empty()) {
+        json["shadow_codec"] = k.shadow_codec;
+        json["shadow_algorithm"] = k.shadow_algorithm;
+        json["shadow_wire_bytes"] = k.shadow_wire_bytes;
+    }
+    return json;
+}
+
+std::string format_ratio(uint64_t large, uint64_t small) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2fx",
+                  small == 0 ? 0.0 : static_cast<double>(large) / static_cast<double>(small));
+    return text;
+}
+
+// The largest entries of `counts`, "name (n), name (n)", at most `shown` of them.
+std::string top(const std::map<std::string, uint64_t>& counts, size_t shown) {
+    std::vector<std::pair<std::string, uint64_t>> sorted(counts.begin(), counts.end());
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::string out;
+    for (size_t i = 0; i < std::min(shown, sorted.size()); ++i) {
+        out +=
+            (i == 0 ? "" : ", ") + sorted[i].first + " (" + std::to_string(sorted[i].second) + ")";
+    }
+    return out + (sorted.size() > shown ? ", ..." : "");
+}
+
+}  // namespace
+
+TrainingRecord training_record(const Training& training) {
+    TrainingRecord record;
+    record.phase = training.phase.load(std::memory_order_relaxed);
+    if (training.marks.load(std::memory_order_acquire) != 0) {
+        record.step = training.step.load(std::memory_order_relaxed);
+    }
+    const double rate = training.learning_rate.load(std::memory_order_relaxed);
+    if (!std::isnan(rate)) {
+        record.learning_rate = rate;
+    }
+    const double scale = training.loss_scale.load(std::memory_order_relaxed);
+    if (!std::isnan(scale)) {
+        record.loss_scale = scale;
+    }
+    return record;
+}
+
+std::string report_lines(const ProcessRecord& process, const std::vector<CommRecord>& comms) {
+    std::string out;
+    append(process_json(process), &out);
+    for (const CommRecord& comm : comms) {
+        append(comm_json(comm), &out);
+        for (const KeyRecord& key : comm.keys) {
+            append(key_json(comm, key), &out);
+        }
+    }
+    return out;
+}
+
+std::string format_bytes(uint64_t bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = static_cast<double>(bytes);
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+        value /= 1024;
+        ++unit;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f %s",
+                  unit == 0     ? 0
+                  : value < 10  ? 2
+                  : value < 100 ? 1
+                                : 0,
+                  value, kUnits[unit]);
+    return text;
+}
+
+std::vector<std::string> summary_lines(const ProcessRecord& process,
+                                       const std::vector<CommRecord>& comms,
+                                       const std::string& report_path) {
+    KeyRecord compressed, shadowed;
+    uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
+    uint64_t residual_bytes = 0, unfed_calls = 0;
+    std::map<std::string, uint64_t> codecs, reasons, agreements;
+    for (const CommRecord& comm : comms) {
+        communicators += comm.communicators;
+        residual_bytes += comm.residual_bytes;
+        unfed_calls += comm.unfed_calls;
+        agreements[comm.agreement] += comm.communicators;
+        for (const KeyRecord& key : comm.keys) {
+            if (key.calls == 0) {
+                continue;
+            }
+            if (key.compressed()) {
+                codecs[key.codec] += key.calls;
+                compressed.calls += key.calls;
+                compressed.input_bytes += key.input_bytes;
+                compressed.wire_bytes += key.wire_bytes;
+                compressed.native_wire_bytes += key.native_wire_bytes;
+            } else {
+                reasons[key.reason] += key.calls;
+                if (!key.shadow_codec.empty()) {
+                    shadowed.calls += key.calls;
+                    shadowed.native_wire_bytes += key.native_wire_bytes;
+                    shadowed.shadow_wire_bytes += key.shadow_wire_bytes;
+                }
+                native_calls += key.calls;
+                native_bytes += key.input_bytes;
+            }
+        }
+    }
+    if (compressed.calls == 0 && shadowed.calls == 0 && !process.info.active) {
+        return {};
+    }
+    std::vector<std::string> lines;
+    lines.push_back("rank " +
+                    (process.launcher_rank ? std::to_string(*process.launcher_rank)
+                     : comms.empty()       ? std::string("unknown")
+                                           : std::to_string(comms.front().rank)) +
+                    ", policy " + process.info.policy_source + ", communicators " +
+                    std::to_string(communicators) +
+                    (agreements.empty() ? "" : ", agreement " + top(agreements, 2)));
+    lines.push_back("compressed calls " + std::to_string(compressed.calls) +
+                    (codecs.empty() ? "" : ": " + top(codecs, 3)));
+    if (compressed.calls > 0) {
+        lines.back() += ", input " + format_bytes(compressed.input_bytes) + ", wire " +
+                        format_bytes(compressed.wire_bytes) + " against native " +
+                        format_bytes(compressed.native_wire_bytes) + ", " +
+                        format_ratio(compressed.native_wire_bytes, compressed.wire_bytes) + " less";
+        if (residual_bytes > 0) {
+            lines.back() += ", residuals " + format_bytes(residual_bytes);
+        }
+        if (unfed_calls > 0) {
+            lines.back() += ", " + std::to_string(unfed_calls) +
+                            " calls without theirs for SLIMWIRE_MAX_MEMORY";
+        }
+    }
+    if (shadowed.calls > 0) {
+        lines.back() =
+            "compressed calls 0; mode on would compress " + std::to_string(shadowed.calls) +
+            ", wire " + format_bytes(shadowed.shadow_wire_bytes) + " against native " +
+            format_bytes(shadowed.native_wire_bytes) + ", " +
+            format_ratio(shadowed.native_wire_bytes, shadowed.shadow_wire_bytes) + " less";
+    }
+    lines.push_back("native calls " + std::to_string(native_calls));
+    if (native_calls > 0) {
+        lines.back() += ", input " + format_bytes(native_bytes) + ", why: " + top(reasons, 2);
+    }
+    if (!report_path.empty()) {
+        lines.push_back("report " + report_path);
+    }
+    return lines;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,97 @@
+// From counters to text: the records of a report file (collectives/SCHEMA.md) and the summary
+// printed at exit. Pure functions over copies; called by the reporter (reporter.cpp) and by tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/call/training.h"
+#include "collectives/observe/stats.h"
+
+namespace slimwire {
+
+// Totals of one key, or of several added up.
+struct KeyRecord {
+    CallFacts facts;  // count and root_or_peer are 0 when folded
+    std::string rule, codec, algorithm, reason;
+    uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0;
+    uint64_t timed_calls = 0, time_ns = 0;
+    bool wire_is_estimate = false;
+    bool folded = false;
+    bool averages = false;   // residuals over the ranks, now and then
+    bool previewed = false;  // gathers are moved by its residuals
+    std::string name;        // of the buffers of all its calls; empty where there is no such
+    // Of native calls that mode on would compress; empty for others.
+    std::string shadow_codec, shadow_algorithm;
+    uint64_t shadow_wire_bytes = 0;
+    AimTotals aims;
+    AccordionTensors accordions;                          // none when folded, as are the next
+    std::shared_ptr<const std::vector<OwedSample>> owed;  // null of most keys
+    uint64_t averagings = 0, averaging_wire_bytes = 0;    // the latter among wire_bytes
+    uint64_t previews = 0;
+    double step_size = 0;  // 0: not known
+
+    [[nodiscard]] bool compressed() const { return codec != "native"; }
+};
+
+struct CommRecord {
+    std::string comm;
+    int rank = 0, ranks = 0, nodes = 0, device = 0;
+    CommLinks links;
+    std::vector<CostThreshold> thresholds;
+    std::string name, agreement;
+    uint64_t scratch_bytes = 0, residual_bytes = 0, residual_tensors = 0, plans = 0;
+    uint64_t unfed_calls = 0;
+    uint64_t setup_us = 0, private_setup_us = 0, private_connections = 0, private_bytes = 0;
+    uint64_t first_call_us = 0;
+    uint64_t step_calls = 0, steps = 0, placed_calls = 0, unplaced_calls = 0;
+    uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
+    bool retired = false;
+    uint64_t communicators = 1;
+    std::vector<KeyRecord> keys;
+};
+
+// What the program told of its training (training.h).
+struct TrainingRecord {
+    Phase phase = Phase::kTraining;
+    std::optional<uint64_t> step;
+    std::optional<double> learning_rate, loss_scale;
+};
+[[nodiscard]] TrainingRecord training_record(const Training& training);
+
+struct ProcessRecord {
+    ProcessInfo info;
+    std::string host;
+    int64_t pid = 0;
+    std::optional<int> launcher_rank;
+    uint64_t uptime_us = 0;
+    TrainingRecord training = {};
+};
+
+// Bounds on a report file's size.
+inline constexpr size_t kMaxKeysPerComm = 1000;
+inline constexpr size_t kMaxRetiredComms = 256;
+
+// Adds up the keys beyond the first `max_keys` that agree in everything but count, peer and
+// address.
+void fold_keys(size_t max_keys, CommRecord* comm);
+// Adds `comm` to `total`, a record named "folded" of communicators that are gone.
+void fold_comm(const CommRecord& comm, CommRecord* total);
+
+// The whole file: process, then each communicator with its keys.
+[[nodiscard]] std::string report_lines(const ProcessRecord& process,
+                                       const std::vector<CommRecord>& comms);
+
+// At most five lines without the "slimwire: summary: " that begins each when printed; none when
+// nothing was compressed and no rule was active. `report_path` is named when not empty.
+[[nodiscard]] std::vector<std::string> summary_lines(const ProcessRecord& process,
+                                                     const std::vector<CommRecord>& comms,
+                                                     const std::string& report_path);
+
+// "1.50 GiB", "12.0 KiB", "17 B".
+[[nodiscard]] std::string format_bytes(uint64_t bytes);
+
+}  // namespace slimwire

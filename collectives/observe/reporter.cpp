@@ -1,0 +1,392 @@
+// The reporter: gathers the counters of all communicators, keeps the report file current from a
+// thread of its own, and prints the summary. Declared in stats.h.
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <thread>
+
+#include "collectives/call/launcher.h"
+#include "collectives/call/log.h"
+#include "collectives/observe/report.h"
+
+namespace slimwire {
+namespace {
+
+constexpr std::chrono::milliseconds kFlushInterval{1000};
+
+// Whole `text` or errno.
+int write_all(int file, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = ::write(file, text.data(), text.size());
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            return errno;
+        }
+        text.remove_prefix(static_cast<size_t>(written));
+    }
+    return 0;
+}
+
+// Puts `text` in the place of the file at `path` in one step, so that a reader sees the old or the
+// new content and nothing between. Returns "" or why not.
+std::string replace_file(const std::string& path, const std::string& text) {
+    struct stat existing {};
+    if (::lstat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+        return "not a regular file";
+    }
+    const std::string temporary = path + "." + std::to_string(::getpid()) + ".tmp";
+    const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file < 0) {
+        return std::strerror(errno);
+    }
+    int error = write_all(file, text);
+    if (::close(file) != 0 && error == 0) {
+        error = errno;
+    }
+    if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        ::unlink(temporary.c_str());
+        return std::strerror(error);
+    }
+    return {};
+}
+
+}  // namespace
+
+struct Reporter::Impl {
+    Impl(std::string pattern_, bool summary_, std::unique_ptr<ReportSource> source_)
+        : pattern(std::move(pattern_)), summary(summary_), source(std::move(source_)) {}
+
+    const std::string pattern;
+    const bool summary;
+    const std::unique_ptr<ReportSource> source;  // may be null
+    // Read here because the job may change its environment while the reporter's thread runs.
+    const std::string host = host_name();
+    const std::optional<int> launched_rank = launcher_rank();
+    const pid_t owner = ::getpid();
+    const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+
+    // Guards what follows. Taken before a CommStats' own mutex; never held during file access.
+    std::mutex mutex;
+    std::condition_variable wake;
+    bool stop = false;
+    std::atomic<bool> hurry{false};
+    std::atomic<bool> beside_set{false};
+    std::function<void()> beside;  // does not change once it is there
+    bool started = false;
+    bool without_comms = false;  // by start()
+    bool finished = false;
+    std::thread thread;
+    ProcessInfo info;
+    uint64_t version = 0;  // changes when members below or `info` do
+    std::vector<std::shared_ptr<CommStats>> live;
+    std::vector<CommRecord> retired;
+    CommRecord folded;  // of retired ones beyond kMaxRetiredComms
+
+    // Guards the file; taken before `mutex`.
+    std::mutex file_mutex;
+    std::string path;  // empty until the rank in it is known
+    uint64_t written_mark = 0;
+    bool warned = false;
+
+    // The child of a fork has no reporter thread, and its mutexes may be held for ever.
+    [[nodiscard]] bool forked() const { return ::getpid() != owner; }
+
+    std::vector<CommRecord> comm_records() {
+        std::vector<CommRecord> comms;
+        for (const auto& comm : live) {
+            if (comm->mark() != 0) {
+                comms.push_back(comm->snapshot());
+                fold_keys(kMaxKeysPerComm, &comms.back());
+            }
+        }
+        comms.insert(comms.end(), retired.begin(), retired.end());
+        if (!folded.comm.empty()) {
+            comms.push_back(folded);
+        }
+        return comms;
+    }
+
+    ProcessRecord process_record() const {
+        using Microseconds = std::chrono::microseconds;
+        const auto uptime =
+            std::chrono::duration_cast<Microseconds>(std::chrono::steady_clock::now() - start);
+        return {info,
+                host,
+                owner,
+                launched_rank,
+                static_cast<uint64_t>(uptime.count()),
+                training_record(training_state())};
+    }
+
+    // 0 when there is nothing to write: no communicator yet, and nothing in the source.
+    uint64_t mark() const {
+        const uint64_t of_source = source != nullptr ? source->mark() : 0;
+        if (without_comms && live.empty() && retired.empty() && of_source == 0) {
+            return 0;
+        }
+        uint64_t sum = 1 + (version << 32) + of_source +
+                       training_state().changes.load(std::memory_order_relaxed);
+        for (const auto& comm : live) {
+            sum += comm->mark();
+        }
+        return sum;
+    }
+
+    // Rank of the first communicator that can be seen, or -1.
+    int first_rank(const std::vector<CommRecord>& comms) const {
+        return comms.empty() ? -1 : comms.front().rank;
+    }
+
+    void flush() {
+        if (beside_set.load(std::memory_order_acquire)) {
+            beside();
+        }
+        if (pattern.empty()) {
+            return;
+        }
+        const std::lock_guard<std::mutex> file_lock(file_mutex);
+        std::string text;
+        uint64_t new_mark = 0;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            new_mark = mark();
+            if (new_mark == written_mark || new_mark == 0) {
+                return;
+            }
+            const std::vector<CommRecord> comms = comm_records();
+            if (path.empty()) {
+                const int rank = first_rank(comms);
+                if (rank < 0 && !launched_rank && !without_comms &&
+                    pattern.find("%r") != std::string::npos) {
+                    return;
+                }
+                path = expand_pattern_for(pattern, launched_rank.value_or(rank));
+            }
+            text = report_lines(process_record(), comms);
+            if (source != nullptr) {
+                text += source->records();
+            }
+        }
+        const std::string why = replace_file(path, text);
+        if (why.empty()) {
+            written_mark = new_mark;
+        } else if (!warned) {
+            warned = true;
+            log_line(LogLevel::kWarn, "report file '" + path + "' cannot be written: " + why +
+                                          "; the job goes on without it (SLIMWIRE_REPORT)");
+        }
+    }
+
+    void run() noexcept {
+        ::pthread_setname_np(::pthread_self(), "slimwire-report");
+        std::unique_lock<std::mutex> lock(mutex);
+        while (!stop) {
+            lock.unlock();
+            try {
+                flush();
+            } catch (...) {
+                // Out of memory: the next round tries again.
+            }
+            lock.lock();
+            wake.wait_for(lock, kFlushInterval, [&] { return stop || hurry.exchange(false); });
+        }
+    }
+
+    // Signals of the job must not be delivered to a thread it does not know.
+    void start_thread() {
+        sigset_t all;
+        sigset_t before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            thread = std::thread([this] { run(); });
+        } catch (...) {
+            log_line(LogLevel::kWarn,
+                     "report thread cannot be started; the report is written only when a "
+                     "communicator is destroyed and at exit");
+        }
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    // There is something to report from now on; `change` runs under the mutex.
+    template <class Change>
+    void begin(Change&& change) {
+        look();
+        bool starts = false;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            change();
+            starts = !started && !finished && (!pattern.empty() || beside);
+            if (starts) {
+                started = true;
+                start_thread();
+            }
+        }
+        if (starts && !pattern.empty()) {
+            warn_about_shared_file();
+        }
+    }
+
+    void look() const {
+        if (source != nullptr) {
+            source->look();
+        }
+    }
+
+    void warn_about_shared_file() const {
+        if (launcher_size().value_or(1) > 1 && pattern.find("%r") == std::string::npos &&
+            pattern.find("%p") == std::string::npos) {
+            log_line(LogLevel::kWarn, "report pattern '" + pattern +
+                                          "' has neither %r nor %p: processes that see the same "
+                                          "file replace each other's report");
+        }
+    }
+
+    void stop_thread() {
+        std::thread ending;
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            stop = true;
+            ending = std::move(thread);
+        }
+        wake.notify_all();
+        if (ending.joinable()) {
+            ending.join();
+        }
+    }
+
+    void print_summary() {
+        std::string text;
+        {
+            const std::lock_guard<std::mutex> file_lock(file_mutex);
+            const std::lock_guard<std::mutex> lock(mutex);
+            const std::vector<CommRecord> comms = comm_records();
+            const ProcessRecord process = process_record();
+            if (process.launcher_rank.value_or(first_rank(comms)) != 0) {
+                return;
+            }
+            std::vector<std::string> lines =
+                summary_lines(process, comms, written_mark != 0 ? path : std::string());
+            if (source != nullptr) {
+                lines.push_back(source->summary());
+            }
+            for (const std::string& line : lines) {
+                text += line.empty() ? "" : "slimwire: summary: " + line + "\n";
+            }
+        }
+        (void)write_all(STDERR_FILENO, text);
+    }
+};
+
+Reporter::Reporter(std::string pattern, bool summary, std::unique_ptr<ReportSource> source)
+    : impl_(std::make_unique<Impl>(std::move(pattern), summary, std::move(source))) {}
+
+Reporter::~Reporter() {
+    if (impl_->forked()) {
+        (void)impl_.release();  // its thread does not exist here and cannot be joined
+        return;
+    }
+    impl_->stop_thread();
+}
+
+void Reporter::set_process_info(ProcessInfo info) {
+    if (impl_->forked()) {
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    impl_->info = std::move(info);
+    ++impl_->version;
+}
+
+void Reporter::set_beside(std::function<void()> flush) {
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    if (!impl_->forked() && !impl_->beside) {
+        impl_->beside = std::move(flush);
+        impl_->beside_set.store(true, std::memory_order_release);
+    }
+}
+
+void Reporter::wake() noexcept {
+    impl_->hurry.store(true);
+    impl_->wake.notify_one();
+}
+
+std::shared_ptr<CommStats> Reporter::add_comm() {
+    auto comm = std::make_shared<CommStats>();
+    if (!impl_->forked()) {
+        impl_->begin([&] { impl_->live.push_back(comm); });
+    }
+    return comm;
+}
+
+void Reporter::start() {
+    if (!impl_->forked()) {
+        impl_->begin([&] { impl_->without_comms = true; });
+    }
+}
+
+void Reporter::retire(const std::shared_ptr<CommStats>& comm) {
+    if (impl_->forked()) {
+        return;
+    }
+    impl_->look();
+    {
+        const std::lock_guard<std::mutex> lock(impl_->mutex);
+        const auto found = std::find(impl_->live.begin(), impl_->live.end(), comm);
+        if (found == impl_->live.end()) {
+            return;
+        }
+        impl_->live.erase(found);
+        CommRecord record = comm->snapshot();
+        record.retired = true;
+        fold_keys(kMaxKeysPerComm, &record);
+        impl_->retired.push_back(std::move(record));
+        if (impl_->retired.size() > kMaxRetiredComms) {
+            fold_comm(impl_->retired.front(), &impl_->folded);
+            impl_->retired.erase(impl_->retired.begin());
+        }
+        ++impl_->version;
+    }
+    impl_->flush();
+}
+
+void Reporter::flush() {
+    if (!impl_->forked()) {
+        impl_->flush();
+    }
+}
+
+void Reporter::finish() {
+    if (impl_->forked()) {
+        return;
+    }
+    {
+        const std::lock_guard<std::mutex> lock(impl_->mutex);
+        if (impl_->finished) {
+            return;
+        }
+        impl_->finished = true;
+    }
+    impl_->look();
+    impl_->stop_thread();
+    impl_->flush();
+    if (impl_->summary) {
+        impl_->print_summary();
+    }
+}
+
+}  // namespace slimwire

@@ -1,0 +1,232 @@
+#include "collectives/observe/stats.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "collectives/call/hash.h"
+#include "collectives/observe/report.h"
+
+namespace slimwire {
+namespace {
+
+void add(const KeyRecord& from, KeyRecord* to) {
+    to->calls += from.calls;
+    to->input_bytes += from.input_bytes;
+    to->wire_bytes += from.wire_bytes;
+    to->native_wire_bytes += from.native_wire_bytes;
+    to->timed_calls += from.timed_calls;
+    to->time_ns += from.time_ns;
+    to->wire_is_estimate |= from.wire_is_estimate;
+    to->shadow_wire_bytes += from.shadow_wire_bytes;
+    to->aims.add(from.aims);
+    to->averages |= from.averages;
+    to->averagings += from.averagings;
+    to->averaging_wire_bytes += from.averaging_wire_bytes;
+    to->previewed |= from.previewed;
+    to->previews += from.previews;
+}
+
+auto fold_identity(const KeyRecord& key) {
+    return std::make_tuple(key.facts.op, key.facts.dtype, key.facts.redop, key.rule, key.codec,
+                           key.algorithm, key.reason, key.shadow_codec, key.shadow_algorithm);
+}
+
+// Adds `keys` up by identity; those already folded take part.
+std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
+    std::map<decltype(fold_identity(keys.front())), KeyRecord> totals;
+    for (const KeyRecord& key : keys) {
+        const auto [where, is_new] = totals.try_emplace(fold_identity(key), key);
+        if (is_new) {
+            where->second.facts.count = 0;
+            where->second.facts.root_or_peer = 0;
+            where->second.folded = true;
+            where->second.name.clear();
+            where->second.accordions.clear();
+            where->second.owed = nullptr;
+        } else {
+            add(key, &where->second);
+        }
+    }
+    std::vector<KeyRecord> out;
+    for (auto& [identity, record] : totals) {
+        out.push_back(std::move(record));
+    }
+    return out;
+}
+
+}  // namespace
+
+void OwedTotals::add(const OwedSample& sample) {
+    if (samples++ % stride != 0) {
+        return;
+    }
+    if (kept.size() == kRemembered) {
+        for (size_t i = 0; i < kept.size() / 2; ++i) {
+            kept[i] = kept[2 * i];
+        }
+        kept.resize(kept.size() / 2);
+        stride *= 2;
+    }
+    kept.push_back(sample);
+}
+
+void AccordionTotals::add(const AccordionDecision& decision) {
+    ++windows;
+    high += decision.high ? 1 : 0;
+    uint64_t words[3] = {hash, 0, decision.high ? uint64_t{1} : 0};
+    std::memcpy(&words[1], &decision.square, sizeof words[1]);
+    hash = stable_hash({reinterpret_cast<const char*>(words), sizeof words});
+    if (last.size() == kRemembered) {
+        last.erase(last.begin());
+    }
+    last.push_back(decision);
+}
+
+KeyStats& CommStats::add_key() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return keys_.emplace_back();
+}
+
+void CommStats::publish(KeyStats& key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    published_.push_back(&key);
+    ++version_;
+}
+
+CommRecord CommStats::snapshot() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    CommRecord record;
+    record.comm = comm;
+    record.rank = rank;
+    record.ranks = ranks;
+    record.nodes = nodes;
+    record.links = links;
+    record.thresholds = thresholds;
+    record.device = device;
+    record.name = name;
+    record.agreement = agreement;
+    record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
+    record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
+    record.residual_tensors = residual_tensors.load(std::memory_order_relaxed);
+    record.unfed_calls = unfed_calls.load(std::memory_order_relaxed);
+    record.plans = plans.load(std::memory_order_relaxed);
+    record.setup_us = setup_us;
+    record.private_setup_us = private_setup_us;
+    record.private_connections = private_connections;
+    record.private_bytes = private_bytes.load(std::memory_order_relaxed);
+    record.first_call_us = first_call_us.load(std::memory_order_relaxed);
+    record.step_calls = step_calls.load(std::memory_order_relaxed);
+    record.steps = steps.load(std::memory_order_relaxed);
+    record.placed_calls = placed_calls.load(std::memory_order_relaxed);
+    record.unplaced_calls = unplaced_calls.load(std::memory_order_relaxed);
+    record.step_flags = step_flags.load(std::memory_order_relaxed);
+    record.skipped_steps = skipped_steps.load(std::memory_order_relaxed);
+    record.other_flags = other_flags.load(std::memory_order_relaxed);
+    record.keys.reserve(published_.size());
+    for (const KeyStats* key : published_) {
+        const uint64_t calls = key->calls.load(std::memory_order_relaxed);
+        const uint64_t averagings = key->averagings.load(std::memory_order_relaxed);
+        const uint64_t averaging_bytes = averagings * key->wire_bytes_per_averaging;
+        const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
+        const char* const name = key->one_name.load(std::memory_order_relaxed);
+        const auto looked_at = owed.find(key);
+        record.keys.push_back(
+            {key->facts,
+             key->rule,
+             key->codec,
+             key->algorithm,
+             key->reason,
+             calls,
+             calls * key->input_bytes_per_call +
+                 key->folded_input_bytes.load(std::memory_order_relaxed),
+             calls * key->wire_bytes_per_call + averaging_bytes +
+                 key->folded_wire_bytes.load(std::memory_order_relaxed),
+             calls * key->native_bytes_per_call + native,
+             key->timed_calls.load(std::memory_order_relaxed),
+             key->time_ns.load(std::memory_order_relaxed),
+             key->wire_is_estimate,
+             key->folded,
+             key->averages,
+             key->previewed,
+             name != nullptr ? name : "",
+             key->shadow_codec,
+             key->shadow_algorithm,
+             calls * key->shadow_wire_bytes_per_call +
+                 key->folded_shadow_bytes.load(std::memory_order_relaxed),
+             key->aims(),
+             key->accordions,
+             looked_at != owed.end()
+                 ? std::make_shared<const std::vector<OwedSample>>(looked_at->second.kept)
+                 : nullptr,
+             averagings,
+             averaging_bytes,
+             key->previews.load(std::memory_order_relaxed),
+             key->step_size.load(std::memory_order_relaxed)});
+    }
+    return record;
+}
+
+uint64_t CommStats::mark() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (version_ == 0) {
+        return 0;
+    }
+    // Every term only grows (memory figures aside, which come with an odd factor), so a change of
+    // any counter changes the sum.
+    uint64_t mark = version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
+                    5 * residual_bytes.load(std::memory_order_relaxed) +
+                    residual_tensors.load(std::memory_order_relaxed) +
+                    unfed_calls.load(std::memory_order_relaxed) +
+                    7 * plans.load(std::memory_order_relaxed) +
+                    private_bytes.load(std::memory_order_relaxed) +
+                    first_call_us.load(std::memory_order_relaxed) +
+                    placed_calls.load(std::memory_order_relaxed) +
+                    unplaced_calls.load(std::memory_order_relaxed);
+    for (const KeyStats* key : published_) {
+        mark += key->calls.load(std::memory_order_relaxed) +
+                key->averagings.load(std::memory_order_relaxed) +
+                key->previews.load(std::memory_order_relaxed) +
+                key->aim_encodings.load(std::memory_order_relaxed) +
+                key->timed_calls.load(std::memory_order_relaxed);
+    }
+    return std::max<uint64_t>(mark, 1);
+}
+
+void fold_keys(size_t max_keys, CommRecord* comm) {
+    if (comm->keys.size() <= max_keys) {
+        return;
+    }
+    const auto rest = comm->keys.begin() + static_cast<std::ptrdiff_t>(max_keys);
+    const std::vector<KeyRecord> totals = folded({rest, comm->keys.end()});
+    comm->keys.erase(rest, comm->keys.end());
+    comm->keys.insert(comm->keys.end(), totals.begin(), totals.end());
+}
+
+void fold_comm(const CommRecord& comm, CommRecord* total) {
+    const bool is_first = total->comm.empty();
+    total->comm = "folded";
+    total->retired = true;
+    total->rank = comm.rank;
+    total->ranks = std::max(total->ranks, comm.ranks);
+    total->nodes = std::max(total->nodes, comm.nodes);
+    total->device = comm.device;
+    total->agreement = is_first || total->agreement == comm.agreement ? comm.agreement : "mixed";
+    total->communicators =
+        is_first ? comm.communicators : total->communicators + comm.communicators;
+    total->setup_us += comm.setup_us;
+    total->private_setup_us += comm.private_setup_us;
+    total->first_call_us += comm.first_call_us;
+    total->unfed_calls += comm.unfed_calls;
+    total->steps += comm.steps;
+    total->placed_calls += comm.placed_calls;
+    total->unplaced_calls += comm.unplaced_calls;
+    total->step_flags += comm.step_flags;
+    total->skipped_steps += comm.skipped_steps;
+    total->other_flags += comm.other_flags;
+    total->keys.insert(total->keys.end(), comm.keys.begin(), comm.keys.end());
+    total->keys = folded(total->keys);
+}
+
+}  // namespace slimwire

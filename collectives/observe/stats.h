@@ -1,0 +1,283 @@
+// Counters of what was done, and the report files made of them. One CommStats a communicator, one
+// KeyStats a tensor key; counters are relaxed atomics written by the calling thread and read by the
+// reporter's thread, which starts with the first communicator and only if a report was asked for.
+// Record format: collectives/SCHEMA.md.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "collectives/call/call.h"
+#include "collectives/observe/report_source.h"
+#include "topology/comm_links.h"
+
+namespace slimwire {
+
+struct CommRecord;  // collectives/observe/report.h
+
+// What the thresholds of a tensor came to (codecs/sparse/aim.h), over all encodings so far.
+struct AimTotals {
+    uint64_t encodings = 0, exact = 0;  // of runs
+    uint64_t moved = 0;                 // thresholds, by a sample
+    uint64_t survivors = 0, wanted = 0;
+
+    void add(const AimTotals& other) noexcept {
+        encodings += other.encodings;
+        exact += other.exact;
+        moved += other.moved;
+        survivors += other.survivors;
+        wanted += other.wanted;
+    }
+};
+
+// What a tensor's controller (accordion.h) decided at the end of a window.
+struct AccordionDecision {
+    uint64_t window = 0;
+    double square = -1;  // squared norm of the mean of its results; below 0: none was finite
+    bool high = false;   // the stronger compression
+};
+// All of one tensor's decisions. Equal on all ranks, which the hash says in short.
+struct AccordionTotals {
+    static constexpr size_t kRemembered = 64;
+    uint64_t windows = 0, high = 0;
+    uint64_t drops = 0;  // of the learning rate, that the rule says
+    uint64_t hash = 0;
+    std::vector<AccordionDecision> last;
+
+    void add(const AccordionDecision& decision);
+};
+// By slot and ordinal of the tensor's place in the step.
+using AccordionTensors = std::map<std::pair<uint32_t, uint32_t>, AccordionTotals>;
+
+// What a tensor was owed by a call of its (owed_reading.h): squared norms of what this rank gave
+// and of its residuals behind it.
+struct OwedSample {
+    uint64_t call = 0;  // of the key
+    uint32_t slot = 0, ordinal = 0;
+    double gradient_square = 0, owed_square = 0;
+};
+// A key's, over its whole life: where there are too many, every second goes.
+struct OwedTotals {
+    static constexpr size_t kRemembered = 64;
+    uint64_t samples = 0, stride = 1;
+    std::vector<OwedSample> kept;
+
+    void add(const OwedSample& sample);
+};
+
+// From which size calls by a codec and algorithm pay on a communicator (comm_costs.h).
+struct CostThreshold {
+    Op op = Op::kAllReduce;
+    DType dtype = DType::kFloat32;
+    std::string codec, algorithm;
+    std::optional<uint64_t> pays_from_bytes;  // of message; empty: at no size that was measured
+};
+
+// All calls of one plan. Addresses are stable until the CommStats dies.
+struct KeyStats {
+    // Set before the key is published, then constant.
+    CallFacts facts;
+    std::string rule;       // name of the rule that decided; empty when none matched
+    std::string codec;      // canonical specification; "native"
+    std::string algorithm;  // "native", "two_shot"
+    std::string reason;     // why this plan; for native: why not compressed
+    uint64_t input_bytes_per_call = 0;
+    uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
+    uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
+    bool wire_is_estimate = false;
+    // Where residuals are averaged over the ranks (averaging.h): what this rank gives to the
+    // transport each time, beyond its calls.
+    bool averages = false;
+    uint64_t wire_bytes_per_averaging = 0;
+    bool previewed = false;
+    bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
+    // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
+    std::string shadow_codec, shadow_algorithm;
+    uint64_t shadow_wire_bytes_per_call = 0;
+
+    // These change inside CommStats::update() only.
+    AccordionTensors accordions;
+
+    std::atomic<uint64_t> calls{0}, averagings{0};
+    std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};
+    std::atomic<uint64_t> folded_shadow_bytes{0};
+    std::atomic<uint64_t> timed_calls{0};
+    std::atomic<uint64_t> time_ns{0};  // sum over timed calls, stream events around the call
+    // The name of the calls' buffers (tensor_names.h): that of all calls since the first that had
+    // one; null before that.
+    static constexpr char kSeveralNames[1] = {};
+    std::atomic<const char*> one_name{nullptr};
+    // Of its tensor that was looked at last; all zero where it has none.
+    std::atomic<uint64_t> aim_encodings{0}, aim_exact{0}, aim_moved{0};
+    std::atomic<uint64_t> aim_survivors{0}, aim_wanted{0};
+    void set_aims(const AimTotals& totals) noexcept {
+        aim_exact.store(totals.exact, std::memory_order_relaxed);
+        aim_moved.store(totals.moved, std::memory_order_relaxed);
+        aim_survivors.store(totals.survivors, std::memory_order_relaxed);
+        aim_wanted.store(totals.wanted, std::memory_order_relaxed);
+        aim_encodings.store(totals.encodings, std::memory_order_relaxed);
+    }
+    [[nodiscard]] AimTotals aims() const noexcept {
+        return {aim_encodings.load(std::memory_order_relaxed),
+                aim_exact.load(std::memory_order_relaxed),
+                aim_moved.load(std::memory_order_relaxed),
+                aim_survivors.load(std::memory_order_relaxed),
+                aim_wanted.load(std::memory_order_relaxed)};
+    }
+
+    // One call was enqueued. Wait-free.
+    void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
+    // What a tensor is owed was averaged. Wait-free.
+    // Gathers that were moved by residuals of these calls, and how far the optimizer moves a
+    // parameter for a reduced gradient of 1, as estimated for the tensor gathered last; 0: unknown.
+    std::atomic<uint64_t> previews{0};
+    std::atomic<double> step_size{0};
+    void count_averaging() noexcept { averagings.fetch_add(1, std::memory_order_relaxed); }
+    // What ranks told each other beside their calls, as this rank gave it to the transport.
+    // Wait-free.
+    void count_control(uint64_t wire_bytes) noexcept {
+        folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
+    }
+    // One call of a kind that has no key of its own. Wait-free.
+    void count_folded_call(uint64_t input_bytes,
+                           uint64_t native_bytes,
+                           uint64_t wire_bytes) noexcept {
+        folded_input_bytes.fetch_add(input_bytes, std::memory_order_relaxed);
+        folded_native_bytes.fetch_add(native_bytes, std::memory_order_relaxed);
+        folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
+        count_call();
+    }
+    // One call's buffer has this name; null: none. Wait-free.
+    void count_name(const char* name) noexcept {
+        const char* const before = one_name.load(std::memory_order_relaxed);
+        if (name != before && before != kSeveralNames) {
+            one_name.store(before == nullptr ? name : kSeveralNames, std::memory_order_relaxed);
+        }
+    }
+    // One call was measured. Wait-free.
+    void count_time(uint64_t nanoseconds) noexcept {
+        time_ns.fetch_add(nanoseconds, std::memory_order_relaxed);
+        timed_calls.fetch_add(1, std::memory_order_relaxed);
+    }
+};
+
+// Members may be set freely until the first update() or publish(), which make the communicator
+// visible to the reporter; from then on the plain ones change only inside update().
+struct CommStats {
+    std::string comm;  // key of the communicator as 16 hex digits
+    std::string name;  // as the program named it; empty: not
+    int rank = 0;
+    int ranks = 0;
+    int nodes = 0;
+    CommLinks links;  // of the ranks, as they said; without nodes where they did not agree
+    std::vector<CostThreshold> thresholds;  // of what was calibrated for its shape
+    int device = 0;
+    std::string agreement;  // "go", "native: why", "error: why", "inactive"
+    std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
+    std::atomic<uint64_t> unfed_calls{0};  // compressed, without a residual for want of memory
+    std::atomic<uint64_t> plans{0};        // held now
+    // What the private communicator costs; 0 without one.
+    uint64_t setup_us = 0;             // slimwire's part of the creation, in all
+    uint64_t private_setup_us = 0;     // of that, making the private communicator
+    uint32_t private_connections = 0;  // it may open so many, besides NCCL's own ring
+    std::atomic<uint64_t> private_bytes{0}, first_call_us{0};
+    // Of places in the step (places.h); 0 where no rule wants them.
+    std::atomic<uint64_t> step_calls{0};  // of the step that collectives follow now
+    std::atomic<uint64_t> steps{0};       // followed to their end
+    std::atomic<uint64_t> placed_calls{0}, unplaced_calls{0};
+
+    // Results of skipped_steps.h: made, of those set, and of those no flags at all.
+    std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
+    // Of keys that were looked at, which are few.
+    std::map<const KeyStats*, OwedTotals> owed;
+
+    // One call was asked for its place. Wait-free.
+    void count_place(bool sure) noexcept {
+        (sure ? placed_calls : unplaced_calls).fetch_add(1, std::memory_order_relaxed);
+    }
+
+    // Runs change(*this) where the reporter does not look, then shows the communicator.
+    template <class Change>
+    void update(Change&& change) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        change(*this);
+        ++version_;
+    }
+
+    // Thread-safe; the reference stays valid as long as this object. Fill the constant members,
+    // then publish(). Only published keys are reported.
+    KeyStats& add_key();
+    void publish(KeyStats& key);
+
+    // A copy of the counters; for the reporter, tests and benchmarks.
+    [[nodiscard]] CommRecord snapshot() const;
+    // A number that changes with every counter; 0 while the communicator is not shown. Cheap.
+    [[nodiscard]] uint64_t mark() const;
+
+  private:
+    mutable std::mutex mutex_;
+    uint64_t version_ = 0;
+    std::deque<KeyStats> keys_;
+    std::vector<const KeyStats*> published_;
+};
+
+// What the report says of the process; all of it optional.
+struct ProcessInfo {
+    std::string version;        // of slimwire
+    uint64_t config_hash = 0;   // Config::hash
+    std::string policy_source;  // Policy::source
+    bool active = false;        // Config::active: a summary is due even if nothing was compressed
+    std::string nccl_version;   // "2.28.9"
+    std::string nccl_path;
+    std::string backend;            // "cuda", "emulator"
+    uint64_t max_memory_bytes = 0;  // SLIMWIRE_MAX_MEMORY
+};
+
+// Writes the report file of this process. One instance, made at the first communicator. All members
+// may be called from any thread; in a forked child they do nothing (add_comm gives counters that
+// nobody reads).
+class Reporter {
+  public:
+    // `pattern` may hold %h (host), %r (launcher rank, else the first communicator's rank), %p
+    // (pid); empty: no file, only the summary. An unwritable path is a warning that names it, once.
+    // `source` adds its records; may be null.
+    Reporter(std::string pattern, bool summary, std::unique_ptr<ReportSource> source = nullptr);
+    ~Reporter();
+    Reporter(const Reporter&) = delete;
+    Reporter& operator=(const Reporter&) = delete;
+
+    void set_process_info(ProcessInfo info);
+    // What the reporter's thread also does each time it looks, and what is done when a communicator
+    // goes and at exit: writes another file. The thread then runs without a pattern, too. Before
+    // add_comm(); the first one stays.
+    void set_beside(std::function<void()> flush);
+    // Makes the thread look now.
+    void wake() noexcept;
+    std::shared_ptr<CommStats> add_comm();
+    // For a process without communicators that we see: starts the thread, which writes the file
+    // once the source has something. %r is then the launcher's rank, or "none".
+    void start();
+    // Writes the last records of a communicator (called when it is destroyed or aborted).
+    void retire(const std::shared_ptr<CommStats>& comm);
+    // Writes the file now if a counter changed since the last time.
+    void flush();
+    // At most five lines on stderr at process exit, from launcher rank 0; and a last flush. The
+    // second call does nothing.
+    void finish();
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace slimwire

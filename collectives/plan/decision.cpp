@@ -1,0 +1,416 @@
+#include "collectives/plan/decision.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "collectives/plan/comm_costs.h"
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+namespace {
+
+std::string named(const Rule& rule) {
+    return "rule '" + rule.name + "'";
+}
+
+// Empty where the rule, null for none, compresses such a call; else why it does not.
+std::string why_native(const Rule* rule,
+                       const CallFacts& facts,
+                       const PlanShape& shape,
+                       uint64_t bytes) {
+    if (rule == nullptr) {
+        return "no rule matches";
+    }
+    const Action& action = rule->action;
+    if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
+        return named(*rule) + " says native";
+    }
+    // choose_by_costs() says what follows of calls that were calibrated.
+    if (action.auto_bytes && known_costs(facts, shape, action).ways.empty()) {
+        if (const std::string slower = why_slower(facts, shape, action); !slower.empty()) {
+            return slower + ", min_bytes of " + named(*rule) + " being auto";
+        }
+    }
+    if (bytes < action.min_bytes) {
+        return std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule);
+    }
+    return action.codec->accepts(facts.dtype)
+               ? ""
+               : action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
+}
+
+Decision of_one_rule(const Rule* rule,
+                     const CallFacts& facts,
+                     const PlanShape& shape,
+                     uint64_t bytes) {
+    Decision decision;
+    decision.rule = rule == nullptr ? "" : rule->name;
+    decision.reason = why_native(rule, facts, shape, bytes);
+    if (decision.reason.empty()) {
+        decision.action = rule->action;
+        decision.reason = named(*rule);
+    }
+    return decision;
+}
+
+std::string percent(uint64_t elems, uint64_t count) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g %%",
+                  100.0 * static_cast<double>(elems) / static_cast<double>(count));
+    return text;
+}
+
+// The matrices of a message whose ranges `ranges` (of parameters, or all of it without a shape)
+// have a codec of low rank; without one that is worth it the call is native.
+Decision with_matrices(Decision decision, const std::vector<CarriedRange>& ranges, uint64_t count) {
+    const CodecSpec codec = *decision.action.codec;
+    const int64_t rank = decision.action.state_rank(), row = codec.params.row;
+    bool shaped = false;  // some matrix was looked at
+    uint64_t covered = 0;
+    for (const CarriedRange& range : ranges) {
+        const auto elems = static_cast<int64_t>(range.count);
+        int64_t rows = 0, cols = 0;
+        if (range.rows > 0 && range.dimensions > 1 && elems % range.rows == 0) {
+            rows = range.rows;
+            cols = elems / range.rows;
+        } else if (range.dimensions == 0 && row > 0) {
+            rows = elems / row;
+            cols = row;
+        } else {
+            shaped |= range.dimensions == 1;
+            continue;
+        }
+        shaped = true;
+        if (rows <= INT32_MAX && cols <= INT32_MAX && worth_low_rank(rows, cols, rank)) {
+            decision.matrices.push_back({static_cast<int64_t>(range.offset),
+                                         static_cast<int32_t>(rows), static_cast<int32_t>(cols)});
+            covered += static_cast<uint64_t>(rows * cols);
+        }
+    }
+    if (decision.matrices.empty()) {
+        Decision native;
+        native.rule = decision.rule;
+        native.reason =
+            shaped ? "no matrix of it is twice as large as its factors of " + codec.to_string()
+                   : "the shapes of its matrices are not known, and " + codec.to_string() +
+                         " has no row";
+        return native;
+    }
+    decision.reason += ", " + std::to_string(decision.matrices.size()) +
+                       (decision.matrices.size() == 1 ? " matrix of " : " matrices of ") +
+                       percent(covered, count);
+    return decision;
+}
+
+bool covers(const Carried& carried, uint64_t count) {
+    uint64_t end = 0;
+    for (const CarriedRange& range : carried.ranges) {
+        if (range.offset != end || range.count > count - end) {
+            return false;
+        }
+        end += range.count;
+    }
+    return end == count;
+}
+
+// What one rule has of a message.
+struct Share {
+    const Rule* rule = nullptr;  // null: no rule
+    uint64_t elems = 0;
+    std::string why_raw;  // empty: its codec
+
+    [[nodiscard]] bool coded() const noexcept { return why_raw.empty(); }
+    [[nodiscard]] bool fed() const noexcept {
+        return coded() && rule->action.error_feedback != ErrorFeedback::kNone;
+    }
+};
+
+// The largest of those that `counts` holds for, the first of equals; null for none.
+template <class Counts>
+const Share* largest(const std::vector<Share>& shares, const Counts& counts) {
+    const Share* most = nullptr;
+    for (const Share& share : shares) {
+        if (counts(share) && (most == nullptr || share.elems > most->elems)) {
+            most = &share;
+        }
+    }
+    return most;
+}
+
+std::string feedback_text(const Action& action) {
+    return std::string(error_feedback_name(action.error_feedback)) + " in " +
+           residual_type_name(action.residual_type()) + " by " + tensor_by_name(action.tensor);
+}
+
+// Makes the message's one action; `notes` gets what of a rule gives way to another.
+Action merge(const std::vector<Share>& shares, const Share& main, std::string* notes) {
+    Action action = main.rule->action;
+    action.min_bytes = 0;  // was asked of each rule
+    action.auto_bytes = false;
+    const Share* feeder = largest(shares, [](const Share& share) { return share.fed(); });
+    if (feeder != nullptr) {
+        action.error_feedback = feeder->rule->action.error_feedback;
+        action.residual = feeder->rule->action.residual;
+        action.tensor = feeder->rule->action.tensor;
+        action.average_every = feeder->rule->action.average_every;
+        action.average_codec = feeder->rule->action.average_codec;
+        action.preview = feeder->rule->action.preview;
+    }
+    const Share* latest = &main;
+    for (const Share& share : shares) {
+        if (share.coded() && share.rule->action.start_step > latest->rule->action.start_step) {
+            latest = &share;
+        }
+    }
+    action.start_step = latest->rule->action.start_step;
+    for (const Share& share : shares) {
+        if (!share.coded()) {
+            continue;
+        }
+        const Action& own = share.rule->action;
+        const auto gives_way = [&](const std::string& what, const std::string& to) {
+            *notes += "; " + what + " of " + named(*share.rule) + " gives way to " + to;
+        };
+        if (own.algorithm != action.algorithm && own.algorithm != Algorithm::kAuto) {
+            gives_way(std::string("algorithm ") + algorithm_name(own.algorithm),
+                      algorithm_name(action.algorithm) + (" of " + named(*main.rule)));
+        }
+        if (own.intra_codec.has_value() &&
+            (!action.intra_codec ||
+             own.intra_codec->to_string() != action.intra_codec->to_string())) {
+            gives_way("intra_codec " + own.intra_codec->to_string(),
+                      (action.intra_codec ? action.intra_codec->to_string() : "none") + " of " +
+                          named(*main.rule));
+        }
+        if (share.fed() && feedback_text(own) != feedback_text(action)) {
+            gives_way(feedback_text(own), feedback_text(action) + " of " + named(*feeder->rule));
+        }
+        if (share.fed() && (own.average_every != action.average_every ||
+                            own.average_codec != action.average_codec)) {
+            gives_way("average_every " + std::to_string(own.average_every),
+                      std::to_string(action.average_every) + " of " + named(*feeder->rule));
+        }
+        if (own.ramp != action.ramp && !own.ramp.empty()) {
+            gives_way("the ramp", "that of " + named(*main.rule));
+        }
+        if (own.accordion != action.accordion && own.accordion.has_value()) {
+            gives_way("accordion", "what " + named(*main.rule) + " says");
+        }
+        if (own.start_step != action.start_step) {
+            gives_way("start_step " + std::to_string(own.start_step),
+                      std::to_string(action.start_step) + " of " + named(*latest->rule));
+        }
+    }
+    return action;
+}
+
+void append(std::vector<Segment>* segments, const Segment& next) {
+    if (!segments->empty()) {
+        Segment& last = segments->back();
+        if (last.codec == next.codec && last.feeds == next.feeds) {
+            last.count += next.count;
+            return;
+        }
+    }
+    segments->push_back(next);
+}
+
+// Lets small codec segments travel raw while there are many; how many of them did.
+size_t thin_out(std::vector<Segment>* segments) {
+    size_t coded = 0;
+    std::vector<size_t> small;
+    for (size_t i = 0; i < segments->size(); ++i) {
+        const Segment& segment = (*segments)[i];
+        coded += segment.raw() ? 0 : 1;
+        if (!segment.raw() && segment.count < kSmallSegment) {
+            small.push_back(i);
+        }
+    }
+    if (coded <= kManySegments || small.empty()) {
+        return 0;
+    }
+    const size_t thinned = std::min(small.size(), coded - kManySegments);
+    std::stable_sort(small.begin(), small.end(), [&](size_t a, size_t b) {
+        return (*segments)[a].count < (*segments)[b].count;
+    });
+    for (size_t i = 0; i < thinned; ++i) {
+        Segment& segment = (*segments)[small[i]];
+        segment = Segment{segment.offset_elems, segment.count, {}, false};
+    }
+    std::vector<Segment> merged;
+    for (const Segment& segment : *segments) {
+        append(&merged, segment);
+    }
+    *segments = std::move(merged);
+    return thinned;
+}
+
+// Calls use(rule) for each rule that may decide about a part of such a call, in order, until one
+// decides about all that are left or use() returns false.
+template <class Use>
+void for_each_candidate(const CallFacts& facts,
+                        const PlanShape& shape,
+                        const Policy& policy,
+                        const Use& use) {
+    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    for (const Rule& rule : policy.rules) {
+        if (rule.off ||
+            !matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
+            continue;
+        }
+        const bool takes_all =
+            rule.match.parameters.any() && (rule.match.ordinals.empty() || facts.nth != 0);
+        if (!use(rule) || takes_all) {
+            return;
+        }
+    }
+}
+
+Decision not_known(const Rule& rule, const char* what) {
+    Decision native;
+    native.rule = rule.name;
+    native.reason = std::string(what) + " is not known, and " + named(rule) + " asks";
+    return native;
+}
+
+}  // namespace
+
+std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
+                                     const PlanShape& shape,
+                                     const Policy& policy) {
+    std::vector<uint32_t> bounds;
+    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+        for (const ParameterMatch::Indices& one : rule.match.ordinals) {
+            bounds.insert(bounds.end(), {0, one.first});
+            if (one.last != UINT32_MAX) {
+                bounds.push_back(one.last + 1);
+            }
+        }
+        return true;
+    });
+    std::sort(bounds.begin(), bounds.end());
+    bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+    return bounds;
+}
+
+Decision decide(const CallFacts& facts,
+                const PlanShape& shape,
+                const Policy& policy,
+                const Carried* carried) {
+    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    if (facts.nth == 0) {
+        const Rule* asking = nullptr;
+        for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+            asking = rule.match.ordinals.empty() ? nullptr : &rule;
+            return asking == nullptr;
+        });
+        if (asking != nullptr) {
+            return not_known(*asking, "its place in the step");
+        }
+    }
+    if (carried == nullptr) {
+        const Rule* decided =
+            policy.match(facts, bytes, shape.ranks, shape.scope, nullptr, shape.name);
+        for (const Rule& rule : policy.rules) {
+            if (&rule == decided) {
+                break;
+            }
+            if (!rule.off &&
+                matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
+                return not_known(rule, "which parameters it carries");
+            }
+        }
+        Decision decision = of_one_rule(decided, facts, shape, bytes);
+        CarriedRange unknown;
+        unknown.count = facts.count;
+        return decision.action.low_rank()
+                   ? with_matrices(std::move(decision), {unknown}, facts.count)
+                   : decision;
+    }
+    if (!covers(*carried, facts.count)) {
+        Decision native;
+        native.reason = "the parameters said of it are not those of its elements";
+        return native;
+    }
+    std::vector<Share> shares;
+    std::vector<size_t> share_of(carried->ranges.size());
+    for (size_t i = 0; i < carried->ranges.size(); ++i) {
+        const CarriedRange& range = carried->ranges[i];
+        const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range, shape.name);
+        const auto found = std::find_if(shares.begin(), shares.end(),
+                                        [&](const Share& share) { return share.rule == rule; });
+        share_of[i] = static_cast<size_t>(found - shares.begin());
+        if (found == shares.end()) {
+            shares.push_back({rule, 0, why_native(rule, facts, shape, bytes)});
+        }
+        shares[share_of[i]].elems += range.count;
+    }
+    if (shares.size() == 1) {
+        Decision decision = of_one_rule(shares[0].rule, facts, shape, bytes);
+        return decision.action.low_rank()
+                   ? with_matrices(std::move(decision), carried->ranges, facts.count)
+                   : decision;
+    }
+    Decision decision;
+    const Share* main = largest(shares, [](const Share& share) { return share.coded(); });
+    if (main == nullptr) {
+        for (const Share& share : shares) {
+            decision.reason += (decision.reason.empty() ? "" : "; ") + share.why_raw;
+        }
+        return decision;
+    }
+    // Factors travel alone: no runs beside them, no factors of another rank, and none with
+    // residuals beside some without.
+    const CodecSpec& codec = *main->rule->action.codec;
+    const bool low_rank = main->rule->action.low_rank();
+    for (Share& share : shares) {
+        const bool other =
+            share.coded() && (*share.rule->action.codec != codec || share.fed() != main->fed());
+        if (low_rank ? other : share.coded() && share.rule->action.low_rank()) {
+            share.why_raw = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
+                            " shares no message";
+        }
+    }
+    std::string notes;
+    decision.action = merge(shares, *main, &notes);
+    decision.rule = main->rule->name;
+    for (const Share& share : shares) {
+        decision.reason +=
+            (decision.reason.empty() ? "" : ", ") +
+            (share.coded() ? named(*share.rule) + " for " : share.why_raw + ", so raw, for ") +
+            percent(share.elems, facts.count);
+    }
+    decision.reason += notes;
+    if (low_rank) {
+        std::vector<CarriedRange> ranges;
+        for (size_t i = 0; i < carried->ranges.size(); ++i) {
+            if (shares[share_of[i]].coded()) {
+                ranges.push_back(carried->ranges[i]);
+            }
+        }
+        return with_matrices(std::move(decision), ranges, facts.count);
+    }
+    for (size_t i = 0; i < carried->ranges.size(); ++i) {
+        const CarriedRange& range = carried->ranges[i];
+        const Share& share = shares[share_of[i]];
+        Segment segment{range.offset, range.count, {}, false};
+        if (share.coded()) {
+            segment.codec = *share.rule->action.codec;
+            segment.feeds = share.fed();
+        }
+        if (range.count > 0) {
+            append(&decision.segments, segment);
+        }
+    }
+    if (const size_t thinned = thin_out(&decision.segments); thinned > 0) {
+        decision.reason +=
+            "; " + std::to_string(thinned) + " small parts travel raw, because there are too many";
+    }
+    // Rules that say the same.
+    if (decision.segments.size() == 1 && !decision.segments[0].raw()) {
+        decision.segments.clear();
+    }
+    return decision;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,49 @@
+// What the policy decides about a call: one action for the message, and where rules ask for
+// parameters, which parts of it travel with which codec or as they are. Pure, of rank-equal facts;
+// asked once a plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codecs/low_rank/low_rank.h"
+#include "collectives/plan/layout.h"
+#include "collectives/policy/parameter_ranges.h"
+#include "collectives/policy/policy.h"
+
+namespace slimwire {
+
+struct PlanShape;
+
+struct Decision {
+    // Of the message; without a codec: native. Where several rules share a message: codec,
+    // algorithm, intra_codec of the rule with a codec that has most elements; kind, type and
+    // tensors of error feedback of the one with most among those that have it; the latest start.
+    Action action;
+    // Ascending, without gaps; empty: the whole call with action.codec.
+    std::vector<Segment> segments;
+    // Of a codec of low rank: what travels as factors, ascending; the rest goes raw, and there are
+    // no segments.
+    std::vector<MatrixShape> matrices;
+    std::string rule;    // with most elements among those with a codec; empty where none decided
+    std::string reason;  // which rules, what of them gave way, or why native
+};
+
+// Codec segments of a message beyond which those of fewer elements than kSmallSegment travel raw,
+// the smallest first: every one costs three launches a slice, raw ranges together do.
+inline constexpr size_t kManySegments = 64;
+inline constexpr uint64_t kSmallSegment = 16384;
+
+// The ordinals, ascending and with 0, from which on rules decide otherwise about such calls, of
+// which no ordinal is known; empty where no rule that may decide asks.
+[[nodiscard]] std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
+                                                   const PlanShape& shape,
+                                                   const Policy& policy);
+
+// Of a call that can be compressed at all. `carried`: null where not known.
+[[nodiscard]] Decision decide(const CallFacts& facts,
+                              const PlanShape& shape,
+                              const Policy& policy,
+                              const Carried* carried);
+
+}  // namespace slimwire

@@ -1,0 +1,187 @@
+// A plan says what happens to every call with the same facts on one communicator. It is built once,
+// at the first such call, from rank-equal inputs only, and never changes; a call then runs it
+// without asking anything again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/call/call.h"
+#include "collectives/observe/stats.h"
+#include "collectives/plan/layout.h"
+#include "collectives/plan/nodes.h"
+#include "collectives/policy/config.h"
+#include "collectives/policy/parameter_ranges.h"
+#include "collectives/policy/policy.h"
+
+namespace slimwire {
+
+// Why single calls of a compressed plan go native.
+enum class Detour : uint8_t {
+    kBeforeStart,
+    kCapture,
+    kBadBuffer,
+    kUnknownOperator,
+    kToItself,
+    kBadRoot,
+    kUnplaced,  // its place in the step is unsure
+    kNoMemory,  // its place would keep one residual too many
+    kPhase,     // it feeds back, and the program is not training
+};
+inline constexpr size_t kDetourCount = 9;
+
+struct Plan;
+class CommCosts;   // comm_costs.h
+struct Averaging;  // averaging.h
+
+// The plan of calls before call `until` (from 0 on), native or with residuals that lie as those of
+// the plan itself.
+struct Rung {
+    uint64_t until = 0;
+    std::shared_ptr<Plan> plan;
+};
+
+struct Plan {
+    CallFacts facts;
+    bool compressed = false;
+    bool capturable = true;  // false: native under capture
+    bool draws = false;      // its codecs draw random numbers
+    bool passing = false;    // may be dropped when no call of it is queued (keys.h)
+    Algorithm algorithm = Algorithm::kNative;
+    // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
+    bool feeds_back = false;
+    ErrorFeedback error_feedback = ErrorFeedback::kNone;
+    TensorBy tensor = TensorBy::kAddress;
+    uint64_t start_call = 0;  // calls of this plan that stay native first
+    std::vector<Rung> ramp;   // ascending
+    // With `low`, which keeps residuals as this plan does: what says which of the two a tensor's
+    // call takes (accordion.h).
+    std::optional<AccordionRule> accordion;
+    std::shared_ptr<Plan> low;
+    // That gathers of the same parameters are moved by the residuals.
+    std::optional<PreviewRule> preview;
+    // Where residuals are averaged over the ranks.
+    std::shared_ptr<Averaging> averaging;
+    Layout layout;
+    uint64_t scratch_bytes = 0;
+    uint64_t residual_bytes = 0;  // of one tensor, as it is stored
+    // Of all that a tensor keeps on the device, its controller's sketch (accordion.h) included.
+    [[nodiscard]] uint64_t tensor_bytes() const noexcept;
+    // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
+    // fp32 at this offset of the scratch and put back, run by run.
+    bool residuals_apart = false;
+    uint64_t window_offset = 0;
+    ResidualType residual_type = ResidualType::kFloat32;
+    // Floats at the begin of what a tensor keeps that must fit those of the other ranks, and where
+    // in the scratch a word for each rank's chunk.
+    uint64_t shared_elems = 0;
+    uint64_t marks_offset = 0;
+    // With kEf21: where in the residuals, which are fp32, the copies begin of what other ranks
+    // made.
+    uint64_t shared_estimate = 0;
+    uint64_t state_bytes = 0;     // with kLowRank: of its state, in front of the residuals
+    uint64_t residual_elems = 0;  // of the store
+    // Where a codec aims: that the tensor keeps the state of every run of residuals, behind them.
+    bool aims = false;
+    uint64_t aims_offset = 0;
+    // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
+    // plan belongs to a communicator.
+    uint64_t residual_shape = 0;
+    // Of calls whose ordinal rules ask for and is not known (facts.nth): where rules begin to
+    // decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is another
+    // one.
+    std::vector<uint32_t> ordinals;
+    std::string rule;    // the rule that decided; empty when none matched
+    std::string reason;  // why compressed, or why native
+
+    KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
+    std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
+    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
+    uint64_t calls = 0;  // made so far on this communicator, if counted()
+
+    [[nodiscard]] bool counted() const noexcept { return start_call > 0 || !ramp.empty(); }
+    // The plan of the call that was counted last.
+    [[nodiscard]] Plan* of_last_call() noexcept;
+    // Whether what a tensor keeps must fit that of the other ranks.
+    [[nodiscard]] bool shares_state() const noexcept { return shared_elems > 0; }
+    // Of the elements that its codecs encode and decode: EF21's differences are fp32.
+    [[nodiscard]] DType encoded_dtype() const noexcept {
+        return error_feedback == ErrorFeedback::kEf21 ? DType::kFloat32 : facts.dtype;
+    }
+};
+
+// What a plan needs to know of a communicator; equal on all ranks.
+struct PlanShape {
+    int ranks = 0;
+    Scope scope = Scope::kInterNode;
+    int max_ranks_per_node = 1;
+    std::shared_ptr<const NodeTable> nodes;  // null while unknown
+    std::shared_ptr<const CommCosts> costs;  // null where nothing was calibrated for it
+    uint32_t slowest_mb_s = 0;               // of its links; 0: not known
+    bool go = false;                         // the ranks agreed
+    bool private_comm = true;                // one was made, because a rule can match
+    std::string native_reason;               // when not
+    std::string name;  // of the communicator, where all ranks gave it the same and a rule asks
+    uint64_t committed_bytes = 0;  // residuals that were granted before this plan
+};
+
+// Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
+[[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;
+
+// Pure: no clock, no address, no local state. `carried`: what facts.carried stands for; null where
+// that is 0.
+Plan make_plan(const CallFacts& facts,
+               const PlanShape& shape,
+               const Config& config,
+               const Carried* carried = nullptr);
+
+// The codecs of a compressed plan as reports name them, "int4:block=64+raw+ef14".
+[[nodiscard]] std::string codec_text(const Plan& plan);
+
+inline constexpr int kNeediestRank = -1;
+// Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and
+// all-to-all exact), or the rank that sends most. An estimate on real NCCL, which may choose
+// another algorithm.
+[[nodiscard]] uint64_t native_wire_bytes(const CallFacts& facts,
+                                         int ranks,
+                                         int rank = kNeediestRank) noexcept;
+// Elements of the buffer that a rank gives, where it gives one.
+[[nodiscard]] uint64_t elements_given(const CallFacts& facts, int ranks) noexcept;
+// Size of the message as policies count it: the full buffer of the operation.
+[[nodiscard]] uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept;
+
+// Open-addressing table from facts to plans. One thread at a time, as NCCL asks for a communicator.
+class PlanCache {
+  public:
+    [[nodiscard]] Plan* find(const CallFacts& facts) const noexcept;
+    Plan* insert(Plan plan);
+    void drop_passing();
+    // Calls use(const Plan&) of each.
+    template <class Use>
+    void for_each(const Use& use) const {
+        for (const Slot& slot : slots_) {
+            if (slot.plan != nullptr) {
+                use(std::as_const(*slot.plan));
+            }
+        }
+    }
+    [[nodiscard]] size_t size() const noexcept { return size_; }
+    [[nodiscard]] size_t lasting() const noexcept { return size_ - passing_; }
+    [[nodiscard]] size_t passing() const noexcept { return passing_; }
+
+  private:
+    struct Slot {
+        uint64_t hash = 0;
+        std::unique_ptr<Plan> plan;
+    };
+    void place(Slot slot) noexcept;
+
+    std::vector<Slot> slots_;
+    size_t size_ = 0, passing_ = 0;
+};
+
+}  // namespace slimwire

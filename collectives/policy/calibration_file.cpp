@@ -1,0 +1,115 @@
+#include "collectives/policy/calibration_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "collectives/call/hash.h"
+#include "collectives/policy/names.h"
+
+namespace slimwire {
+namespace {
+
+using Json = nlohmann::json;
+
+// The factor between two bandwidths, 1 or more; of an unknown one more than any other.
+double factor(double a, double b) {
+    return !(a > 0) || !(b > 0) ? 1e300 : std::max(a / b, b / a);
+}
+
+Result<Calibration> calibration_of(const Json& json) {
+    Calibration read;
+    read.op = json.at("op");
+    read.dtype = json.at("dtype");
+    read.ranks = json.at("ranks");
+    read.nodes = json.at("nodes");
+    read.nominal_gb_s = json.at("nominal_gb_s");
+    for (const Json& way : json.at("ways")) {
+        CalibratedWay& one = read.ways.emplace_back();
+        one.codec = way.at("codec");
+        one.algorithm = way.at("algorithm");
+        for (const Json& sample : way.at("samples")) {
+            one.samples.push_back(
+                {sample.at("bytes"), sample.at("wire_bytes"), sample.at("seconds")});
+        }
+    }
+    return fit_calibration(std::move(read));
+}
+
+}  // namespace
+
+Result<Calibration> read_calibration(std::string_view line) {
+    const Json json = Json::parse(line, nullptr, false);
+    const auto record = json.is_object() ? json.find("record") : json.end();
+    if (record == json.end() || *record != "calibration") {
+        return Status(Code::kInvalidArgument,
+                      "no calibration; accepted: lines that slimwire calibrate wrote");
+    }
+    try {
+        return calibration_of(json);
+    } catch (const nlohmann::json::exception& error) {
+        return Status(Code::kInvalidArgument, std::string("a calibration with ") + error.what());
+    }
+}
+
+Result<std::vector<Calibration>> read_calibrations(std::string_view text, const std::string& path) {
+    std::vector<Calibration> all;
+    for (int number = 1; !text.empty(); ++number) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        Result<Calibration> one = read_calibration(text.substr(0, end));
+        if (!one.ok()) {
+            return Status(Code::kInvalidArgument,
+                          path + ":" + std::to_string(number) + ": " + one.status().message());
+        }
+        all.push_back(std::move(one).value());
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return all;
+}
+
+Result<std::vector<Calibration>> load_calibrations(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return read_calibrations(text.str(), path);
+}
+
+Result<std::vector<Calibration>> load_named_calibrations(const std::string& path, uint64_t* hash) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file || text.str().empty()) {
+        return Status(Code::kInvalidArgument,
+                      path +
+                          " cannot be read or is empty; accepted: a file that slimwire calibrate "
+                          "--out wrote");
+    }
+    *hash = stable_hash(text.str());
+    return read_calibrations(text.str(), path);
+}
+
+std::optional<Op> calibrated_op(const std::string& word) {
+    return word == "send_recv" || word == "pairs" ? Op::kSend : parse_op(word);
+}
+
+const Calibration* find_calibration(const std::vector<Calibration>& calibrations,
+                                    Op op,
+                                    DType dtype,
+                                    int ranks,
+                                    int nodes,
+                                    double nominal_gb_s) {
+    const Calibration* best = nullptr;
+    for (const Calibration& one : calibrations) {
+        if (calibrated_op(one.op) == op && parse_dtype(one.dtype) == dtype && one.ranks == ranks &&
+            one.nodes == nodes &&
+            (best == nullptr ||
+             factor(one.nominal_gb_s, nominal_gb_s) < factor(best->nominal_gb_s, nominal_gb_s))) {
+            best = &one;
+        }
+    }
+    return best;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,425 @@
+#include "collectives/policy/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include "collectives/call/hash.h"
+#include "collectives/call/launcher.h"
+#include "collectives/call/log.h"
+#include "collectives/policy/calibration_file.h"
+#include "collectives/policy/names.h"
+#include "collectives/policy/removed_words.h"
+#include "collectives/policy/variables.h"
+
+namespace slimwire {
+namespace {
+
+constexpr std::string_view kPrefix = "SLIMWIRE_";
+
+std::string lower(std::string_view text) {
+    std::string out(text);
+    std::transform(out.begin(), out.end(), out.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return out;
+}
+
+Status bad_value(const VariableInfo& variable, std::string_view text, std::string_view why = {}) {
+    return {Code::kInvalidArgument,
+            std::string(variable.name) + ": bad value '" + std::string(text) + "'" +
+                (why.empty() ? "" : ": " + std::string(why)) +
+                (why.find("accepted: ") == std::string_view::npos
+                     ? "; accepted: " + std::string(accepted_values(variable.kind))
+                     : "")};
+}
+
+template <class E, size_t N>
+Status pick(const VariableInfo& variable,
+            const std::string& text,
+            const std::pair<const char*, E> (&choices)[N],
+            E* out) {
+    for (const auto& [name, value] : choices) {
+        if (lower(text) == name) {
+            *out = value;
+            return {};
+        }
+    }
+    return bad_value(variable, text);
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, Mode* out) {
+    constexpr std::pair<const char*, Mode> kChoices[] = {{"off", Mode::kOff},
+                                                         {"record", Mode::kRecord},
+                                                         {"shadow", Mode::kShadow},
+                                                         {"on", Mode::kOn}};
+    return pick(variable, text, kChoices, out);
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, LogLevel* out) {
+    constexpr std::pair<const char*, LogLevel> kChoices[] = {{"error", LogLevel::kError},
+                                                             {"warn", LogLevel::kWarn},
+                                                             {"info", LogLevel::kInfo},
+                                                             {"debug", LogLevel::kDebug}};
+    return pick(variable, text, kChoices, out);
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, bool* out) {
+    constexpr std::pair<const char*, bool> kChoices[] = {
+        {"1", true},  {"on", true},   {"true", true},   {"yes", true},
+        {"0", false}, {"off", false}, {"false", false}, {"no", false}};
+    return pick(variable, text, kChoices, out);
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, uint64_t* out) {
+    if (variable.kind == VariableKind::kBytesOrAuto && text == "auto") {
+        *out = kAutoBytes;
+        return {};
+    }
+    Result<uint64_t> value =
+        variable.kind == VariableKind::kDuration ? parse_duration_us(text) : parse_bytes(text);
+    if (!value.ok()) {
+        return bad_value(variable, text, value.status().message());
+    }
+    *out = value.value();
+    return {};
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, uint32_t* out) {
+    const char* const end = text.data() + text.size();
+    uint32_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end) {
+        return bad_value(variable, text);
+    }
+    *out = value;
+    return {};
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, double* out) {
+    if (text.empty()) {
+        *out = 0;
+        return {};
+    }
+    Result<double> value = parse_bits_per_second(text);
+    if (!value.ok()) {
+        return bad_value(variable, text, value.status().message());
+    }
+    *out = value.value();
+    return {};
+}
+
+Status convert(const VariableInfo& variable, const std::string& text, std::string* out) {
+    if (variable.kind == VariableKind::kNetCodec) {
+        const std::string codec = text.substr(0, text.find(','));
+        if ((codec != "palette" && codec != "off") ||
+            (text != codec && text != codec + ",checksum")) {
+            return bad_value(variable, text);
+        }
+    }
+    if (variable.kind == VariableKind::kPattern) {
+        for (size_t i = text.find('%'); i != std::string::npos; i = text.find('%', i + 2)) {
+            if (i + 1 == text.size() ||
+                std::string_view("hrp%").find(text[i + 1]) == std::string_view::npos) {
+                return bad_value(variable, text);
+            }
+        }
+    }
+    *out = text;
+    return {};
+}
+
+// Absent and empty are the same: scripts write "SLIMWIRE_CODEC= command" to mean none.
+const char* set_value(GetenvFunction getenv_function, const char* name) {
+    const char* const value = getenv_function(name);
+    return value != nullptr && value[0] != '\0' ? value : nullptr;
+}
+
+template <class T>
+Status read(GetenvFunction getenv_function, const char* name, T* out) {
+    const VariableInfo& variable = *find_variable(name);
+    const char* const value = set_value(getenv_function, name);
+    const std::string text = value != nullptr ? value : variable.default_text;
+    // An empty default is the empty text of a string setting; no other kind has one.
+    return convert(variable, text, out);
+}
+
+Status read_settings(GetenvFunction getenv_function, Settings* settings) {
+#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
+    SLIMWIRE_TRY(read(getenv_function, #name, &settings->member));
+#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
+#include "collectives/policy/variables.def"
+#undef SLIMWIRE_SETTING
+#undef SLIMWIRE_VARIABLE
+    return {};
+}
+
+template <class T>
+void read_or_default(GetenvFunction getenv_function, const char* name, T* out) {
+    if (!read(getenv_function, name, out).ok()) {
+        // Defaults of the table convert; a test holds them to it.
+        (void)convert(*find_variable(name), std::string(find_variable(name)->default_text), out);
+    }
+}
+
+Status check_names(const char* const* environment) {
+    for (; *environment != nullptr; ++environment) {
+        const std::string_view entry(*environment);
+        const std::string_view name = entry.substr(0, entry.find('='));
+        if (!name.starts_with(kPrefix) || find_variable(name) != nullptr) {
+            continue;
+        }
+        const std::string hint = removed_hint(RemovedKind::kVariable, name);
+        if (!hint.empty()) {
+            return {Code::kInvalidArgument, "unknown variable '" + std::string(name) + "'" + hint};
+        }
+        // Compared without the prefix, which would make everything look alike.
+        std::vector<std::string_view> known;
+        for (const VariableInfo& variable : kVariables) {
+            known.push_back(std::string_view(variable.name).substr(kPrefix.size()));
+        }
+        const std::string_view best = nearest(name.substr(kPrefix.size()), known);
+        return {Code::kInvalidArgument,
+                "unknown variable '" + std::string(name) + "'" +
+                    (best.empty() ? "; accepted: those that `slimwire run --help` lists"
+                                  : "; accepted: the nearest known is " + std::string(kPrefix) +
+                                        std::string(best))};
+    }
+    return {};
+}
+
+std::vector<std::string> words_of(const std::string& list) {
+    std::vector<std::string> words;
+    for (size_t begin = 0; begin <= list.size() && !list.empty();) {
+        const size_t end = std::min(list.find(',', begin), list.size());
+        std::string word = list.substr(begin, end - begin);
+        word.erase(0, word.find_first_not_of(' '));
+        word.erase(word.find_last_not_of(' ') + 1);
+        if (!word.empty()) {
+            words.push_back(std::move(word));
+        }
+        begin = end + 1;
+    }
+    return words;
+}
+
+Result<uint32_t> parse_operations(const std::string& list) {
+    uint32_t ops = 0;
+    for (const std::string& word : words_of(list)) {
+        const std::optional<Op> op = parse_op(word);
+        if (!op && word != "all") {
+            return bad_value(*find_variable("SLIMWIRE_OPS"), list,
+                             "no operation '" + word + "'" + suggestion(word, op_names()) +
+                                 "; accepted: all, or some of " + join(op_names()));
+        }
+        ops |= op ? ops_with(*op) : kAllOps;
+    }
+    return ops;
+}
+
+// Puts the rule that the one-codec variables make before the rules of the file.
+Status add_environment_rule(GetenvFunction getenv_function,
+                            const Settings& settings,
+                            Policy* policy) {
+    if (settings.codec.empty()) {
+        for (const char* name :
+             {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
+            if (set_value(getenv_function, name) != nullptr) {
+                return {Code::kInvalidArgument,
+                        std::string(name) +
+                            " is set without SLIMWIRE_CODEC; accepted: both, or the "
+                            "same key in a rule of the policy file"};
+            }
+        }
+        return {};
+    }
+    Rule rule;
+    rule.name = kEnvironmentRule;
+    Result<std::optional<CodecSpec>> codec = parse_codec_or_native(settings.codec);
+    if (!codec.ok()) {
+        return bad_value(*find_variable("SLIMWIRE_CODEC"), settings.codec,
+                         codec.status().message());
+    }
+    rule.action.codec = codec.value();
+    const std::optional<ErrorFeedback> feedback = parse_error_feedback(settings.error_feedback);
+    if (!feedback) {
+        return bad_value(*find_variable("SLIMWIRE_EF"), settings.error_feedback);
+    }
+    if (!rule.action.codec && *feedback != ErrorFeedback::kNone) {
+        return {Code::kInvalidArgument, "SLIMWIRE_EF=" + settings.error_feedback +
+                                            " with SLIMWIRE_CODEC=" + settings.codec +
+                                            "; accepted: a codec, or SLIMWIRE_EF=none"};
+    }
+    rule.action.error_feedback = *feedback;
+    if (rule.action.low_rank() && *feedback == ErrorFeedback::kEf21) {
+        return {Code::kInvalidArgument, "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=" + settings.codec +
+                                            ", whose factors follow a gradient by themselves; "
+                                            "accepted: none, ef14, ema"};
+    }
+    if (!settings.residual.empty()) {
+        rule.action.residual = parse_residual_type(settings.residual);
+        if (!rule.action.residual) {
+            return bad_value(*find_variable("SLIMWIRE_RESIDUAL"), settings.residual);
+        }
+        if (*feedback == ErrorFeedback::kEf21 && *rule.action.residual != ResidualType::kFloat32) {
+            return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
+                                                " with SLIMWIRE_EF=ef21, whose estimates must not "
+                                                "be rounded; accepted: fp32, or none"};
+        }
+        if (*feedback == ErrorFeedback::kNone) {
+            return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
+                                                " without error feedback; accepted: "
+                                                "SLIMWIRE_EF=ef14, ema or ef21, or none of both"};
+        }
+    }
+    SLIMWIRE_TRY_ASSIGN(rule.match.ops, parse_operations(settings.operations));
+    rule.match.redops = kCompressedRedOps;
+    rule.match.dtypes = 0;
+    for (const DType type : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {
+        if (!rule.action.codec || rule.action.codec->accepts(type)) {
+            rule.match.dtypes |= bit_of(type);
+        }
+    }
+    if (rule.action.codec) {
+        rule.action.tensor = rule.action.shares_state() ? TensorBy::kStep : TensorBy::kAddress;
+        rule.action.auto_bytes = settings.min_bytes == kAutoBytes;
+        rule.action.min_bytes = rule.action.auto_bytes ? 0 : settings.min_bytes;
+    }
+    policy->rules.insert(policy->rules.begin(), std::move(rule));
+    if (settings.policy_path.empty()) {
+        policy->source = "environment";
+    }
+    return {};
+}
+
+Status apply_rule_off(const std::string& list, Policy* policy) {
+    for (const std::string& name : words_of(list)) {
+        const auto rule = std::find_if(policy->rules.begin(), policy->rules.end(),
+                                       [&](const Rule& r) { return r.name == name; });
+        if (rule == policy->rules.end()) {
+            std::vector<std::string_view> names;
+            for (const Rule& r : policy->rules) {
+                names.emplace_back(r.name);
+            }
+            return {
+                Code::kInvalidArgument,
+                "SLIMWIRE_RULE_OFF: no rule '" + name + "'" + suggestion(name, names) +
+                    "; accepted: " + (names.empty() ? "nothing, there are no rules" : join(names))};
+        }
+        rule->off = true;
+    }
+    return {};
+}
+
+// The text that ranks compare by hash: the policy and every setting that affects plans itself.
+std::string plan_text(const Config& config) {
+    const Settings& s = config.settings;
+    return std::string("mode=") + mode_name(s.mode) +
+           " slice_bytes=" + std::to_string(s.slice_bytes) +
+           " max_memory_bytes=" + std::to_string(s.max_memory_bytes) +
+           " seed=" + std::to_string(s.seed) +
+           (config.calibrations == nullptr
+                ? ""
+                : " calibration=" + std::to_string(config.calibration_hash)) +
+           "\n" + config.policy.canonical();
+}
+
+}  // namespace
+
+const char* mode_name(Mode mode) noexcept {
+    constexpr const char* kNames[] = {"off", "record", "shadow", "on"};
+    return kNames[static_cast<int>(mode)];
+}
+
+Status read_variable(GetenvFunction getenv_function, const char* name, bool* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, double* out) {
+    return read(getenv_function, name, out);
+}
+Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out) {
+    return read(getenv_function, name, out);
+}
+
+Status check_variable_names(const char* const* environment) {
+    return check_names(environment != nullptr ? environment : ::environ);
+}
+
+const char* process_getenv(const char* name) noexcept {
+    return std::getenv(name);
+}
+
+Settings usable_settings(GetenvFunction getenv_function) {
+    Settings settings;
+#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
+    read_or_default(getenv_function, #name, &settings.member);
+#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
+#include "collectives/policy/variables.def"
+#undef SLIMWIRE_SETTING
+#undef SLIMWIRE_VARIABLE
+    return settings;
+}
+
+Result<Config> load_config(GetenvFunction getenv_function, const char* const* environment) {
+    Config config;
+    config.policy.source = "none";
+    SLIMWIRE_TRY(read(getenv_function, "SLIMWIRE_MODE", &config.settings.mode));
+    if (config.settings.mode != Mode::kOff) {
+        SLIMWIRE_TRY(check_names(environment != nullptr ? environment : ::environ));
+        SLIMWIRE_TRY(read_settings(getenv_function, &config.settings));
+    }
+    if (config.settings.mode == Mode::kOn || config.settings.mode == Mode::kShadow) {
+        if (!config.settings.policy_path.empty()) {
+            SLIMWIRE_TRY_ASSIGN(config.policy, load_policy_file(config.settings.policy_path));
+        }
+        SLIMWIRE_TRY(add_environment_rule(getenv_function, config.settings, &config.policy));
+        SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
+        if (const std::string& path = config.settings.calibration_path; !path.empty()) {
+            Result<std::vector<Calibration>> read =
+                load_named_calibrations(path, &config.calibration_hash);
+            if (!read.ok()) {
+                return Status(read.status().code(),
+                              "SLIMWIRE_CALIBRATION: " + read.status().message());
+            }
+            config.calibrations =
+                std::make_shared<const std::vector<Calibration>>(std::move(read).value());
+        }
+        config.policy.warnings = policy_warnings(config.policy);
+        config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
+        config.listens =
+            config.active && (config.policy.wants_parameters() || config.policy.wants_steps());
+    }
+    config.hash = stable_hash(plan_text(config));
+    return config;
+}
+
+void log_policy_warnings(const Config& config) {
+    if (launcher_rank().value_or(0) != 0) {
+        return;
+    }
+    for (const std::string& warning : config.policy.warnings) {
+        log_once(LogLevel::kWarn, "policy " + warning, warning);
+    }
+}
+
+std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function) {
+    std::vector<SettingOrigin> origins;
+    for (const VariableInfo& variable : kVariables) {
+        if (variable.reader == VariableReader::kLibrary) {
+            const char* const value = set_value(getenv_function, variable.name);
+            origins.push_back({variable.name, value != nullptr ? value : variable.default_text,
+                               value != nullptr ? "environment" : "default"});
+        }
+    }
+    return origins;
+}
+
+}  // namespace slimwire

@@ -1,0 +1,117 @@
+// The effective configuration of this process: every SLIMWIRE_* variable, the policy, and the hash
+// that ranks compare. Read once, at the first NCCL call; precedence is command line (which sets
+// variables), environment, file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/policy/policy.h"
+
+namespace slimwire {
+
+struct Calibration;  // topology/calibration.h
+
+// What slimwire does with a job: nothing; leaves it native and writes a trace; the same, and tries
+// on the side what the policy would do; compresses.
+enum class Mode : uint8_t { kOff, kRecord, kShadow, kOn };
+[[nodiscard]] const char* mode_name(Mode mode) noexcept;
+// The job is native, and nothing of ours may make it fail.
+[[nodiscard]] constexpr bool observes(Mode mode) noexcept {
+    return mode == Mode::kRecord || mode == Mode::kShadow;
+}
+enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
+
+// Settings::min_bytes of "auto".
+inline constexpr uint64_t kAutoBytes = ~uint64_t{0};
+
+// One member per variable of collectives/policy/variables.def, converted and checked.
+// Absent and empty variables have the default of the table.
+struct Settings {
+    Mode mode = Mode::kOn;                 // SLIMWIRE_MODE
+    std::string policy_path;               // SLIMWIRE_POLICY
+    std::string codec;                     // SLIMWIRE_CODEC
+    std::string error_feedback;            // SLIMWIRE_EF
+    std::string residual;                  // SLIMWIRE_RESIDUAL
+    std::string operations;                // SLIMWIRE_OPS, comma separated
+    uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES; kAutoBytes: auto
+    double bandwidth_bits = 0;             // SLIMWIRE_BANDWIDTH, a second; 0: as found
+    std::string calibration_path;          // SLIMWIRE_CALIBRATION
+    std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
+    std::string report_pattern;            // SLIMWIRE_REPORT
+    LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG
+    std::string log_file;                  // SLIMWIRE_LOG_FILE pattern; empty: stderr
+    std::string nccl_library;              // SLIMWIRE_NCCL_LIBRARY
+    uint64_t agree_timeout_us = 0;         // SLIMWIRE_AGREE_TIMEOUT
+    std::string socket_ifname;             // SLIMWIRE_SOCKET_IFNAME
+    uint64_t slice_bytes = 16 << 20;       // SLIMWIRE_SLICE_BYTES, plan-affecting
+    uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
+    uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
+    bool summary = true;                   // SLIMWIRE_SUMMARY
+    std::string trace_pattern;             // SLIMWIRE_TRACE
+    uint64_t trace_bytes = 256 << 20;      // SLIMWIRE_TRACE_BYTES
+    uint32_t trace_sample = 64;            // SLIMWIRE_TRACE_SAMPLE; 0: never
+};
+
+struct Config {
+    Settings settings;
+    Policy policy;
+    // What SLIMWIRE_CALIBRATION holds; null without one.
+    std::shared_ptr<const std::vector<Calibration>> calibrations;
+    uint64_t calibration_hash = 0;
+    uint64_t hash = 0;  // of policy.canonical(), every plan-affecting setting and the calibration
+    // False: every call is native (another mode than on, or no rule has a codec).
+    bool active = false;
+    // Whether a rule asks for what is read from calls after they were made: the parameters that
+    // they carry, the flags of steps, whether results are finite.
+    bool listens = false;
+};
+
+// One variable of the table for a reader that has no member in Settings: absent and empty have the
+// table's default. The type must be what the variable's kind is converted to: bool, uint64_t bytes
+// or microseconds, uint32_t, double bits a second (0 where the default is empty), text. An error
+// names variable, value and what would be accepted.
+using GetenvFunction = const char* (*)(const char*);
+Status read_variable(GetenvFunction getenv_function, const char* name, bool* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, double* out);
+Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out);
+// An error when `environment` (null: the process's) has a SLIMWIRE_ variable that nobody knows.
+Status check_variable_names(const char* const* environment = nullptr);
+
+// Where a value came from, for `slimwire policy check` and `explain`.
+struct SettingOrigin {
+    std::string variable, value, source;  // source: "environment" or "default"
+};
+
+// Reads the environment through `getenv_function` (so tests pass their own). An unknown variable
+// that begins with SLIMWIRE_ and is not known to any of our programs is an error that names the
+// nearest. Such variables are looked for in `environment`, a null-terminated array of "NAME=value"
+// as environ has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read, with record
+// no policy.
+Result<Config> load_config(GetenvFunction getenv_function,
+                           const char* const* environment = nullptr);
+// What is left when load_config() fails: every setting that can be read, defaults for the others. A
+// process with a wrong policy still has to agree with the other ranks and to write its log.
+[[nodiscard]] Settings usable_settings(GetenvFunction getenv_function);
+[[nodiscard]] std::vector<SettingOrigin> setting_origins(GetenvFunction getenv_function);
+// Writes the policy's warnings to the log, each once, from the launcher's first rank (every process
+// when there is no launcher). Called at the first communicator.
+void log_policy_warnings(const Config& config);
+// std::getenv with the type that load_config takes.
+[[nodiscard]] const char* process_getenv(const char* name) noexcept;
+
+// "10gbit", "100 mbit", "2.5gbit/s" -> bits a second (decimal prefixes, always the word "bit");
+// "1000000", "64KiB", "1.5 MiB", "2GiB" -> bytes; "50us", "10ms", "2s" -> microseconds. The case of
+// units does not matter, since no two of them differ by case only. What is not a whole number of
+// bytes or microseconds, has no unit where one is needed, or overflows is an error that names the
+// text and the accepted units.
+Result<uint64_t> parse_bytes(std::string_view text);
+Result<double> parse_bits_per_second(std::string_view text);
+Result<uint64_t> parse_duration_us(std::string_view text);
+
+}  // namespace slimwire

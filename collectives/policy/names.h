@@ -1,0 +1,51 @@
+// Names of enumerations as policies, variables, the command line and reports spell them, and the
+// search for the nearest name that error messages offer. Pure functions over constant tables.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/call/call.h"
+#include "collectives/policy/policy.h"
+
+namespace slimwire {
+
+// Case, '_' and '-' do not matter ("all_reduce", "AllReduce", "allreduce"); "bcast" is broadcast.
+[[nodiscard]] std::optional<Op> parse_op(std::string_view text);
+// dtype_name()'s names and fp16/half/float16, bfloat16, fp32/float/float32, fp64/double/float64,
+// int8, uint8, ... .
+[[nodiscard]] std::optional<DType> parse_dtype(std::string_view text);
+[[nodiscard]] std::optional<RedOp> parse_redop(std::string_view text);
+[[nodiscard]] std::optional<Scope> parse_scope(std::string_view text);
+[[nodiscard]] std::optional<Algorithm> parse_algorithm(std::string_view text);
+[[nodiscard]] std::optional<ErrorFeedback> parse_error_feedback(std::string_view text);
+[[nodiscard]] std::optional<TensorBy> parse_tensor_by(std::string_view text);
+[[nodiscard]] std::optional<ResidualType> parse_residual_type(std::string_view text);
+[[nodiscard]] std::optional<Role> parse_role(std::string_view text);
+
+// The canonical names, in the order of the enumeration: for "accepted: ..." and completion.
+[[nodiscard]] std::vector<std::string_view> op_names();
+[[nodiscard]] std::vector<std::string_view> dtype_names();
+[[nodiscard]] std::vector<std::string_view> redop_names();
+[[nodiscard]] std::vector<std::string_view> scope_names();
+[[nodiscard]] std::vector<std::string_view> algorithm_names();
+[[nodiscard]] std::vector<std::string_view> error_feedback_names();
+[[nodiscard]] std::vector<std::string_view> tensor_by_names();
+[[nodiscard]] std::vector<std::string_view> residual_type_names();
+[[nodiscard]] std::vector<std::string_view> role_names();
+
+// "a, b, c".
+[[nodiscard]] std::string join(const std::vector<std::string_view>& words);
+
+// The candidate with the smallest edit distance to `text`, if it is near enough to be a slip of the
+// pen (one letter, or a third of them); else empty.
+[[nodiscard]] std::string_view nearest(std::string_view text,
+                                       const std::vector<std::string_view>& candidates);
+
+// " (did you mean 'x'?)" or "".
+[[nodiscard]] std::string suggestion(std::string_view text,
+                                     const std::vector<std::string_view>& candidates);
+
+}  // namespace slimwire

@@ -1,0 +1,458 @@
+#include "collectives/policy/policy.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/policy/names.h"
+
+namespace slimwire {
+namespace {
+
+// Operations whose calls carry a reduction; the others have RedOp::kNone.
+constexpr uint32_t kReducingOps =
+    bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
+constexpr uint32_t kScopes = (1u << kScopeCount) - 1;
+
+// A set of ranges of calls: the product of five sets and two closed intervals, none of them empty.
+struct Box {
+    uint32_t ops, dtypes, redops, scopes, dimensions;
+    uint64_t min_bytes, max_bytes;
+    int min_ranks, max_ranks;
+};
+
+bool is_empty(const Box& box) {
+    return box.ops == 0 || box.dtypes == 0 || box.redops == 0 || box.scopes == 0 ||
+           box.dimensions == 0 || box.min_bytes > box.max_bytes || box.min_ranks > box.max_ranks;
+}
+
+Box box_of(const Match& match) {
+    const uint32_t ops = match.parameters.any() ? kAllOps : kCarryingOps;
+    return {match.ops & ops,
+            match.dtypes & kAllDTypes,
+            match.redops & kAllRedOps,
+            match.scope ? bit_of(*match.scope) : kScopes,
+            match.parameters.dimensions,
+            match.min_bytes,
+            match.max_bytes,
+            match.min_ranks,
+            match.max_ranks};
+}
+
+// The calls that can exist among those a rule matches.
+std::vector<Box> possible_calls(const Match& match) {
+    std::vector<Box> boxes;
+    for (const bool reducing : {true, false}) {
+        Box box = box_of(match);
+        box.ops &= reducing ? kReducingOps : ~kReducingOps;
+        box.redops &= reducing ? ~bit_of(RedOp::kNone) : bit_of(RedOp::kNone);
+        if (!is_empty(box)) {
+            boxes.push_back(box);
+        }
+    }
+    return boxes;
+}
+
+bool meet(const Box& a, const Box& b) {
+    return (a.ops & b.ops) != 0 && (a.dtypes & b.dtypes) != 0 && (a.redops & b.redops) != 0 &&
+           (a.scopes & b.scopes) != 0 && (a.dimensions & b.dimensions) != 0 &&
+           a.min_bytes <= b.max_bytes && b.min_bytes <= a.max_bytes && a.min_ranks <= b.max_ranks &&
+           b.min_ranks <= a.max_ranks;
+}
+
+// Appends `from` without `taken` to `out`: one piece for each side on which `from` sticks out, the
+// rest narrowed to what is still common. Both must meet.
+void subtract(Box from, const Box& taken, std::vector<Box>* out) {
+    const auto cut_set = [&](uint32_t Box::*member) {
+        Box piece = from;
+        piece.*member &= ~(taken.*member);
+        if (!is_empty(piece)) {
+            out->push_back(piece);
+        }
+        from.*member &= taken.*member;
+    };
+    const auto cut_interval = [&](auto Box::*low, auto Box::*high) {
+        if (from.*low < taken.*low) {
+            Box piece = from;
+            piece.*high = taken.*low - 1;
+            out->push_back(piece);
+            from.*low = taken.*low;
+        }
+        if (from.*high > taken.*high) {
+            Box piece = from;
+            piece.*low = taken.*high + 1;
+            out->push_back(piece);
+            from.*high = taken.*high;
+        }
+    };
+    cut_set(&Box::ops);
+    cut_set(&Box::dtypes);
+    cut_set(&Box::redops);
+    cut_set(&Box::scopes);
+    cut_set(&Box::dimensions);
+    cut_interval(&Box::min_bytes, &Box::max_bytes);
+    cut_interval(&Box::min_ranks, &Box::max_ranks);
+}
+
+// Bound on the pieces looked at; a rule cut into more counts as reachable.
+constexpr size_t kMaxPieces = 4096;
+
+bool matches_name(const Match& match, std::string_view comm) noexcept {
+    if (match.roles != 0) {
+        const std::optional<Role> role = role_of(comm);
+        if (!role.has_value() || (match.roles & bit_of(*role)) == 0) {
+            return false;
+        }
+    }
+    return match.comms.empty() ||
+           std::any_of(match.comms.begin(), match.comms.end(),
+                       [&](const std::string& pattern) { return name_matches(pattern, comm); });
+}
+
+// Whether communicators of every name that `narrow` takes are taken by `wide`, as far as equal
+// conditions tell.
+bool covers_names(const Match& wide, const Match& narrow) noexcept {
+    const bool roles = wide.roles == 0 || (narrow.roles != 0 && (narrow.roles & ~wide.roles) == 0);
+    return roles && (wide.comms.empty() || wide.comms == narrow.comms);
+}
+
+// Empty when `rules[index]` can decide some call; else why not.
+std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
+    std::vector<Box> left = possible_calls(rules[index].match);
+    if (left.empty()) {
+        return "its match is empty";
+    }
+    std::string takers;
+    for (size_t i = 0; i < index; ++i) {
+        if (rules[i].off || !covers_names(rules[i].match, rules[index].match) ||
+            !covers_all(rules[i].match.ordinals, rules[index].match.ordinals) ||
+            !rules[i].match.parameters.covers_but_for_dimensions(rules[index].match.parameters)) {
+            continue;
+        }
+        const Box taken = box_of(rules[i].match);
+        std::vector<Box> rest;
+        bool took = false;
+        for (const Box& box : left) {
+            if (meet(box, taken)) {
+                took = true;
+                subtract(box, taken, &rest);
+            } else {
+                rest.push_back(box);
+            }
+        }
+        if (rest.size() > kMaxPieces) {
+            return {};
+        }
+        if (took) {
+            takers += (takers.empty() ? "'" : ", '") + rules[i].name + "'";
+        }
+        left = std::move(rest);
+        if (left.empty()) {
+            return "earlier rules take all its calls: " + takers;
+        }
+    }
+    return {};
+}
+
+template <class E>
+std::string set_text(uint32_t set, int count, const char* (*name)(E)) {
+    set &= (1u << count) - 1;
+    if (set == (1u << count) - 1) {
+        return "any";
+    }
+    std::string out;
+    for (int i = 0; i < count; ++i) {
+        if ((set >> i & 1u) != 0) {
+            out += (out.empty() ? "" : "+") + std::string(name(static_cast<E>(i)));
+        }
+    }
+    return out;
+}
+
+template <class E>
+constexpr bool has(uint32_t set, E value) noexcept {
+    return (set & bit_of(value)) != 0;
+}
+
+bool compresses(const Rule& rule) noexcept {
+    return !rule.off && rule.action.codec.has_value() &&
+           rule.action.algorithm != Algorithm::kNative;
+}
+
+// Operations that the rule names and for which `carried` is false; those of a rule that names none
+// only when it is for all.
+template <class Carried>
+uint32_t ops_without(const Rule& rule, const Carried& carried) {
+    const uint32_t ops = rule.match.ops & kAllOps;
+    uint32_t without = 0;
+    for (int i = 0; i < kOpCount; ++i) {
+        if ((ops >> i & 1u) != 0 && !carried(static_cast<Op>(i))) {
+            without |= 1u << i;
+        }
+    }
+    const bool named = ops != kAllOps && ops != (kAllOps & ~kNamedOnlyOps);
+    return named || without == ops ? without : 0;
+}
+
+// What the rule's algorithm and its error feedback leave native; empty for nothing.
+std::string why_without_form(const Rule& rule) {
+    const Action& action = rule.action;
+    const Algorithm algorithm = action.algorithm != Algorithm::kAuto ? action.algorithm
+                                : action.low_rank()                  ? Algorithm::kLowRank
+                                                                     : Algorithm::kAuto;
+    const auto by_algorithm = [&](Op op) {
+        return algorithm == Algorithm::kAuto || has_form(algorithm, op);
+    };
+    const auto by_estimates = [&](Op op) {
+        return rule.action.error_feedback != ErrorFeedback::kEf21 || has_estimates(algorithm, op);
+    };
+    const uint32_t formless = ops_without(rule, by_algorithm);
+    const uint32_t others =
+        ops_without(rule, [&](Op op) { return by_algorithm(op) && by_estimates(op); }) & ~formless;
+    const auto leaves = [](uint32_t ops) {
+        return "leaves " + set_text<Op>(ops, kOpCount, [](Op v) { return op_name(v); }) +
+               " native: ";
+    };
+    std::string why;
+    if (formless != 0) {
+        why = leaves(formless) + algorithm_name(algorithm) + " has no form of it";
+    }
+    if (others != 0) {
+        why +=
+            (why.empty() ? "" : "; ") + leaves(others) + "ef21 has no form of it" +
+            (algorithm == Algorithm::kAuto ? "" : std::string(" by ") + algorithm_name(algorithm));
+    }
+    return why;
+}
+
+}  // namespace
+
+bool has_form(Algorithm algorithm, Op op) noexcept {
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+            return op == Op::kAllReduce || op == Op::kReduce;
+        case Algorithm::kSummable:
+            return reduces(op);
+        case Algorithm::kDirect:
+            return op != Op::kAllReduce && op != Op::kReduce;
+        case Algorithm::kHierarchical:
+            return reduces(op);
+        case Algorithm::kGather:
+        case Algorithm::kLowRank:
+            return op == Op::kAllReduce;
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return false;
+}
+
+bool has_estimates(Algorithm algorithm, Op op) noexcept {
+    switch (algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+        case Algorithm::kGather:
+            return op == Op::kAllReduce;
+        case Algorithm::kDirect:
+            return op == Op::kReduceScatter;
+        case Algorithm::kAuto:
+            return op == Op::kAllReduce || op == Op::kReduceScatter;
+        case Algorithm::kHierarchical:
+        case Algorithm::kSummable:
+        case Algorithm::kLowRank:
+        case Algorithm::kNative:
+            break;
+    }
+    return false;
+}
+
+bool Match::takes_ordinal(uint32_t ordinal) const noexcept {
+    return ordinals.empty() || std::any_of(ordinals.begin(), ordinals.end(), [&](const auto& one) {
+               return one.first <= ordinal && ordinal <= one.last;
+           });
+}
+
+bool matches_call(const Match& m,
+                  const CallFacts& facts,
+                  uint64_t bytes,
+                  int ranks,
+                  Scope scope,
+                  std::string_view comm) noexcept {
+    return matches_name(m, comm) && (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) &&
+           has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
+           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
+           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
+           (m.parameters.any() || has(kCarryingOps, facts.op));
+}
+
+const Rule* Policy::match(const CallFacts& facts,
+                          uint64_t bytes,
+                          int ranks,
+                          Scope scope,
+                          const CarriedRange* range,
+                          std::string_view comm) const noexcept {
+    for (const Rule& rule : rules) {
+        const ParameterMatch& parameters = rule.match.parameters;
+        if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope, comm) &&
+            (rule.match.ordinals.empty() || facts.nth != 0) &&
+            (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
+            return &rule;
+        }
+    }
+    return nullptr;
+}
+
+bool Policy::can_compress(int ranks, Scope scope) const noexcept {
+    return ranks > 1 && std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
+               const Match& m = rule.match;
+               return compresses(rule) && m.ops != 0 && (m.redops & kCompressedRedOps) != 0 &&
+                      m.min_ranks <= ranks && ranks <= m.max_ranks &&
+                      (!m.scope || *m.scope == scope);
+           });
+}
+
+bool Policy::has_codec() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), compresses);
+}
+
+bool Policy::wants_progress() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        const Action& action = rule.action;
+        return compresses(rule) &&
+               (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
+                action.average_every > 0 || action.codec->traits(DType::kFloat32).linear ||
+                action.low_rank());
+    });
+}
+
+bool Policy::wants_previews() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return compresses(rule) && rule.action.preview.has_value();
+    });
+}
+
+bool Policy::wants_steps() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        const Action& action = rule.action;
+        return (!rule.off && !rule.match.ordinals.empty()) ||
+               (compresses(rule) && action.tensor == TensorBy::kStep &&
+                (action.error_feedback != ErrorFeedback::kNone || action.shares_state()));
+    });
+}
+
+bool Policy::wants_parameters() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return !rule.off &&
+               (!rule.match.parameters.any() || (compresses(rule) && rule.action.low_rank()));
+    });
+}
+
+bool Policy::wants_parameter_names() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return !rule.off && !rule.match.parameters.names.empty();
+    });
+}
+
+bool Policy::wants_names() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return !rule.off && (!rule.match.comms.empty() || rule.match.roles != 0);
+    });
+}
+
+const Rule* Policy::find(std::string_view name) const noexcept {
+    const auto found = std::find_if(rules.begin(), rules.end(),
+                                    [&](const Rule& rule) { return rule.name == name; });
+    return found == rules.end() ? nullptr : &*found;
+}
+
+std::string Policy::canonical() const {
+    std::string out = "policy 1\n";
+    for (const Rule& rule : rules) {
+        if (rule.off) {
+            continue;
+        }
+        const Match& m = rule.match;
+        const Action& a = rule.action;
+        out += "op=" + set_text<Op>(m.ops, kOpCount, [](Op v) { return op_name(v); });
+        out += " dtype=" +
+               set_text<DType>(m.dtypes, kDTypeCount, [](DType v) { return dtype_name(v); });
+        out += " redop=" +
+               set_text<RedOp>(m.redops, kRedOpCount, [](RedOp v) { return redop_name(v); });
+        out += " bytes=" + std::to_string(m.min_bytes) + ".." + std::to_string(m.max_bytes);
+        out += " ranks=" + std::to_string(m.min_ranks) + ".." + std::to_string(m.max_ranks);
+        out += std::string(" scope=") + (m.scope ? scope_name(*m.scope) : "any");
+        for (const std::string& pattern : m.comms) {
+            out += " comm=" + std::to_string(pattern.size()) + ':' + pattern;
+        }
+        if (m.roles != 0) {
+            out += " role=" + set_text<Role>(m.roles, kRoleCount, role_name);
+        }
+        for (const ParameterMatch::Indices& one : m.ordinals) {
+            out += (&one == m.ordinals.data() ? " ordinal=" : "+") + std::to_string(one.first) +
+                   ".." + std::to_string(one.last);
+        }
+        out += m.parameters.canonical();
+        out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
+        // Only where it is set, so that policies without it keep their text.
+        out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";
+        out += std::string(" algorithm=") + algorithm_name(a.algorithm);
+        out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
+        if (a.error_feedback != ErrorFeedback::kNone && a.tensor != TensorBy::kAddress) {
+            out += std::string(" tensor=") + tensor_by_name(a.tensor);
+        }
+        if (a.error_feedback != ErrorFeedback::kNone &&
+            a.residual_type() != ResidualType::kFloat32) {
+            out += std::string(" residual=") + residual_type_name(a.residual_type());
+        }
+        for (const RampStage& stage : a.ramp) {
+            out += " until " + std::to_string(stage.until) + " " +
+                   (stage.codec ? stage.codec->to_string() : "native");
+        }
+        if (a.average_every > 0) {
+            out += " average=" + std::to_string(a.average_every) + "/" +
+                   (a.average_codec ? a.average_codec->to_string() : "native");
+        }
+        if (a.accordion.has_value()) {
+            const AccordionRule& rule = *a.accordion;
+            out += " accordion=" + rule.low.to_string() + "/" + std::to_string(rule.window) + "/" +
+                   std::to_string(rule.ratio_ppm) + "/" + std::to_string(rule.hysteresis);
+            for (const uint64_t drop : rule.lr_drops) {
+                out += "/" + std::to_string(drop);
+            }
+        }
+        if (a.preview.has_value()) {
+            out += " preview=" + std::to_string(a.preview->gain_ppm) + "/" +
+                   (a.preview->told ? "told"
+                    : a.preview->step_size > 0
+                        ? std::to_string(std::bit_cast<uint64_t>(a.preview->step_size))
+                        : "estimated");
+        }
+        out += " start_step=" + std::to_string(a.start_step);
+        out += " min_bytes=" + (a.auto_bytes ? "auto" : std::to_string(a.min_bytes)) + "\n";
+    }
+    return out;
+}
+
+std::vector<std::string> policy_warnings(const Policy& policy) {
+    std::vector<std::string> warnings;
+    for (size_t i = 0; i < policy.rules.size(); ++i) {
+        const Rule& rule = policy.rules[i];
+        if (rule.off) {
+            continue;
+        }
+        const std::string where =
+            (rule.line > 0 ? policy.source + ":" + std::to_string(rule.line) : "environment") +
+            ": rule '" + rule.name + "'";
+        const std::string why = why_unreachable(policy.rules, i);
+        if (!why.empty()) {
+            warnings.push_back(where + " is never reached: " + why);
+        } else if (compresses(rule)) {
+            if (const std::string native = why_without_form(rule); !native.empty()) {
+                warnings.push_back(where + " " + native);
+            }
+        }
+    }
+    return warnings;
+}
+
+}  // namespace slimwire

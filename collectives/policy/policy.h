@@ -1,0 +1,261 @@
+// A policy: ordered rules that say which calls are compressed and how. Parsed once per process from
+// a TOML file or from the one-codec variables (config.h); immutable afterwards, so every thread
+// reads it without a lock. Grammar and examples: collectives/README.md and tools/policies.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codecs/codec.h"
+#include "codecs/residual/residual_type.h"
+#include "collectives/call/call.h"
+#include "collectives/policy/parameter_match.h"
+#include "collectives/policy/role.h"
+
+namespace slimwire {
+
+enum class Algorithm : uint8_t {
+    kAuto,
+    kNative,
+    kTwoShot,
+    kDirect,
+    kHierarchical,
+    kGather,
+    kSummable,
+    kSparse,
+    kLowRank,
+};
+inline constexpr int kAlgorithmCount = 9;
+[[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
+
+// Whether the algorithm can carry the operation at all, whatever codec and communicator.
+[[nodiscard]] bool has_form(Algorithm algorithm, Op op) noexcept;
+
+// What becomes of what an encoding loses (README, "Error feedback").
+enum class ErrorFeedback : uint8_t {
+    kNone,
+    kEf14,  // all of it is added to the next call of the tensor
+    kEma,   // a moving average of it
+    kEf21,  // nothing: what is encoded is how much the call differs from an estimate of it
+};
+inline constexpr int kErrorFeedbackCount = 4;
+// Weight of the old average in kEma's new one (LoCo's).
+inline constexpr float kEmaKeep = 0.8f;
+[[nodiscard]] const char* error_feedback_name(ErrorFeedback kind) noexcept;
+
+// Whether kEf21 has a form of the operation by the algorithm; kAuto: by one that it may stand for.
+[[nodiscard]] bool has_estimates(Algorithm algorithm, Op op) noexcept;
+
+// What tells tensors of equal facts apart, for error feedback.
+enum class TensorBy : uint8_t {
+    kAddress,  // the result's buffer
+    kStep,     // the call's place in the training step; native while that is unsure
+};
+inline constexpr int kTensorByCount = 2;
+[[nodiscard]] const char* tensor_by_name(TensorBy by) noexcept;
+
+inline constexpr int kResidualTypeCount = 3;
+[[nodiscard]] const char* residual_type_name(ResidualType type) noexcept;
+
+// Sets of enumerators as bits.
+template <class E>
+[[nodiscard]] constexpr uint32_t bit_of(E value) noexcept {
+    return 1u << static_cast<unsigned>(value);
+}
+inline constexpr uint32_t kAllOps = (1u << kOpCount) - 1;
+// An operation as a rule means it: both ends of a message must decide alike, so send and recv come
+// together.
+[[nodiscard]] constexpr uint32_t ops_with(Op op) noexcept {
+    const uint32_t both = bit_of(Op::kSend) | bit_of(Op::kRecv);
+    return (bit_of(op) & both) != 0 ? both : bit_of(op);
+}
+inline constexpr uint32_t kAllDTypes = (1u << kDTypeCount) - 1;
+inline constexpr uint32_t kAllRedOps = (1u << kRedOpCount) - 1;
+
+// Operations of which it can be known what parameters they carry: those that sum gradients. Of
+// others no rule that asks for parameters takes anything.
+inline constexpr uint32_t kCarryingOps =
+    bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
+
+// Operations whose payload is often state that must stay exact (parameters at start-up, gathered
+// state): a rule takes them only if it names them, or its codec is native.
+inline constexpr uint32_t kNamedOnlyOps =
+    bit_of(Op::kAllGather) | bit_of(Op::kBroadcast) | bit_of(Op::kGather) | bit_of(Op::kScatter);
+// Reductions that can be compressed, and operations that reduce nothing; any other that a rule with
+// a codec matches stays native.
+inline constexpr uint32_t kCompressedRedOps =
+    bit_of(RedOp::kSum) | bit_of(RedOp::kAvg) | bit_of(RedOp::kPreMulSum) | bit_of(RedOp::kNone);
+
+// What a rule asks for. An absent member means "any".
+struct Match {
+    uint32_t ops = kAllOps;        // bit per Op; send and recv only together
+    uint32_t dtypes = kAllDTypes;  // bit per DType
+    uint32_t redops = kAllRedOps;  // bit per RedOp
+    // Of the call's buffer: count * element size * (ranks for gather-like ops); both ends
+    // inclusive.
+    uint64_t min_bytes = 0;
+    uint64_t max_bytes = ~0ull;
+    int min_ranks = 0;  // both ends inclusive
+    int max_ranks = INT32_MAX;
+    std::optional<Scope> scope;
+    std::vector<std::string> comms;  // patterns of the communicator's name, ascending; empty: any
+    uint32_t roles = 0;              // bit per Role of that name; 0: any
+    ParameterMatch parameters;       // of ranges of the call, where one is not for all
+    // Which calls of their kind in the step, from 0: ascending, apart from each other; empty: any,
+    // also where that is not known.
+    std::vector<ParameterMatch::Indices> ordinals;
+
+    [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
+};
+
+// Whether a call is of the match, but for what it carries, and for its ordinal where facts.nth is
+// 0. `comm`: name of its communicator.
+[[nodiscard]] bool matches_call(const Match& match,
+                                const CallFacts& facts,
+                                uint64_t bytes,
+                                int ranks,
+                                Scope scope,
+                                std::string_view comm = {}) noexcept;
+
+// What travels by another codec until a tensor's calls have been so many.
+struct RampStage {
+    uint64_t until = 0;
+    std::optional<CodecSpec> codec;  // empty: native
+    bool operator==(const RampStage&) const = default;
+};
+
+// Between which codecs tensors switch, and when (accordion.h).
+struct AccordionRule {
+    CodecSpec low;                // of more bytes than the rule's codec
+    uint64_t window = 0;          // calls of a tensor, at least 2
+    uint32_t ratio_ppm = 500000;  // of the norm, below which its change is little
+    uint32_t hysteresis = 2;      // windows with little change before the rule's codec
+    // Calls of a tensor, from 0 on, by which the learning rate has dropped: ascending.
+    std::vector<uint64_t> lr_drops;
+    bool operator==(const AccordionRule&) const = default;
+};
+
+// By how much what is gathered to compute with is moved by what is owed (step_ahead.h).
+struct PreviewRule {
+    uint32_t gain_ppm = 1000000;
+    double step_size = 0;  // of a reduced gradient of 1; 0: as the program tells it, or estimated
+    bool told = false;
+    bool operator==(const PreviewRule&) const = default;
+};
+
+// With min_bytes "auto": smaller calls are native where nothing is known of calls and links.
+inline constexpr uint64_t kLeastBytesOfUnknown = 65536;
+
+struct Action {
+    std::optional<CodecSpec> codec;        // empty: native
+    std::optional<CodecSpec> intra_codec;  // inside nodes, with kHierarchical; empty: raw
+    Algorithm algorithm = Algorithm::kAuto;
+    ErrorFeedback error_feedback = ErrorFeedback::kNone;
+    std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
+    TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
+    std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
+    std::optional<AccordionRule> accordion;
+    // Compressed calls of a tensor after which its residuals become their mean over the ranks, and
+    // what they travel by for that (averaging.h); 0: never, empty: as they are.
+    uint64_t average_every = 0;
+    std::optional<CodecSpec> average_codec;
+    std::optional<PreviewRule> preview;
+    uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
+    uint64_t min_bytes = 0;    // smaller calls stay native
+    bool auto_bytes = false;   // instead: those that are faster so (choose_by_costs())
+    int least_state_rank = 0;  // of another stage of a ramp, whose tensors' state this shares
+
+    // Whether a codec of low rank says what travels.
+    [[nodiscard]] bool low_rank() const noexcept {
+        return codec.has_value() && codec->traits(DType::kFloat32).low_rank;
+    }
+    // The largest rank of factors, whose columns a tensor's state has room for.
+    [[nodiscard]] int state_rank() const noexcept {
+        auto rank = std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0);
+        for (const RampStage& stage : ramp) {
+            rank = std::max(rank, stage.codec ? stage.codec->params.kept : 0);
+        }
+        return std::max(static_cast<int>(rank), least_state_rank);
+    }
+    // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
+    // alike.
+    [[nodiscard]] bool shares_state() const noexcept {
+        return error_feedback == ErrorFeedback::kEf21 || low_rank();
+    }
+    // fp32 of kEf14, int8 of kEma, unless the rule says another.
+    [[nodiscard]] ResidualType residual_type() const noexcept {
+        return residual.value_or(error_feedback == ErrorFeedback::kEma ? ResidualType::kInt8
+                                                                       : ResidualType::kFloat32);
+    }
+};
+
+struct Rule {
+    std::string name;  // unique; reports and SLIMWIRE_RULE_OFF use it
+    Match match;
+    Action action;
+    bool off = false;  // named in SLIMWIRE_RULE_OFF: skipped when matching
+    int line = 0;      // in the file; 0 for the rule made from variables
+};
+
+struct Policy {
+    std::vector<Rule> rules;
+    std::vector<std::string> warnings;  // unreachable rules and the like, one line each
+    // File name; "environment" when there is no file but SLIMWIRE_CODEC; else "none".
+    std::string source;
+
+    // First rule that matches a range of a call, or null; of a null range nothing is known, and
+    // rules that ask for parameters pass it over, as those do that ask for ordinals where facts.nth
+    // is 0. Pure; no allocation.
+    [[nodiscard]] const Rule* match(const CallFacts& facts,
+                                    uint64_t bytes,
+                                    int ranks,
+                                    Scope scope,
+                                    const CarriedRange* range = nullptr,
+                                    std::string_view comm = {}) const noexcept;
+    // Whether any rule with a codec can match on a communicator of this shape.
+    [[nodiscard]] bool can_compress(int ranks, Scope scope) const noexcept;
+    // Canonical text of everything that affects a plan; equal text means equal behaviour. The hash
+    // that ranks compare is made of it, not of the file.
+    [[nodiscard]] std::string canonical() const;
+    // Whether some rule that is not off has a codec.
+    [[nodiscard]] bool has_codec() const noexcept;
+    // Whether some such rule asks for places in the step, or any that is not off for ordinals.
+    [[nodiscard]] bool wants_steps() const noexcept;
+    // Whether some rule with a codec previews.
+    [[nodiscard]] bool wants_previews() const noexcept;
+    // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
+    // all ranks alike (progress.h).
+    [[nodiscard]] bool wants_progress() const noexcept;
+    // Whether some rule that is not off asks for the parameters that calls carry, or for their
+    // shapes.
+    [[nodiscard]] bool wants_parameters() const noexcept;
+    // Whether one asks for parameters by name.
+    [[nodiscard]] bool wants_parameter_names() const noexcept;
+    // Whether some rule that is not off asks for the communicator's name.
+    [[nodiscard]] bool wants_names() const noexcept;
+    // The first rule with this name, or null.
+    [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
+};
+
+// One line for each rule that can never decide a call, because its match is empty or earlier rules
+// take all its calls, and for each whose codec or algorithm leaves named operations native.
+// Rules that are off neither take calls nor are reported.
+[[nodiscard]] std::vector<std::string> policy_warnings(const Policy& policy);
+
+// The name of the rule that SLIMWIRE_CODEC makes; a file may not use it.
+inline constexpr char kEnvironmentRule[] = "env";
+
+// `text` is the file's content, `name` goes into messages. An error has the form
+// "p.toml:7:12: rule 'grads': unknown key 'codek'; accepted: codec, algorithm, ...".
+Result<Policy> parse_policy(std::string_view text, std::string_view name);
+Result<Policy> load_policy_file(const std::string& path);
+
+// The specification of a codec that collectives may go by, or empty for "native", "none" and "off".
+Result<std::optional<CodecSpec>> parse_codec_or_native(std::string_view text);
+
+}  // namespace slimwire

@@ -1,0 +1,368 @@
+#include "collectives/state/state_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+namespace slimwire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
+
+constexpr char kMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
+constexpr uint32_t kVersion = 2;
+constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
+
+struct HeaderBytes {
+    char magic[8];
+    uint32_t version;
+    uint32_t comms, tensors;
+    int32_t launcher_rank, launcher_size;
+    uint32_t zero;
+    uint64_t config_hash;
+    uint64_t step;
+    uint64_t file_bytes;
+    uint64_t checksum;  // of the header before it
+};
+static_assert(sizeof(HeaderBytes) == 64 && offsetof(HeaderBytes, checksum) == 56);
+
+struct CommBytes {
+    uint64_t key;
+    int32_t rank, ranks;
+    uint32_t drawn[2];
+    uint64_t moment;
+    uint32_t drawn_alike, zero;
+};
+static_assert(sizeof(CommBytes) == 40);
+
+struct TensorBytes {
+    uint64_t comm, path, count, zero, shape, bytes;
+    uint32_t ordinal, carried;
+    int32_t root_or_peer;
+    uint8_t op, dtype, redop, kind;
+    double loss_scale;
+    uint64_t reserved;
+};
+static_assert(sizeof(TensorBytes) == 80);
+
+constexpr uint64_t padded(uint64_t bytes) noexcept {
+    return (bytes + 7) / 8 * 8;
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) noexcept {
+    return std::as_bytes(std::span(&value, 1));
+}
+
+uint64_t header_checksum(const HeaderBytes& header) noexcept {
+    return state_checksum(0, bytes_of(header).first(offsetof(HeaderBytes, checksum)));
+}
+
+// A file that is written beside its place, and removed unless it gets there.
+class NewFile {
+  public:
+    explicit NewFile(const std::string& path)
+        : path_(path), temporary_(path + "." + std::to_string(::getpid()) + ".tmp") {}
+    ~NewFile() {
+        if (file_ >= 0) {
+            ::close(file_);
+        }
+        if (made_) {
+            ::unlink(temporary_.c_str());
+        }
+    }
+    NewFile(const NewFile&) = delete;
+    NewFile& operator=(const NewFile&) = delete;
+
+    Status open() {
+        struct stat existing {};
+        if (::lstat(path_.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+            return {Code::kSystemError, "'" + path_ + "' is not a regular file"};
+        }
+        file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        made_ = file_ >= 0;
+        return made_ ? Status() : failed();
+    }
+    Status write(std::span<const std::byte> bytes) {
+        while (!bytes.empty()) {
+            const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+            if (written < 0 && errno == EINTR) {
+                continue;
+            }
+            if (written < 0) {
+                return failed();
+            }
+            bytes = bytes.subspan(static_cast<size_t>(written));
+        }
+        return {};
+    }
+    Status finish() {
+        const int file = std::exchange(file_, -1);
+        const bool on_disk = ::fsync(file) == 0;
+        const int error = errno;
+        if (::close(file) != 0 || !on_disk) {
+            errno = on_disk ? errno : error;
+            return failed();
+        }
+        if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+            return failed();
+        }
+        made_ = false;
+        // The name, too. A file system that has no such thing has what it has.
+        const size_t slash = path_.rfind('/');
+        const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+        if (const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            opened >= 0) {
+            (void)::fsync(opened);
+            ::close(opened);
+        }
+        return {};
+    }
+
+  private:
+    [[nodiscard]] Status failed() const {
+        return {Code::kSystemError,
+                "state file '" + path_ + "' cannot be written: " + std::strerror(errno)};
+    }
+    const std::string path_, temporary_;
+    int file_ = -1;
+    bool made_ = false;
+};
+
+Status whole_read(int file, const std::string& path, std::span<std::byte> out) {
+    while (!out.empty()) {
+        const ssize_t got = ::read(file, out.data(), out.size());
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return {got < 0 ? Code::kSystemError : Code::kInvalidUsage,
+                    "state file '" + path + "' " +
+                        (got < 0 ? "cannot be read: " + std::string(std::strerror(errno))
+                                 : std::string("became shorter while it was read"))};
+        }
+        out = out.subspan(static_cast<size_t>(got));
+    }
+    return {};
+}
+
+Status damaged(const std::string& path, const std::string& why) {
+    return {Code::kInvalidUsage, "state file '" + path + "' " + why};
+}
+
+// What the bytes of one tensor's record say; an error for what no file of ours says.
+Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
+    if (raw.op >= kOpCount || raw.redop >= kRedOpCount || raw.bytes == 0 || raw.path == 0 ||
+        raw.dtype >= kDTypeCount || raw.kind >= kStateKindCount) {
+        return damaged(path, "is damaged: a tensor of no kind");
+    }
+    if (raw.zero != 0) {
+        return damaged(path, "has a tensor whose calls chose their codec, which was removed");
+    }
+    StateTensor tensor;
+    tensor.tensor = {raw.comm,
+                     {static_cast<Op>(raw.op), static_cast<DType>(raw.dtype),
+                      static_cast<RedOp>(raw.redop), raw.root_or_peer, raw.count, raw.carried},
+                     raw.path,
+                     raw.ordinal};
+    tensor.shape = raw.shape;
+    tensor.bytes = raw.bytes;
+    tensor.kind = static_cast<StateKind>(raw.kind);
+    tensor.loss_scale = raw.loss_scale;
+    return tensor;
+}
+
+TensorBytes raw_of(const StateTensor& tensor) noexcept {
+    const CallFacts& facts = tensor.tensor.facts;
+    TensorBytes raw{};
+    raw.comm = tensor.tensor.comm;
+    raw.path = tensor.tensor.path;
+    raw.count = facts.count;
+    raw.shape = tensor.shape;
+    raw.bytes = tensor.bytes;
+    raw.ordinal = tensor.tensor.ordinal;
+    raw.carried = facts.carried;
+    raw.root_or_peer = facts.root_or_peer;
+    raw.op = static_cast<uint8_t>(facts.op);
+    raw.dtype = static_cast<uint8_t>(facts.dtype);
+    raw.redop = static_cast<uint8_t>(facts.redop);
+    raw.kind = static_cast<uint8_t>(tensor.kind);
+    raw.loss_scale = tensor.loss_scale;
+    return raw;
+}
+
+}  // namespace
+
+// Each step is a bijection of the sum for a given word, and of the word for a given sum: no change
+// within one word is lost.
+uint64_t state_checksum(uint64_t before, std::span<const std::byte> bytes) noexcept {
+    uint64_t sum = before ^ 0x736C696D77697265ull;
+    while (!bytes.empty()) {
+        uint64_t word = 0;
+        const size_t size = std::min<size_t>(bytes.size(), sizeof word);
+        std::memcpy(&word, bytes.data(), size);
+        sum = std::rotl(sum ^ word, 29) * 0x9E3779B97F4A7C15ull;
+        bytes = bytes.subspan(size);
+    }
+    return sum ^ sum >> 32;
+}
+
+Status write_state(const std::string& path, const StateIndex& index, const ReadResiduals& read) {
+    HeaderBytes header{};
+    std::memcpy(header.magic, kMagic, sizeof kMagic);
+    header.version = kVersion;
+    header.comms = static_cast<uint32_t>(index.comms.size());
+    header.tensors = static_cast<uint32_t>(index.tensors.size());
+    header.launcher_rank = index.launcher_rank;
+    header.launcher_size = index.launcher_size;
+    header.config_hash = index.config_hash;
+    header.step = index.step;
+    header.file_bytes = sizeof header + index.comms.size() * sizeof(CommBytes) +
+                        index.tensors.size() * sizeof(TensorBytes) + sizeof(uint64_t);
+    for (const StateTensor& tensor : index.tensors) {
+        header.file_bytes += padded(tensor.bytes);
+    }
+    header.checksum = header_checksum(header);
+    NewFile file(path);
+    SLIMWIRE_TRY(file.open());
+    SLIMWIRE_TRY(file.write(bytes_of(header)));
+    uint64_t sum = header.checksum;
+    const auto put = [&](std::span<const std::byte> bytes) {
+        sum = state_checksum(sum, bytes);
+        return file.write(bytes);
+    };
+    for (const StateComm& comm : index.comms) {
+        SLIMWIRE_TRY(put(bytes_of(CommBytes{comm.key,
+                                            comm.rank,
+                                            comm.ranks,
+                                            {comm.drawn[0], comm.drawn[1]},
+                                            comm.moment,
+                                            comm.drawn_alike,
+                                            0})));
+    }
+    for (const StateTensor& tensor : index.tensors) {
+        SLIMWIRE_TRY(put(bytes_of(raw_of(tensor))));
+    }
+    std::vector<std::byte> piece;
+    for (size_t i = 0; i < index.tensors.size(); ++i) {
+        const uint64_t bytes = index.tensors[i].bytes;
+        for (uint64_t offset = 0; offset < bytes; offset += kPiece) {
+            const uint64_t size = std::min(kPiece, bytes - offset);
+            piece.assign(padded(size), std::byte{0});
+            SLIMWIRE_TRY(read(i, offset, std::span(piece).first(size)));
+            SLIMWIRE_TRY(put(piece));
+        }
+    }
+    SLIMWIRE_TRY(file.write(bytes_of(sum)));
+    return file.finish();
+}
+
+Result<StateContent> read_state(const std::string& path) {
+    struct Open {
+        int file;
+        ~Open() {
+            if (file >= 0) {
+                ::close(file);
+            }
+        }
+    };
+    // Not blocking: a pipe would wait for a writer.
+    const Open opened{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    struct stat found {};
+    if (opened.file < 0 || ::fstat(opened.file, &found) != 0) {
+        return Status(Code::kNotFound,
+                      "state file '" + path + "' cannot be opened: " + std::strerror(errno));
+    }
+    const auto file_bytes = static_cast<uint64_t>(found.st_size);
+    if (!S_ISREG(found.st_mode) || file_bytes < sizeof(HeaderBytes) + sizeof(uint64_t)) {
+        return damaged(path, "is no saved state of slimwire: too short, or not a regular file");
+    }
+    HeaderBytes header{};
+    const auto read_into = [&](std::span<std::byte> out) {
+        return whole_read(opened.file, path, out);
+    };
+    SLIMWIRE_TRY(read_into(std::as_writable_bytes(std::span(&header, 1))));
+    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
+        return damaged(path, "is no saved state of slimwire: it begins otherwise");
+    }
+    if (header.version != kVersion) {
+        return damaged(path, "has version " + std::to_string(header.version) +
+                                 "; this slimwire reads version " + std::to_string(kVersion));
+    }
+    if (header.checksum != header_checksum(header)) {
+        return damaged(path, "is damaged: its header's checksum is wrong");
+    }
+    const uint64_t records =
+        uint64_t{header.comms} * sizeof(CommBytes) + uint64_t{header.tensors} * sizeof(TensorBytes);
+    if (header.file_bytes != file_bytes ||
+        records > file_bytes - sizeof header - sizeof(uint64_t)) {
+        return damaged(path, "has " + std::to_string(file_bytes) + " bytes instead of " +
+                                 std::to_string(header.file_bytes) + ": cut short or damaged");
+    }
+    StateContent content;
+    content.index.config_hash = header.config_hash;
+    content.index.launcher_rank = header.launcher_rank;
+    content.index.launcher_size = header.launcher_size;
+    content.index.step = header.step;
+    std::vector<CommBytes> comms(header.comms);
+    std::vector<TensorBytes> tensors(header.tensors);
+    const auto raw_comms = std::as_writable_bytes(std::span(comms));
+    const auto raw_tensors = std::as_writable_bytes(std::span(tensors));
+    SLIMWIRE_TRY(read_into(raw_comms));
+    SLIMWIRE_TRY(read_into(raw_tensors));
+    uint64_t sum = header.checksum;
+    for (const CommBytes& comm : comms) {
+        sum = state_checksum(sum, bytes_of(comm));
+        content.index.comms.push_back({comm.key,
+                                       comm.rank,
+                                       comm.ranks,
+                                       {comm.drawn[0], comm.drawn[1]},
+                                       comm.moment,
+                                       comm.drawn_alike});
+    }
+    uint64_t left = file_bytes - sizeof header - records - sizeof(uint64_t);
+    std::set<std::pair<LastingTensor, StateKind>> seen;
+    for (const TensorBytes& raw : tensors) {
+        sum = state_checksum(sum, bytes_of(raw));
+        SLIMWIRE_TRY_ASSIGN(StateTensor tensor, tensor_of(raw, path));
+        if (raw.bytes > left || padded(raw.bytes) > left ||
+            !seen.insert({tensor.tensor, record_of(tensor.kind)}).second) {
+            return damaged(path, "is damaged: its tensors do not fit it");
+        }
+        const auto of = std::find_if(content.index.comms.begin(), content.index.comms.end(),
+                                     [&](const StateComm& comm) { return comm.key == raw.comm; });
+        if (tensor.kind != StateKind::kResiduals &&
+            (of == content.index.comms.end() || of->moment == 0)) {
+            return damaged(path, "is damaged: a tensor of all ranks is of no moment");
+        }
+        left -= padded(raw.bytes);
+        content.index.tensors.push_back(tensor);
+    }
+    if (left != 0) {
+        return damaged(path, "is damaged: its tensors do not fill it");
+    }
+    for (const StateTensor& tensor : content.index.tensors) {
+        auto bytes = std::make_unique<std::byte[]>(padded(tensor.bytes));
+        const std::span all(bytes.get(), padded(tensor.bytes));
+        SLIMWIRE_TRY(read_into(all));
+        for (uint64_t offset = 0; offset < all.size(); offset += kPiece) {
+            sum = state_checksum(sum, all.subspan(offset, std::min(kPiece, all.size() - offset)));
+        }
+        content.held.push_back(std::move(bytes));
+    }
+    uint64_t wanted = 0;
+    SLIMWIRE_TRY(read_into(std::as_writable_bytes(std::span(&wanted, 1))));
+    if (sum != wanted) {
+        return damaged(path, "is damaged: its checksum is wrong");
+    }
+    return content;
+}
+
+}  // namespace slimwire

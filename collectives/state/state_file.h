@@ -1,0 +1,103 @@
+// The file of slimwire_save_state: what a rank's error feedback owes, by tensor, and how far its
+// controllers and counts are, so that a later process of the job goes on with it. FORMAT.md ("Saved
+// state") fixes the bytes. Pure but for the file system: no device, no NCCL, no table of the
+// process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "collectives/call/call.h"
+
+namespace slimwire {
+
+// What tells a tensor in every process of a job: the rank's communicator by its lasting key
+// (comm_state.h), the facts of its calls, and its place in the step.
+struct LastingTensor {
+    uint64_t comm = 0;
+    CallFacts facts;
+    uint64_t path = 0;
+    uint32_t ordinal = 0;
+
+    [[nodiscard]] auto order() const noexcept {
+        return std::tuple(comm, facts.op, facts.dtype, facts.redop, facts.root_or_peer, facts.count,
+                          facts.carried, path, ordinal);
+    }
+    bool operator<(const LastingTensor& other) const noexcept { return order() < other.order(); }
+};
+
+struct StateComm {
+    uint64_t key = 0;
+    int32_t rank = 0, ranks = 0;
+    uint32_t drawn[2] = {};  // calls that drew random numbers: collectives, messages
+    // Equal on ranks that saved at the same moment of the same job, and on no others; 0 before the
+    // first call that changed what ranks keep alike.
+    uint64_t moment = 0;
+    uint32_t drawn_alike =
+        0;  // collectives that drew, as codecs count that draw on all ranks alike
+};
+
+// What a record holds of its tensor. All but residuals count only where all ranks have theirs of
+// one moment; those from kAccordion on are progress (progress.h).
+enum class StateKind : uint8_t {
+    kResiduals,
+    kShared,  // estimates of EF21, or factors and what is owed beside them
+    kAccordion,
+    kAveraging = 4,
+    kCalls,  // of a kind of calls
+};
+// Kinds 3 and 6 are of files of older versions: nothing takes them.
+inline constexpr int kStateKindCount = 7;
+// A tensor has one record of what it is owed, shared or not.
+[[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
+    return kind == StateKind::kShared ? StateKind::kResiduals : kind;
+}
+[[nodiscard]] constexpr bool is_progress(StateKind kind) noexcept {
+    return kind >= StateKind::kAccordion;
+}
+
+struct StateTensor {
+    LastingTensor tensor;
+    uint64_t shape = 0;  // what its residuals lie by (keys.h); 0 of progress
+    uint64_t bytes = 0;
+    StateKind kind = StateKind::kResiduals;
+    // Of residuals: the scale of the gradients when the tensor was called last, NaN: not told.
+    double loss_scale = std::numeric_limits<double>::quiet_NaN();
+};
+
+struct StateIndex {
+    uint64_t config_hash = 0;
+    int32_t launcher_rank = -1, launcher_size = -1;  // -1: no launcher said
+    uint64_t step = 0;                               // the last that was marked
+    std::vector<StateComm> comms;
+    std::vector<StateTensor> tensors;
+};
+
+// Fills `out` with the bytes of record `index` from byte `offset` on.
+using ReadResiduals =
+    std::function<Status(size_t index, uint64_t offset, std::span<std::byte> out)>;
+
+// Puts the file in its place in one step, with its bytes on the disk; a failure leaves what was at
+// `path` before. Asks `read` for the tensors in order, piece by piece.
+Status write_state(const std::string& path, const StateIndex& index, const ReadResiduals& read);
+
+struct StateContent {
+    StateIndex index;
+    std::vector<std::unique_ptr<std::byte[]>> held;  // of each tensor, its bytes
+};
+// The whole file, or kInvalidUsage with what is wrong with it: not one of ours, another version,
+// cut short, damaged. Nothing larger than the file is allocated.
+Result<StateContent> read_state(const std::string& path);
+
+// Of the format: what a byte that changed changes.
+[[nodiscard]] uint64_t state_checksum(uint64_t before, std::span<const std::byte> bytes) noexcept;
+
+}  // namespace slimwire

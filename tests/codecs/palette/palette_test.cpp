@@ -1,0 +1,383 @@
+// What the palette codec promises: every bit comes back, for every element type, size and
+// instruction set, in the bytes that FORMAT.md gives; slots are kept. Foreign bytes:
+// palette_corruption_test.cpp; what an encoder chooses: palette_choice_test.cpp; the ratios:
+// palette_ratio_test.cpp.
+#include <algorithm>
+
+#include "codecs/palette/palette_format.h"
+#include "tests/codecs/palette/palette_fixture.h"
+
+namespace slimwire::testing {
+namespace {
+
+TEST_F(Palette, EveryBitOfEveryTypeAndSizeComesBackInTheBytesOfTheReference) {
+    for_all([&](DType dtype) {
+        for (const Data data : kAllData) {
+            for (const int64_t count :
+                 {0,  1,   2,   3,   7,   8,    15,   16,   17,   63,         64,
+                  65, 127, 255, 256, 257, 1009, 4095, 4096, 4097, 4096 + 255, 2 * 4096 + 1000}) {
+                expect_exact(dtype, filled(dtype, count, data), count);
+            }
+        }
+    });
+}
+
+TEST_F(Palette, All65536PatternsInAnyOrder) {
+    std::vector<uint16_t> patterns(65536);
+    for (size_t i = 0; i < patterns.size(); ++i) {
+        patterns[i] = static_cast<uint16_t>(i);
+    }
+    for (int order = 0; order < 3; ++order) {
+        for (const Isa isa : all_isas()) {
+            ASSERT_TRUE(force_isa(isa).ok());
+            for (const DType dtype : {DType::kBfloat16, DType::kFloat16, DType::kUint8}) {
+                Guarded input(2 * 65536);
+                std::memcpy(input.data(), patterns.data(), 2 * 65536);
+                expect_exact(dtype, input, input.size() / bytes_of(dtype));
+            }
+        }
+        if (order == 0) {  // by low bits: nearly every exponent in every block
+            std::sort(patterns.begin(), patterns.end(), [](uint16_t a, uint16_t b) {
+                return std::pair(a & 127, a) < std::pair(b & 127, b);
+            });
+        } else {
+            std::shuffle(patterns.begin(), patterns.end(), random_);
+        }
+    }
+}
+
+TEST_F(Palette, SpecialValuesAtEveryPositionOfACodedBlock) {
+    for_all([&](DType dtype) {
+        if (bytes_of(dtype) != 2 && dtype != DType::kFloat32) {
+            return;
+        }
+        const int64_t count = 300;
+        const uint32_t specials[] = {0x7FC1, 0xFF81, 0x7F80, 0xFF80, 0x8000, 1, 0x7C01, 0x7F800001};
+        for (int64_t at = 0; at < count; at += 7) {
+            Guarded input = filled(dtype, count, Data::kBell);
+            const uint32_t special = specials[random_() % 8];
+            std::memcpy(input.data() + at * bytes_of(dtype), &special,
+                        static_cast<size_t>(bytes_of(dtype)));
+            expect_exact(dtype, input, count);
+        }
+    });
+}
+
+TEST_F(Palette, EveryAlignmentGivesTheSameBytes) {
+    for_all([&](DType dtype) {
+        const int64_t count = 4096 + 77;
+        const Guarded straight = filled(dtype, count, Data::kBell);
+        const Encoded expected = encode(spec_, dtype, straight, count);
+        for (int64_t shift = bytes_of(dtype); shift < 64;
+             shift += std::max<int64_t>(bytes_of(dtype), 4)) {
+            Guarded input(straight.size(), shift);
+            std::memcpy(input.data(), straight.data(), static_cast<size_t>(straight.size()));
+            const Encoded encoded = encode(spec_, dtype, input, count);
+            const int64_t total = length_of(encoded.bytes.data());
+            ASSERT_EQ(encoded.bytes.copy(total), expected.bytes.copy(total));
+            Guarded output(straight.size(), shift);
+            decode(spec_, dtype, encoded.bytes.data(), count, output);
+            ASSERT_EQ(output.copy(output.size()), straight.copy(straight.size()));
+        }
+    });
+}
+
+// From 8 MiB on an output may go past the caches, line by line, where it is aligned to lines.
+TEST_F(Palette, LargeOutputsAtEveryAlignment) {
+    constexpr int64_t kBytes = (int64_t{8} << 20) + 9000;
+    for (const DType dtype : {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64,
+                              DType::kFloat8e5m2, DType::kUint8}) {
+        const int64_t width = bytes_of(dtype);
+        const int64_t count = kBytes / width;
+        Guarded input(count * width);
+        for (int64_t done = 0, part = 0; done < count; ++part) {
+            const int64_t some = std::min<int64_t>(count - done, 2 * 4096 + 1000);
+            if (part < std::ssize(kAllData)) {
+                fill(input.data() + done * width, dtype, some, kAllData[part]);
+            } else {
+                std::memcpy(input.data() + done * width, input.data() + done * width / 2,
+                            static_cast<size_t>(some * width));
+            }
+            done += some;
+        }
+        const Encoded encoded = encode(spec_, dtype, input, count);
+        for (const int64_t shift : {int64_t{0}, width}) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) + " shift " + std::to_string(shift) +
+                         " seed " + std::to_string(seed_));
+            Guarded output(input.size(), shift);
+            decode(spec_, dtype, encoded.bytes.data(), count, output);
+            ASSERT_EQ(output.copy(output.size()), input.copy(input.size()));
+        }
+    }
+}
+
+TEST_F(Palette, ChunksAreIndependentAndNothingElseOfASlotIsWritten) {
+    for_all([&](DType dtype) {
+        const int64_t chunk = 4096;
+        const int64_t count = 2 * chunk + 100;
+        const int64_t slot = slot_for(spec_.encoded_bytes(dtype, chunk));
+        const Guarded input = filled(dtype, count, Data::kManyZeros);
+        Guarded output(4 * slot);
+        std::vector<float> residual(static_cast<size_t>(count), 0.25f);
+        uint32_t status = 0;
+        spec_.codec->host.encode({.input = input.data(),
+                                  .output = output.data(),
+                                  .residual = residual.data(),
+                                  .scale_ptr = nullptr,
+                                  .scale = 0.5f,
+                                  .count = count,
+                                  .chunk_elems = chunk,
+                                  .slot_bytes = slot,
+                                  .params = spec_.params,
+                                  .dtype = dtype,
+                                  .status = &status});
+        EXPECT_EQ(status, 0u);
+        for (int64_t c = 0; c < 3; ++c) {
+            const int64_t elems = std::min(chunk, count - c * chunk);
+            const uint8_t* const begin = output.data() + c * slot;
+            const int64_t total = length_of(begin);
+            const auto expected =
+                reference::encode_palette(dtype, input.data() + c * chunk * bytes_of(dtype), elems);
+            ASSERT_EQ(std::vector<uint8_t>(begin, begin + total), expected);
+            ASSERT_TRUE(std::all_of(begin + total, begin + slot,
+                                    [](uint8_t byte) { return byte == 0xA5; }));
+        }
+        EXPECT_TRUE(output.margins_intact() && output.untouched_from(3 * slot));
+        EXPECT_TRUE(std::all_of(residual.begin(), residual.end(),
+                                [](float value) { return value == 0.25f; }));
+        Guarded decoded(input.size());
+        spec_.codec->host.decode({.input = output.data(),
+                                  .output = decoded.data(),
+                                  .count = count,
+                                  .chunk_elems = chunk,
+                                  .slot_bytes = slot,
+                                  .params = spec_.params,
+                                  .dtype = dtype,
+                                  .accumulate = false,
+                                  .status = &status});
+        EXPECT_EQ(status, 0u);
+        EXPECT_EQ(decoded.copy(decoded.size()), input.copy(input.size()));
+    });
+}
+
+TEST_F(Palette, AccumulateAddsOnce) {
+    for_all([&](DType dtype) {
+        const int64_t count = 4096 + 333;
+        if (dtype == DType::kFloat8e4m3 || dtype == DType::kFloat8e5m2) {
+            return;  // all pairs of them below
+        }
+        const bool integers = dtype <= DType::kUint64;
+        const Data data = integers ? Data::kRandom : Data::kBell;
+        const Guarded input = filled(dtype, count, data);
+        const Guarded before = filled(dtype, count, data);
+        const Encoded encoded = encode(spec_, dtype, input, count);
+        Guarded output(input.size());
+        std::memcpy(output.data(), before.data(), static_cast<size_t>(input.size()));
+        decode(spec_, dtype, encoded.bytes.data(), count, output, true);
+        const int64_t width = bytes_of(dtype);
+        for (int64_t i = 0; i < count; ++i) {
+            uint64_t a = 0;
+            uint64_t b = 0;
+            uint64_t sum = 0;
+            std::memcpy(&a, before.data() + i * width, static_cast<size_t>(width));
+            std::memcpy(&b, input.data() + i * width, static_cast<size_t>(width));
+            std::memcpy(&sum, output.data() + i * width, static_cast<size_t>(width));
+            uint64_t expected = 0;
+            if (integers) {
+                expected = width == 8 ? a + b : (a + b) & ((uint64_t{1} << (8 * width)) - 1);
+            } else if (dtype == DType::kFloat64) {
+                double x = 0;
+                double y = 0;
+                std::memcpy(&x, &a, 8);
+                std::memcpy(&y, &b, 8);
+                expected = double_bits(x + y);
+            } else {
+                const float x = reference::element(before.data(), dtype, i);
+                const float y = reference::element(input.data(), dtype, i);
+                reference::set_element(&expected, dtype, 0, x + y);
+            }
+            ASSERT_EQ(sum, expected) << "element " << i;
+        }
+    });
+}
+
+// Value of an 8-bit float, from its definition.
+double float8(DType dtype, int code) {
+    const bool e4m3 = dtype == DType::kFloat8e4m3;
+    const int fraction_bits = e4m3 ? 3 : 2;
+    const int bias = e4m3 ? 7 : 15;
+    const int exponent = (code & 0x7F) >> fraction_bits;
+    const int fraction = code & ((1 << fraction_bits) - 1);
+    const double sign = (code & 0x80) != 0 ? -1 : 1;
+    if (e4m3 ? (code & 0x7F) == 0x7F : exponent == 31 && fraction != 0) {
+        return std::nan("");
+    }
+    if (!e4m3 && exponent == 31) {
+        return sign * INFINITY;
+    }
+    const double significand = exponent == 0 ? fraction : fraction + (1 << fraction_bits);
+    return sign * std::ldexp(significand, std::max(exponent, 1) - bias - fraction_bits);
+}
+
+TEST_F(Palette, AccumulateOfAllPairsOf8BitFloats) {
+    for (const Isa isa : all_isas()) {
+        ASSERT_TRUE(force_isa(isa).ok());
+        for (const DType dtype : {DType::kFloat8e4m3, DType::kFloat8e5m2}) {
+            Guarded input(65536);
+            Guarded output(65536);
+            for (int i = 0; i < 65536; ++i) {
+                input.data()[i] = static_cast<uint8_t>(i);
+                output.data()[i] = static_cast<uint8_t>(i >> 8);
+            }
+            const Encoded encoded = encode(spec_, dtype, input, 65536);
+            decode(spec_, dtype, encoded.bytes.data(), 65536, output, true);
+            const bool e4m3 = dtype == DType::kFloat8e4m3;
+            const double largest = e4m3 ? 448 : 57344;
+            // Half a step above the largest, which is even for e4m3, odd for e5m2.
+            const double limit = e4m3 ? std::nextafter(largest + 16, 1000) : largest + 4096;
+            for (int i = 0; i < 65536; ++i) {
+                const double sum = float8(dtype, i & 255) + float8(dtype, i >> 8);
+                const double got = float8(dtype, output.data()[i]);
+                if (std::isnan(sum)) {
+                    ASSERT_EQ(output.data()[i], e4m3 ? 0x7F : 0x7E) << i;
+                } else if (e4m3 && std::abs(sum) >= limit) {
+                    ASSERT_TRUE(std::isnan(got)) << i;
+                } else if (std::abs(sum) >= limit) {
+                    ASSERT_EQ(got, sum > 0 ? INFINITY : -INFINITY) << i;
+                } else {
+                    // No code is nearer; of two equally near the even one.
+                    const int code = output.data()[i];
+                    for (const int other : {code - 1, code + 1}) {
+                        const double value = float8(dtype, other & 255);
+                        if ((other & 0x80) != (code & 0x80) || !std::isfinite(value)) {
+                            continue;
+                        }
+                        const double distance = std::abs(got - sum);
+                        ASSERT_TRUE(distance < std::abs(value - sum) ||
+                                    (distance == std::abs(value - sum) && code % 2 == 0))
+                            << i << " code " << code;
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_F(Palette, SlotsHoldOrSayTheyOverflow) {
+    for_all([&](DType dtype) {
+        const int64_t count = 3 * 4096 + 500;
+        for (const Data data : {Data::kBell, Data::kManyZeros, Data::kRandom}) {
+            const Guarded input = filled(dtype, count, data);
+            const auto expected = reference::encode_palette(dtype, input.data(), count);
+            for (const char* fraction : {"0.01", "0.12", "0.5", "0.75", "0.9", "1", "1.01"}) {
+                const CodecSpec slot = spec_of(std::string("palette:slot=") + fraction);
+                const int64_t size = slot.encoded_bytes(dtype, count);
+                EXPECT_LE(size, spec_.encoded_bytes(dtype, count));
+                Guarded output(slot_for(size));
+                uint32_t status = 0;
+                slot.codec->host.encode({.input = input.data(),
+                                         .output = output.data(),
+                                         .residual = nullptr,
+                                         .scale_ptr = nullptr,
+                                         .scale = 1,
+                                         .count = count,
+                                         .chunk_elems = count,
+                                         .slot_bytes = slot_for(size),
+                                         .params = slot.params,
+                                         .dtype = dtype,
+                                         .status = &status});
+                EXPECT_TRUE(output.margins_intact() && output.untouched_from(size));
+                const bool fits = static_cast<int64_t>(expected.size()) <= size;
+                ASSERT_EQ(status, fits ? 0u : uint32_t{kStatusOverflow}) << fraction;
+                const auto checked = check_encoding(slot, dtype, count, output.data(), size);
+                ASSERT_TRUE(checked.ok()) << checked.status().message();
+                EXPECT_EQ(checked.value(), size);
+                Guarded decoded(input.size());
+                uint32_t decode_status = 0;
+                slot.codec->host.decode({.input = output.data(),
+                                         .output = decoded.data(),
+                                         .count = count,
+                                         .chunk_elems = count,
+                                         .slot_bytes = slot_for(size),
+                                         .params = slot.params,
+                                         .dtype = dtype,
+                                         .accumulate = false,
+                                         .status = &decode_status});
+                ASSERT_EQ(decode_status, status);
+                const auto copy = decoded.copy(decoded.size());
+                ASSERT_TRUE(fits ? copy == input.copy(input.size())
+                                 : copy == std::vector<uint8_t>(copy.size()));
+                EXPECT_TRUE(std::all_of(output.data() + length_of(output.data()),
+                                        output.data() + size,
+                                        [](uint8_t byte) { return byte == 0; }));
+                if (fits) {
+                    EXPECT_EQ(output.copy(length_of(output.data())), expected);
+                } else {
+                    EXPECT_EQ(output.data()[4], kPaletteOverflow);
+                    EXPECT_EQ(length_of(output.data()), kPaletteChunkHeader);
+                }
+            }
+        }
+    });
+}
+
+TEST_F(Palette, GoldenBytesOfTheWorkedExample) {
+    // 16 times 1.0, then -2.5, 0, 3.0, a NaN: symbols 127 and 128, 0, 128, 255.
+    std::vector<uint16_t> values(16, 0x3F80);
+    values.insert(values.end(), {0xC020, 0x0000, 0x4040, 0x7FC1});
+    Guarded input(40);
+    std::memcpy(input.data(), values.data(), 40);
+    // 20 elements would be 40 bytes raw, and are more than that coded: the payload is raw.
+    const Encoded raw = encode(spec_, DType::kBfloat16, input, 20);
+    EXPECT_EQ(length_of(raw.bytes.data()), 16 + 8 + 40);
+    EXPECT_EQ(std::memcmp(raw.bytes.data() + 24, values.data(), 40), 0);
+
+    values.insert(values.begin(), 44, 0x3F80);
+    Guarded longer(128);
+    std::memcpy(longer.data(), values.data(), 128);
+    const Encoded coded = encode(spec_, DType::kBfloat16, longer, 64);
+    std::vector<uint8_t> expected = {0x53, 0x4C, 0x70, 0x31, 0, 0, 0, 0, 0x88, 0, 0, 0, 0, 0, 0, 0};
+    const auto add = [&](std::initializer_list<int> bytes) {
+        for (const int byte : bytes) {
+            expected.push_back(static_cast<uint8_t>(byte));
+        }
+    };
+    add({0x11, 0, 0, 0, 0, 0, 0, 0});  // one payload, ends at 17 * 8; the table's padding
+    // n - 1 = 63, n1 = n2 = n3 = 1: 63 + 2^12 + 2^25 + 2^38.
+    add({0x3F, 0x10, 0x00, 0x02, 0x40, 0, 0, 0});
+    // Sum (60 * 127 + 2 * 128 + 255) / 63 = 129, base 121: 127, 128, 0, then 135 downwards but
+    // these.
+    add({127, 128, 0, 135, 134, 133, 132, 131, 130, 129, 126, 125, 124, 0, 0, 0});
+    for (int i = 0; i < 60; ++i) {
+        add({0});
+    }
+    add({0x41, 0x00, 0x80, 0x82});     // fraction and sign: -1.25 * 2, 0, 1.5 * 2, NaN
+    add({0, 0, 0, 0, 0, 0, 0, 0xD0});  // tier 1, bit 0: codes 1, 2, 1, 3 of elements 60..63
+    add({0, 0, 0, 0, 0, 0, 0, 0xA0});  // bit 1
+    add({1, 1, 1, 1, 1, 255});         // an escape in tiers 2 and 3, symbol 255
+    while (expected.size() % 8 != 0) {
+        add({0});
+    }
+    EXPECT_EQ(coded.bytes.copy(length_of(coded.bytes.data())), expected);
+}
+
+TEST_F(Palette, SpecificationAndTraits) {
+    EXPECT_EQ(spec_.to_string(), "palette");
+    EXPECT_EQ(spec_of("palette:slot=0.75").to_string(), "palette:slot=0.75");
+    EXPECT_TRUE(spec_.traits(DType::kInt64).lossless);
+    EXPECT_TRUE(spec_.traits(DType::kInt64).variable_size);
+    EXPECT_FALSE(spec_of("palette:slot=0.75").traits(DType::kFloat32).variable_size);
+    EXPECT_FALSE(spec_.reduces());
+    for (const DType dtype : kAllTypes) {
+        EXPECT_TRUE(spec_.accepts(dtype));
+    }
+    for (const char* text :
+         {"palette:slot=2", "palette:slot=-1", "palette:slot=0.001", "palette:slot="}) {
+        const auto spec = parse_codec(text);
+        ASSERT_FALSE(spec.ok()) << text;
+        EXPECT_NE(std::string(spec.status().message()).find("slot"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace slimwire::testing

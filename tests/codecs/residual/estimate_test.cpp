@@ -1,0 +1,198 @@
+// EF21's operations on estimates: host bodies against plain arithmetic, their kernels on the
+// execution model of tests/support/cuda_on_host.h against the host bodies.
+#include "tests/support/cuda_on_host.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "codecs/float16.h"
+#include "codecs/numeric.h"
+#include "codecs/residual/estimate.h"
+#include "tests/codecs/fixture.h"
+
+#include "codecs/residual/estimate.cu"
+
+namespace slimwire::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> draw(int64_t count, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) {
+        value = normal(random);
+    }
+    return values;
+}
+
+// Buffers with poison behind them.
+std::vector<float> guarded(std::vector<float> values) {
+    values.resize(values.size() + 16, 77.0f);
+    return values;
+}
+bool poison_intact(const std::vector<float>& buffer) {
+    return std::all_of(buffer.end() - 16, buffer.end(), [](float x) { return x == 77.0f; });
+}
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(Estimate, DifferenceOfEveryTypeAndScale) {
+    std::mt19937 random(test_seed());
+    for (const DType dtype : kFloatTypes) {
+        for (const int64_t count : {1, 7, 8, 500, 4099}) {
+            for (const int64_t shift : {0, 1}) {  // of the input, in elements
+                SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(count));
+                const auto bytes = static_cast<int64_t>(dtype_bytes(dtype));
+                Guarded input = random_input(dtype, count, 1.0, random, shift * bytes);
+                // A NaN that is not the canonical one, and an infinity.
+                std::memset(input.data() + (count / 3) * bytes, 0xFF, static_cast<size_t>(bytes));
+                const std::vector<float> x = values_of(input, dtype, count);
+                std::vector<float> estimate = draw(count, random);
+                estimate[static_cast<size_t>(count / 2)] = -kInfinity;
+                float scalar = 0.75f;  // exact in every type
+                uint16_t half =
+                    dtype == DType::kFloat16 ? float_to_float16(scalar) : float_to_bfloat16(scalar);
+                const void* by_pointer = dtype == DType::kFloat32
+                                             ? static_cast<const void*>(&scalar)
+                                             : static_cast<const void*>(&half);
+                std::vector<float> on_host = guarded(std::vector<float>(x.size())),
+                                   on_cuda = on_host;
+                DifferenceArgs args{.input = input.data(),
+                                    .estimate = estimate.data(),
+                                    .output = on_host.data(),
+                                    .scale_ptr = shift == 0 ? nullptr : by_pointer,
+                                    .count = count,
+                                    .scale = 0.3f,
+                                    .dtype = dtype};
+                difference_on_host(args);
+                for (size_t i = 0; i < x.size(); ++i) {
+                    volatile float factor = shift == 0 ? 0.3f : 0.3f * 0.75f;
+                    volatile float scaled = factor * x[i];
+                    volatile float expected = scaled - estimate[i];
+                    ASSERT_TRUE(on_host[i] == expected ||
+                                (std::isnan(expected) &&
+                                 std::bit_cast<uint32_t>(on_host[i]) == kNanFloat32))
+                        << i;
+                }
+                args.output = on_cuda.data();
+                ASSERT_EQ(difference_on_cuda(args, nullptr), cudaSuccess);
+                EXPECT_TRUE(same_bits(on_cuda, on_host));
+                EXPECT_TRUE(poison_intact(on_cuda));
+            }
+        }
+    }
+}
+
+TEST(Estimate, MarksChunksWithWhatIsNotFinite) {
+    std::mt19937 random(test_seed());
+    for (const float bad : {kNan, kInfinity, -kInfinity}) {
+        for (const int64_t chunk : {16, 100, 1000}) {
+            const int64_t count = 901;
+            std::vector<float> estimate = draw(count, random);
+            const auto chunks = static_cast<size_t>((count + chunk - 1) / chunk);
+            std::vector<uint32_t> expected(chunks + 1, 0);
+            for (const size_t at : {size_t{0}, size_t{450}, size_t{900}}) {
+                if (random() % 2 == 0) {
+                    estimate[at] = bad;
+                    expected[at / static_cast<size_t>(chunk)] = 1;
+                }
+            }
+            std::vector<uint32_t> on_host(chunks + 1, 0), on_cuda(chunks + 1, 0);
+            mark_on_host({.estimate = estimate.data(),
+                          .marks = on_host.data(),
+                          .count = count,
+                          .chunk_elems = chunk});
+            EXPECT_EQ(on_host, expected);
+            ASSERT_EQ(mark_on_cuda({.estimate = estimate.data(),
+                                    .marks = on_cuda.data(),
+                                    .count = count,
+                                    .chunk_elems = chunk},
+                                   nullptr),
+                      cudaSuccess);
+            EXPECT_EQ(on_cuda, expected);
+        }
+    }
+}
+
+TEST(Estimate, SettlesTheOutputAndBeginsMarkedChunksAnew) {
+    std::mt19937 random(test_seed());
+    for (const DType dtype : kFloatTypes) {
+        for (const int64_t chunk : {8, 33, 400}) {
+            for (const bool has_own : {true, false}) {
+                const int64_t count = 391;
+                std::vector<float> estimate = draw(count, random), own = draw(count, random);
+                estimate[5] = kNan;
+                std::vector<uint32_t> marks(static_cast<size_t>((count + chunk - 1) / chunk));
+                marks[0] = 1;
+                marks.back() = 1;
+                const auto settle = [&](bool cuda, std::vector<float>* w, std::vector<float>* h) {
+                    Guarded output(count * static_cast<int64_t>(dtype_bytes(dtype)));
+                    const SettleArgs args{.estimate = w->data(),
+                                          .own = has_own ? h->data() : nullptr,
+                                          .output = output.data(),
+                                          .marks = marks.data(),
+                                          .count = count,
+                                          .chunk_elems = chunk,
+                                          .dtype = dtype};
+                    if (cuda) {
+                        EXPECT_EQ(settle_on_cuda(args, nullptr), cudaSuccess);
+                    } else {
+                        settle_on_host(args);
+                    }
+                    EXPECT_TRUE(output.margins_intact());
+                    return output;
+                };
+                std::vector<float> w = guarded(estimate), h = guarded(own);
+                const Guarded output = settle(false, &w, &h);
+                const std::vector<float> out = values_of(output, dtype, count);
+                for (int64_t i = 0; i < count; ++i) {
+                    const auto at = static_cast<size_t>(i);
+                    const bool marked = marks[static_cast<size_t>(i / chunk)] != 0;
+                    ASSERT_EQ(w[at], marked ? 0.0f : estimate[at]) << i;
+                    ASSERT_EQ(h[at], marked && has_own ? 0.0f : own[at]) << i;
+                    const float x = estimate[at];
+                    const float rounded = dtype == DType::kFloat32 ? x
+                                          : dtype == DType::kFloat16
+                                              ? float16_to_float(float_to_float16(x))
+                                              : bfloat16_to_float(float_to_bfloat16(x));
+                    ASSERT_TRUE(out[at] == rounded || (i == 5 && std::isnan(out[at]))) << i;
+                }
+                std::vector<float> w_cuda = guarded(estimate), h_cuda = guarded(own);
+                const Guarded by_kernel = settle(true, &w_cuda, &h_cuda);
+                EXPECT_TRUE(same_bits(w_cuda, w));
+                EXPECT_TRUE(same_bits(h_cuda, h));
+                EXPECT_EQ(by_kernel.copy(by_kernel.size()), output.copy(output.size()));
+            }
+        }
+    }
+}
+
+TEST(Estimate, NothingAndNoOutput) {
+    float one = 1.0f;
+    const uint32_t mark = 1;
+    settle_on_host({.estimate = &one,
+                    .own = nullptr,
+                    .output = nullptr,
+                    .marks = &mark,
+                    .count = 0,
+                    .chunk_elems = 16,
+                    .dtype = DType::kFloat32});
+    EXPECT_EQ(one, 1.0f);
+    const SettleArgs args{.estimate = &one,
+                          .own = nullptr,
+                          .output = nullptr,
+                          .marks = &mark,
+                          .count = 1,
+                          .chunk_elems = 16,
+                          .dtype = DType::kFloat32};
+    ASSERT_EQ(settle_on_cuda(args, nullptr), cudaSuccess);
+    EXPECT_EQ(one, 0.0f);
+}
+
+}  // namespace
+}  // namespace slimwire::testing

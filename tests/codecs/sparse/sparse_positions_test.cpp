@@ -1,0 +1,189 @@
+// Positions of topk and threshold: the form that is chosen, spans and gaps, and corrupt ones.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/codecs/sparse/sparse_fixture.h"
+
+namespace slimwire::testing {
+namespace {
+
+bool decodes_corrupt(const CodecSpec& spec, const uint8_t* bytes, int64_t count) {
+    uint32_t status = 0;
+    Guarded output(4 * count);
+    spec.codec->host.decode({.input = bytes,
+                             .output = output.data(),
+                             .count = count,
+                             .chunk_elems = count,
+                             .slot_bytes = slot_for(spec.encoded_bytes(kFp32, count)),
+                             .params = spec.params,
+                             .dtype = kFp32,
+                             .accumulate = false,
+                             .status = &status});
+    EXPECT_TRUE(output.margins_intact());
+    return status == kStatusCorrupt;
+}
+
+// Fractions that make every form of positions the cheapest for 3 * 65536 + 77 elements.
+constexpr int64_t kFormCount = 3 * 65536 + 77;
+constexpr std::pair<const char*, IndexForm> kForms[] = {
+    {"0.3", IndexForm::kBitmap},
+    {"0.01", IndexForm::kLocal8},
+    {"0.001", IndexForm::kLocal16},
+    {"0.1", IndexForm::kGaps},
+};
+
+TEST_F(Sparse, FormOfPositionsFollowsFromCountAndCapacity) {
+    on_every_isa([&] {
+        for (const auto& [fraction, form] : kForms) {
+            for (const char* name : {"topk", "threshold"}) {
+                const CodecSpec spec = spec_of(std::string(name) + ":fraction=" + fraction);
+                const Guarded input = random_input(kFp32, kFormCount, 1.0, random_);
+                const std::vector<float> p = values_of(input, kFp32, kFormCount);
+                const Encoded encoded = encode(spec, kFp32, input, kFormCount);
+                EXPECT_EQ(word_of(encoded, 3), static_cast<uint32_t>(form)) << fraction;
+                if (std::string(name) == "topk") {  // the reference sorts
+                    ASSERT_EQ(encoded.bytes.copy(encoded.size), *reference::encode(spec, p));
+                }
+                EXPECT_EQ(decoded_of(spec, encoded, kFormCount),
+                          reference::decode(spec, encoded.bytes.data(), kFormCount));
+                EXPECT_TRUE(
+                    check_encoding(spec, kFp32, kFormCount, encoded.bytes.data(), encoded.size)
+                        .ok());
+            }
+        }
+    });
+}
+
+// Elements of few magnitudes over several spans of 8192, so that the cut of topk has more ties than
+// it keeps and the capacity of threshold ends inside a span, with something non-finite behind.
+TEST_F(Sparse, TiesAndCapacityEndInsideASpanOfHalfPrecisionElements) {
+    constexpr int64_t kCount = 5 * 8192 + 300;
+    for (const DType dtype : {DType::kBfloat16, DType::kFloat16}) {
+        for (const int levels : {1, 2, 8, 1000}) {
+            std::vector<float> p(kCount);
+            for (float& x : p) {
+                const auto level = static_cast<float>(random_() % static_cast<unsigned>(levels));
+                x = (random_() % 2 == 0 ? 1.0f : -1.0f) * (1.0f + level / 8.0f);
+            }
+            p[3 * 8192 + 77] = kNan;
+            p[kCount - 500] = -kInfinity;
+            for (const char* text : {"topk:fraction=", "threshold:threshold=1.125,fraction="}) {
+                for (const char* rest : {"0.01", "0.1", "0.3", "0.75", "0.001", "0.02,values=int8",
+                                         "0.6,values=int4"}) {
+                    const CodecSpec spec = spec_of(std::string(text) + rest);
+                    const Guarded input = buffer_of(p, dtype);
+                    const std::vector<float> exact = values_of(input, dtype, kCount);
+                    const auto expected = reference::encode(spec, exact, {}, dtype);
+                    on_every_isa([&] {
+                        SCOPED_TRACE(spec.to_string() + " " + dtype_name(dtype) + " levels " +
+                                     std::to_string(levels));
+                        const Encoded encoded = encode(spec, dtype, input, kCount);
+                        EXPECT_EQ(encoded.bytes.copy(encoded.size), *expected);
+                    });
+                }
+            }
+        }
+    }
+}
+
+TEST_F(Sparse, WholeSegmentsAndLongGapsKeepTheirPositions) {
+    on_every_isa([&] {
+        for (const auto& [fraction, form] : kForms) {
+            const CodecSpec spec =
+                spec_of(std::string("threshold:threshold=1,fraction=") + fraction);
+            const int64_t room = static_cast<int64_t>(spec.params.fraction * kFormCount);
+            std::vector<float> p(kFormCount);
+            for (int64_t i = 0; i < room / 2; ++i) {  // dense from the end, one at the beginning
+                p[p.size() - 1 - static_cast<size_t>(i)] = 2.0f;
+            }
+            p[3] = -1.0f;
+            const Encoded encoded = encode(spec, kFp32, buffer_of(p), kFormCount);
+            EXPECT_EQ(encoded.bytes.copy(encoded.size), *reference::encode(spec, p));
+            EXPECT_EQ(decoded_of(spec, encoded, kFormCount), p) << fraction;
+        }
+    });
+}
+
+TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
+    struct Damage {
+        const char* spec;
+        int64_t at;  // byte; from the end when negative
+        uint8_t value;
+        const char* complaint;
+    };
+    // 20000 elements: three spans.
+    const Damage damages[] = {
+        {"topk:fraction=0.01", 1, 0xFF, "room for 200"},
+        {"topk:fraction=0.01", 0, 199, "room for 200"},
+        {"threshold:threshold=2,fraction=0.01", 12, 3, "header word 3"},
+        {"topk:fraction=0.01", 13, 2, "header word 3"},
+        {"topk:fraction=0.01", 17, 1, "do not ascend"},
+        {"topk:fraction=0.01", 16 + 40 + 3, 1, "do not ascend"},
+        {"topk:fraction=0.01", 16 + 8, 255, "exceed"},
+        {"topk:fraction=0.01", 16 + 4, 255, "counts exceed"},
+        {"topk:fraction=0.3", 32, 0, "number of ones"},
+        {"topk:fraction=0.3", 32 + 2499, 0xFF, "number of ones"},
+        {"blocktopk:block=64,kept=4", 3, 0, "group 0: positions do not ascend"},
+        {"blocktopk:block=64,kept=4", 4, 64, "group 1: positions do not ascend or leave"},
+        {"rowtopk:row=500,kept=2", 3, 0xFF, "group 0"},
+        {"blocktopk:block=16,kept=9", 0, 0, "number of ones"},
+        {"randomk", 12, 1, "header word 3"},
+    };
+    on_every_isa([&] {
+        const int64_t count = 20000;
+        std::mt19937 same(1);  // the damage must differ from what was there
+        const Guarded input = random_input(kFp32, count, 1.0, same);
+        for (const Damage& damage : damages) {
+            SCOPED_TRACE(std::string(damage.spec) + " byte " + std::to_string(damage.at));
+            const CodecSpec spec = spec_of(damage.spec);
+            Encoded encoded = encode(spec, kFp32, input, count);
+            const auto check = [&](int64_t size) {
+                return check_encoding(spec, kFp32, count, encoded.bytes.data(), size);
+            };
+            ASSERT_TRUE(check(encoded.size).ok()) << check(encoded.size).status().message();
+            EXPECT_FALSE(decodes_corrupt(spec, encoded.bytes.data(), count));
+            EXPECT_NE(check(encoded.size - 1).status().message().find("truncated"),
+                      std::string::npos);
+            encoded.bytes.data()[damage.at] = damage.value;
+            ASSERT_FALSE(check(encoded.size).ok());
+            EXPECT_NE(check(encoded.size).status().message().find(damage.complaint),
+                      std::string::npos)
+                << check(encoded.size).status().message();
+            EXPECT_TRUE(std::string(damage.complaint) == "room for 200" && damage.at == 0
+                            ? true
+                            : decodes_corrupt(spec, encoded.bytes.data(), count));
+        }
+    });
+}
+
+// Whatever passes check() decodes without complaint, and what does not stays inside the output.
+TEST_F(Sparse, DamagedBytesPassTheCheckOnlyIfTheyDecodeCleanly) {
+    on_every_isa([&] {
+        for (const char* text :
+             {"topk:fraction=0.01", "topk:fraction=0.001", "topk:fraction=0.1", "topk:fraction=0.3",
+              "threshold:threshold=2.5,fraction=0.02", "blocktopk:block=32,kept=3,values=int4",
+              "rowtopk:row=1000,kept=5", "blocktopk:block=16,kept=7", "randomk"}) {
+            const CodecSpec spec = spec_of(text);
+            const int64_t count = 70001;
+            const Encoded clean =
+                encode(spec, kFp32, random_input(kFp32, count, 1.0, random_), count);
+            for (int round = 0; round < 60; ++round) {
+                Encoded damaged = clean;
+                const int64_t reach =
+                    round % 2 == 0 ? std::min<int64_t>(clean.size, 400) : clean.size;
+                for (int hit = 0; hit <= round % 3; ++hit) {
+                    damaged.bytes.data()[random_() % static_cast<uint64_t>(reach)] ^=
+                        static_cast<uint8_t>(1u << random_() % 8);
+                }
+                const bool passes =
+                    check_encoding(spec, kFp32, count, damaged.bytes.data(), damaged.size).ok();
+                const bool corrupt = decodes_corrupt(spec, damaged.bytes.data(), count);
+                ASSERT_FALSE(passes && corrupt) << text << " seed " << seed_;
+            }
+        }
+    });
+}
+
+}  // namespace
+}  // namespace slimwire::testing

@@ -1,0 +1,234 @@
+// The agreement between ranks: the id's tail, the decision, and the exchange over sockets with
+// ranks that differ in every way they can.
+#include "collectives/communicator/agreement/agreement.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace slimwire {
+namespace {
+
+Hello hello_of(int rank, int ranks, uint64_t hash = 7) {
+    Hello hello;
+    hello.rank = rank;
+    hello.ranks = ranks;
+    hello.config_hash = hash;
+    hello.identity.place.host_id = 100 + static_cast<uint64_t>(rank);
+    hello.identity.process = static_cast<uint64_t>(rank);
+    return hello;
+}
+
+AgreementAddress some_address() {
+    AgreementAddress address;
+    address.family = 4;
+    address.port = 4711;
+    address.token = 0x1122334455667788;
+    address.address[0] = 127;
+    address.address[3] = 1;
+    return address;
+}
+
+TEST(IdTail, RoundTripLeavesTheFirstHalfAlone) {
+    ncclUniqueId id{};
+    std::memset(id.internal, 0x5a, 64);
+    ASSERT_TRUE(write_id_tail(some_address(), &id));
+    for (int i = 0; i < 64; ++i) {
+        ASSERT_EQ(id.internal[i], 0x5a);
+    }
+    AgreementAddress read;
+    EXPECT_EQ(read_id_tail(id, &read), TailState::kPresent);
+    EXPECT_EQ(read, some_address());
+}
+
+TEST(IdTail, RefusesATailInUse) {
+    for (int used = 64; used < NCCL_UNIQUE_ID_BYTES; ++used) {
+        ncclUniqueId id{};
+        id.internal[used] = 1;
+        const ncclUniqueId before = id;
+        EXPECT_FALSE(write_id_tail(some_address(), &id));
+        EXPECT_EQ(std::memcmp(&before, &id, sizeof(id)), 0);
+    }
+}
+
+TEST(IdTail, torn_id_tail) {
+    ncclUniqueId whole{};
+    AgreementAddress read;
+    EXPECT_EQ(read_id_tail(whole, &read), TailState::kAbsent);
+    ASSERT_TRUE(write_id_tail(some_address(), &whole));
+    for (int byte = 72; byte < 64 + 40; ++byte) {
+        ncclUniqueId torn = whole;
+        torn.internal[byte] = static_cast<char>(torn.internal[byte] ^ 0x10);
+        EXPECT_EQ(read_id_tail(torn, &read), TailState::kTorn) << "byte " << byte;
+    }
+}
+
+TEST(Decide, GoNeedsAllRanksAlike) {
+    const Agreement go = decide({hello_of(1, 2), hello_of(0, 2)}, 2, 1000);
+    EXPECT_EQ(go.verdict, Verdict::kGo);
+    ASSERT_EQ(go.members.size(), 2u);
+    EXPECT_EQ(go.members[1].process, 1u);
+}
+
+TEST(Decide, ranks_with_different_policies) {
+    const Agreement answer = decide({hello_of(0, 3), hello_of(1, 3, 8), hello_of(2, 3)}, 3, 1000);
+    EXPECT_EQ(answer.verdict, Verdict::kError);
+    EXPECT_NE(answer.text.find("rank 1 and rank 0 have different policies"), std::string::npos)
+        << answer.text;
+}
+
+TEST(Decide, one_rank_without_slimwire) {
+    const Agreement answer = decide({hello_of(0, 3), hello_of(2, 3)}, 3, 5000000);
+    EXPECT_EQ(answer.verdict, Verdict::kNative);
+    EXPECT_NE(answer.text.find("rank 1 did not answer in 5000 ms"), std::string::npos)
+        << answer.text;
+}
+
+TEST(Decide, AWrongPolicyReachesAllEvenWhenARankIsMissing) {
+    Hello wrong = hello_of(2, 3);
+    wrong.error = "p.toml:1:1: no version";
+    const Agreement answer = decide({hello_of(0, 3), wrong}, 3, 1000);
+    EXPECT_EQ(answer.verdict, Verdict::kError);
+    EXPECT_EQ(answer.text, "rank 2: p.toml:1:1: no version");
+}
+
+TEST(Decide, ARankThatStaysOutMakesAllNative) {
+    Hello out = hello_of(1, 2, 99);
+    out.native_reason = "SLIMWIRE_MODE is off";
+    const Agreement answer = decide({hello_of(0, 2), out}, 2, 1000);
+    EXPECT_EQ(answer.verdict, Verdict::kNative);
+    EXPECT_EQ(answer.text, "rank 1: SLIMWIRE_MODE is off");
+}
+
+// The exchange itself; the server of the test process answers after 300 ms.
+constexpr uint64_t kTimeoutUs = 300000;
+
+AgreementAddress open_communicator() {
+    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    EXPECT_TRUE(server.ok());
+    const ncclUniqueId id{};
+    Result<AgreementAddress> address = server.value()->open(id, "");
+    EXPECT_TRUE(address.ok());
+    return address.value();
+}
+
+Result<Agreement> say(const AgreementAddress& address, const Hello& hello) {
+    AgreementClient client;
+    SLIMWIRE_TRY(client.send(address, hello, kTimeoutUs));
+    return client.wait(10 * kTimeoutUs, nullptr);
+}
+
+TEST(Exchange, ManyRanksFromThreads) {
+    constexpr int kRanks = 40;
+    const AgreementAddress address = open_communicator();
+    std::vector<std::thread> threads;
+    std::atomic<int> go{0};
+    for (int rank = 0; rank < kRanks; ++rank) {
+        threads.emplace_back([&, rank] {
+            Result<Agreement> answer = say(address, hello_of(rank, kRanks));
+            if (answer.ok() && answer.value().verdict == Verdict::kGo &&
+                answer.value().members.size() == kRanks &&
+                answer.value().members[kRanks - 1].process == kRanks - 1) {
+                ++go;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(go, kRanks);
+}
+
+TEST(Exchange, OneThreadForManyRanksSendsBeforeItWaits) {
+    const AgreementAddress address = open_communicator();
+    std::vector<AgreementClient> clients(8);
+    for (int rank = 0; rank < 8; ++rank) {
+        ASSERT_TRUE(
+            clients[static_cast<size_t>(rank)].send(address, hello_of(rank, 8), kTimeoutUs).ok());
+    }
+    for (AgreementClient& client : clients) {
+        Result<Agreement> answer = client.wait(kTimeoutUs, nullptr);
+        ASSERT_TRUE(answer.ok()) << answer.status().message();
+        EXPECT_EQ(answer.value().verdict, Verdict::kGo);
+    }
+}
+
+TEST(Exchange, AMissingRankMeansNativeAfterTheTimeout) {
+    const AgreementAddress address = open_communicator();
+    const auto begin = std::chrono::steady_clock::now();
+    Result<Agreement> answer = say(address, hello_of(0, 2));
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer.value().verdict, Verdict::kNative);
+    EXPECT_GE(waited, std::chrono::microseconds(kTimeoutUs));
+    EXPECT_LT(waited, std::chrono::seconds(3));
+    // The latecomer learns the same.
+    Result<Agreement> late = say(address, hello_of(1, 2));
+    ASSERT_TRUE(late.ok());
+    EXPECT_EQ(late.value().verdict, Verdict::kNative);
+}
+
+TEST(Exchange, StrangersAndWrongTokensAreDropped) {
+    const AgreementAddress address = open_communicator();
+    AgreementAddress wrong = address;
+    wrong.token ^= 1;
+    EXPECT_FALSE(say(wrong, hello_of(0, 1)).ok());
+    for (const std::string& garbage :
+         {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(5000, 'x'), std::string(80, '\0')}) {
+        const int stranger = socket(AF_INET, SOCK_STREAM, 0);
+        sockaddr_in target{};
+        target.sin_family = AF_INET;
+        target.sin_port = htons(address.port);
+        std::memcpy(&target.sin_addr, address.address, 4);
+        ASSERT_EQ(connect(stranger, reinterpret_cast<sockaddr*>(&target), sizeof(target)), 0);
+        (void)!write(stranger, garbage.data(), garbage.size());
+        char byte = 0;
+        EXPECT_LE(recv(stranger, &byte, 1, 0), 0);  // closed without a word
+        close(stranger);
+    }
+    Result<Agreement> answer = say(address, hello_of(0, 1));
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer.value().verdict, Verdict::kGo);
+}
+
+TEST(Exchange, abort_during_agreement) {
+    const AgreementAddress address = open_communicator();
+    AgreementClient client;
+    ASSERT_TRUE(client.send(address, hello_of(0, 2), kTimeoutUs).ok());
+    std::atomic<bool> cancelled{false};
+    std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        cancelled = true;
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(client.wait(60000000, [&] { return cancelled.load(); }).ok());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
+    aborter.join();
+}
+
+TEST(Exchange, NobodyListeningIsSaidAtOnce) {
+    AgreementAddress nobody = some_address();
+    nobody.port = 1;
+    AgreementClient client;
+    const Status status = client.send(nobody, hello_of(0, 2), 1000000);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("127.0.0.1 port 1"), std::string::npos) << status.message();
+}
+
+TEST(Exchange, AnUnknownInterfaceIsAnError) {
+    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    ASSERT_TRUE(server.ok());
+    const Status status = server.value()->open(ncclUniqueId{}, "nosuchif").status();
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("SLIMWIRE_SOCKET_IFNAME 'nosuchif'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,424 @@
+// Saving and loading the residuals of a process, on a device that is plain memory: what waits and
+// when it is taken, what is refused, and that nothing waits for ever.
+#include "collectives/dispatch/save_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "collectives/feedback/ef21_sync.h"
+#include "collectives/state/loaded_state.h"
+#include "tests/support/ranks.h"
+
+namespace slimwire::test {
+namespace {
+
+cudaError_t g_event = cudaSuccess;  // what events answer
+
+DeviceApi plain_memory() {
+    DeviceApi api;
+    api.get_device = [](int* device) { return *device = 0, cudaSuccess; };
+    api.set_device = [](int) { return cudaSuccess; };
+    api.exchange_capture_mode = [](cudaStreamCaptureMode*) { return cudaSuccess; };
+    api.malloc = [](void** out, size_t bytes) { return *out = std::malloc(bytes), cudaSuccess; };
+    api.free = [](void* memory) { return std::free(memory), cudaSuccess; };
+    api.memset_async = [](void* to, int value, size_t bytes, cudaStream_t) {
+        return std::memset(to, value, bytes), cudaSuccess;
+    };
+    api.memcpy_async = [](void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+        return std::memcpy(to, from, bytes), cudaSuccess;
+    };
+    api.stream_create_with_flags = [](cudaStream_t* out, unsigned) {
+        return *out = nullptr, cudaSuccess;
+    };
+    api.stream_synchronize = [](cudaStream_t) { return cudaSuccess; };
+    api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
+    api.event_query = [](cudaEvent_t) { return g_event; };
+    api.get_last_error = [] { return cudaSuccess; };
+    api.get_error_string = [](cudaError_t) { return "an error"; };
+    return api;
+}
+
+constexpr uint64_t kBytes = 40, kPath = 5, kShape = 6;
+const CallFacts kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10};
+
+// As in a process: a runtime is never destroyed.
+Runtime& lasting_runtime() {
+    static auto* const all = new std::vector<std::unique_ptr<Runtime>>;
+    return *all->emplace_back(std::make_unique<Runtime>());
+}
+
+// A process with one communicator, of rank `rank` of two.
+class Process {
+  public:
+    explicit Process(int rank = 0) {
+        runtime_.use_device(plain_memory());
+        runtime_.config.active = true;
+        runtime_.config.hash = 99;
+        auto state = std::make_unique<CommState>();
+        state->comm = reinterpret_cast<ncclComm_t>(this);
+        state->rank = rank;
+        state->shape.ranks = 2;
+        state->lasting_key = 1000 + static_cast<uint64_t>(rank);
+        state->state_key = 2000 + static_cast<uint64_t>(rank);
+        state->chained = true;
+        comm_ = runtime_.comms.add(std::move(state));
+    }
+    ~Process() { (void)runtime_.residuals.forget(api_, comm_->state_key); }
+
+    [[nodiscard]] Runtime* runtime() noexcept { return &runtime_; }
+    [[nodiscard]] CommState& comm() noexcept { return *comm_; }
+    // The residual of the tensor at a place, as a call gets it.
+    char* residual(uint32_t ordinal, uint64_t path = kPath, uint64_t shape = kShape) {
+        TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
+        return get(key, path, shape);
+    }
+    // The same once its ordinal is known, for which rules ask.
+    char* residual_of_ordinal(uint32_t ordinal) {
+        TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
+        key.facts.nth = 1;
+        return get(key, kPath, kShape);
+    }
+    char* residual_at(const void* address) {
+        return get({comm_->state_key, kSum, address, 0, 0}, 0, kShape);
+    }
+    // Estimates of a call of all ranks, as its `calls`-th call gets them.
+    char* shared(uint32_t ordinal, uint64_t calls) {
+        comm_->sharing_calls = calls;
+        shared_ = true;
+        char* const got = residual(ordinal);
+        shared_ = false;
+        return got;
+    }
+    [[nodiscard]] Arrival arrival() const noexcept { return arrival_; }
+
+  private:
+    char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
+        Result<Residual> got = runtime_.residuals.get(
+            api_, 0, key, path, kBytes, {comm_->lasting_key, shape, shared_}, nullptr, false);
+        arrival_ = got.ok() ? got.value().arrival : Arrival::kKept;
+        return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
+    }
+    const DeviceApi api_ = plain_memory();
+    Runtime& runtime_ = lasting_runtime();
+    CommState* comm_;
+    bool shared_ = false;
+    Arrival arrival_ = Arrival::kKept;
+};
+
+std::string held(const char* residual) {
+    return {residual, kBytes};
+}
+std::string filled(char value) {
+    return std::string(kBytes, value);
+}
+const std::string kZero = filled('\0');
+
+class SavedState : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID",
+                                 "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
+            ::unsetenv(name);
+        }
+        g_event = cudaSuccess;
+        PendingState::instance().replace({});
+    }
+    // Saves two tensors of a process, 'a' and 'b'.
+    void save_two() {
+        Process process;
+        std::memset(process.residual(0), 'a', kBytes);
+        std::memset(process.residual(1), 'b', kBytes);
+        process.comm().steps[0] = 30;
+        process.comm().steps[1] = 4;
+        const auto saved = save_state(process.runtime(), path_.c_str());
+        ASSERT_TRUE(saved.ok()) << saved.status().message();
+        EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone);
+    }
+    Status load(Process* process) {
+        return load_state(process == nullptr ? nullptr : process->runtime(), path_.c_str(), 1000)
+            .status();
+    }
+    TemporaryFolder folder_;
+    const std::string path_ = folder_.file("state");
+};
+
+TEST_F(SavedState, ANewProcessTakesEachTensorAtItsFirstCall) {
+    save_two();
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.residual(1)), filled('b'));
+    EXPECT_EQ(held(next.residual(0)), filled('a'));
+    EXPECT_EQ(held(next.residual(2)), kZero);
+    std::memset(next.residual(0), 'c', kBytes);
+    EXPECT_EQ(held(next.residual(0)), filled('c')) << "taken once";
+    // Drawn so far: what was saved, and what this process adds.
+    EXPECT_EQ(next.comm().drawn_before[0], 30u);
+    EXPECT_EQ(next.comm().drawn_before[1], 4u);
+}
+
+// Else the file would hold a tensor twice, and loading it would be refused.
+TEST_F(SavedState, ATensorThatARuleForOrdinalsTookOverIsSavedOnce) {
+    {
+        Process process;
+        std::memset(process.residual(0), 'a', kBytes);
+        std::memset(process.residual_of_ordinal(0), 'b', kBytes);
+        ASSERT_TRUE(save_state(process.runtime(), path_.c_str()).ok());
+    }
+    Process next;
+    const Status loaded = load(&next);
+    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    EXPECT_EQ(held(next.residual(0)), filled('b'));
+}
+
+TEST_F(SavedState, WhatWaitsIsSavedAgain) {
+    save_two();
+    {
+        Process between;
+        ASSERT_TRUE(load(&between).ok());
+        std::memset(between.residual(1), 'c', kBytes);
+        between.comm().steps[0] = 2;
+        ASSERT_TRUE(save_state(between.runtime(), path_.c_str()).ok());
+    }
+    PendingState::instance().replace({});
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.residual(0)), filled('a'));
+    EXPECT_EQ(held(next.residual(1)), filled('c'));
+    EXPECT_EQ(next.comm().drawn_before[0], 32u);
+}
+
+TEST_F(SavedState, LoadingReplacesWhatTheProcessHad) {
+    save_two();
+    Process process;
+    std::memset(process.residual(0), 'x', kBytes);
+    std::memset(process.residual(7), 'x', kBytes);
+    int address = 0;
+    std::memset(process.residual_at(&address), 'x', kBytes);
+    process.comm().steps[0] = 50;
+    ASSERT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.residual(0)), filled('a'));
+    EXPECT_EQ(held(process.residual(7)), kZero) << "the file has none";
+    EXPECT_EQ(held(process.residual_at(&address)), filled('x'));
+    EXPECT_EQ(process.comm().drawn_before[0] + process.comm().steps[0], 30u);
+}
+
+// As when the nodes of a communicator lie otherwise than before.
+TEST_F(SavedState, AnotherShapePathOrCommunicatorTakesNothing) {
+    save_two();
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.residual(0, kPath, kShape + 1)), kZero);
+    EXPECT_EQ(held(next.residual(1, kPath + 1)), kZero);
+}
+
+TEST_F(SavedState, TensorsByAddressAreLeftOutAndSaid) {
+    Process process;
+    int address = 0;
+    (void)process.residual_at(&address);
+    std::memset(process.residual(0), 'a', kBytes);
+    const auto saved = save_state(process.runtime(), path_.c_str());
+    ASSERT_TRUE(saved.ok());
+    EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kPartial);
+    EXPECT_NE(saved.value().text.find("the residuals of 1 tensors that are told apart by"),
+              std::string::npos);
+    EXPECT_EQ(read_state(path_).value().index.tensors.size(), 1u);
+}
+
+// EF21's: saved with the moment, by which ranks then compare them.
+TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
+    uint64_t moments[2] = {};
+    for (uint64_t calls : {3, 4}) {
+        Process process;
+        process.comm().comm_key = 55;
+        std::memset(process.shared(0, calls), 'a', kBytes);
+        EXPECT_EQ(process.arrival(), Arrival::kMade);
+        const auto saved = save_state(process.runtime(), path_.c_str());
+        ASSERT_TRUE(saved.ok()) << saved.status().message();
+        EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone) << saved.value().text;
+        const StateIndex index = read_state(path_).value().index;
+        ASSERT_EQ(index.tensors.size(), 1u);
+        EXPECT_EQ(index.tensors[0].kind, StateKind::kShared);
+        moments[calls - 3] = index.comms.at(0).moment;
+        EXPECT_EQ(moments[calls - 3], moment_of(process.comm()));
+    }
+    EXPECT_NE(moments[0], moments[1]);
+    Process process;
+    ASSERT_TRUE(load(&process).ok());
+    // Before the first call of them the moment is still the one that was loaded.
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("early").c_str()).ok());
+    const StateIndex early = read_state(folder_.file("early")).value().index;
+    ASSERT_EQ(early.tensors.size(), 1u);
+    EXPECT_EQ(early.comms.at(0).moment, moments[1]);
+    EXPECT_EQ(held(process.shared(0, 1)), filled('a'));
+    EXPECT_EQ(process.arrival(), Arrival::kRestored);
+    EXPECT_EQ(PendingState::instance().comm(process.comm().lasting_key).moment, moments[1]);
+    // Ranks may load at different moments: what is in use stays.
+    std::memset(process.shared(0, 2), 'n', kBytes);
+    EXPECT_EQ(process.arrival(), Arrival::kKept);
+    ASSERT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.shared(0, 3)), filled('n'));
+    // What still waits is of the moment that was loaded, and saved without another.
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
+    const StateContent again = read_state(folder_.file("again")).value();
+    ASSERT_EQ(again.index.tensors.size(), 1u);
+    EXPECT_EQ(static_cast<char>(again.held[0][0]), 'n');
+    EXPECT_EQ(again.index.comms.at(0).moment, moment_of(process.comm()));
+}
+
+TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
+    StateIndex index;
+    index.comms.push_back({1000, 0, 2, {}, 0, 0});
+    index.tensors.push_back({{1000, kSum, kPath, 0}, kShape, kBytes, StateKind::kShared});
+    const auto zeros = [](size_t, uint64_t, std::span<std::byte> out) {
+        std::fill(out.begin(), out.end(), std::byte{0});
+        return Status();
+    };
+    ASSERT_TRUE(write_state(path_, index, zeros).ok());
+    EXPECT_NE(read_state(path_).status().message().find("a tensor of all ranks is of no moment"),
+              std::string::npos);
+    index.comms[0].moment = 7;
+    ASSERT_TRUE(write_state(path_, index, zeros).ok());
+    EXPECT_TRUE(read_state(path_).ok());
+}
+
+// What waits for a communicator to be made is saved again with the moment it is of, and what a
+// communicator took over with its own.
+TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
+    const LastingTensor tensor{1000, kSum, kPath, 0};
+    StateIndex index;
+    index.config_hash = 99;
+    index.comms.push_back({1000, 0, 2, {}, 7, 5});
+    index.tensors.push_back({tensor, 0, 8, StateKind::kAveraging});
+    ASSERT_TRUE(write_state(path_, index, [](size_t, uint64_t, std::span<std::byte> out) {
+                    std::fill(out.begin(), out.end(), std::byte{6});
+                    return Status();
+                }).ok());
+    Process process;
+    CommState& comm = process.comm();
+    ASSERT_TRUE(load(&process).ok());
+    const auto save = [&] {
+        EXPECT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
+        return read_state(folder_.file("again")).value();
+    };
+    PendingState& pending = PendingState::instance();
+    EXPECT_EQ(save().index.tensors.size(), 1u);
+    comm.progress = {5, pending.take_progress(1000)};
+    EXPECT_TRUE(pending.take_progress(1000).empty()) << "taken once";
+    EXPECT_EQ(pending.comm(1000).drawn_alike, 5u);
+    const StateContent again = save();
+    ASSERT_EQ(again.index.tensors.size(), 1u);
+    EXPECT_EQ(again.index.tensors[0].kind, StateKind::kAveraging);
+    EXPECT_EQ(static_cast<char>(again.held[0][7]), 6);
+    EXPECT_EQ(again.index.comms.at(0).moment, 7u);
+    EXPECT_EQ(again.index.comms.at(0).drawn_alike, 5u);
+    EXPECT_TRUE(comm.progress.take({1000, kSum, kPath, 1}, StateKind::kAveraging).empty());
+    EXPECT_TRUE(comm.progress.take(tensor, StateKind::kCalls).empty());
+    EXPECT_EQ(comm.progress.take(tensor, StateKind::kAveraging).size(), 8u);
+    EXPECT_EQ(save().index.tensors.size(), 0u);
+}
+
+// Ranks agree only where they loaded the same of all that they must have alike.
+TEST_F(SavedState, WhatRanksTellOfTheirProgressFollowsFromMomentAndDraws) {
+    const StateComm none, moment{1, 0, 2, {}, 7, 0}, drawn{1, 0, 2, {}, 7, 1};
+    const StateComm other_rank{2, 1, 2, {3, 4}, 7, 1};
+    EXPECT_EQ(told_progress(none), 0u);
+    EXPECT_NE(told_progress(moment), 0u);
+    EXPECT_NE(told_progress(moment), told_progress(drawn));
+    EXPECT_EQ(told_progress(drawn), told_progress(other_rank));
+}
+
+TEST_F(SavedState, WhatIsRefusedChangesNothing) {
+    save_two();
+    const std::string good = read_file(path_);
+    Process process;
+    std::memset(process.residual(0), 'x', kBytes);
+    const auto refused = [&](const char* why) {
+        const Status status = load(&process);
+        EXPECT_EQ(status.code(), Code::kInvalidUsage);
+        EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
+        EXPECT_EQ(held(process.residual(0)), filled('x'));
+        EXPECT_EQ(process.comm().drawn_before[0], 0u);
+        EXPECT_TRUE(PendingState::instance().comms().empty());
+    };
+    for (const size_t at : {size_t{3}, size_t{40}, size_t{70}, size_t{150}, good.size() - 30}) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] + 1);
+        std::ofstream(path_, std::ios::binary) << bad;
+        refused("state file");
+    }
+    std::ofstream(path_, std::ios::binary) << good;
+    process.runtime()->config.hash = 98;
+    refused("another policy");
+    process.runtime()->config.hash = 99;
+    ::setenv("RANK", "1", 1);
+    ::setenv("WORLD_SIZE", "4", 1);
+    refused("saved by a process without a launcher's rank; this is rank 1 of 4");
+    ::unsetenv("RANK");
+    ::unsetenv("WORLD_SIZE");
+    process.comm().lasting_key = 77;
+    refused(
+        "knows none of this process's communicators: it is of rank 0 of 2, here is rank 0 of 2");
+    process.comm().lasting_key = 1000;
+    g_event = cudaErrorNotReady;
+    refused("have not ended");
+    g_event = cudaSuccess;
+    EXPECT_TRUE(load(&process).ok());
+    EXPECT_EQ(held(process.residual(0)), filled('a'));
+}
+
+TEST_F(SavedState, CallsThatDoNotEndAreNotWaitedForForEver) {
+    Process process;
+    std::memset(process.residual(0), 'a', kBytes);
+    g_event = cudaErrorNotReady;
+    auto saved = save_state(process.runtime(), path_.c_str(), 20000);
+    EXPECT_EQ(saved.status().code(), Code::kInvalidUsage);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    g_event = cudaErrorIllegalAddress;
+    saved = save_state(process.runtime(), path_.c_str(), 20000);
+    EXPECT_EQ(saved.status().code(), Code::kCudaError);
+    g_event = cudaSuccess;
+    process.comm().users = 1;
+    saved = save_state(process.runtime(), path_.c_str(), 20000);
+    EXPECT_EQ(saved.status().code(), Code::kInvalidUsage);
+    process.comm().users = 0;
+    EXPECT_TRUE(save_state(process.runtime(), path_.c_str(), 20000).ok());
+}
+
+TEST_F(SavedState, ThePathSaysTheRank) {
+    Process process(1);
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("of.%r").c_str()).ok());
+    EXPECT_TRUE(std::filesystem::exists(folder_.file("of.1")));
+    ::setenv("RANK", "6", 1);
+    ASSERT_TRUE(save_state(process.runtime(), folder_.file("of.%r").c_str()).ok());
+    EXPECT_TRUE(std::filesystem::exists(folder_.file("of.6")));
+    EXPECT_EQ(save_state(process.runtime(), "").status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(save_state(process.runtime(), nullptr).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(SavedState, AProcessThatCompressesNothingHasNoState) {
+    Process process;
+    process.runtime()->config.active = false;
+    EXPECT_EQ(save_state(process.runtime(), path_.c_str()).value().kind,
+              StateOutcome::Kind::kNothing);
+    EXPECT_EQ(load_state(process.runtime(), path_.c_str()).value().kind,
+              StateOutcome::Kind::kNothing);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(SavedState, BeforeTheRuntimeIsThereThePathNeedsALauncher) {
+    ::setenv("SLIMWIRE_CODEC", "int4", 1);
+    const auto saved = save_state(nullptr, folder_.file("of.%r").c_str());
+    EXPECT_EQ(saved.status().code(), Code::kInvalidArgument);
+    ASSERT_TRUE(save_state(nullptr, path_.c_str()).ok());
+    EXPECT_TRUE(load(nullptr).ok());
+    ::unsetenv("SLIMWIRE_CODEC");
+}
+
+}  // namespace
+}  // namespace slimwire::test

@@ -1,0 +1,132 @@
+// What a listener hears from calls that PyTorch's DistributedDataParallel really made (../traces,
+// whose README and maker have the format), against what is true of the models.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "collectives/identity/ddp/listener.h"
+
+namespace slimwire {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Recorded {
+    std::vector<ParameterShape> parameters;
+    std::vector<std::vector<uint32_t>> buckets;
+    bool has_scalar = false;  // a parameter without dimensions
+    std::vector<Json> calls;
+};
+
+Recorded load(const std::filesystem::path& path) {
+    Recorded recorded;
+    std::ifstream stream(path);
+    std::string line;
+    std::getline(stream, line);
+    const Json truth = Json::parse(line);
+    for (const Json& parameter : truth.at("parameters")) {
+        recorded.parameters.push_back({parameter.at("shape").get<std::vector<int64_t>>(),
+                                       parameter.at("stride").get<std::vector<int64_t>>()});
+        recorded.has_scalar |= recorded.parameters.back().sizes.empty();
+    }
+    recorded.buckets = truth.at("buckets").get<std::vector<std::vector<uint32_t>>>();
+    while (std::getline(stream, line)) {
+        recorded.calls.push_back(Json::parse(line));
+    }
+    return recorded;
+}
+
+// Those that the traces have.
+std::optional<Op> op_of(const std::string& name) {
+    for (const Op op : {Op::kAllReduce, Op::kAllGather, Op::kBroadcast, Op::kReduceScatter}) {
+        if (name == op_name(op)) {
+            return op;
+        }
+    }
+    return std::nullopt;
+}
+
+DType dtype_of(const std::string& name) {
+    int type = 0;
+    while (type < kDTypeCount && name != dtype_name(static_cast<DType>(type))) {
+        ++type;
+    }
+    EXPECT_LT(type, kDTypeCount) << name;
+    return static_cast<DType>(type);
+}
+
+// Gives all calls to a listener, and compares each bucket that it names. Returns the numbers of the
+// buckets named, in order.
+std::vector<uint32_t> listen(const Recorded& recorded) {
+    DdpListener listener;
+    std::vector<uint32_t> named;
+    for (const Json& call : recorded.calls) {
+        CallFacts facts;
+        const std::optional<Op> op = op_of(call.at("op").get<std::string>());
+        if (!op.has_value()) {
+            ADD_FAILURE() << call;
+            continue;
+        }
+        facts.op = *op;
+        facts.dtype = dtype_of(call.at("dtype").get<std::string>());
+        facts.count = call.at("count").get<uint64_t>();
+        facts.root_or_peer = std::max(0, call.at("root").get<int>());
+        if (listener.wanted(facts, 2) > 0) {
+            listener.read(facts, call.at("values").get<std::vector<int64_t>>());
+        }
+        const bool floats = facts.dtype == DType::kFloat32 || facts.dtype == DType::kFloat64;
+        if (facts.op != Op::kAllReduce || !floats) {
+            continue;
+        }
+        const BucketPlace place = listener.next(facts.count);
+        if (place.model == nullptr) {
+            continue;
+        }
+        EXPECT_EQ(place.model->parameters, recorded.parameters);
+        std::vector<uint32_t> parameters;
+        uint64_t offset = 0;
+        for (const Bucket::Range& range : place.bucket->ranges) {
+            EXPECT_EQ(range.offset, offset);
+            EXPECT_EQ(range.count, recorded.parameters[range.parameter].count());
+            parameters.push_back(range.parameter);
+            offset += range.count;
+        }
+        EXPECT_EQ(offset, facts.count);
+        EXPECT_EQ(parameters, recorded.buckets.at(place.number));
+        named.push_back(place.number);
+    }
+    return named;
+}
+
+TEST(DdpTraces, TablesEqualTheModels) {
+    int models = 0;
+    const std::filesystem::path folder(std::string(std::getenv("SOURCE_ROOT")) +
+                                       "/tests/collectives/identity/ddp/traces");
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        if (entry.path().extension() != ".jsonl") {
+            continue;
+        }
+        SCOPED_TRACE(entry.path().filename());
+        const Recorded recorded = load(entry.path());
+        const std::vector<uint32_t> named = listen(recorded);
+        if (recorded.has_scalar) {
+            // Nothing is sent of it, so that nothing tells where in the order it stands.
+            EXPECT_TRUE(named.empty());
+            continue;
+        }
+        // Of four steps at least two come after the buckets are known, and all of their buckets
+        // are.
+        const size_t buckets = recorded.buckets.size();
+        ASSERT_GE(named.size(), 2 * buckets);
+        for (size_t i = 0; i < named.size(); ++i) {
+            EXPECT_EQ(named[i], i % buckets);
+        }
+        ++models;
+    }
+    EXPECT_GE(models, 5);
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,133 @@
+// Places of steps that the program marks: MarkedStep alone, and as CallPlaces chooses it.
+#include "collectives/identity/step_marks.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/identity/tensor_slot.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kLarge = 11, kSmall = 22, kOther = 33;
+
+TEST(MarkedStep, APlaceIsTheCallOfItsKindSinceTheMark) {
+    MarkedStep steps;
+    for (uint64_t mark = 1; mark <= 3; ++mark) {
+        uint32_t large = 0, small = 0;
+        for (const uint64_t call : {kLarge, kSmall, kLarge, kLarge, kSmall}) {
+            const StepPlace place = steps.next(call, mark, 70 + mark);
+            EXPECT_TRUE(place.sure());
+            EXPECT_EQ(place.path, kMarkedPath);
+            EXPECT_EQ(place.slot, kMarkedSlot);
+            EXPECT_EQ(place.ordinal, call == kLarge ? large++ : small++);
+            EXPECT_EQ(place.step, 70 + mark);
+        }
+        EXPECT_EQ(steps.steps(), mark - 1);
+        EXPECT_EQ(steps.step_calls(), mark == 1 ? 0u : 5u);
+    }
+}
+
+TEST(MarkedStep, CallsThatComeInAdditionOrNotAtAllMoveNoOthers) {
+    MarkedStep steps;
+    (void)steps.next(kSmall, 1, 1);
+    (void)steps.next(kLarge, 1, 1);
+    EXPECT_EQ(steps.next(kOther, 2, 2).ordinal, 0u);
+    EXPECT_EQ(steps.next(kLarge, 2, 2).ordinal, 0u);
+    EXPECT_EQ(steps.next(kOther, 2, 2).ordinal, 1u);
+    EXPECT_EQ(steps.next(kLarge, 2, 2).ordinal, 1u);
+    EXPECT_EQ(steps.next(kSmall, 2, 2).ordinal, 0u);
+}
+
+TEST(MarkedStep, WhatAGroupThatIsDroppedMadeNeverWas) {
+    MarkedStep steps;
+    (void)steps.next(kLarge, 1, 1);
+    steps.begin_group();
+    (void)steps.next(kLarge, 1, 1);
+    (void)steps.next(kSmall, 1, 1);
+    steps.rewind();
+    EXPECT_EQ(steps.next(kLarge, 1, 1).ordinal, 1u);
+    EXPECT_EQ(steps.next(kSmall, 1, 1).ordinal, 0u);
+    steps.begin_group();
+    (void)steps.next(kSmall, 1, 1);
+    steps.begin_group();  // that one ran
+    steps.rewind();
+    EXPECT_EQ(steps.next(kSmall, 1, 1).ordinal, 2u);
+    (void)steps.next(kSmall, 2, 2);
+    EXPECT_EQ(steps.step_calls(), 5u);
+}
+
+TEST(MarkedStep, AProgramThatStoppedMarkingIsUnsureAfterManyCalls) {
+    MarkedStep steps;
+    for (uint32_t i = 0; i < MarkedStep::kMostCalls; ++i) {
+        ASSERT_TRUE(steps.next(i, 1, 1).sure());
+    }
+    EXPECT_FALSE(steps.next(1, 1, 1).sure());
+    EXPECT_FALSE(steps.next(kLarge, 1, 1).sure());
+    EXPECT_TRUE(steps.next(kLarge, 2, 2).sure());
+}
+
+CallFacts sum_of(uint64_t count) {
+    return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count};
+}
+CallFacts message(Op op, int peer, uint64_t count) {
+    return {op, DType::kFloat32, RedOp::kNone, peer, count, 0};
+}
+
+TEST(Places, MarksTakeTheDetectorsPlaceWithTheFirstOne) {
+    Training training;
+    CallPlaces places(training);
+    CommStats stats;
+    for (int i = 0; i < 700; ++i) {
+        (void)places.next(sum_of(64), 0, &stats);
+        (void)places.next(sum_of(65), 0, &stats);
+    }
+    StepPlace place = places.next(sum_of(64), 0, &stats);
+    ASSERT_TRUE(place.sure());
+    EXPECT_NE(place.path, kMarkedPath);
+    EXPECT_EQ(stats.step_calls, 2u);
+    training.mark_step(900);
+    place = places.next(sum_of(64), 0, &stats);
+    EXPECT_EQ(place.path, kMarkedPath);
+    EXPECT_EQ(place.ordinal, 0u);
+    EXPECT_EQ(place.step, 900u);
+    // What no detector follows.
+    for (uint64_t count = 1; count < 50; ++count) {
+        EXPECT_TRUE(places.next(sum_of(count), 0, &stats).sure());
+    }
+    EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 1u);
+    training.mark_step(901);
+    EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 0u);
+    EXPECT_EQ(stats.step_calls, 51u);
+    EXPECT_EQ(stats.steps, 1u);
+}
+
+TEST(Places, MessagesAreCountedForEachPeerAndDirection) {
+    Training training;
+    training.mark_step(1);
+    CallPlaces places(training);
+    CommStats stats;
+    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(message(Op::kSend, 2, 64), 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(message(Op::kRecv, 1, 64), 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 0, &stats).ordinal, 1u);
+    EXPECT_EQ(stats.placed_calls, 5u);
+}
+
+TEST(Places, ADroppedGroupIsForgottenWithMarksToo) {
+    Training training;
+    training.mark_step(1);
+    CallPlaces places(training);
+    CommStats stats;
+    (void)places.next(sum_of(64), 0, &stats);
+    (void)places.next(sum_of(64), 5, &stats);
+    (void)places.next(message(Op::kSend, 1, 64), 5, &stats);
+    places.drop(5);
+    EXPECT_EQ(places.next(sum_of(64), 6, &stats).ordinal, 1u);
+    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 6, &stats).ordinal, 0u);
+    places.drop(5);  // not the last one that calls were given of
+    EXPECT_EQ(places.next(sum_of(64), 6, &stats).ordinal, 2u);
+}
+
+}  // namespace
+}  // namespace slimwire

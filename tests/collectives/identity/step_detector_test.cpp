@@ -1,0 +1,452 @@
+// The step detector in named situations, whose tensors are known: of each call the right key or
+// "unsure", to the last call.
+#include "collectives/identity/step_detector.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/collectives/step_traces.h"
+#include "tests/support/seed.h"
+
+namespace slimwire {
+namespace {
+
+constexpr StepLimits kLimits;
+
+// By when an undisturbed step must have been learned: three of it and the least run, the look that
+// comes next, and no more.
+size_t learned_after(size_t period) {
+    const size_t calls = std::max<size_t>(kLimits.learn_calls, 3 * period);
+    return calls + std::max<size_t>(64, calls / 3) + 1;
+}
+size_t recalled_after(size_t period) {
+    return std::max<size_t>(kLimits.recall_calls, 2 * period) + period;
+}
+
+Trace repeated(const Trace& step, int times) {
+    Trace trace;
+    append(&trace, step, times);
+    return trace;
+}
+
+TEST(StepDetector, RecordedDdpIsSureOnceItsBucketsAreRebuiltAndStaysSo) {
+    const RecordedDdp ddp;
+    StepDetector detector;
+    Judge judge;
+    EXPECT_EQ(wrong_answers(ddp.until_rebuilt(), &detector, &judge), 0u);
+    EXPECT_EQ(detector.state(), StepState::kLearn);
+    std::vector<bool> sure;
+    EXPECT_EQ(wrong_answers(repeated(ddp.step(), 1000), &detector, &judge, &sure), 0u);
+    const auto first = std::find(sure.begin(), sure.end(), true);
+    EXPECT_LE(first - sure.begin(), static_cast<long>(learned_after(4)));
+    EXPECT_TRUE(std::all_of(first, sure.end(), [](bool is) { return is; }));
+    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_EQ(detector.state(), StepState::kStable);
+    EXPECT_EQ(detector.step_calls(), 4u);
+}
+
+TEST(StepDetector, OrdinalsAndStepsCountOn) {
+    StepDetector detector;
+    const Trace step = RecordedDdp().step();
+    StepPlace before;
+    for (const TrueCall& call : repeated(step, 400)) {
+        const StepPlace place = detector.next(call.signature);
+        if (before.sure()) {
+            const bool wraps = before.ordinal == 3;
+            EXPECT_EQ(place.ordinal, wraps ? 0 : before.ordinal + 1);
+            EXPECT_EQ(place.step, before.step + (wraps ? 1 : 0));
+            EXPECT_EQ(place.path, before.path);
+            EXPECT_EQ(place.slot, before.slot);
+        }
+        before = place;
+    }
+    EXPECT_GT(before.step, 100u);
+}
+
+// Layers of equal size make long runs of one and two calls at the start of the first step; neither
+// is taken for a step, and the layers are told apart.
+TEST(StepDetector, EqualLayersOfAShardedModelAreToldApart) {
+    for (const int layers : {1, 2, 12, 32, 126, 250}) {
+        const Trace step = sharded_step(layers);
+        StepDetector detector;
+        Judge judge;
+        std::vector<bool> sure;
+        const auto steps = static_cast<int>(2 * learned_after(step.size()) / step.size());
+        EXPECT_EQ(wrong_answers(repeated(step, steps), &detector, &judge, &sure), 0u);
+        EXPECT_EQ(detector.step_calls(), step.size());
+        EXPECT_EQ(judge.split(), 0u);
+        const auto first = std::find(sure.begin(), sure.end(), true) - sure.begin();
+        EXPECT_LE(first, static_cast<long>(learned_after(step.size()))) << layers;
+        EXPECT_GE(first + 1, static_cast<long>(3 * step.size())) << "three times, not two";
+    }
+}
+
+TEST(StepDetector, EvaluationIsUnsureUntilKnownAndTrainingIsTakenUpAgain) {
+    const Trace step = sharded_step(12);
+    const Trace evaluation(step.begin(), step.begin() + 13);  // the forward pass: the same tensors
+    Trace metrics = evaluation;
+    metrics.push_back({signature_of(Op::kAllReduce, 2), 7});
+    StepDetector detector;
+    Judge judge;
+    EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge), 0u);
+    ASSERT_EQ(detector.state(), StepState::kStable);
+    for (int epoch = 0; epoch < 4; ++epoch) {
+        const int batches = epoch < 2 ? 5 : 200;
+        EXPECT_EQ(wrong_answers(repeated(metrics, batches), &detector, &judge), 0u);
+        EXPECT_EQ(detector.state(), batches < 10 ? StepState::kProbe : StepState::kStable);
+        std::vector<bool> sure;
+        EXPECT_EQ(wrong_answers(repeated(step, 10), &detector, &judge, &sure), 0u);
+        EXPECT_EQ(detector.state(), StepState::kStable);
+        EXPECT_EQ(detector.step_calls(), step.size());
+        const auto until = static_cast<long>(13 + recalled_after(step.size()));
+        EXPECT_TRUE(std::all_of(sure.begin() + until, sure.end(), [](bool is) { return is; }));
+    }
+    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_EQ(judge.paths(), 2u);
+}
+
+TEST(StepDetector, AccumulationMakesSomeStepsLonger) {
+    const Trace micro = sharded_step(8);
+    Trace step = repeated(micro, 4);
+    step.push_back({signature_of(Op::kAllReduce, 1), 7});  // the norm for clipping
+    Trace longer = repeated(micro, 6);
+    longer.push_back(step.back());
+    StepDetector detector;
+    Judge judge;
+    EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge), 0u);
+    EXPECT_EQ(detector.step_calls(), step.size()) << "the whole step, not one of its four parts";
+    for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(wrong_answers(longer, &detector, &judge), 0u);
+        EXPECT_EQ(detector.state(), StepState::kProbe);
+        EXPECT_EQ(wrong_answers(repeated(step, 6), &detector, &judge), 0u);
+        EXPECT_EQ(detector.state(), StepState::kStable);
+        EXPECT_EQ(detector.step_calls(), step.size());
+    }
+}
+
+// A part of the step that was once a step by itself is not taken up again in place of the whole.
+TEST(StepDetector, AStepThatBecameAPartOfAnotherGivesWay) {
+    const Trace micro = RecordedDdp().step();
+    StepDetector detector;
+    Judge judge;
+    EXPECT_EQ(wrong_answers(repeated(micro, 500), &detector, &judge), 0u);
+    ASSERT_EQ(detector.step_calls(), 4u);
+    Trace step = repeated(micro, 20);
+    step.push_back({signature_of(Op::kAllReduce, 1), 7});
+    std::vector<bool> sure;
+    EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge, &sure), 0u);
+    EXPECT_EQ(detector.step_calls(), 81u);
+    EXPECT_TRUE(std::all_of(sure.end() - 81 * 10, sure.end(), [](bool is) { return is; }));
+}
+
+TEST(StepDetector, RebuiltBucketsAreAnotherStep) {
+    Trace before = RecordedDdp().step(), after = before;
+    after[2] = {signature_of(Op::kAllReduce, 12000), 20};
+    after[3] = {signature_of(Op::kAllReduce, 9840), 21};
+    StepDetector detector;
+    Judge judge;
+    EXPECT_EQ(wrong_answers(repeated(before, 400), &detector, &judge), 0u);
+    EXPECT_EQ(wrong_answers(RecordedDdp().rebuild, &detector, &judge), 0u);
+    std::vector<bool> sure;
+    EXPECT_EQ(wrong_answers(repeated(after, 400), &detector, &judge, &sure), 0u);
+    EXPECT_EQ(judge.paths(), 2u);
+    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_LE(std::find(sure.begin(), sure.end(), true) - sure.begin(),
+              static_cast<long>(learned_after(4)));
+}
+
+// The last batch of an epoch is short: its calls have other counts, once.
+TEST(StepDetector, AChangedBatchIsUnsureAndTheStepGoesOn) {
+    Trace step;
+    for (int i = 0; i < 6; ++i) {
+        step.push_back({signature_of(Op::kAllToAll, static_cast<uint64_t>(1000 + i % 2)), i});
+    }
+    step.push_back({signature_of(Op::kAllReduce, 5000), 6});
+    Trace last = step;
+    for (int i = 0; i < 6; ++i) {
+        last[static_cast<size_t>(i)] = {
+            signature_of(Op::kAllToAll, static_cast<uint64_t>(500 + i % 2)), 10 + i};
+    }
+    StepDetector detector;
+    Judge judge;
+    EXPECT_EQ(wrong_answers(repeated(step, 300), &detector, &judge), 0u);
+    for (int epoch = 0; epoch < 5; ++epoch) {
+        std::vector<bool> sure;
+        EXPECT_EQ(wrong_answers(last, &detector, &judge, &sure), 0u);
+        EXPECT_EQ(std::count(sure.begin(), sure.end(), true), 0);
+        EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge, &sure), 0u);
+        EXPECT_EQ(detector.state(), StepState::kStable);
+    }
+    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_EQ(judge.paths(), 1u);
+}
+
+// A process that comes back has the keys it had, wherever it died and begins.
+TEST(StepDetector, CrashAndRestartGiveTheSameKeys) {
+    const Trace step = sharded_step(6);
+    Judge judge;
+    for (const size_t begin : {size_t{0}, size_t{5}, size_t{11}}) {
+        StepDetector detector;
+        Trace trace(step.begin() + static_cast<long>(begin), step.end());
+        append(&trace, step, 80);
+        trace.insert(trace.end(), step.begin(), step.begin() + 7);
+        EXPECT_EQ(wrong_answers(trace, &detector, &judge), 0u) << begin;
+        EXPECT_EQ(detector.state(), StepState::kStable);
+    }
+    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_EQ(judge.paths(), 1u);
+    // In one process: the loop caught the error in the middle of a step and begins anew.
+    StepDetector detector;
+    for (int life = 0; life < 4; ++life) {
+        Trace trace = repeated(step, 80);
+        trace.insert(trace.end(), step.begin(), step.begin() + 7 + 2 * life);
+        EXPECT_EQ(wrong_answers(trace, &detector, &judge), 0u) << life;
+    }
+    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_EQ(judge.paths(), 1u);
+}
+
+// Threads of a program make calls on several communicators in any order; each has a detector.
+TEST(StepDetector, InterleavedCommunicatorsDoNotDisturbEachOther) {
+    std::mt19937 random(test_seed());
+    const Trace steps[3] = {sharded_step(5), RecordedDdp().step(), sharded_step(9, 9000)};
+    StepDetector detectors[3];
+    Judge judges[3];
+    size_t next[3] = {};
+    for (int i = 0; i < 9000; ++i) {
+        const size_t which = random() % 3;
+        const TrueCall& call = steps[which][next[which]++ % steps[which].size()];
+        EXPECT_TRUE(judges[which].hear(call, detectors[which].next(call.signature)));
+    }
+    for (size_t which = 0; which < 3; ++which) {
+        EXPECT_EQ(detectors[which].step_calls(), steps[which].size());
+        EXPECT_GT(judges[which].sure(), 1500u);
+        EXPECT_EQ(judges[which].split(), 0u);
+    }
+}
+
+// The same seen as one stream would have no step.
+TEST(StepDetector, WithoutAStepNothingIsSure) {
+    std::mt19937 random(test_seed());
+    StepDetector detector;
+    for (int i = 0; i < 100000; ++i) {
+        EXPECT_FALSE(detector.next(signature_of(Op::kAllReduce, random() % 3)).sure());
+    }
+    EXPECT_EQ(detector.state(), StepState::kLearn);
+}
+
+TEST(StepDetector, TwiceAndAHalfIsNotThreeTimes) {
+    std::mt19937 random(test_seed());
+    Trace step;
+    for (int i = 0; i < 1000; ++i) {
+        step.push_back({signature_of(Op::kAllReduce, random() % 7), i});
+    }
+    for (int start = 0; start < 8; ++start) {
+        StepDetector detector;
+        for (int i = 0; i < 5000 + 400 * start; ++i) {
+            (void)detector.next(signature_of(Op::kAllReduce, 100 + random() % 7));
+        }
+        Judge judge;
+        Trace trace = repeated(step, 2);
+        trace.insert(trace.end(), step.begin(), step.begin() + 500);
+        (void)wrong_answers(trace, &detector, &judge);
+        EXPECT_EQ(judge.sure(), 0u);
+    }
+}
+
+TEST(StepDetector, EqualCallsAreNeverAStep) {
+    StepDetector detector;
+    for (int i = 0; i < 50000; ++i) {
+        ASSERT_FALSE(detector.next(signature_of(Op::kAllReduce, 4096)).sure());
+    }
+}
+
+// The header says so: two equal halves are taken for two steps. What keeps their residuals apart is
+// not the detector's to know.
+TEST(StepDetector, EqualHalvesOfAStepAreTakenForSteps) {
+    Trace step = RecordedDdp().step();
+    for (const TrueCall& call : RecordedDdp().step()) {
+        step.push_back({call.signature, call.tensor + 50});
+    }
+    StepDetector detector;
+    Judge judge;
+    const Trace trace = repeated(step, 400);
+    EXPECT_GT(wrong_answers(trace, &detector, &judge), 0u);
+    EXPECT_EQ(detector.step_calls(), 4u);
+    const std::vector<bool> open = undecidable(trace, 64);
+    EXPECT_GT(std::count(open.begin(), open.end(), true), 3000);
+}
+
+TEST(StepDetector, AnOldStepIsForgottenForANewOneAndKnownAgain) {
+    StepDetector detector;
+    Judge judge;
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < 12; ++i) {
+            EXPECT_EQ(
+                wrong_answers(repeated(sharded_step(3 + i, 10000 * i), 80 + 1300 / (8 + 3 * i)),
+                              &detector, &judge),
+                0u);
+            EXPECT_EQ(detector.state(), StepState::kStable) << i;
+            EXPECT_EQ(detector.step_calls(), sharded_step(3 + i).size());
+        }
+    }
+    EXPECT_EQ(judge.paths(), 12u);
+    EXPECT_EQ(judge.split(), 0u);
+}
+
+// What a group's calls did is undone to the last bit, a step learned or left in it too.
+TEST(StepDetector, RewoundCallsNeverWere) {
+    std::mt19937 random(test_seed());
+    const Trace steps[2] = {sharded_step(7), sharded_step(3, 9000)};
+    StepDetector detector, never;
+    for (int round = 0; round < 400; ++round) {
+        detector.mark();
+        const Trace& dropped = steps[random() % 2];
+        for (unsigned i = round % 25 == 0 ? 16000 : random() % 100; i > 0; --i) {
+            (void)detector.next(dropped[i % dropped.size()].signature);
+        }
+        detector.rewind();
+        const Trace& made = steps[round / 150 % 2];
+        for (const TrueCall& call : made) {
+            const StepPlace place = detector.next(call.signature);
+            const StepPlace expected = never.next(call.signature);
+            ASSERT_EQ(place.path, expected.path) << round;
+            ASSERT_EQ(place.ordinal, expected.ordinal) << round;
+            ASSERT_EQ(place.slot, expected.slot) << round;
+            ASSERT_EQ(place.step, expected.step) << round;
+        }
+    }
+    EXPECT_EQ(detector.state(), StepState::kStable);
+}
+
+TEST(StepDetector, TheStepLongestUnusedIsForgotten) {
+    StepDetector detector;
+    Judge judge;
+    const Trace often = sharded_step(20);
+    EXPECT_EQ(wrong_answers(repeated(often, 60), &detector, &judge), 0u);
+    for (int i = 0; i < 20; ++i) {
+        const Trace once = sharded_step(2 + i % 15, 10000 + 10000 * i);
+        EXPECT_EQ(wrong_answers(repeated(once, 300), &detector, &judge), 0u);
+        EXPECT_EQ(detector.step_calls(), once.size());
+        std::vector<bool> sure;
+        EXPECT_EQ(wrong_answers(repeated(often, 6), &detector, &judge, &sure), 0u);
+        EXPECT_LE(std::find(sure.begin(), sure.end(), true) - sure.begin(),
+                  static_cast<long>(recalled_after(often.size())))
+            << i;
+    }
+    EXPECT_EQ(judge.split(), 0u);
+}
+
+TEST(StepDetector, BothEndsOfAMessageHaveOneSignature) {
+    CallFacts send, receive;
+    send.op = Op::kSend;
+    send.root_or_peer = 3;
+    send.count = receive.count = 77;
+    receive.op = Op::kRecv;
+    receive.root_or_peer = 1;
+    EXPECT_EQ(call_signature(send), call_signature(receive));
+    CallFacts other = send;
+    other.count = 78;
+    EXPECT_NE(call_signature(send), call_signature(other));
+    other = send;
+    other.dtype = DType::kBfloat16;
+    EXPECT_NE(call_signature(send), call_signature(other));
+    CallFacts rooted;
+    rooted.op = Op::kBroadcast;
+    other = rooted;
+    other.root_or_peer = 1;
+    EXPECT_NE(call_signature(rooted), call_signature(other));
+    other = rooted;
+    other.redop = RedOp::kSum;
+    EXPECT_NE(call_signature(rooted), call_signature(other));
+}
+
+// The ordinal among equal calls, for rules: counted in the block, whichever call was the first.
+TEST(StepDetector, CountsCallsOfAKindWithinTheStep) {
+    const Trace step = {
+        {signature_of(Op::kAllReduce, 10), 1}, {signature_of(Op::kAllReduce, 20), 2},
+        {signature_of(Op::kAllReduce, 10), 3}, {signature_of(Op::kAllReduce, 10), 4},
+        {signature_of(Op::kAllReduce, 30), 5}, {signature_of(Op::kAllReduce, 20), 6}};
+    std::vector<std::vector<uint32_t>> of_starts;
+    for (size_t start = 0; start < step.size(); ++start) {
+        StepDetector detector;
+        std::vector<uint32_t> nth(step.size(), ~0u);
+        for (size_t i = 0; i < 1200; ++i) {
+            const TrueCall& call = step[(start + i) % step.size()];
+            const StepPlace place = detector.next(call.signature);
+            uint32_t& known = nth[static_cast<size_t>(call.tensor) - 1];
+            if (place.sure()) {
+                ASSERT_TRUE(known == ~0u || known == place.nth) << "start " << start;
+                known = place.nth;
+            }
+        }
+        const auto sorted = [&](std::vector<size_t> calls) {
+            std::vector<uint32_t> values;
+            for (const size_t i : calls) {
+                values.push_back(nth[i]);
+            }
+            std::sort(values.begin(), values.end());
+            return values;
+        };
+        EXPECT_EQ(sorted({0, 2, 3}), (std::vector<uint32_t>{0, 1, 2}));
+        EXPECT_EQ(sorted({1, 5}), (std::vector<uint32_t>{0, 1}));
+        EXPECT_EQ(nth[4], 0u);
+        of_starts.push_back(nth);
+    }
+    for (const auto& nth : of_starts) {
+        EXPECT_EQ(nth, of_starts[0]);
+    }
+}
+
+// Where a step has a flag of an overflow or a norm, it begins behind them.
+TEST(StepDetector, StepsBeginBehindTheirMarks) {
+    CallFacts one;
+    one.count = 1;
+    one.redop = RedOp::kMax;
+    const uint64_t flag = call_signature(one);
+    one.redop = RedOp::kSum;
+    const uint64_t norm = call_signature(one);
+    EXPECT_EQ(step_mark(flag), StepMark::kFlag);
+    EXPECT_EQ(step_mark(norm), StepMark::kNorm);
+    EXPECT_EQ(step_mark(signature_of(Op::kAllReduce, 2)), StepMark::kNone);
+    EXPECT_EQ(step_mark(signature_of(Op::kBroadcast, 1)), StepMark::kNone);
+    const auto sum = [](uint64_t count) { return signature_of(Op::kAllReduce, count); };
+    // Of each the first call is where the step begins, a norm alone (a loss) inside or not.
+    const std::vector<std::vector<uint64_t>> steps = {
+        {sum(10), sum(20), sum(10), flag, norm},
+        {sum(10), sum(10), sum(20), norm, flag},
+        {sum(20), sum(10), norm},
+        {sum(10), sum(20), sum(30), flag},
+        {sum(30), norm, sum(20), sum(10), flag},
+        {sum(20), norm, norm, sum(10), norm, flag, norm}};
+    for (size_t n = 0; n < steps.size(); ++n) {
+        const auto& step = steps[n];
+        for (size_t start = 0; start < step.size(); ++start) {
+            StepDetector detector;
+            for (size_t i = 0; i < 1200; ++i) {
+                const size_t at = (start + i) % step.size();
+                const StepPlace place = detector.next(step[at]);
+                if (place.sure()) {
+                    ASSERT_EQ(place.ordinal, at) << "step " << n << ", start " << start;
+                }
+            }
+            EXPECT_EQ(detector.state(), StepState::kStable);
+        }
+    }
+    // So many marks are of something else.
+    std::vector<uint64_t> layers;
+    for (uint64_t i = 0; i < 20; ++i) {
+        layers.insert(layers.end(), {sum(100 + i), flag});
+    }
+    StepDetector detector;
+    StepPlace place;
+    for (size_t i = 0; i < 1200; ++i) {
+        place = detector.next(layers[i % layers.size()]);
+    }
+    EXPECT_TRUE(place.sure());
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,363 @@
+// Records and summary from counters: members of SCHEMA.md, totals, bounds on size.
+#include "collectives/observe/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+namespace slimwire {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<Json> parsed(const std::string& text) {
+    EXPECT_FALSE(text.empty());
+    EXPECT_EQ(text.back(), '\n');
+    std::istringstream stream(text);
+    std::vector<Json> records;
+    for (std::string line; std::getline(stream, line);) {
+        records.push_back(Json::parse(line));
+        EXPECT_EQ(records.back().at("v"), 1);
+    }
+    return records;
+}
+
+KeyRecord key(const std::string& codec, uint64_t calls, const std::string& reason = "rule") {
+    KeyRecord record;
+    record.facts = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
+    record.rule = "env";
+    record.codec = codec;
+    record.algorithm = codec == "native" ? "native" : "two_shot";
+    record.reason = reason;
+    record.calls = calls;
+    record.input_bytes = calls * 4000;
+    record.wire_bytes = calls * (codec == "native" ? 6000 : 750);
+    record.native_wire_bytes = calls * 6000;
+    record.timed_calls = calls;
+    record.time_ns = calls * 1500;
+    record.wire_is_estimate = codec == "native";
+    return record;
+}
+
+CommRecord comm(std::vector<KeyRecord> keys) {
+    CommRecord record;
+    record.comm = "00000000000000ab";
+    record.ranks = 4;
+    record.nodes = 2;
+    record.agreement = "go";
+    record.keys = std::move(keys);
+    return record;
+}
+
+ProcessRecord process() {
+    ProcessRecord record;
+    record.info = {"0.1.0", 0xabc, "p.toml", true, "2.28.9", "/usr/lib/libnccl.so.2", "emulator"};
+    record.host = "node1";
+    record.pid = 77;
+    record.launcher_rank = 0;
+    return record;
+}
+
+uint64_t total(const CommRecord& record, uint64_t KeyRecord::*member) {
+    return std::accumulate(record.keys.begin(), record.keys.end(), uint64_t{0},
+                           [&](uint64_t sum, const KeyRecord& k) { return sum + k.*member; });
+}
+
+TEST(Report, what_the_program_told_is_in_the_process_record) {
+    Training training;
+    ProcessRecord record = process();
+    record.training = training_record(training);
+    auto json = parsed(report_lines(record, {})).at(0);
+    EXPECT_EQ(json.at("phase"), "training");
+    EXPECT_TRUE(json.at("step").is_null());
+    EXPECT_TRUE(json.at("learning_rate").is_null());
+    training.mark_step(0);
+    training.mark_phase(Phase::kOther);
+    EXPECT_TRUE(json.at("loss_scale").is_null());
+    training.set_learning_rate(0.25);
+    EXPECT_TRUE(training.set_loss_scale(65536));
+    EXPECT_FALSE(training.set_loss_scale(65536)) << "nothing new";
+    EXPECT_EQ(training.changes, 4u);
+    record.training = training_record(training);
+    json = parsed(report_lines(record, {})).at(0);
+    EXPECT_EQ(json.at("phase"), "other");
+    EXPECT_EQ(json.at("step"), 0);
+    EXPECT_EQ(json.at("learning_rate"), 0.25);
+    EXPECT_EQ(json.at("loss_scale"), 65536);
+}
+
+TEST(Report, a_key_has_a_name_while_all_its_calls_have_one) {
+    CommStats stats;
+    stats.comm = "c";
+    KeyStats& key = stats.add_key();
+    stats.publish(key);
+    const char* const first = "first";
+    key.count_name(nullptr);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "");
+    key.count_name(first);
+    key.count_name(first);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "first");
+    CommRecord folded = stats.snapshot();
+    folded.keys.push_back(folded.keys[0]);
+    fold_keys(0, &folded);
+    ASSERT_EQ(folded.keys.size(), 1u);
+    EXPECT_EQ(folded.keys[0].name, "");
+    key.count_name(nullptr);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "");
+    key.count_name(first);
+    EXPECT_EQ(stats.snapshot().keys[0].name, "");
+}
+
+TEST(Report, records_carry_what_was_counted) {
+    const auto records = parsed(report_lines(process(), {comm({key("int4", 5)})}));
+    ASSERT_EQ(records.size(), 3u);
+    EXPECT_EQ(records[0].at("record"), "process");
+    EXPECT_EQ(records[0].at("config_hash"), "0000000000000abc");
+    EXPECT_EQ(records[0].at("nccl_version"), "2.28.9");
+    EXPECT_EQ(records[0].at("launcher_rank"), 0);
+    EXPECT_EQ(records[1].at("record"), "comm");
+    EXPECT_EQ(records[1].at("agreement"), "go");
+    EXPECT_EQ(records[1].at("nodes"), 2);
+    EXPECT_EQ(records[2].at("record"), "key");
+    EXPECT_EQ(records[2].at("comm"), "00000000000000ab");
+    EXPECT_EQ(records[2].at("op"), "allreduce");
+    EXPECT_EQ(records[2].at("dtype"), "f32");
+    EXPECT_EQ(records[2].at("redop"), "sum");
+    EXPECT_EQ(records[2].at("count"), 1000);
+    EXPECT_EQ(records[2].at("calls"), 5);
+    EXPECT_EQ(records[2].at("input_bytes"), 20000);
+    EXPECT_EQ(records[2].at("wire_bytes"), 3750);
+    EXPECT_EQ(records[2].at("native_wire_bytes"), 30000);
+    EXPECT_EQ(records[2].at("wire_is_estimate"), false);
+    EXPECT_EQ(records[2].at("timed_calls"), 5);
+    EXPECT_DOUBLE_EQ(records[2].at("time_us"), 7.5);
+    EXPECT_FALSE(records[2].contains("folded"));
+}
+
+KeyRecord shadowed(const std::string& codec, uint64_t calls) {
+    KeyRecord record = key("native", calls, "SLIMWIRE_MODE is shadow");
+    record.shadow_codec = codec;
+    record.shadow_algorithm = "two_shot";
+    record.shadow_wire_bytes = calls * 750;
+    return record;
+}
+
+TEST(Report, what_mode_on_would_send_stands_beside_what_was_sent) {
+    const auto records =
+        parsed(report_lines(process(), {comm({shadowed("int4", 5), key("native", 1)})}));
+    ASSERT_EQ(records.size(), 4u);
+    EXPECT_EQ(records[2].at("codec"), "native");
+    EXPECT_EQ(records[2].at("wire_bytes"), 30000);
+    EXPECT_EQ(records[2].at("shadow_codec"), "int4");
+    EXPECT_EQ(records[2].at("shadow_algorithm"), "two_shot");
+    EXPECT_EQ(records[2].at("shadow_wire_bytes"), 3750);
+    EXPECT_FALSE(records[3].contains("shadow_codec"));
+    CommRecord many = comm({shadowed("int4", 5), shadowed("int8", 1), shadowed("int4", 2)});
+    fold_keys(0, &many);
+    ASSERT_EQ(many.keys.size(), 2u);
+    EXPECT_EQ(many.keys[0].shadow_wire_bytes + many.keys[1].shadow_wire_bytes, 8u * 750);
+    ProcessRecord idle = process();
+    idle.info.active = false;
+    const auto lines = summary_lines(idle, {comm({shadowed("int4", 8)})}, "");
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[1],
+              "compressed calls 0; mode on would compress 8, wire 5.86 KiB against native 46.9 "
+              "KiB, 8.00x less");
+}
+
+// The page that fixes the records names every member that is written.
+TEST(Report, schema_names_every_member) {
+    const char* root = std::getenv("SOURCE_ROOT");
+    ASSERT_NE(root, nullptr);
+    std::ifstream file(std::string(root) + "/collectives/SCHEMA.md");
+    std::ostringstream schema;
+    schema << file.rdbuf();
+    CommRecord many = comm({shadowed("int4", 1), key("int4", 1), key("int4", 1)});
+    fold_keys(2, &many);
+    for (const Json& record : parsed(report_lines(process(), {many}))) {
+        for (const auto& [name, value] : record.items()) {
+            EXPECT_NE(schema.str().find("`" + name + "`"), std::string::npos) << name;
+        }
+    }
+}
+
+TEST(Report, bytes_that_are_no_text_do_not_break_a_line) {
+    ProcessRecord odd = process();
+    odd.host = "bad\xff\xfe";
+    odd.info.policy_source = "line\nbreak \"quoted\"";
+    odd.launcher_rank.reset();
+    const auto records = parsed(report_lines(odd, {}));
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0].at("policy_source"), "line\nbreak \"quoted\"");
+    EXPECT_TRUE(records[0].at("launcher_rank").is_null());
+}
+
+TEST(Report, keys_beyond_the_bound_are_added_up_and_no_total_is_lost) {
+    CommRecord record = comm({});
+    for (uint64_t i = 0; i < 5000; ++i) {
+        record.keys.push_back(key(i % 2 == 0 ? "int4" : "native", 1 + i % 7));
+        record.keys.back().facts.count = i;
+    }
+    const uint64_t calls = total(record, &KeyRecord::calls);
+    const uint64_t wire = total(record, &KeyRecord::wire_bytes);
+    fold_keys(kMaxKeysPerComm, &record);
+    EXPECT_EQ(record.keys.size(), kMaxKeysPerComm + 2);
+    EXPECT_FALSE(record.keys[kMaxKeysPerComm - 1].folded);
+    EXPECT_TRUE(record.keys[kMaxKeysPerComm].folded);
+    EXPECT_EQ(record.keys[kMaxKeysPerComm].facts.count, 0u);
+    EXPECT_EQ(total(record, &KeyRecord::calls), calls);
+    EXPECT_EQ(total(record, &KeyRecord::wire_bytes), wire);
+}
+
+TEST(Report, communicators_that_are_gone_are_added_up) {
+    CommRecord all;
+    for (int i = 0; i < 100; ++i) {
+        fold_comm(comm({key("int4", 2), key("native", 3, "op " + std::to_string(i % 4))}), &all);
+    }
+    EXPECT_EQ(all.comm, "folded");
+    EXPECT_EQ(all.communicators, 100u);
+    EXPECT_EQ(all.agreement, "go");
+    EXPECT_EQ(all.keys.size(), 5u);
+    EXPECT_EQ(total(all, &KeyRecord::calls), 500u);
+    CommRecord other = comm({});
+    other.agreement = "native: rank 1 has no slimwire";
+    fold_comm(other, &all);
+    EXPECT_EQ(all.agreement, "mixed");
+}
+
+TEST(Report, a_folded_key_adds_the_bytes_of_each_call) {
+    CommStats stats;
+    KeyStats& key = stats.add_key();
+    key.folded = true;
+    stats.publish(key);
+    key.count_folded_call(100, 150, 50);
+    key.count_folded_call(7, 9, 3);
+    const CommRecord record = stats.snapshot();
+    ASSERT_EQ(record.keys.size(), 1u);
+    EXPECT_TRUE(record.keys[0].folded);
+    EXPECT_EQ(record.keys[0].calls, 2u);
+    EXPECT_EQ(record.keys[0].input_bytes, 107u);
+    EXPECT_EQ(record.keys[0].wire_bytes, 53u);
+    EXPECT_EQ(record.keys[0].native_wire_bytes, 159u);
+}
+
+TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
+    CommStats stats;
+    stats.comm = "1";
+    EXPECT_EQ(stats.mark(), 0u) << "not shown before it is filled in";
+    KeyStats& hidden = stats.add_key();
+    KeyStats& shown = stats.add_key();
+    hidden.count_call();
+    shown.codec = "int8";
+    shown.input_bytes_per_call = 100;
+    shown.wire_bytes_per_call = 30;
+    shown.native_bytes_per_call = 150;
+    stats.publish(shown);
+    const uint64_t before = stats.mark();
+    shown.count_call();
+    shown.count_call();
+    shown.count_time(2500);
+    EXPECT_NE(stats.mark(), before);
+    const CommRecord record = stats.snapshot();
+    ASSERT_EQ(record.keys.size(), 1u) << "only published keys are reported";
+    EXPECT_EQ(record.keys[0].calls, 2u);
+    EXPECT_EQ(record.keys[0].input_bytes, 200u);
+    EXPECT_EQ(record.keys[0].wire_bytes, 60u);
+    EXPECT_EQ(record.keys[0].native_wire_bytes, 300u);
+    EXPECT_EQ(record.keys[0].timed_calls, 1u);
+    EXPECT_EQ(record.keys[0].time_ns, 2500u);
+    const uint64_t settled = stats.mark();
+    stats.scratch_bytes += 10;
+    EXPECT_NE(stats.mark(), settled);
+    const uint64_t without_cost = stats.mark();
+    stats.private_bytes = 4096;
+    stats.first_call_us = 17;
+    EXPECT_NE(stats.mark(), without_cost);
+    const uint64_t without_plans = stats.mark();
+    stats.plans = 12;
+    EXPECT_NE(stats.mark(), without_plans);
+    const uint64_t without_places = stats.mark();
+    stats.count_place(true);
+    EXPECT_NE(stats.mark(), without_places);
+    stats.count_place(false);
+    stats.count_place(false);
+    stats.step_calls = 4;
+    stats.steps = 9;
+    stats.setup_us = 300;
+    stats.private_setup_us = 200;
+    stats.step_flags = 7;
+    stats.skipped_steps = 2;
+    stats.other_flags = 1;
+    stats.private_connections = 6;
+    CommRecord cost = stats.snapshot();
+    CommRecord total;
+    fold_comm(cost, &total);
+    fold_comm(cost, &total);
+    EXPECT_EQ(total.setup_us, 600u);
+    EXPECT_EQ(total.private_setup_us, 400u);
+    EXPECT_EQ(total.first_call_us, 34u);
+    EXPECT_EQ(total.steps, 18u);
+    EXPECT_EQ(total.placed_calls, 2u);
+    EXPECT_EQ(total.unplaced_calls, 4u);
+    const Json shown_cost = parsed(report_lines(process(), {cost})).at(1);
+    EXPECT_EQ(shown_cost.at("plans"), 12);
+    EXPECT_EQ(shown_cost.at("step_calls"), 4);
+    EXPECT_EQ(shown_cost.at("steps"), 9);
+    EXPECT_EQ(shown_cost.at("placed_calls"), 1);
+    EXPECT_EQ(shown_cost.at("unplaced_calls"), 2);
+    EXPECT_EQ(shown_cost.at("step_flags"), 7);
+    EXPECT_EQ(shown_cost.at("skipped_steps"), 2);
+    EXPECT_EQ(shown_cost.at("other_flags"), 1);
+    EXPECT_EQ(total.step_flags, 14u);
+    EXPECT_EQ(total.skipped_steps, 4u);
+    EXPECT_EQ(total.other_flags, 2u);
+    EXPECT_EQ(shown_cost.at("setup_us"), 300);
+    EXPECT_EQ(shown_cost.at("private_setup_us"), 200);
+    EXPECT_EQ(shown_cost.at("private_connections"), 6);
+    EXPECT_EQ(shown_cost.at("private_bytes"), 4096);
+    EXPECT_EQ(shown_cost.at("first_call_us"), 17);
+    stats.update([](CommStats& s) { s.agreement = "error: x"; });
+    EXPECT_EQ(stats.snapshot().agreement, "error: x");
+}
+
+TEST(Summary, says_what_was_saved_in_at_most_five_lines) {
+    const auto lines = summary_lines(
+        process(),
+        {comm({key("int4:block=128", 1000), key("native", 30, "below min_bytes"),
+               key("native", 4, "op broadcast"), key("native", 1, "dtype i64"), key("int8", 0)})},
+        "/tmp/r.jsonl");
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_EQ(lines[0], "rank 0, policy p.toml, communicators 1, agreement go (1)");
+    EXPECT_EQ(lines[1],
+              "compressed calls 1000: int4:block=128 (1000), input 3.81 MiB, wire 732 KiB against "
+              "native 5.72 MiB, 8.00x less");
+    EXPECT_EQ(lines[2],
+              "native calls 35, input 137 KiB, why: below min_bytes (30), op broadcast (4), ...");
+    EXPECT_EQ(lines[3], "report /tmp/r.jsonl");
+}
+
+TEST(Summary, only_when_there_is_something_to_say) {
+    ProcessRecord idle = process();
+    idle.info.active = false;
+    EXPECT_TRUE(summary_lines(idle, {comm({key("native", 9)})}, "").empty());
+    EXPECT_FALSE(summary_lines(idle, {comm({key("int8", 1)})}, "").empty());
+    const auto active = summary_lines(process(), {comm({key("native", 9, "below min_bytes")})}, "");
+    ASSERT_EQ(active.size(), 3u);
+    EXPECT_EQ(active[1], "compressed calls 0");
+}
+
+TEST(Summary, sizes_are_readable) {
+    EXPECT_EQ(format_bytes(0), "0 B");
+    EXPECT_EQ(format_bytes(1023), "1023 B");
+    EXPECT_EQ(format_bytes(1024), "1.00 KiB");
+    EXPECT_EQ(format_bytes(15 * 1024), "15.0 KiB");
+    EXPECT_EQ(format_bytes(150ull << 30), "150 GiB");
+}
+
+}  // namespace
+}  // namespace slimwire

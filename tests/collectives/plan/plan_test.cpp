@@ -1,0 +1,467 @@
+// Plans: pure functions of rank-equal facts, with a reason for each decision.
+#include "collectives/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/dispatch/plan_lookup.h"
+#include "collectives/feedback/averaging.h"
+
+namespace slimwire {
+namespace {
+
+Config config_of(const char* text) {
+    Result<Policy> policy = parse_policy(text, "p.toml");
+    EXPECT_TRUE(policy.ok()) << policy.status().message();
+    Config config;
+    config.policy = std::move(policy).value();
+    config.active = true;
+    return config;
+}
+
+Config int4_config() {
+    return config_of(
+        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\ncodec = \"int4\"\n"
+        "error_feedback = \"ef14\"\nmin_bytes = 1024\n");
+}
+
+PlanShape shape_of(int ranks) {
+    PlanShape shape;
+    shape.ranks = ranks;
+    shape.go = true;
+    return shape;
+}
+
+CallFacts sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
+    CallFacts facts;
+    facts.count = count;
+    facts.dtype = dtype;
+    facts.redop = redop;
+    return facts;
+}
+
+TEST(Plan, CompressesWhatARuleNames) {
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), int4_config());
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.algorithm, Algorithm::kTwoShot);
+    EXPECT_EQ(plan.rule, "all");
+    // Two times three slots of a quarter of the elements at 4.25 bits.
+    EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 0), 2u * 3u * (1u << 18) * 34u / 64u);
+    EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
+}
+
+// One operation takes all blocks where they lie back to back. Without CUDA kernels there is no
+// workspace.
+TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
+    constexpr int kRanks = 8;
+    for (const char* codec : {"topk", "threshold:refresh=9", "blocktopk"}) {
+        const Config config = config_of((std::string("version = 1\n[[rule]]\nname = \"all\"\n"
+                                                     "codec = \"") +
+                                         codec + "\"\n")
+                                            .c_str());
+        CallFacts facts = sum_of(102'400);
+        facts.op = Op::kReduceScatter;
+        const Plan plan = make_plan(facts, shape_of(kRanks), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        ASSERT_EQ(plan.layout.slices.size(), 1u);
+        const Piece& piece = plan.layout.slices[0].pieces.at(0);
+        ASSERT_EQ(piece.chunk_elems, 102'400);
+        EXPECT_GE(plan.layout.workspace_bytes,
+                  piece.codec.workspace_bytes(piece.dtype, kRanks * piece.count, piece.count));
+    }
+}
+
+// Under capture it is native: what a graph replays is not seen, so its place would not be known.
+TEST(Plan, TensorsByStepAreForEagerCallsWithErrorFeedback) {
+    constexpr char kRule[] =
+        "version = 1\n[defaults]\ntensor = \"step\"\n[[rule]]\nname = \"all\"\ncodec = \"int4\"\n";
+    const Config with = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), with);
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_FALSE(plan.capturable);
+    EXPECT_TRUE(with.policy.wants_steps());
+    const Config without = config_of(kRule);
+    const Plan plain = make_plan(sum_of(1 << 20), shape_of(4), without);
+    EXPECT_EQ(plain.tensor, TensorBy::kAddress);
+    EXPECT_TRUE(plain.capturable);
+    EXPECT_FALSE(without.policy.wants_steps());
+    EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).tensor, TensorBy::kAddress);
+}
+
+struct NativeCase {
+    const char* name;
+    CallFacts facts;
+    PlanShape shape;
+    const char* reason;
+};
+
+TEST(Plan, SaysWhyACallStaysNative) {
+    PlanShape not_agreed = shape_of(4);
+    not_agreed.go = false;
+    not_agreed.native_reason = "rank 1 did not answer";
+    CallFacts gather = sum_of(1 << 20);
+    gather.op = Op::kAllGather;
+    gather.redop = RedOp::kNone;
+    const NativeCase cases[] = {
+        {"one rank", sum_of(1 << 20), shape_of(1), "one rank"},
+        {"not agreed", sum_of(1 << 20), not_agreed, "rank 1 did not answer"},
+        {"all-gather", gather, shape_of(4), "no rule matches"},
+        {"max", sum_of(1 << 20, DType::kFloat32, RedOp::kMax), shape_of(4), "max is not a sum"},
+        {"integers", sum_of(1 << 20, DType::kInt32), shape_of(4), "int4 does not take i32"},
+        {"double", sum_of(1 << 20, DType::kFloat64), shape_of(4), "int4 does not take f64"},
+        {"one element", sum_of(1), shape_of(4), "at most one element"},
+        {"small", sum_of(200), shape_of(4), "800 bytes are less than min_bytes"},
+    };
+    for (const NativeCase& one : cases) {
+        const Plan plan = make_plan(one.facts, one.shape, int4_config());
+        EXPECT_FALSE(plan.compressed) << one.name;
+        EXPECT_NE(plan.reason.find(one.reason), std::string::npos)
+            << one.name << ": " << plan.reason;
+    }
+}
+
+TEST(Plan, NeverSendsMoreThanNative) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"bf16\"\nmatch = { op = \"allreduce\" }\n"
+        "min_bytes = 0\n");
+    // A 16-bit cast of 16-bit data gains nothing.
+    const Plan plan = make_plan(sum_of(1 << 20, DType::kFloat16), shape_of(4), config);
+    EXPECT_FALSE(plan.compressed);
+    for (uint64_t count = 2; count < 300; ++count) {
+        const Plan small = make_plan(sum_of(count), shape_of(8), config);
+        if (small.compressed) {
+            EXPECT_LT(wire_bytes_of(small, shape_of(8), 0), native_wire_bytes(small.facts, 8));
+        }
+    }
+}
+
+TEST(Plan, FlatTwoShotIsRefusedWhereNodesHoldManyRanks) {
+    const Config int8 = config_of(
+        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int8\"\nmatch = { op = \"allreduce\" }\n"
+        "min_bytes = 0\n");
+    PlanShape shape = shape_of(16);
+    shape.max_ranks_per_node = 8;
+    const Plan plan = make_plan(sum_of(1 << 22), shape, int8);
+    EXPECT_FALSE(plan.compressed);
+    EXPECT_NE(plan.reason.find("out of a node"), std::string::npos) << plan.reason;
+    shape.scope = Scope::kIntraNode;
+    EXPECT_TRUE(make_plan(sum_of(1 << 22), shape, int8).compressed);
+}
+
+TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
+    Config config = int4_config();
+    const Plan free = make_plan(sum_of(1 << 20), shape_of(4), config);
+    config.settings.max_memory_bytes = free.scratch_bytes + free.residual_bytes;
+    EXPECT_TRUE(make_plan(sum_of(1 << 20), shape_of(4), config).compressed);
+    PlanShape later = shape_of(4);
+    later.committed_bytes = 1;
+    const Plan refused = make_plan(sum_of(1 << 20), later, config);
+    EXPECT_FALSE(refused.compressed);
+    EXPECT_NE(refused.reason.find("exceed SLIMWIRE_MAX_MEMORY"), std::string::npos)
+        << refused.reason;
+}
+
+// The memory limit counts a tensor's residuals at every further place.
+TEST(Plan, FurtherPlacesAreCounted) {
+    Config config = int4_config();
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
+    config.settings.max_memory_bytes = plan.scratch_bytes + 3 * plan.residual_bytes - 1;
+    CommState state;
+    state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
+    bool first = false;
+    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
+    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
+    EXPECT_FALSE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 3}, &first));
+}
+
+TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
+    const auto config = [](const std::string& more) {
+        return config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"allreduce\", "
+                          "\"reducescatter\"] }\ncodec = \"topk:fraction=0.001\"\nef = "
+                          "\"ef14\"\naverage_every = 20\n" +
+                          more)
+                             .c_str());
+    };
+    constexpr uint64_t kCount = 1 << 20;
+    const Config plain = config(""), coded = config("average_codec = \"int8\"\n");
+    Plan plan = make_plan(sum_of(kCount), shape_of(4), plain);
+    ASSERT_NE(plan.averaging, nullptr) << plan.reason;
+    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_FALSE(plan.capturable);
+    EXPECT_EQ(plan.averaging->every, 20u);
+    EXPECT_EQ(plan.averaging->elems(), kCount);
+    EXPECT_EQ(averaging_wire_bytes(*plan.averaging, shape_of(4), 2), 2 * 3 * kCount);
+    EXPECT_GE(plan.scratch_bytes, plan.averaging->call.scratch_bytes);
+    EXPECT_GE(plan.averaging->call.scratch_bytes, 4 * kCount);
+    EXPECT_NE(plan.reason.find("averaged every 20 calls"), std::string::npos);
+    // One-shot of two ranks, two-shot of more.
+    for (const int ranks : {2, 3, 8}) {
+        plan = make_plan(sum_of(kCount), shape_of(ranks), coded);
+        ASSERT_EQ(plan.averaging->parts.size(), 1u);
+        const Plan* const part = plan.averaging->parts[0].coded.get();
+        ASSERT_NE(part, nullptr);
+        EXPECT_EQ(part->algorithm, ranks == 2 ? Algorithm::kGather : Algorithm::kTwoShot);
+        EXPECT_EQ(part->error_feedback, ErrorFeedback::kEf14);
+        EXPECT_NE(plan.reason.find("averaged every 20 calls by int8"), std::string::npos);
+    }
+    // In parts of four slices, at blocks of residuals; the whole buffer of a reduce-scatter.
+    Config sliced = coded;
+    sliced.settings.slice_bytes = 100'000;
+    CallFacts scatter = sum_of(kCount / 4);
+    scatter.op = Op::kReduceScatter;
+    plan = make_plan(scatter, shape_of(4), sliced);
+    ASSERT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_GT(plan.averaging->parts.size(), 10u);
+    int64_t end = 0;
+    for (const Averaging::Part& part : plan.averaging->parts) {
+        EXPECT_EQ(part.begin, end);
+        EXPECT_GT(part.end, part.begin);
+        EXPECT_LE(part.end - part.begin, 100'000);
+        end = part.end;
+    }
+    EXPECT_EQ(end, static_cast<int64_t>(kCount));
+    EXPECT_LT(plan.averaging->call.scratch_bytes, 4u << 20);
+    // What does not fit is native.
+    Config small = plain;
+    plan = make_plan(sum_of(kCount), shape_of(4), plain);
+    small.settings.max_memory_bytes = plan.scratch_bytes + plan.residual_bytes;
+    EXPECT_TRUE(make_plan(sum_of(kCount), shape_of(4), small).compressed);
+    --small.settings.max_memory_bytes;
+    const Plan native = make_plan(sum_of(kCount), shape_of(4), small);
+    EXPECT_FALSE(native.compressed);
+    EXPECT_NE(native.reason.find("averaging included"), std::string::npos) << native.reason;
+    // Where nothing is saved, as they are.
+    const Plan wide =
+        make_plan(sum_of(kCount), shape_of(4), config("average_codec = \"topk:fraction=1\"\n"));
+    ASSERT_TRUE(wide.compressed) << wide.reason;
+    EXPECT_EQ(wide.averaging->codec, "native");
+    EXPECT_NE(wide.reason.find("would send more"), std::string::npos) << wide.reason;
+}
+
+// What a tensor's residuals take in each type, and that what is not fp32 of EF14 has a window.
+TEST(Plan, ResidualsOfEveryTypeAndKind) {
+    constexpr uint64_t kCount = 1 << 20, kOwed = kCount + kCount / 4;
+    struct Case {
+        const char* action;
+        double bytes;
+        bool apart;
+    };
+    for (const Case& of :
+         {Case{"ef = \"ef14\"", 4, false}, Case{"ef = \"ef14\"\nresidual = \"bf16\"", 2, true},
+          Case{"ef = \"ef14\"\nresidual = \"int8\"", 66.0 / 64, true},
+          Case{"ef = \"ema\"", 66.0 / 64, true},
+          Case{"ef = \"ema\"\nresidual = \"fp32\"", 4, true}}) {
+        SCOPED_TRACE(of.action);
+        const Config config =
+            config_of((std::string("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\n") +
+                       of.action + "\n")
+                          .c_str());
+        const Plan plan = make_plan(sum_of(kCount), shape_of(4), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_GE(static_cast<double>(plan.residual_bytes), of.bytes * kOwed);
+        EXPECT_LT(static_cast<double>(plan.residual_bytes), of.bytes * kOwed * 1.001);
+        EXPECT_LE(static_cast<double>(plan.residual_bytes) / kOwed,
+                  of.bytes == 66.0 / 64 ? 1.1 : 4.0);
+        EXPECT_EQ(plan.residuals_apart, of.apart);
+        EXPECT_EQ(plan.draws, of.apart && of.bytes != 4);
+        if (of.apart) {
+            EXPECT_GE(plan.scratch_bytes, plan.window_offset + 4 * kCount);
+        }
+    }
+}
+
+// Twice the message and a chunk, a window for differences; of a reduce-scatter what both ends of
+// its blocks keep.
+TEST(Plan, EstimatesOfEf21) {
+    constexpr uint64_t kCount = 1 << 20;
+    const Config config =
+        config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nef = \"ef21\"\n");
+    CallFacts facts = sum_of(kCount);
+    for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+        facts.dtype = dtype;
+        const Plan plan = make_plan(facts, shape_of(4), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.tensor, TensorBy::kStep);
+        EXPECT_FALSE(plan.capturable);
+        EXPECT_FALSE(plan.residuals_apart);
+        EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);
+        EXPECT_EQ(plan.residual_bytes, 4 * (2 * kCount + kCount / 4));
+        EXPECT_EQ(plan.shared_estimate, kCount + kCount / 4);
+        EXPECT_GE(plan.marks_offset, plan.window_offset + 4 * kCount);
+        EXPECT_GE(plan.scratch_bytes, plan.marks_offset + 4 * sizeof(uint32_t));
+    }
+    facts.dtype = DType::kBfloat16;
+    // Operation, algorithm, and in blocks of `count` where copies begin and all that is kept.
+    const struct {
+        Op op;
+        const char* algorithm;
+        uint64_t begin, kept;
+    } forms[] = {{Op::kAllReduce, "gather", 1, 2}, {Op::kReduceScatter, "auto", 4, 8}};
+    const auto plan_of = [&](Op op, const std::string& algorithm) {
+        facts.op = op;
+        facts.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+        return make_plan(
+            facts, shape_of(4),
+            config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" +
+                       std::string(op_name(op)) +
+                       "\" }\ncodec = \"int4\"\nef = \"ef21\"\nalgorithm = \"" + algorithm + "\"\n")
+                          .c_str()));
+    };
+    for (const auto& form : forms) {
+        SCOPED_TRACE(op_name(form.op));
+        const Plan plan = plan_of(form.op, form.algorithm);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.shared_estimate, form.begin * kCount);
+        EXPECT_EQ(plan.residual_bytes, 4 * form.kept * kCount);
+        for (int rank = 0; rank < 4; ++rank) {
+            EXPECT_TRUE(keeps_residual(plan, rank)) << "both ends have the estimate";
+        }
+    }
+    for (const Op op : {Op::kAllGather, Op::kAllToAll, Op::kBroadcast, Op::kGather, Op::kScatter,
+                        Op::kSend, Op::kRecv}) {
+        EXPECT_EQ(plan_of(op, "auto").reason,
+                  std::string("ef21 has no form of ") + op_name(op) + " by direct");
+    }
+    for (const char* algorithm : {"auto", "two_shot"}) {
+        const Plan reduced = plan_of(Op::kReduce, algorithm);
+        EXPECT_FALSE(reduced.compressed);
+        EXPECT_EQ(reduced.reason, "ef21 has no form of reduce by two_shot");
+    }
+}
+
+TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
+    Config config = int4_config();
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
+    ASSERT_GT(plan.residual_bytes, 0u);
+    config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
+    CommState state;
+    state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
+    const auto grant = [&](uint32_t ordinal) {
+        bool first = false;
+        StepPlace place;
+        place.slot = 1;
+        place.ordinal = ordinal;
+        const bool granted = grant_place(config.settings, &state, plan, place, &first);
+        EXPECT_FALSE(grant_place(config.settings, &state, plan, place, &first) != granted || first)
+            << "a decision stays";
+        return granted;
+    };
+    const auto drop = [&](uint32_t ordinal) { ungrant_place(&state, {&plan, 1, ordinal}); };
+    EXPECT_TRUE(grant(7));
+    EXPECT_TRUE(grant(8));
+    EXPECT_FALSE(grant(9)) << "two are all there is room for";
+    EXPECT_TRUE(grant(7));
+    // Calls of a dropped group never were: as if the places had not been asked for.
+    drop(9);
+    drop(8);
+    EXPECT_TRUE(grant(10));
+    EXPECT_FALSE(grant(8));
+    for (const uint32_t ordinal : {8, 10, 7}) {
+        drop(ordinal);
+    }
+    EXPECT_EQ((state.committed[{-1, Op::kAllReduce}].residual_bytes), plan.residual_bytes);
+    EXPECT_TRUE(state.granted_places.empty());
+    config.settings.max_memory_bytes = 0;
+    for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
+        EXPECT_TRUE(grant(ordinal));
+    }
+}
+
+TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
+    PlanCache cache;
+    EXPECT_EQ(cache.find(sum_of(1)), nullptr);
+    for (uint64_t count = 0; count < 5000; ++count) {
+        Plan plan;
+        plan.facts = sum_of(count * 3);
+        ASSERT_NE(cache.insert(std::move(plan)), nullptr);
+    }
+    for (uint64_t count = 0; count < 15000; ++count) {
+        const Plan* plan = cache.find(sum_of(count));
+        ASSERT_EQ(plan != nullptr, count % 3 == 0) << count;
+        if (plan != nullptr) {
+            EXPECT_EQ(plan->facts.count, count);
+        }
+    }
+    EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
+}
+
+// Two buckets of one size are two kinds of calls, and two tensors.
+TEST(PlanCache, TellsApartWhatCallsCarry) {
+    PlanCache cache;
+    CallFacts facts = sum_of(1 << 20);
+    for (uint32_t carried = 0; carried < 200; ++carried) {
+        facts.carried = carried;
+        EXPECT_EQ(cache.find(facts), nullptr) << carried;
+        Plan plan;
+        plan.facts = facts;
+        plan.start_call = carried;
+        cache.insert(std::move(plan));
+    }
+    std::set<uint32_t> drawn;
+    for (uint32_t carried = 0; carried < 200; ++carried) {
+        facts.carried = carried;
+        const Plan* plan = cache.find(facts);
+        ASSERT_NE(plan, nullptr) << carried;
+        EXPECT_EQ(plan->start_call, carried);
+        drawn.insert(make_plan(facts, shape_of(4), int4_config()).random.tensor);
+    }
+    EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
+    CallFacts other = facts;
+    EXPECT_TRUE(other == facts);
+    other.carried = 7;
+    EXPECT_FALSE(other == facts);
+    TensorKey one, two;
+    one.facts = facts;
+    two.facts = other;
+    EXPECT_TRUE(one < two || two < one);
+}
+
+TEST(PlanCache, KeepsApartWhatStandsElsewhereInTheStep) {
+    PlanCache cache;
+    CallFacts facts = sum_of(1 << 20);
+    std::set<uint32_t> drawn;
+    for (facts.nth = 0; facts.nth < 100; ++facts.nth) {
+        EXPECT_EQ(cache.find(facts), nullptr) << facts.nth;
+        Plan plan;
+        plan.facts = facts;
+        cache.insert(std::move(plan));
+        drawn.insert(make_plan(facts, shape_of(4), int4_config()).random.tensor);
+    }
+    EXPECT_EQ(drawn.size(), 100u) << "tensors draw different numbers";
+    TensorKey one, two;
+    one.facts.nth = 1;
+    two.facts.nth = 2;
+    EXPECT_TRUE(one < two || two < one);
+}
+
+TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
+    Policy policy;
+    policy.rules.resize(2);
+    EXPECT_FALSE(policy.wants_parameters());
+    policy.rules[1].match.parameters.dimensions = 1u << 1;
+    EXPECT_TRUE(policy.wants_parameters());
+    policy.rules[1].off = true;
+    EXPECT_FALSE(policy.wants_parameters());
+    policy.rules[0].match.parameters.indices = {{3, 3}};
+    EXPECT_TRUE(policy.wants_parameters());
+    policy.rules[0].match.parameters = {};
+    policy.rules[0].match.parameters.names = {"*"};
+    EXPECT_TRUE(policy.wants_parameters()) << "it asks for a name, whichever";
+}
+
+TEST(NativeWireBytes, RingFormulas) {
+    EXPECT_EQ(native_wire_bytes(sum_of(1000), 4), 6000u);
+    CallFacts facts = sum_of(1000);
+    facts.op = Op::kAllGather;
+    EXPECT_EQ(native_wire_bytes(facts, 4), 12000u);
+    EXPECT_EQ(message_bytes(facts, 4), 16000u);
+    facts.op = Op::kRecv;
+    EXPECT_EQ(native_wire_bytes(facts, 4), 0u);
+    EXPECT_EQ(native_wire_bytes(sum_of(1000), 1), 0u);
+}
+
+}  // namespace
+}  // namespace slimwire

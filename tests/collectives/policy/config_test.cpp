@@ -1,0 +1,413 @@
+// From the environment to the effective configuration and the hash that ranks compare.
+#include "collectives/policy/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "collectives/call/hash.h"
+
+namespace slimwire {
+namespace {
+
+std::map<std::string, std::string> g_environment;
+
+const char* fake_getenv(const char* name) {
+    const auto found = g_environment.find(name);
+    return found == g_environment.end() ? nullptr : found->second.c_str();
+}
+
+Result<Config> load(std::map<std::string, std::string> environment) {
+    g_environment = std::move(environment);
+    std::vector<std::string> entries;
+    for (const auto& [name, value] : g_environment) {
+        entries.push_back(name + "=" + value);
+    }
+    std::vector<const char*> pointers;
+    for (const std::string& entry : entries) {
+        pointers.push_back(entry.c_str());
+    }
+    pointers.push_back(nullptr);
+    return load_config(fake_getenv, pointers.data());
+}
+
+Config loaded(std::map<std::string, std::string> environment) {
+    auto config = load(std::move(environment));
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config.ok() ? config.value() : Config{};
+}
+
+std::string error_of(std::map<std::string, std::string> environment) {
+    const auto config = load(std::move(environment));
+    EXPECT_FALSE(config.ok());
+    return config.status().message();
+}
+
+// A policy file that goes away with the test.
+class PolicyFile {
+  public:
+    explicit PolicyFile(const std::string& text, const std::string& suffix = "") {
+        path_ = testing::TempDir() + "slimwire_config_" + std::to_string(::getpid()) + suffix;
+        std::ofstream(path_) << "version = 1\n" << text;
+    }
+    ~PolicyFile() { ::unlink(path_.c_str()); }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+constexpr CallFacts kGradients = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1 << 20};
+constexpr uint64_t kBytes = 4u << 20;
+
+std::string decision(const Config& config, const CallFacts& facts = kGradients) {
+    const Rule* rule = config.policy.match(facts, kBytes, 4, Scope::kInterNode);
+    return rule == nullptr ? "-"
+                           : rule->name + "/" +
+                                 (rule->action.codec ? rule->action.codec->to_string() : "native");
+}
+
+TEST(Config, nothing_set_is_inactive_with_the_defaults_of_the_table) {
+    const Config config = loaded({{"PATH", "/bin"}});
+    EXPECT_FALSE(config.active);
+    EXPECT_EQ(config.policy.source, "none");
+    EXPECT_EQ(config.settings.mode, Mode::kOn);
+    EXPECT_EQ(config.settings.log_level, LogLevel::kWarn);
+    EXPECT_EQ(config.settings.min_bytes, 65536u);
+    EXPECT_EQ(config.settings.agree_timeout_us, 10'000'000u);
+    EXPECT_EQ(config.settings.slice_bytes, 16u << 20);
+    EXPECT_EQ(config.settings.max_memory_bytes, 0u);
+    EXPECT_TRUE(config.settings.summary);
+    EXPECT_TRUE(config.settings.report_pattern.empty());
+}
+
+TEST(Config, a_wrong_value_leaves_the_other_settings_usable) {
+    ASSERT_FALSE(load({{"SLIMWIRE_CODEC", "int5"},
+                       {"SLIMWIRE_SUMMARY", "perhaps"},
+                       {"SLIMWIRE_AGREE_TIMEOUT", "soon"},
+                       {"SLIMWIRE_LOG", "info"}})
+                     .ok());
+    const Settings settings = usable_settings(fake_getenv);
+    EXPECT_EQ(settings.agree_timeout_us, 10'000'000u);
+    EXPECT_TRUE(settings.summary);
+    EXPECT_EQ(settings.log_level, LogLevel::kInfo);
+    EXPECT_EQ(settings.min_bytes, 65536u);
+}
+
+TEST(Config, every_setting_is_read) {
+    const Config config = loaded({{"SLIMWIRE_LOG", "INFO"},
+                                  {"SLIMWIRE_LOG_FILE", "/tmp/l.%r"},
+                                  {"SLIMWIRE_REPORT", "/tmp/%h.%p%%"},
+                                  {"SLIMWIRE_SUMMARY", "off"},
+                                  {"SLIMWIRE_NCCL_LIBRARY", "/x/libnccl.so.2"},
+                                  {"SLIMWIRE_AGREE_TIMEOUT", "500ms"},
+                                  {"SLIMWIRE_SOCKET_IFNAME", "eth1"},
+                                  {"SLIMWIRE_SLICE_BYTES", "4MiB"},
+                                  {"SLIMWIRE_MAX_MEMORY", "2GiB"},
+                                  {"SLIMWIRE_SEED", "4294967295"}});
+    EXPECT_EQ(config.settings.seed, 4294967295u);
+    EXPECT_EQ(config.settings.log_level, LogLevel::kInfo);
+    EXPECT_EQ(config.settings.log_file, "/tmp/l.%r");
+    EXPECT_EQ(config.settings.report_pattern, "/tmp/%h.%p%%");
+    EXPECT_FALSE(config.settings.summary);
+    EXPECT_EQ(config.settings.nccl_library, "/x/libnccl.so.2");
+    EXPECT_EQ(config.settings.agree_timeout_us, 500'000u);
+    EXPECT_EQ(config.settings.socket_ifname, "eth1");
+    EXPECT_EQ(config.settings.slice_bytes, 4u << 20);
+    EXPECT_EQ(config.settings.max_memory_bytes, 2ull << 30);
+}
+
+TEST(Config, min_bytes_is_a_number_or_auto) {
+    const auto from = [](const char* min_bytes) {
+        const Config config =
+            loaded({{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_MIN_BYTES", min_bytes}});
+        const Action& action = config.policy.rules.at(0).action;
+        return action.auto_bytes ? std::string("auto") : std::to_string(action.min_bytes);
+    };
+    EXPECT_EQ(from(""), "65536");
+    EXPECT_EQ(from("1KiB"), "1024");
+    EXPECT_EQ(from("auto"), "auto");
+    EXPECT_FALSE(load({{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_SLICE_BYTES", "auto"}}).ok());
+}
+
+TEST(Config, one_codec_variables_make_one_rule) {
+    const Config config = loaded({{"SLIMWIRE_CODEC", "int4:block=128"},
+                                  {"SLIMWIRE_EF", "ef14"},
+                                  {"SLIMWIRE_MIN_BYTES", "1MiB"}});
+    EXPECT_TRUE(config.active);
+    EXPECT_EQ(config.policy.source, "environment");
+    ASSERT_EQ(config.policy.rules.size(), 1u);
+    const Rule& rule = config.policy.rules[0];
+    EXPECT_EQ(rule.name, "env");
+    EXPECT_EQ(rule.action.codec->to_string(), "int4:block=128");
+    EXPECT_EQ(rule.action.error_feedback, ErrorFeedback::kEf14);
+    EXPECT_EQ(rule.action.min_bytes, 1u << 20);
+    for (const RedOp redop : {RedOp::kSum, RedOp::kAvg, RedOp::kPreMulSum}) {
+        for (const DType type : {DType::kFloat16, DType::kBfloat16, DType::kFloat32}) {
+            EXPECT_EQ(decision(config, {Op::kAllReduce, type, redop, 0, 1}), "env/int4:block=128");
+        }
+    }
+    EXPECT_EQ(decision(config, {Op::kAllReduce, DType::kFloat32, RedOp::kMax, 0, 1}), "-");
+    EXPECT_EQ(decision(config, {Op::kAllReduce, DType::kInt64, RedOp::kSum, 0, 1}), "-");
+    EXPECT_EQ(decision(config, {Op::kAllGather, DType::kFloat32, RedOp::kNone, 0, 1}), "-");
+}
+
+TEST(Config, one_codec_default_minimum_is_64_kib_and_no_feedback) {
+    const Config config = loaded({{"SLIMWIRE_CODEC", "int8"}});
+    EXPECT_EQ(config.policy.rules[0].action.min_bytes, 65536u);
+    EXPECT_EQ(config.policy.rules[0].action.error_feedback, ErrorFeedback::kNone);
+}
+
+TEST(Config, codec_none_is_native) {
+    for (const char* none : {"none", "off", "native"}) {
+        const Config config = loaded({{"SLIMWIRE_CODEC", none}});
+        EXPECT_FALSE(config.active) << none;
+        EXPECT_EQ(decision(config), "env/native") << none;
+    }
+}
+
+TEST(Config, policy_file_is_loaded) {
+    const PolicyFile file("[[rule]]\nname = \"g\"\ncodec = \"int8\"\n");
+    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}});
+    EXPECT_TRUE(config.active);
+    EXPECT_EQ(config.policy.source, file.path());
+    EXPECT_EQ(decision(config), "g/int8");
+}
+
+TEST(Config, environment_rule_stands_before_the_file) {
+    const PolicyFile file(
+        "[[rule]]\nname = \"g\"\nmatch = { op = \"allreduce\", dtype = \"f32\" }\ncodec = "
+        "\"int8\"\n"
+        "[[rule]]\nname = \"rest\"\ncodec = \"native\"\n");
+    const Config both = loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}});
+    EXPECT_EQ(decision(both), "env/int4");
+    EXPECT_EQ(decision(both, {Op::kAllReduce, DType::kFloat32, RedOp::kMax, 0, 1}), "g/int8");
+    EXPECT_EQ(decision(both, {Op::kSend, DType::kFloat32, RedOp::kNone, 0, 1}), "rest/native");
+    const Config native = loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "none"}});
+    EXPECT_EQ(decision(native), "env/native");
+}
+
+TEST(Config, a_file_rule_hidden_by_the_environment_is_a_warning) {
+    const PolicyFile file(
+        "[[rule]]\nname = \"g\"\nmatch = { op = \"allreduce\", dtype = \"f32\", redop = \"sum\" }\n"
+        "codec = \"int8\"\n");
+    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}});
+    ASSERT_EQ(config.policy.warnings.size(), 1u);
+    EXPECT_EQ(
+        config.policy.warnings[0],
+        file.path() + ":2: rule 'g' is never reached: earlier rules take all its calls: 'env'");
+}
+
+TEST(Config, warnings_are_logged_once_by_the_first_rank) {
+    const PolicyFile file(
+        "[[rule]]\nname = \"a\"\ncodec = \"int8\"\n[[rule]]\nname = \"b\"\ncodec = \"int4\"\n");
+    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}});
+    ::setenv("RANK", "1", 1);
+    testing::internal::CaptureStderr();
+    log_policy_warnings(config);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    ::setenv("RANK", "0", 1);
+    testing::internal::CaptureStderr();
+    log_policy_warnings(config);
+    log_policy_warnings(config);
+    ::unsetenv("RANK");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "slimwire: warn: " + file.path() +
+                  ":5: rule 'b' is never reached: earlier rules take all its calls: 'a'\n");
+}
+
+TEST(Config, rule_off_skips_rules_by_name) {
+    const PolicyFile file(
+        "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n[[rule]]\nname = \"b\"\ncodec = \"int8\"\n");
+    EXPECT_EQ(decision(loaded({{"SLIMWIRE_POLICY", file.path()}})), "a/int4");
+    EXPECT_EQ(decision(loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "a"}})),
+              "b/int8");
+    const Config neither =
+        loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "b, a,"}});
+    EXPECT_EQ(decision(neither), "-");
+    EXPECT_FALSE(neither.active);
+    EXPECT_EQ(error_of({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "a,c"}}),
+              "SLIMWIRE_RULE_OFF: no rule 'c'; accepted: a, b");
+}
+
+TEST(Config, mode_off_ignores_everything_else) {
+    const Config config = loaded({{"SLIMWIRE_MODE", "off"},
+                                  {"SLIMWIRE_CODEC", "nonsense"},
+                                  {"SLIMWIRE_POLICY", "/nonexistent"},
+                                  {"SLIMWIRE_TYPO", "1"}});
+    EXPECT_EQ(config.settings.mode, Mode::kOff);
+    EXPECT_FALSE(config.active);
+    EXPECT_TRUE(config.policy.rules.empty());
+}
+
+TEST(Config, mode_record_reads_settings_and_no_policy) {
+    const Config config = loaded({{"SLIMWIRE_MODE", "record"},
+                                  {"SLIMWIRE_CODEC", "nonsense"},
+                                  {"SLIMWIRE_POLICY", "/nonexistent"},
+                                  {"SLIMWIRE_TRACE", "/tmp/t.%r"},
+                                  {"SLIMWIRE_TRACE_BYTES", "1MiB"},
+                                  {"SLIMWIRE_TRACE_SAMPLE", "3"}});
+    EXPECT_EQ(config.settings.mode, Mode::kRecord);
+    EXPECT_FALSE(config.active);
+    EXPECT_TRUE(config.policy.rules.empty());
+    EXPECT_EQ(config.settings.trace_pattern, "/tmp/t.%r");
+    EXPECT_EQ(config.settings.trace_bytes, 1u << 20);
+    EXPECT_EQ(config.settings.trace_sample, 3u);
+    EXPECT_NE(error_of({{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TYPO", "1"}}), "");
+}
+
+TEST(Config, shadow_reads_the_policy_and_compresses_nothing) {
+    const Config config = loaded({{"SLIMWIRE_MODE", "shadow"}, {"SLIMWIRE_CODEC", "int8"}});
+    EXPECT_EQ(config.settings.mode, Mode::kShadow);
+    EXPECT_TRUE(observes(config.settings.mode));
+    EXPECT_FALSE(config.active);
+    EXPECT_TRUE(config.policy.has_codec());
+    EXPECT_NE(error_of({{"SLIMWIRE_MODE", "shadow"}, {"SLIMWIRE_CODEC", "nonsense"}}), "");
+    EXPECT_NE(config.hash, loaded({{"SLIMWIRE_MODE", "on"}, {"SLIMWIRE_CODEC", "int8"}}).hash);
+}
+
+TEST(Config, an_empty_variable_counts_as_absent) {
+    const Config config =
+        loaded({{"SLIMWIRE_CODEC", ""}, {"SLIMWIRE_EF", ""}, {"SLIMWIRE_LOG", ""}});
+    EXPECT_FALSE(config.active);
+    EXPECT_EQ(config.hash, loaded({}).hash);
+}
+
+TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
+    const std::tuple<const char*, const char*, const char*> kCases[] = {
+        {"SLIMWIRE_MODE", "maybe",
+         "SLIMWIRE_MODE: bad value 'maybe'; accepted: off, record, shadow, on"},
+        {"SLIMWIRE_LOG", "loud",
+         "SLIMWIRE_LOG: bad value 'loud'; accepted: error, warn, info, debug"},
+        {"SLIMWIRE_SUMMARY", "2",
+         "SLIMWIRE_SUMMARY: bad value '2'; accepted: 1, 0, on, off, true, false, yes, no"},
+        {"SLIMWIRE_AGREE_TIMEOUT", "10",
+         "SLIMWIRE_AGREE_TIMEOUT: bad value '10': duration '10': no unit; accepted: a number with "
+         "us, "
+         "ms or s, like 50us"},
+        {"SLIMWIRE_SLICE_BYTES", "4MB",
+         "SLIMWIRE_SLICE_BYTES: bad value '4MB': size '4MB': unknown unit 'mb'; accepted: a number "
+         "of "
+         "bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
+        {"SLIMWIRE_REPORT", "/tmp/%x",
+         "SLIMWIRE_REPORT: bad value '/tmp/%x'; accepted: a path with %h, %r, %p, %%"},
+        {"SLIMWIRE_LOG_FILE", "/tmp/100%",
+         "SLIMWIRE_LOG_FILE: bad value '/tmp/100%'; accepted: a path with %h, %r, %p, %%"},
+        {"SLIMWIRE_EF", "ef14",
+         "SLIMWIRE_EF is set without SLIMWIRE_CODEC; accepted: both, or the same key in a rule of "
+         "the "
+         "policy file"},
+        {"SLIMWIRE_MIN_BYTES", "1MiB",
+         "SLIMWIRE_MIN_BYTES is set without SLIMWIRE_CODEC; accepted: both, or the same key in a "
+         "rule "
+         "of the policy file"},
+    };
+    for (const auto& [name, value, message] : kCases) {
+        EXPECT_EQ(error_of({{name, value}}), message);
+    }
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}}),
+              "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema, ef21");
+    EXPECT_EQ(
+        error_of(
+            {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ema"}, {"SLIMWIRE_RESIDUAL", "fp8"}}),
+        "SLIMWIRE_RESIDUAL: bad value 'fp8'; accepted: fp32, bf16, int8");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
+              "SLIMWIRE_RESIDUAL=int8 without error feedback; accepted: SLIMWIRE_EF=ef14, ema or "
+              "ef21, or none of both");
+    EXPECT_EQ(
+        error_of(
+            {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef21"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
+        "SLIMWIRE_RESIDUAL=int8 with SLIMWIRE_EF=ef21, whose estimates must not be rounded; "
+        "accepted: fp32, or none");
+    EXPECT_EQ(
+        error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
+        "SLIMWIRE_RESIDUAL is set without SLIMWIRE_CODEC; accepted: both, or the same key in a "
+        "rule of the policy file");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
+              "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
+              "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=powersgd:row=64, whose factors follow a "
+              "gradient by themselves; accepted: none, ef14, ema");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int5"}}).rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
+              0u);
+}
+
+TEST(Config, a_misspelt_variable_names_the_nearest) {
+    EXPECT_EQ(error_of({{"SLIMWIRE_POLCY", "p.toml"}}),
+              "unknown variable 'SLIMWIRE_POLCY'; accepted: the nearest known is SLIMWIRE_POLICY");
+    EXPECT_EQ(error_of({{"SLIMWIRE_QUANTISATION", "1"}}),
+              "unknown variable 'SLIMWIRE_QUANTISATION'; accepted: those that `slimwire run "
+              "--help` lists");
+}
+
+TEST(Config, variables_of_other_programs_of_ours_are_known) {
+    EXPECT_FALSE(loaded({{"SLIMWIRE_EMU_DEVICES", "4"},
+                         {"SLIMWIRE_BUILD_ARGS", "-Dx"},
+                         {"SLIMWIRE_LIBRARY", "/x"},
+                         {"SLIMWIRE_TEST_SEED", "1"}})
+                     .active);
+}
+
+TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
+    const std::string rules = "[[rule]]\nname = \"g\"\ncodec = \"int8\"\n";
+    const PolicyFile file(rules);
+    const PolicyFile same("# moved and renamed\n\n" + rules, "_same");
+    const PolicyFile other("[[rule]]\nname = \"g\"\ncodec = \"int4\"\n", "_other");
+    const uint64_t hash = loaded({{"SLIMWIRE_POLICY", file.path()}}).hash;
+    const std::map<std::string, std::string> kSame[] = {
+        {{"SLIMWIRE_POLICY", same.path()}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_LOG", "debug"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_REPORT", "/tmp/%r"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SUMMARY", "0"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_AGREE_TIMEOUT", "1s"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_NCCL_LIBRARY", "/x"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_EMU_DEVICES", "2"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "16MiB"}},
+    };
+    for (const auto& environment : kSame) {
+        EXPECT_EQ(loaded(environment).hash, hash);
+    }
+    const std::map<std::string, std::string> kDifferent[] = {
+        {},
+        {{"SLIMWIRE_MODE", "off"}},
+        {{"SLIMWIRE_POLICY", other.path()}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "g"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "1MiB"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_MAX_MEMORY", "1MiB"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SEED", "1"}},
+    };
+    for (const auto& environment : kDifferent) {
+        EXPECT_NE(loaded(environment).hash, hash);
+    }
+    EXPECT_NE(loaded({{"SLIMWIRE_MODE", "off"}}).hash, loaded({}).hash);
+    EXPECT_NE(loaded({{"SLIMWIRE_CODEC", "int8"}}).hash,
+              loaded({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_MIN_BYTES", "0"}}).hash);
+}
+
+// Ranks of different builds compare hashes: the function may not change without a wire version.
+TEST(Config, hash_function_is_fixed) {
+    EXPECT_EQ(stable_hash(""), 0xf52a15e9a9b5e89bull);
+    EXPECT_EQ(stable_hash("policy 1\n"), stable_hash(std::string("policy 1\n")));
+    EXPECT_NE(stable_hash("a"), stable_hash("b"));
+}
+
+TEST(Config, origins_name_where_a_value_came_from) {
+    g_environment = {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", ""}};
+    std::map<std::string, SettingOrigin> origins;
+    for (const SettingOrigin& origin : setting_origins(fake_getenv)) {
+        origins[origin.variable] = origin;
+    }
+    EXPECT_EQ(origins["SLIMWIRE_CODEC"].value, "int8");
+    EXPECT_EQ(origins["SLIMWIRE_CODEC"].source, "environment");
+    EXPECT_EQ(origins["SLIMWIRE_EF"].source, "default");
+    EXPECT_EQ(origins["SLIMWIRE_MIN_BYTES"].value, "64KiB");
+    EXPECT_EQ(origins["SLIMWIRE_MIN_BYTES"].source, "default");
+    EXPECT_EQ(origins.count("SLIMWIRE_EMU_DEVICES"), 0u);
+}
+
+}  // namespace
+}  // namespace slimwire

@@ -1,0 +1,438 @@
+// What a policy file means: matching, defaults, canonical text, and the examples that ship.
+#include "collectives/policy/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace slimwire {
+namespace {
+
+Policy parsed(const std::string& rules) {
+    auto policy = parse_policy("version = 1\n" + rules, "p.toml");
+    EXPECT_TRUE(policy.ok()) << policy.status().message();
+    return policy.ok() ? policy.value() : Policy{};
+}
+
+CallFacts all_reduce(DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
+    return {Op::kAllReduce, dtype, redop, 0, 1024};
+}
+
+std::string decision(const Policy& policy,
+                     const CallFacts& facts,
+                     uint64_t bytes = 1 << 20,
+                     int ranks = 4,
+                     Scope scope = Scope::kInterNode) {
+    const Rule* rule = policy.match(facts, bytes, ranks, scope);
+    return rule != nullptr ? rule->name : "-";
+}
+
+TEST(Policy, by_the_name_of_the_communicator) {
+    const Policy policy = parsed(R"(
+[[rule]]
+name = "tensor"
+match = { op = "allreduce", role = ["tp", "ep"] }
+[[rule]]
+name = "named"
+match = { op = "allreduce", comm = ["mesh_*", "dp?"] }
+codec = "int4"
+[[rule]]
+name = "any"
+match = { op = "allreduce", comm = "*" }
+codec = "int8"
+)");
+    EXPECT_TRUE(policy.wants_names());
+    EXPECT_TRUE(policy.warnings.empty()) << policy.warnings.front();
+    const auto of = [&](const char* comm) {
+        const Rule* rule = policy.match(all_reduce(), 1 << 20, 4, Scope::kInterNode, nullptr, comm);
+        return rule != nullptr ? rule->name : "-";
+    };
+    EXPECT_EQ(of("TENSOR_MODEL_PARALLEL_GROUP"), "tensor");
+    EXPECT_EQ(of("mesh_ep"), "tensor");
+    EXPECT_EQ(of("mesh_dp"), "named");
+    EXPECT_EQ(of("dp1"), "named");
+    EXPECT_EQ(of("dp12"), "any");
+    EXPECT_EQ(of(""), "any");
+    EXPECT_FALSE(parsed("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n").wants_names());
+}
+
+// A rule for some names leaves others to later rules, and takes none of one for more names.
+TEST(Policy, rules_for_names_make_unreachable_what_they_cover) {
+    const auto warnings = [](const char* first, const char* second) {
+        return parsed((std::string("[[rule]]\nname = \"a\"\nmatch = { ") + first +
+                       " }\n[[rule]]\nname = \"b\"\nmatch = { " + second + " }\n")
+                          .c_str())
+            .warnings.size();
+    };
+    EXPECT_EQ(warnings("role = \"dp\"", "op = \"allreduce\""), 0u);
+    EXPECT_EQ(warnings("comm = \"x*\"", "comm = \"y*\""), 0u);
+    EXPECT_EQ(warnings("role = [\"dp\", \"tp\"]", "role = \"dp\""), 1u);
+    EXPECT_EQ(warnings("role = \"dp\"", "role = [\"dp\", \"tp\"]"), 0u);
+    EXPECT_EQ(warnings("comm = \"x*\"", "comm = \"x*\""), 1u);
+    EXPECT_EQ(warnings("op = \"allreduce\"", "op = \"allreduce\", role = \"dp\""), 1u);
+}
+
+TEST(Policy, first_matching_rule_wins) {
+    const Policy policy = parsed(R"(
+[[rule]]
+name = "large"
+match = { op = "allreduce", bytes = "1MiB.." }
+codec = "int4"
+[[rule]]
+name = "any"
+codec = "int8"
+)");
+    EXPECT_EQ(decision(policy, all_reduce(), 1 << 20), "large");
+    EXPECT_EQ(decision(policy, all_reduce(), (1 << 20) - 1), "any");
+    EXPECT_EQ(decision(policy, {Op::kAllToAll, DType::kFloat32, RedOp::kNone, 0, 9}), "any");
+}
+
+TEST(Policy, each_condition_is_checked) {
+    const Policy policy = parsed(R"(
+[[rule]]
+name = "r"
+codec = "int8"
+[rule.match]
+op = ["all_reduce", "reducescatter"]
+dtype = ["fp32", "bf16"]
+redop = ["sum", "avg"]
+bytes = "64KiB..1MiB"
+ranks = "2..16"
+scope = "inter_node"
+)");
+    EXPECT_EQ(decision(policy, all_reduce()), "r");
+    EXPECT_EQ(decision(policy, {Op::kReduceScatter, DType::kBfloat16, RedOp::kAvg, 0, 1}), "r");
+    EXPECT_EQ(decision(policy, {Op::kReduce, DType::kFloat32, RedOp::kSum, 0, 1}), "-");
+    EXPECT_EQ(decision(policy, all_reduce(DType::kFloat16)), "-");
+    EXPECT_EQ(decision(policy, all_reduce(DType::kFloat32, RedOp::kMax)), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 65536), "r");
+    EXPECT_EQ(decision(policy, all_reduce(), 65535), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 1048577), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 1 << 20, 1), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 1 << 20, 2), "r");
+    EXPECT_EQ(decision(policy, all_reduce(), 1 << 20, 16), "r");
+    EXPECT_EQ(decision(policy, all_reduce(), 1 << 20, 17), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 1 << 20, 4, Scope::kIntraNode), "-");
+}
+
+TEST(Policy, half_open_ranges_and_a_single_number_of_ranks) {
+    const Policy policy = parsed(R"(
+[[rule]]
+name = "small"
+match = { bytes = "..4KiB", ranks = 4 }
+codec = "int8"
+[[rule]]
+name = "many"
+match = { ranks = "8.." }
+codec = "int8"
+)");
+    EXPECT_EQ(decision(policy, all_reduce(), 4096, 4), "small");
+    EXPECT_EQ(decision(policy, all_reduce(), 4097, 4), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 4096, 5), "-");
+    EXPECT_EQ(decision(policy, all_reduce(), 4096, 8), "many");
+    EXPECT_EQ(decision(policy, all_reduce(), 4096, 1 << 20), "many");
+}
+
+TEST(Policy, actions_and_defaults) {
+    const Policy policy = parsed(R"(
+[defaults]
+error_feedback = "ef14"
+tensor = "step"
+start_step = 10
+min_bytes = "64KiB"
+[[rule]]
+name = "a"
+match = { op = "allreduce" }
+codec = "int4:block=128"
+algorithm = "two_shot"
+[[rule]]
+name = "b"
+codec = "int8"
+ef = "none"
+tensor = "address"
+start_step = 0
+min_bytes = 1000
+[[rule]]
+name = "c"
+codec = "native"
+)");
+    ASSERT_EQ(policy.rules.size(), 3u);
+    const Action& a = policy.rules[0].action;
+    EXPECT_EQ(a.codec->to_string(), "int4:block=128");
+    EXPECT_EQ(a.algorithm, Algorithm::kTwoShot);
+    EXPECT_EQ(a.error_feedback, ErrorFeedback::kEf14);
+    EXPECT_EQ(a.tensor, TensorBy::kStep);
+    EXPECT_EQ(a.start_step, 10u);
+    EXPECT_EQ(a.min_bytes, 65536u);
+    const Action& b = policy.rules[1].action;
+    EXPECT_EQ(b.error_feedback, ErrorFeedback::kNone);
+    EXPECT_EQ(b.tensor, TensorBy::kAddress);
+    EXPECT_EQ(b.start_step, 0u);
+    EXPECT_EQ(b.min_bytes, 1000u);
+    const Action& c = policy.rules[2].action;
+    EXPECT_FALSE(c.codec.has_value());
+    EXPECT_EQ(c.error_feedback, ErrorFeedback::kNone) << "a default must not reach a native rule";
+    EXPECT_EQ(policy.rules[1].line, 13);
+}
+
+TEST(Policy, without_defaults_a_rule_has_no_minimum_and_no_feedback) {
+    const Policy policy = parsed("[[rule]]\nname = \"r\"\ncodec = \"int8\"\n");
+    EXPECT_EQ(policy.rules[0].action.min_bytes, 0u);
+    EXPECT_EQ(policy.rules[0].action.error_feedback, ErrorFeedback::kNone);
+    EXPECT_EQ(policy.rules[0].action.algorithm, Algorithm::kAuto);
+}
+
+TEST(Policy, a_rule_that_is_off_is_passed_over) {
+    Policy policy = parsed(
+        "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n[[rule]]\nname = \"b\"\ncodec = \"int8\"\n");
+    const std::string before = policy.canonical();
+    policy.rules[0].off = true;
+    EXPECT_EQ(decision(policy, all_reduce()), "b");
+    EXPECT_NE(policy.canonical(), before);
+    policy.rules[1].off = true;
+    EXPECT_EQ(decision(policy, all_reduce()), "-");
+    EXPECT_FALSE(policy.has_codec());
+    EXPECT_FALSE(policy.can_compress(4, Scope::kInterNode));
+}
+
+// Parameters at start-up, gathered state and the like stay exact unless a rule names them.
+TEST(Policy, a_rule_without_operations_leaves_copies_of_state_alone) {
+    const Policy any = parsed("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n");
+    const Policy named = parsed(
+        "[[rule]]\nname = \"a\"\nmatch = { op = [\"allgather\", \"broadcast\", \"gather\", "
+        "\"scatter\"] }\ncodec = \"int8\"\n");
+    for (const Op op : {Op::kAllGather, Op::kBroadcast, Op::kGather, Op::kScatter}) {
+        const CallFacts facts{op, DType::kFloat32, RedOp::kNone, 0, 9};
+        EXPECT_EQ(decision(any, facts), "-") << op_name(op);
+        EXPECT_EQ(decision(named, facts), "a") << op_name(op);
+    }
+    for (const Op op : {Op::kAllToAll, Op::kSend, Op::kRecv}) {
+        EXPECT_EQ(decision(any, {op, DType::kFloat32, RedOp::kNone, 0, 9}), "a") << op_name(op);
+    }
+    EXPECT_EQ(decision(named, {Op::kAllToAll, DType::kFloat32, RedOp::kNone, 0, 9}), "-");
+}
+
+TEST(Policy, both_ends_of_a_message_are_named_together) {
+    for (const char* op : {"send", "recv"}) {
+        const Policy policy = parsed("[[rule]]\nname = \"a\"\nmatch = { op = \"" + std::string(op) +
+                                     "\" }\ncodec = \"int8\"\n");
+        for (const Op end : {Op::kSend, Op::kRecv}) {
+            EXPECT_EQ(decision(policy, {end, DType::kFloat32, RedOp::kNone, 1, 9}), "a");
+        }
+    }
+}
+
+TEST(Policy, can_compress_follows_shape_and_operation) {
+    const Policy between = parsed(
+        "[[rule]]\nname = \"a\"\nmatch = { scope = \"inter_node\", ranks = \"3..8\" }\n"
+        "codec = \"int8\"\n");
+    EXPECT_TRUE(between.can_compress(3, Scope::kInterNode));
+    EXPECT_FALSE(between.can_compress(2, Scope::kInterNode));
+    EXPECT_FALSE(between.can_compress(9, Scope::kInterNode));
+    EXPECT_FALSE(between.can_compress(3, Scope::kIntraNode));
+    EXPECT_FALSE(
+        parsed("[[rule]]\nname = \"a\"\ncodec = \"int8\"\n").can_compress(1, Scope::kIntraNode));
+    EXPECT_TRUE(parsed("[[rule]]\nname = \"a\"\nmatch = { op = \"send\" }\ncodec = \"int8\"\n")
+                    .can_compress(4, Scope::kInterNode));
+    EXPECT_FALSE(
+        parsed("[[rule]]\nname = \"a\"\ncodec = \"native\"\n").can_compress(4, Scope::kInterNode));
+}
+
+// Ranks compare the meaning: layout, names, comments and spelling do not enter, everything else
+// does.
+TEST(Policy, canonical_text_is_the_meaning) {
+    const std::string canonical = parsed(R"(
+[[rule]]
+name = "a"
+match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+codec = "int4"
+error_feedback = "ef14"
+)")
+                                      .canonical();
+    EXPECT_EQ(canonical, parsed(R"(
+# the same, otherwise written
+[defaults]
+ef = "ef14"
+[[rule]]
+codec = "int4:block=64"
+min_bytes = 0
+name = "gradients"
+[rule.match]
+bytes = "1048576.."
+dtype = ["float"]
+op = ["ALL_REDUCE"]
+)")
+                             .canonical());
+    const char* kOthers[] = {
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ranks = "2.." }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = 1 }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..2MiB" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", redop = "sum" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", scope = "inter_node" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ema")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef21")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           residual = "int8")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           residual = "bf16")",
+        R"(match = { op = "allreduce", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4:block=128"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           algorithm = "two_shot")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           start_step = 1)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           tensor = "step")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           accordion = { low = "int8", window = 100 })",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = {})",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { gain = 2 })",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { step_size = 0.1 })",
+        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           preview = { step_size = "told" })",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           min_bytes = "auto")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           average_every = 20)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           average_every = 21)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           average_every = 20
+           average_codec = "int8")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
+           codec = "int4"
+           ef = "ef14"
+           min_bytes = 1)",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", comm = "dp" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", role = "dp" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", param = "1d" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", index = 1 }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", name = "*" }
+           codec = "int4"
+           ef = "ef14")",
+        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = "0-4294967295" }
+           codec = "int4"
+           ef = "ef14")",
+    };
+    for (const char* other : kOthers) {
+        EXPECT_NE(canonical, parsed(std::string("[[rule]]\nname = \"a\"\n") + other).canonical())
+            << other;
+    }
+}
+
+TEST(Policy, ordinals_are_numbers_and_ranges_and_match_where_one_is_known) {
+    const Policy policy = parsed(
+        "[[rule]]\nname = \"a\"\nmatch = { ordinal = [0, \"3-5\", 4, 6] }\ncodec = \"int4\"\n"
+        "[[rule]]\nname = \"b\"\nmatch = { ordinal = 2 }\ncodec = \"int8\"\n");
+    EXPECT_EQ(policy.rules[0].match.ordinals,
+              (std::vector<ParameterMatch::Indices>{{0, 0}, {3, 6}}));
+    EXPECT_NE(policy.canonical().find(" ordinal=0..0+3..6 "), std::string::npos)
+        << policy.canonical();
+    CallFacts facts = all_reduce();
+    std::string decided;
+    for (facts.nth = 0; facts.nth < 9; ++facts.nth) {
+        decided += decision(policy, facts);
+    }
+    EXPECT_EQ(decided, "-a-baaaa-");
+    EXPECT_TRUE(policy.wants_steps());
+    Policy off = policy;
+    off.rules[0].off = off.rules[1].off = true;
+    EXPECT_FALSE(off.wants_steps());
+}
+
+TEST(Policy, order_of_rules_enters_the_canonical_text) {
+    const std::string a = "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n";
+    const std::string b = "[[rule]]\nname = \"b\"\ncodec = \"int8\"\n";
+    EXPECT_NE(parsed(a + b).canonical(), parsed(b + a).canonical());
+}
+
+TEST(Policy, no_rules_is_a_policy_that_compresses_nothing) {
+    const Policy policy = parsed("");
+    EXPECT_TRUE(policy.rules.empty());
+    EXPECT_FALSE(policy.has_codec());
+    EXPECT_EQ(decision(policy, all_reduce()), "-");
+}
+
+TEST(Policy, shipped_examples_parse_without_warnings) {
+    const char* root = std::getenv("SOURCE_ROOT");
+    ASSERT_NE(root, nullptr);
+    int seen = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::string(root) + "/tools/policies")) {
+        if (entry.path().extension() != ".toml") {
+            continue;
+        }
+        ++seen;
+        const auto policy = load_policy_file(entry.path());
+        ASSERT_TRUE(policy.ok()) << policy.status().message();
+        EXPECT_TRUE(policy.value().warnings.empty()) << policy.value().warnings[0];
+        EXPECT_EQ(policy.value().has_codec(), entry.path().stem() != "off") << entry.path();
+    }
+    EXPECT_GE(seen, 5);
+}
+
+}  // namespace
+}  // namespace slimwire

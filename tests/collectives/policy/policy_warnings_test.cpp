@@ -1,0 +1,248 @@
+// Rules that can never decide a call, checked against brute force over small random policies.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "collectives/policy/policy.h"
+#include "tests/support/seed.h"
+
+namespace slimwire {
+namespace {
+
+std::vector<std::string> warnings_of(const std::string& rules) {
+    const auto policy = parse_policy("version = 1\n" + rules, "p.toml");
+    EXPECT_TRUE(policy.ok()) << policy.status().message();
+    return policy.ok() ? policy.value().warnings : std::vector<std::string>{"error"};
+}
+
+std::string rule(const std::string& name, const std::string& match) {
+    return "[[rule]]\nname = \"" + name + "\"\nmatch = {" + match + "}\ncodec = \"native\"\n";
+}
+
+TEST(PolicyWarnings, an_earlier_rule_takes_all) {
+    const auto warnings = warnings_of(rule("all", "") + rule("late", "op = \"allreduce\""));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_EQ(warnings[0],
+              "p.toml:6: rule 'late' is never reached: earlier rules take all its calls: 'all'");
+}
+
+TEST(PolicyWarnings, two_rules_together_take_all) {
+    const auto warnings =
+        warnings_of(rule("low", "bytes = \"..1MiB\"") + rule("other", "op = \"send\"") +
+                    rule("high", "bytes = \"1MiB..\"") +
+                    rule("late", "op = \"allreduce\", bytes = \"64KiB..2MiB\""));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("rule 'late' is never reached"), std::string::npos);
+    EXPECT_NE(warnings[0].find("'low', 'high'"), std::string::npos) << warnings[0];
+}
+
+TEST(PolicyWarnings, a_gap_of_one_byte_keeps_a_rule_reachable) {
+    const std::string low = rule("low", "bytes = \"..100\"");
+    const std::string late = rule("late", "");
+    // In both orders: the rest is cut once from below and once from above.
+    for (const bool low_first : {true, false}) {
+        const auto both = [&](const std::string& high) {
+            return (low_first ? low + high : high + low) + late;
+        };
+        EXPECT_TRUE(warnings_of(both(rule("high", "bytes = \"102..\""))).empty());
+        EXPECT_EQ(warnings_of(both(rule("high", "bytes = \"101..\""))).size(), 1u);
+    }
+}
+
+TEST(PolicyWarnings, a_match_that_no_call_can_meet) {
+    const auto warnings = warnings_of(rule("a", "op = \"allgather\", redop = \"sum\""));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_EQ(warnings[0], "p.toml:2: rule 'a' is never reached: its match is empty");
+}
+
+TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
+    const auto of = [](const std::string& match, const std::string& action) {
+        return warnings_of("[[rule]]\nname = \"a\"\n" + match + action);
+    };
+    const auto named = of("match = { op = [\"allreduce\", \"allgather\"] }\n",
+                          "codec = \"int4\"\nalgorithm = \"two_shot\"\n");
+    ASSERT_EQ(named.size(), 1u);
+    EXPECT_EQ(named[0], "p.toml:2: rule 'a' leaves allgather native: two_shot has no form of it");
+    // Naming no operation means those that the algorithm carries.
+    EXPECT_TRUE(of("", "codec = \"int4\"\nalgorithm = \"hierarchical\"\n").empty());
+    EXPECT_TRUE(
+        of("match = { op = [\"allreduce\", \"allgather\"] }\n", "codec = \"int4\"\n").empty());
+}
+
+TEST(PolicyWarnings, factors_without_a_form_of_what_is_named) {
+    const auto of = [](const std::string& match) {
+        const auto warnings =
+            warnings_of("[[rule]]\nname = \"a\"\n" + match + "codec = \"powersgd\"\n");
+        EXPECT_LE(warnings.size(), 1u);
+        return warnings.empty() ? "" : warnings[0];
+    };
+    EXPECT_EQ(of("match = { op = [\"allreduce\", \"reducescatter\"] }\n"),
+              "p.toml:2: rule 'a' leaves reducescatter native: low_rank has no form of it");
+    EXPECT_EQ(of("match = { op = \"allreduce\" }\n"), "");
+    EXPECT_EQ(of(""), "");
+}
+
+TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
+    const auto of = [](const std::string& match, const std::string& action) {
+        const auto warnings =
+            warnings_of("[[rule]]\nname = \"a\"\n" + match + "codec = \"int4\"\n" + action);
+        EXPECT_LE(warnings.size(), 1u);
+        return warnings.empty() ? "" : warnings[0];
+    };
+    const std::string ef21 = "error_feedback = \"ef21\"\n";
+    EXPECT_EQ(of("match = { op = [\"allreduce\", \"reduce\"] }\n", ef21),
+              "p.toml:2: rule 'a' leaves reduce native: ef21 has no form of it");
+    EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + "algorithm = \"hierarchical\"\n"),
+              "p.toml:2: rule 'a' leaves allreduce native: ef21 has no form of it by hierarchical");
+    EXPECT_EQ(
+        of("match = { op = [\"allreduce\", \"reduce\", \"send\"] }\n",
+           ef21 + "algorithm = \"two_shot\"\n"),
+        "p.toml:2: rule 'a' leaves send+recv native: two_shot has no form of it; leaves reduce "
+        "native: ef21 has no form of it by two_shot");
+    // All that it would take without naming any.
+    EXPECT_EQ(of("", ef21 + "algorithm = \"summable\"\n").find("p.toml:2: rule 'a' leaves "), 0u);
+    for (const char* none : {"", "algorithm = \"two_shot\"\n"}) {
+        EXPECT_EQ(of("", ef21 + none), "");
+        EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + none), "");
+    }
+    EXPECT_EQ(of("match = { op = \"reducescatter\" }\n", ef21), "");
+    EXPECT_EQ(of("match = { op = [\"reducescatter\", \"allgather\"] }\n", ef21),
+              "p.toml:2: rule 'a' leaves allgather native: ef21 has no form of it");
+    EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + "algorithm = \"gather\"\n"), "");
+    EXPECT_EQ(of("match = { op = \"reduce\" }\n", "error_feedback = \"ef14\"\n"), "");
+}
+
+TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
+    auto policy = parse_policy("version = 1\n" + rule("all", "") + rule("late", ""), "p.toml");
+    ASSERT_TRUE(policy.ok());
+    ASSERT_EQ(policy_warnings(policy.value()).size(), 1u);
+    policy.value().rules[0].off = true;
+    EXPECT_TRUE(policy_warnings(policy.value()).empty());
+}
+
+// Such a rule takes part of a call: later ones are reached unless they ask for no more.
+TEST(PolicyWarnings, a_rule_for_parameters_takes_ranges) {
+    const auto is_reached = [](const std::string& first, const std::string& later) {
+        const auto warnings = warnings_of(rule("first", first) + rule("later", later));
+        EXPECT_LE(warnings.size(), 1u);
+        EXPECT_TRUE(warnings.empty() ||
+                    warnings[0].find("rule 'later' is never reached") != std::string::npos);
+        return warnings.empty();
+    };
+    EXPECT_TRUE(is_reached("param = \"1d\"", ""));
+    EXPECT_TRUE(is_reached("param = \"1d\"", "op = \"allreduce\""));
+    EXPECT_FALSE(is_reached("", "param = \"1d\""));
+    EXPECT_FALSE(is_reached("param = \"2d+\"", "param = [\"2d\", \"4d\"]"));
+    EXPECT_TRUE(is_reached("param = [\"2d\", \"4d\"]", "param = \"2d+\""));
+    EXPECT_FALSE(is_reached("index = \"3-9\"", "index = [3, \"5-9\"], param = \"1d\""));
+    EXPECT_TRUE(is_reached("index = \"3-9\"", "index = [3, \"5-10\"]"));
+    EXPECT_TRUE(is_reached("index = \"3-9\"", "param = \"1d\""));
+    EXPECT_TRUE(is_reached("index = \"3-9\", param = \"1d\"", "index = 4"));
+    EXPECT_FALSE(is_reached("name = [\"*.bias\", \"a\"]", "name = \"a\""));
+    EXPECT_FALSE(is_reached("name = \"*\"", "name = \"a\""));
+    EXPECT_TRUE(is_reached("name = \"*\"", "index = 4"));
+    EXPECT_TRUE(is_reached("name = \"a\"", "name = \"*\""));
+    // What is gathered or broadcast is never known.
+    const auto gathered = warnings_of(rule("a", "op = \"allgather\", param = \"1d\""));
+    ASSERT_EQ(gathered.size(), 1u);
+    EXPECT_EQ(gathered[0], "p.toml:2: rule 'a' is never reached: its match is empty");
+}
+
+// Nothing takes all that has no known place but a rule that does not ask.
+TEST(PolicyWarnings, a_rule_for_ordinals_takes_some_calls) {
+    const auto is_reached = [](const std::string& first, const std::string& later) {
+        return warnings_of(rule("first", first) + rule("later", later)).empty();
+    };
+    EXPECT_TRUE(is_reached("ordinal = 0", ""));
+    EXPECT_TRUE(is_reached("ordinal = \"0-4294967295\"", ""));
+    EXPECT_TRUE(is_reached("ordinal = \"0-3\"", "ordinal = [3, 4]"));
+    EXPECT_FALSE(is_reached("ordinal = \"0-3\"", "ordinal = [1, 3]"));
+    EXPECT_FALSE(is_reached("", "ordinal = 1"));
+}
+
+// A rule is unreachable exactly when no call of a grid that holds every boundary reaches it.
+TEST(PolicyWarnings, agrees_with_brute_force) {
+    const uint64_t seed = test_seed();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t n) { return random() % n; };
+    int unreachable = 0;
+    for (int round = 0; round < 400; ++round) {
+        Policy policy;
+        const size_t rules = 2 + below(4);
+        for (size_t i = 0; i < rules; ++i) {
+            Rule r;
+            r.name = "r" + std::to_string(i);
+            r.off = below(8) == 0;
+            if (below(2) == 0) {
+                r.match.ops =
+                    bit_of(Op::kAllReduce) | (below(2) << 3);  // with or without all-gather
+            }
+            if (below(2) == 0) {
+                r.match.redops = below(2) == 0 ? bit_of(RedOp::kSum) : kCompressedRedOps;
+            }
+            if (below(2) == 0) {
+                r.match.dtypes = 1 + below(kAllDTypes);
+            }
+            if (below(2) == 0) {
+                r.match.min_bytes = below(4);
+                r.match.max_bytes = r.match.min_bytes + below(4);
+            }
+            if (below(3) == 0) {
+                r.match.min_ranks = static_cast<int>(below(3));
+                r.match.max_ranks = r.match.min_ranks + static_cast<int>(below(3));
+            }
+            if (below(3) == 0) {
+                r.match.scope = below(2) == 0 ? Scope::kIntraNode : Scope::kInterNode;
+            }
+            if (below(3) == 0) {
+                r.match.parameters.dimensions = 1 + below(ParameterMatch::kAllDimensions);
+            }
+            policy.rules.push_back(r);
+        }
+        std::vector<bool> reached(rules, false);
+        for (int op = 0; op < kOpCount; ++op) {
+            const bool reduces = op <= static_cast<int>(Op::kReduce);
+            for (int redop = 0; redop < kRedOpCount; ++redop) {
+                if (reduces == (static_cast<RedOp>(redop) == RedOp::kNone)) {
+                    continue;
+                }
+                for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+                    for (uint64_t bytes = 0; bytes < 8; ++bytes) {
+                        for (int ranks = 0; ranks < 6; ++ranks) {
+                            for (const Scope scope : {Scope::kIntraNode, Scope::kInterNode}) {
+                                for (uint8_t dimensions = 0; dimensions < (reduces ? 9 : 1);
+                                     ++dimensions) {
+                                    const CarriedRange range{0, 1, 7, dimensions, ""};
+                                    const Rule* rule = policy.match(
+                                        {static_cast<Op>(op), static_cast<DType>(dtype),
+                                         static_cast<RedOp>(redop), 0, 1},
+                                        bytes, ranks, scope, reduces ? &range : nullptr);
+                                    if (rule != nullptr) {
+                                        reached[static_cast<size_t>(rule - policy.rules.data())] =
+                                            true;
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        const auto warnings = policy_warnings(policy);
+        for (size_t i = 0; i < rules; ++i) {
+            bool warned = false;
+            for (const std::string& warning : warnings) {
+                warned |= warning.find("rule 'r" + std::to_string(i) + "' is never reached") !=
+                          std::string::npos;
+            }
+            const bool expected = !reached[i] && !policy.rules[i].off;
+            unreachable += expected ? 1 : 0;
+            ASSERT_EQ(warned, expected) << "round " << round << " rule " << i;
+        }
+    }
+    EXPECT_GT(unreachable, 20) << "the random policies show nothing";
+}
+
+}  // namespace
+}  // namespace slimwire

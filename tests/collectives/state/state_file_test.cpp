@@ -1,0 +1,249 @@
+// The file of saved state: what is written is read, and nothing else is taken for it.
+#include "collectives/state/state_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/ranks.h"
+
+namespace slimwire::test {
+namespace {
+
+StateIndex example() {
+    StateIndex index;
+    index.config_hash = 0xC0FFEE;
+    index.launcher_rank = 1;
+    index.launcher_size = 4;
+    index.step = 77;
+    index.comms = {{11, 1, 4, {5, 6}, 9, 3}, {12, 0, 2, {0, 0}, 0, 0}};
+    const CallFacts sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
+    CallFacts carried = sum;
+    carried.carried = 3;
+    index.tensors = {{{11, sum, 21, 0}, 31, 13},
+                     {{11, sum, 21, 1}, 31, 8},
+                     {{12, carried, 22, 0}, 32, 1},
+                     {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10}, 22, 0}, 33, 40},
+                     {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
+    for (StateTensor& tensor : index.tensors) {
+        tensor.loss_scale = 1024;
+    }
+    return index;
+}
+std::byte byte_of(size_t tensor, uint64_t at) {
+    return static_cast<std::byte>(37 * tensor + 11 * at + 1);
+}
+Status read_example(size_t tensor, uint64_t offset, std::span<std::byte> out) {
+    for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = byte_of(tensor, offset + i);
+    }
+    return {};
+}
+void put(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+class StateFile : public testing::Test {
+  protected:
+    TemporaryFolder folder_;
+    const std::string path_ = folder_.file("state");
+    size_t files() {
+        return static_cast<size_t>(
+            std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
+    }
+};
+
+TEST_F(StateFile, WhatWasWrittenIsRead) {
+    const StateIndex index = example();
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_EQ(files(), 1u);
+    // 64 + 2 * 40 + 5 * 80 + (16 + 8 + 8 + 40 + 24) + 8.
+    EXPECT_EQ(std::filesystem::file_size(path_), 648u);
+    const Result<StateContent> read = read_state(path_);
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    const StateIndex& back = read.value().index;
+    EXPECT_EQ(back.config_hash, index.config_hash);
+    EXPECT_EQ(back.launcher_rank, 1);
+    EXPECT_EQ(back.launcher_size, 4);
+    EXPECT_EQ(back.step, 77u);
+    ASSERT_EQ(back.comms.size(), 2u);
+    EXPECT_EQ(back.comms[0].key, 11u);
+    EXPECT_EQ(back.comms[0].rank, 1);
+    EXPECT_EQ(back.comms[0].ranks, 4);
+    EXPECT_EQ(back.comms[0].drawn[1], 6u);
+    EXPECT_EQ(back.comms[0].moment, 9u);
+    EXPECT_EQ(back.comms[0].drawn_alike, 3u);
+    ASSERT_EQ(back.tensors.size(), index.tensors.size());
+    for (size_t i = 0; i < index.tensors.size(); ++i) {
+        EXPECT_EQ(back.tensors[i].tensor.order(), index.tensors[i].tensor.order());
+        EXPECT_EQ(back.tensors[i].shape, index.tensors[i].shape);
+        EXPECT_EQ(back.tensors[i].kind, index.tensors[i].kind);
+        EXPECT_EQ(back.tensors[i].loss_scale, 1024);
+        ASSERT_EQ(back.tensors[i].bytes, index.tensors[i].bytes);
+        for (uint64_t at = 0; at < index.tensors[i].bytes; ++at) {
+            ASSERT_EQ(read.value().held[i][at], byte_of(i, at));
+        }
+    }
+}
+
+// FORMAT.md.
+TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    const std::string bytes = read_file(path_);
+    const auto word = [&](size_t at, size_t size) {
+        uint64_t value = 0;
+        std::memcpy(&value, bytes.data() + at, size);
+        return value;
+    };
+    EXPECT_EQ(bytes.substr(0, 8), "SLWSTATE");
+    EXPECT_EQ(word(8, 4), 2u);
+    EXPECT_EQ(word(12, 4), 2u);
+    EXPECT_EQ(word(16, 4), 5u);
+    EXPECT_EQ(word(20, 4), 1u);
+    EXPECT_EQ(word(24, 4), 4u);
+    EXPECT_EQ(word(32, 8), 0xC0FFEEu);
+    EXPECT_EQ(word(40, 8), 77u);
+    EXPECT_EQ(word(48, 8), 648u);
+    EXPECT_EQ(word(64, 8), 11u);
+    EXPECT_EQ(word(80, 4), 5u);
+    EXPECT_EQ(word(88, 8), 9u);
+    EXPECT_EQ(word(96, 4), 3u);
+    const size_t third = 64 + 2 * 40 + 2 * 80;
+    EXPECT_EQ(word(third, 8), 12u);
+    EXPECT_EQ(word(third + 16, 8), 1000u);
+    EXPECT_EQ(word(third + 24, 8), 0u);
+    EXPECT_EQ(word(third + 40, 8), 1u);
+    EXPECT_EQ(word(third + 52, 4), 3u);
+    EXPECT_EQ(word(third + 60, 4), 0x00000700u);
+    EXPECT_EQ(std::bit_cast<double>(word(third + 64, 8)), 1024.0);
+    EXPECT_EQ(word(third + 72, 8), 0u);
+    EXPECT_EQ(word(third + 2 * 80 + 60, 4), 0x02000700u);
+    EXPECT_EQ(word(648 - 8, 8), 0x6443c93d5ee316beu);
+    // By the formula, of one word.
+    const uint64_t one = 0x0807060504030201u;
+    const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
+    EXPECT_EQ(state_checksum(0, std::as_bytes(std::span(&one, 1))), s ^ s >> 32);
+}
+
+TEST_F(StateFile, AFileOfNoTensorsIsOne) {
+    ASSERT_TRUE(write_state(path_, {}, read_example).ok());
+    EXPECT_EQ(std::filesystem::file_size(path_), 72u);
+    const Result<StateContent> read = read_state(path_);
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(read.value().index.launcher_rank, -1);
+    EXPECT_TRUE(read.value().index.tensors.empty());
+}
+
+TEST_F(StateFile, LargeTensorsGoPieceByPiece) {
+    StateIndex index = example();
+    index.tensors.resize(1);
+    index.tensors[0].bytes = (20 << 20) + 5;
+    size_t most = 0;
+    ASSERT_TRUE(write_state(path_, index, [&](size_t tensor, uint64_t offset, auto out) {
+                    most = std::max(most, out.size());
+                    return read_example(tensor, offset, out);
+                }).ok());
+    EXPECT_LE(most, size_t{8 << 20});
+    const Result<StateContent> read = read_state(path_);
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    for (uint64_t at = 0; at < index.tensors[0].bytes; at += 997) {
+        ASSERT_EQ(read.value().held[0][at], byte_of(0, at));
+    }
+}
+
+// Every byte, with every kind of change.
+TEST_F(StateFile, NoChangedByteIsOverlooked) {
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    const std::string good = read_file(path_);
+    ASSERT_EQ(good.size(), 648u);
+    for (size_t at = 0; at < good.size(); ++at) {
+        for (const int flip : {0x01, 0x80, 0xFF}) {
+            std::string bad = good;
+            bad[at] = static_cast<char>(bad[at] ^ flip);
+            put(path_, bad);
+            const Result<StateContent> read = read_state(path_);
+            ASSERT_FALSE(read.ok()) << "byte " << at;
+            EXPECT_EQ(read.status().code(), Code::kInvalidUsage);
+            EXPECT_NE(read.status().message().find("'" + path_ + "'"), std::string::npos);
+        }
+    }
+}
+
+TEST_F(StateFile, CutShortAtAnyLengthOrLongerItIsRefused) {
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    const std::string good = read_file(path_);
+    for (size_t length = 0; length < good.size(); ++length) {
+        put(path_, good.substr(0, length));
+        ASSERT_FALSE(read_state(path_).ok()) << length;
+    }
+    put(path_, good + '\0');
+    EXPECT_FALSE(read_state(path_).ok());
+    put(path_, good);
+    EXPECT_TRUE(read_state(path_).ok());
+}
+
+TEST_F(StateFile, WhatIsWrongIsSaid) {
+    const auto why = [&] { return read_state(path_).status().message(); };
+    EXPECT_NE(why().find("cannot be opened"), std::string::npos);
+    EXPECT_EQ(read_state(path_).status().code(), Code::kNotFound);
+    put(path_, std::string(500, 'x'));
+    EXPECT_NE(why().find("begins otherwise"), std::string::npos);
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    std::string bytes = read_file(path_);
+    bytes[8] = 1;
+    put(path_, bytes);
+    EXPECT_NE(why().find("has version 1; this slimwire reads version 2"), std::string::npos);
+    bytes[8] = 2;
+    put(path_, bytes.substr(0, 400));
+    EXPECT_NE(why().find("has 400 bytes instead of 648"), std::string::npos);
+    const std::string pipe = folder_.file("pipe");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_NE(read_state(pipe).status().message().find("not a regular file"), std::string::npos);
+    EXPECT_FALSE(read_state(folder_.path()).ok());
+}
+
+// A file whose checksums are right, but which no slimwire wrote.
+TEST_F(StateFile, ATensorThatIsThereTwiceIsRefused) {
+    StateIndex index = example();
+    index.tensors.push_back(index.tensors[0]);
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_NE(read_state(path_).status().message().find("do not fit"), std::string::npos);
+    // What is owed is one record, shared or not; of progress there is one of each kind.
+    index.tensors.back().kind = StateKind::kShared;
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_NE(read_state(path_).status().message().find("do not fit"), std::string::npos);
+    index.tensors.back().kind = StateKind::kAveraging;
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_TRUE(read_state(path_).ok());
+    index.tensors.back().kind = static_cast<StateKind>(kStateKindCount);
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    EXPECT_NE(read_state(path_).status().message().find("of no kind"), std::string::npos);
+}
+
+TEST_F(StateFile, AFailureLeavesTheFileThatWasThere) {
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    const std::string good = read_file(path_);
+    const Status failed =
+        write_state(path_, example(), [](size_t tensor, uint64_t offset, auto out) {
+            return tensor == 2 ? Status(Code::kCudaError, "no more")
+                               : read_example(tensor, offset, out);
+        });
+    EXPECT_EQ(failed.message(), "no more");
+    EXPECT_EQ(read_file(path_), good);
+    EXPECT_EQ(files(), 1u) << "the new one is gone";
+    EXPECT_NE(write_state(folder_.file("no/folder"), example(), read_example)
+                  .message()
+                  .find("cannot be written: No such file"),
+              std::string::npos);
+    EXPECT_NE(write_state(folder_.path(), example(), read_example).message().find("regular"),
+              std::string::npos);
+    EXPECT_EQ(files(), 1u);
+}
+
+}  // namespace
+}  // namespace slimwire::test

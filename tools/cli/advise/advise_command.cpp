@@ -1,0 +1,233 @@
+// `slimwire advise`: reads a description of a training job and prints what compressing would gain.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "collectives/policy/names.h"
+#include "tools/cli/advise/advise.h"
+#include "tools/cli/advise/advise_trace.h"
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/topo/topo.h"
+#include "topology/machine_xml.h"
+
+namespace slimwire::cli {
+namespace {
+
+struct AdviseOptions {
+    AdviseInput input;
+    std::string gpu = "h100", dtype = "bf16", xml, policy, layer_times, calibration;
+    std::vector<std::string> codecs, traces;
+    double utilization = 0.4, within_gb_s = 0, between_gbit_s = 0;
+    bool json = false;
+};
+
+// Bandwidths of a recorded machine, where the command line has none.
+Status read_machine(AdviseOptions* options) {
+    std::ifstream file(options->xml, std::ios::binary);
+    if (!file || std::filesystem::is_directory(options->xml)) {
+        return {Code::kNotFound, options->xml + " cannot be read"};
+    }
+    Result<Machine> machine =
+        read_machine_xml(std::string{std::istreambuf_iterator<char>(file), {}});
+    if (!machine.ok()) {
+        return {Code::kInvalidArgument, options->xml + ": " + machine.status().message()};
+    }
+    const Topo topo(std::move(machine).value(), {}, 2);
+    if (topo.places.gpus.empty()) {
+        return {Code::kInvalidArgument, options->xml + " has no GPUs"};
+    }
+    options->input.cluster.gpus_per_node =
+        static_cast<int>(topo.places.gpus.size() / topo.machine.hosts.size());
+    if (options->within_gb_s <= 0) {
+        options->within_gb_s = topo.links.slowest_in_node.mb_s / 1000.0;
+    }
+    if (options->between_gbit_s <= 0) {
+        options->between_gbit_s = topo.places.gpus.front().net_gb_s * 8;
+        for (const GpuPlace& place : topo.places.gpus) {
+            // Those on one rail share it.
+            const auto sharing =
+                std::count_if(topo.places.gpus.begin(), topo.places.gpus.end(),
+                              [&place](const GpuPlace& other) { return other.nics == place.nics; });
+            options->between_gbit_s =
+                std::min(options->between_gbit_s,
+                         place.net_gb_s * 8 / static_cast<double>(std::max<long>(sharing, 1)));
+        }
+    }
+    return {};
+}
+
+Status complete(AdviseOptions* options) {
+    AdviseInput& input = options->input;
+    SLIMWIRE_TRY_ASSIGN(input.gpu, find_gpu(options->gpu));
+    if (options->dtype == "f32") {
+        input.gradients = DType::kFloat32;
+    } else if (options->dtype != "bf16") {
+        return {Code::kInvalidArgument,
+                fmt::format("--gradients {}; accepted: f32 bf16", options->dtype)};
+    }
+    if (!options->xml.empty()) {
+        SLIMWIRE_TRY(read_machine(options));
+    }
+    ClusterCost& cluster = input.cluster;
+    cluster.within.gb_s = options->within_gb_s > 0 ? options->within_gb_s : input.gpu.nvlink_gb_s;
+    cluster.between.gb_s = (options->between_gbit_s > 0 ? options->between_gbit_s : 400) / 8;
+    cluster.gpu_flops = options->utilization * input.gpu.dense_tflops * 1e12;
+    cluster.gradient_bytes = static_cast<double>(dtype_bytes(input.gradients));
+    if (!options->layer_times.empty()) {
+        SLIMWIRE_TRY(use_layer_times(options->layer_times, &input));
+    }
+    std::vector<std::string> candidates = options->codecs;
+    if (candidates.empty() && options->calibration.empty()) {
+        candidates = {"int8", "int4", "int2:block=512"};
+    }
+    for (const std::string& text : candidates) {
+        SLIMWIRE_TRY_ASSIGN(CodecSpec codec, parse_codec(text));
+        if (!codec.accepts(input.gradients) || codec.encoded_bytes(input.gradients, 1 << 20) <= 0) {
+            return {Code::kInvalidArgument,
+                    fmt::format("codec {} does not encode {} by itself; accepted: a codec of plain "
+                                "elements",
+                                text, options->dtype)};
+        }
+        input.codecs.push_back(codec);
+    }
+    if (!options->calibration.empty()) {
+        return use_calibration(options->calibration, &input);
+    }
+    if (options->codecs.empty() && input.gradients == DType::kFloat32) {
+        SLIMWIRE_TRY_ASSIGN(const CodecSpec cast, parse_codec("bf16"));
+        input.codecs.insert(input.codecs.begin(), cast);
+    }
+    return {};
+}
+
+Status write(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    return file ? Status() : Status(Code::kSystemError, path + " cannot be written");
+}
+
+Status write_policy(const AdviseOptions& options, const std::string& policy) {
+    if (options.policy.empty()) {
+        return {};
+    }
+    if (policy.empty()) {
+        note("no policy written: native is advised");
+        return {};
+    }
+    SLIMWIRE_TRY(write(options.policy, policy));
+    note("wrote " + options.policy);
+    return {};
+}
+
+int advise_by_trace(const AdviseOptions& options) {
+    const Result<TraceTable> table = read_traces(options.traces);
+    if (!table.ok()) {
+        return fail(kCheckFailed, table.status());
+    }
+    const TraceAdviseInput input{options.input.codecs, options.input.gpu,
+                                 options.input.cluster.between};
+    const TraceAdvice advice = advise_trace(table.value(), input);
+    if (const Status status = write_policy(options, trace_advice_policy(advice, input));
+        !status.ok()) {
+        return fail(kCheckFailed, status);
+    }
+    fmt::print("{}", options.json ? trace_advice_json(advice, input).dump() + "\n"
+                                  : trace_advice_text(advice, input));
+    return kSuccess;
+}
+
+int run_advise(AdviseOptions* options) {
+    if (const Status status = complete(options); !status.ok()) {
+        return fail(kUsage, status);
+    }
+    if (!options->traces.empty()) {
+        return advise_by_trace(*options);
+    }
+    const Advice advice = advise(options->input);
+    if (const Status status = write_policy(*options, advice_policy(options->input, advice));
+        !status.ok()) {
+        return fail(kCheckFailed, status);
+    }
+    fmt::print("{}", options->json ? advice_json(options->input, advice).dump() + "\n"
+                                   : advice_text(options->input, advice));
+    return kSuccess;
+}
+
+}  // namespace
+
+void add_advise_command(CLI::App& app, Invocation* invocation) {
+    auto o = std::make_shared<AdviseOptions>();
+    AdviseInput& input = o->input;
+    input.cluster.within = kWithinNode;
+    input.cluster.between = kBetweenNodes;
+    CLI::App* command = app.add_subcommand(
+        "advise",
+        "what compressing would gain a training job: step time natively and under "
+        "candidate "
+        "codecs, the bandwidth below which they pay, 8 to 16384 GPUs, 1 to 800 Gbit/s");
+    const auto number = [command](const char* name, double* value, const char* help) {
+        command->add_option(name, *value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    };
+    const auto count = [command](const char* name, int* value, const char* help) {
+        command->add_option(name, *value, help)
+            ->check(CLI::Range(1, 1 << 20))
+            ->capture_default_str();
+    };
+    number("--layers", &input.model.layers, "transformer layers");
+    number("--hidden", &input.model.hidden, "hidden size");
+    number("--sequence", &input.model.sequence, "tokens of a sample");
+    number("--micro-batch", &input.model.micro_batch, "samples of a micro-batch");
+    number("--micro-batches", &input.model.micro_batches, "micro-batches of a step");
+    number("--vocabulary", &input.model.vocabulary, "words of the embedding");
+    count("--tp", &input.parallelism.tensor, "tensor parallelism");
+    count("--pp", &input.parallelism.pipeline, "pipeline parallelism");
+    count("--dp", &input.parallelism.data, "data parallelism");
+    count("--gpus-per-node", &input.cluster.gpus_per_node, "GPUs of a node");
+    command->add_option("--gpu", o->gpu, "v100 a100 h100 h200 b200 l40s a10g mi300x")
+        ->capture_default_str();
+    number("--utilization", &o->utilization,
+           "part of the GPU's dense 16-bit TFLOP/s that is reached");
+    number("--within", &o->within_gb_s,
+           "GB/s between GPUs of a node; default: of the GPU's NVLink");
+    number("--between", &o->between_gbit_s, "Gbit/s between nodes for each GPU; default: 400");
+    command->add_option("--xml", o->xml,
+                        "take bandwidths and GPUs of a node from a recorded machine");
+    command->add_option("--gradients", o->dtype, "type of gradients on the wire: f32 bf16")
+        ->capture_default_str();
+    command
+        ->add_option("--overlap", input.cluster.overlap,
+                     "part of the last backward pass that gradients hide behind")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    command->add_option("--codec", o->codecs,
+                        "candidates, the careful first; default: int8 int4 int2:block=512");
+    command->add_flag("--json", o->json, "one JSON line");
+    command->add_option("--layer-times", o->layer_times,
+                        "times of layers measured here at this --tp, as "
+                        "tests/papers/mcbench/layers writes them, instead of --utilization");
+    CLI::Option* calibration =
+        command->add_option("--calibration", o->calibration,
+                            "what slimwire calibrate --out wrote: its link and codecs instead of "
+                            "data sheets");
+    CLI::Option* trace = command->add_option(
+        "--trace", o->traces,
+        "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its "
+        "calls took what they took");
+    trace->excludes(calibration);
+    command->add_option("--policy", o->policy, "also write a policy file of what is advised");
+    command->footer(
+        "A model, from data sheets unless --layer-times and --calibration are given: good for what "
+        "pays and where, not for milliseconds. "
+        "Formulas: topology/README.md.");
+    command->callback([=] { invocation->action = [=] { return run_advise(o.get()); }; });
+}
+
+}  // namespace slimwire::cli

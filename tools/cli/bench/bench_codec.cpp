@@ -1,0 +1,357 @@
+#include "tools/cli/bench/bench_codec.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "codecs/base/isa.h"
+#include "collectives/policy/config.h"
+#include "tools/cli/bench/compressors.h"
+#include "tools/cli/bench/data_sets.h"
+#include "tools/cli/codec/codec_trial.h"
+#include "tools/cli/codec/elements.h"
+#include "tools/cli/common/environment.h"
+#include "tools/cli/common/install.h"
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/stamp.h"
+
+namespace slimwire::cli {
+namespace {
+
+const char* const kOps[] = {
+    "encode",       "encode_residual", "decode", "decode_accumulate", "decode_reduce_encode",
+    "decode_reduce"};
+
+Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& one) {
+    return std::find(list.begin(), list.end(), one) != list.end();
+}
+
+Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
+    CodecBenchPlan plan;
+    plan.inputs = options.inputs;
+    plan.rounds = options.rounds;
+    plan.data_folder =
+        !options.data_folder.empty()
+            ? options.data_folder
+            : (find_installation().executable.parent_path().parent_path() / "bench-data").string();
+    for (const std::string& text : options.codecs) {
+        SLIMWIRE_TRY_ASSIGN(const CodecSpec spec, parse_codec(text));
+        SLIMWIRE_TRY(encodes_runs(spec));
+        plan.specs.push_back(spec);
+    }
+    if (plan.specs.empty()) {
+        plan.specs = codec_bench_specs();
+    }
+    const std::vector<std::string> all_ops(std::begin(kOps), std::end(kOps));
+    plan.ops = options.ops.empty() ? all_ops : split_list(options.ops, ",");
+    for (const std::string& op : plan.ops) {
+        if (!contains(all_ops, op)) {
+            return invalid(
+                fmt::format("--op: unknown '{}'; accepted: encode, encode_residual, "
+                            "decode, decode_accumulate, decode_reduce_encode, decode_reduce",
+                            op));
+        }
+    }
+    const std::string data = !options.data.empty() ? options.data
+                             : options.table       ? "all"
+                                                   : "gaussian";
+    plan.data = data == "all" ? data_set_names() : split_list(data, ",");
+    for (const std::string& name : plan.data) {
+        if (!contains(data_set_names(), name)) {
+            return invalid(
+                fmt::format("--data: unknown '{}'; accepted: all, gaussian, synth, "
+                            "bucket, weights, zeros90, random",
+                            name));
+        }
+    }
+    if (options.table && (options.device == "cuda" || options.compressors)) {
+        return invalid(
+            "--table is of the host's codecs, whose bytes are those of a GPU: it goes without "
+            "--device cuda and --compressors");
+    }
+    for (const std::string& name : split_list(options.dtypes, ",")) {
+        const std::optional<DType> dtype = dtype_of(name);
+        if (!dtype) {
+            return invalid(fmt::format("--dtype: unknown '{}'; accepted: {}", name, dtype_names()));
+        }
+        plan.dtypes.push_back(*dtype);
+    }
+    SLIMWIRE_TRY_ASSIGN(const uint64_t bytes, parse_bytes(options.bytes));
+    if (bytes < 64 || bytes > uint64_t{1} << 36) {
+        return invalid(fmt::format("--bytes {}: accepted are 64 bytes to 64 GiB", options.bytes));
+    }
+    plan.bytes = static_cast<int64_t>(bytes);
+    const bool any = std::any_of(plan.specs.begin(), plan.specs.end(), [&](const CodecSpec& spec) {
+        return std::any_of(plan.dtypes.begin(), plan.dtypes.end(),
+                           [&](DType dtype) { return spec.accepts(dtype); });
+    });
+    if (!any) {
+        return invalid(fmt::format("--dtype {}: none of the codecs takes it", options.dtypes));
+    }
+    if (!options.isa.empty()) {
+        SLIMWIRE_TRY(force_isa(options.isa));
+    }
+    return plan;
+}
+
+struct Input {
+    DType dtype;
+    std::string data, hash;
+    int64_t count, bytes;
+    const uint8_t* elements;
+};
+
+CodecLine line_of(const Input& input, const std::string& codec, const std::string& op) {
+    CodecLine line;
+    line.codec = codec;
+    line.op = op;
+    line.dtype = input.dtype;
+    line.data = input.data;
+    line.hash = input.hash;
+    line.bytes = input.bytes;
+    return line;
+}
+
+void set_times(const Timing& timing, const char* baseline, CodecLine* line) {
+    const auto bytes = static_cast<double>(line->bytes);
+    line->gbps = bytes / timing.seconds / 1e9;
+    line->baseline = baseline;
+    line->baseline_gbps = bytes / timing.baseline_seconds / 1e9;
+    line->fraction = timing.baseline_seconds / timing.seconds;
+}
+
+Status measure_host(const CodecBenchPlan& plan,
+                    const CodecBenchOptions& options,
+                    const CodecSpec& spec,
+                    const Input& input) {
+    const bool lossless = spec.traits(input.dtype).lossless;
+    const bool reduces = contains(plan.ops, "decode_reduce_encode") && spec.reduces();
+    const bool sums = contains(plan.ops, "decode_reduce") && spec.sums();
+    CodecTrial trial(spec, input.dtype, input.count, input.elements,
+                     reduces || sums ? plan.inputs : 0);
+    trial.encode();
+    SLIMWIRE_TRY_ASSIGN(const int64_t size, trial.encoded_size());
+    trial.decode(false);
+    const double error = trial.exact() ? 0 : trial.error();
+    if (lossless && !trial.exact()) {
+        return {Code::kInternalError,
+                fmt::format("{} gave other bits back than it took ({} {})", spec.to_string(),
+                            dtype_name(input.dtype), input.data)};
+    }
+    // What a copy is compared with: this tensor's elements, read and written.
+    const auto copy = [&] {
+        std::memcpy(trial.output(), input.elements, static_cast<size_t>(input.bytes));
+    };
+    volatile uint64_t sum = 0;
+    const auto read = [&] { sum = read_all(input.elements, input.bytes); };
+    for (const std::string& op : plan.ops) {
+        std::function<void()> body;
+        if (op == "encode") {
+            body = [&] { trial.encode(); };
+        } else if (op == "encode_residual" && !lossless) {
+            body = [&] { trial.encode_residual(); };
+        } else if (op == "decode") {
+            body = [&] { trial.decode(false); };
+        } else if (op == "decode_accumulate" && !lossless) {
+            body = [&] { trial.decode(true); };
+        } else if (op == "decode_reduce_encode" && reduces) {
+            body = [&] { trial.decode_reduce_encode(); };
+        } else if (op == "decode_reduce" && sums) {
+            body = [&] { trial.decode_reduce(); };
+        } else {
+            continue;  // the codec has no such operation
+        }
+        if (op != "encode_residual") {
+            trial.encode();  // of the data alone
+        }
+        const bool reads_only = op == "encode" && std::string(spec.codec->name) == "threshold";
+        const Timing timing =
+            time_in_turn(body, reads_only ? std::function<void()>(read) : copy, plan.rounds);
+        CodecLine line = line_of(input, spec.to_string(), op);
+        set_times(timing, reads_only ? "read" : "memcpy", &line);
+        line.ratio = static_cast<double>(input.bytes) / static_cast<double>(size);
+        line.rel_error = error;
+        if (op == "decode_reduce_encode") {
+            line.inputs = plan.inputs;
+            line.rel_error = trial.reduced_error();
+        } else if (op == "decode_reduce") {
+            line.inputs = plan.inputs;
+            line.rel_error = trial.summed_error();
+        }
+        print_line(options, line);
+    }
+    return {};
+}
+
+Status measure_compressor(const CodecBenchPlan& plan,
+                          const CodecBenchOptions& options,
+                          Compressor& compressor,
+                          const Input& input) {
+    const Buffer encoded(compressor.bound(input.bytes));
+    const Buffer output(input.bytes);
+    const int element_bytes = static_cast<int>(dtype_bytes(input.dtype));
+    int64_t size = 0;
+    const auto compress = [&] {
+        size = compressor.compress(input.elements, input.bytes, element_bytes, encoded.data());
+    };
+    const auto expand = [&] {
+        if (!compressor.expand(encoded.data(), size, input.bytes, element_bytes, output.data())) {
+            size = 0;
+        }
+    };
+    const auto copy = [&] {
+        std::memcpy(output.data(), input.elements, static_cast<size_t>(input.bytes));
+    };
+    compress();
+    std::memset(output.data(), 0, static_cast<size_t>(input.bytes));
+    expand();
+    if (size == 0 ||
+        std::memcmp(output.data(), input.elements, static_cast<size_t>(input.bytes)) != 0) {
+        return {Code::kInternalError, fmt::format("{} gave other bytes back", compressor.name())};
+    }
+    for (const std::string& op : plan.ops) {
+        if (op != "encode" && op != "decode") {
+            continue;
+        }
+        CodecLine line = line_of(input, compressor.name(), op);
+        const bool encodes = op == "encode";
+        set_times(time_in_turn(encodes ? std::function<void()>(compress) : expand, copy,
+                               std::min(plan.rounds, 3)),
+                  "memcpy", &line);
+        line.ratio = static_cast<double>(input.bytes) / static_cast<double>(size);
+        print_line(options, line);
+    }
+    return {};
+}
+
+Status measure_all_on_host(const CodecBenchPlan& plan, const CodecBenchOptions& options) {
+    std::vector<std::string> absent;
+    std::vector<std::unique_ptr<Compressor>> compressors;
+    if (options.compressors) {
+        compressors = find_compressors(&absent);
+    }
+    for (const std::string& text : absent) {
+        note(text);
+    }
+    print_head(options);
+    for (const DType dtype : plan.dtypes) {
+        const auto element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
+        const int64_t count = plan.bytes / element_bytes;
+        const Buffer elements(count * element_bytes);
+        for (const std::string& data : plan.data) {
+            SLIMWIRE_TRY(fill_data_set(data, plan.data_folder, dtype, count, elements.data()));
+            const int64_t bytes = count * element_bytes;
+            const Input input{dtype, data,  data_hash(elements.data(), bytes),
+                              count, bytes, elements.data()};
+            for (const CodecSpec& spec : plan.specs) {
+                if (spec.accepts(dtype)) {
+                    SLIMWIRE_TRY(measure_host(plan, options, spec, input));
+                }
+            }
+            for (const auto& compressor : compressors) {
+                SLIMWIRE_TRY(measure_compressor(plan, options, *compressor, input));
+            }
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+std::vector<CodecSpec> codec_bench_specs() {
+    // Variants whose speed is promised; the threshold lets 1 % of `gaussian` through, and its
+    // blocks find room under the wider bound.
+    constexpr struct {
+        const char* codec;
+        const char* variant;
+    } kVariants[] = {{"int4", "int4:rounding=stochastic"},
+                     {"int4", "int4:rotate=64"},
+                     {"bounded", "bounded:error=0.1"},
+                     {"threshold", "threshold:threshold=2.576"}};
+    std::vector<CodecSpec> specs;
+    const auto add = [&](const std::string& text) {
+        Result<CodecSpec> spec = parse_codec(text);
+        if (spec.ok()) {
+            specs.push_back(std::move(spec).value());
+        }
+    };
+    size_t count = 0;
+    const CodecDescriptor* const* table = codec_table(&count);
+    for (size_t i = 0; i < count; ++i) {
+        add(table[i]->name);
+        for (const auto& one : kVariants) {
+            if (table[i]->name == std::string(one.codec)) {
+                add(one.variant);
+            }
+        }
+    }
+    return specs;
+}
+
+void print_head(const CodecBenchOptions& options) {
+    if (!options.json) {
+        fmt::print("{:<28} {:<21} {:<6} {:<9} {:>9} {:>9} {:>8} {:>8} {:>10}\n", "codec", "op",
+                   "dtype", "data", "GB/s", "baseline", "fraction", "ratio", "rel error");
+    }
+}
+
+void print_line(const CodecBenchOptions& options, const CodecLine& line) {
+    const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
+    if (!options.json) {
+        fmt::print("{:<28} {:<21} {:<6} {:<9} {:>9.2f} {:>9.2f} {:>8.3f} {:>8.3f} {:>10.3g}{}\n",
+                   line.codec, line.op, dtype_name(line.dtype), line.data, line.gbps,
+                   line.baseline_gbps, line.fraction, line.ratio, line.rel_error,
+                   line.max_blocks > 0 ? fmt::format("  {} blocks", line.max_blocks) : "");
+        std::fflush(stdout);
+        return;
+    }
+    auto json = stamped("bench_codec");
+    json["codec"] = line.codec;
+    json["op"] = line.op;
+    json["dtype"] = dtype_name(line.dtype);
+    json["device"] = options.device;
+    if (options.device == "host") {
+        json["isa"] = isa_name(active_isa());
+    }
+    json["data"] = line.data;
+    json["hash"] = line.hash;
+    json["bytes"] = line.bytes;
+    json["gbps"] = rounded(line.gbps);
+    json["baseline"] = line.baseline;
+    json["baseline_gbps"] = rounded(line.baseline_gbps);
+    json["fraction"] = rounded(line.fraction);
+    json["ratio"] = rounded(line.ratio);
+    if (std::isfinite(line.rel_error)) {
+        json["rel_error"] = std::stod(fmt::format("{:.4g}", line.rel_error));
+    } else {
+        json["rel_error"] = nullptr;
+    }
+    if (line.inputs > 0) {
+        json["inputs"] = line.inputs;
+    }
+    if (line.max_blocks >= 0) {
+        json["max_blocks"] = line.max_blocks;
+    }
+    fmt::print("{}\n", json.dump());
+    std::fflush(stdout);
+}
+
+int bench_codec(const CodecBenchOptions& options) {
+    Result<CodecBenchPlan> plan = make_plan(options);
+    if (!plan.ok()) {
+        return fail(kUsage, plan.status());
+    }
+    const Status status = options.table              ? bench_codec_table(plan.value(), options)
+                          : options.device == "cuda" ? bench_codec_cuda(plan.value(), options)
+                                                     : measure_all_on_host(plan.value(), options);
+    return status.ok() ? kSuccess : fail(kCheckFailed, status);
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,416 @@
+#include "tools/cli/bench/bench_collective.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "codecs/codec.h"
+#include "collectives/policy/config.h"
+#include "collectives/policy/names.h"
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/subprocess.h"
+#include "tools/cli/common/temporary_folder.h"
+#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/report/report_merge.h"
+#include "tools/cli/run/launcher.h"
+
+namespace slimwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kJobTimeoutSeconds = 3600;
+constexpr char kNoWorker[] =
+    "slimwire-bench-worker is not beside this program; build it (ninja -C build)";
+
+Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
+}
+
+// What the benchmark can run: its word for the worker, and the call of slimwire's report.
+struct Operation {
+    const char* word;
+    Op op;
+};
+constexpr Operation kOperations[] = {
+    {"all_reduce", Op::kAllReduce}, {"reduce_scatter", Op::kReduceScatter},
+    {"all_gather", Op::kAllGather}, {"all_to_all", Op::kAllToAll},
+    {"broadcast", Op::kBroadcast},  {"reduce", Op::kReduce},
+    {"send_recv", Op::kSend},       {"pairs", Op::kSend},
+};
+
+struct Plan {
+    Operation operation = kOperations[0];
+    std::vector<std::string> codecs;
+    std::string bytes;  // plain numbers, comma separated
+    JobOptions job;     // without a codec
+    bool own_job = false;
+    int ranks = 0;
+    int rank = 0;
+    int nodes = 0;
+    double bits_per_second = 0;  // 0: unshaped or unknown
+    int port = 0;
+};
+
+// Checks every argument before anything starts.
+Result<Plan> make_plan(const CollectiveOptions& options) {
+    Plan plan;
+    std::string words;
+    for (const Operation& operation : kOperations) {
+        words += fmt::format("{}{}", words.empty() ? "" : ", ", operation.word);
+    }
+    const auto* const end = std::end(kOperations);
+    const auto* found = std::find_if(std::begin(kOperations), end, [&](const Operation& operation) {
+        return options.op == operation.word;
+    });
+    if (found == end && parse_op(options.op).has_value()) {  // NCCL's spelling
+        found = std::find_if(std::begin(kOperations), end, [&](const Operation& operation) {
+            return parse_op(options.op) == operation.op;
+        });
+    }
+    if (found == end) {
+        return invalid(fmt::format("--op '{}': accepted: {}", options.op, words));
+    }
+    plan.operation = *found;
+    plan.codecs = split_codecs(options.codecs);
+    if (plan.codecs.empty()) {
+        return invalid("--codec is empty; accepted: a codec, a comma list of codecs, or native");
+    }
+    for (const std::string& codec : plan.codecs) {
+        SLIMWIRE_TRY(parse_codec_or_native(codec).status());
+    }
+    for (const std::string& size : split_list(options.bytes, ",")) {
+        SLIMWIRE_TRY_ASSIGN(const uint64_t bytes, parse_bytes(size));
+        if (bytes < 4) {
+            return invalid(fmt::format("--bytes {}: at least one element", size));
+        }
+        plan.bytes += fmt::format("{}{}", plan.bytes.empty() ? "" : ",", bytes);
+    }
+    if (plan.bytes.empty()) {
+        return invalid("--bytes is empty; accepted: sizes, as 1MiB,64MiB");
+    }
+    const char* rank = std::getenv("RANK");
+    const char* world = std::getenv("WORLD_SIZE");
+    plan.own_job = options.ranks == 0 && rank != nullptr && world != nullptr;
+    if (plan.own_job) {
+        if (!options.link.empty() || options.nodes != 0) {
+            return invalid("--link and --nodes shape emulated ranks: add --ranks");
+        }
+        plan.rank = std::atoi(rank);
+        plan.ranks = std::atoi(world);
+        const char* port = std::getenv("MASTER_PORT");
+        // The launcher's own store usually sits on MASTER_PORT.
+        plan.port = (port != nullptr ? std::atoi(port) : 29500) + 1;
+        return plan;
+    }
+    plan.ranks = options.ranks == 0 ? 4 : options.ranks;
+    plan.nodes = options.nodes == 0 ? plan.ranks : options.nodes;
+    if (plan.ranks % plan.nodes != 0) {
+        return invalid(
+            fmt::format("--nodes {} does not divide --ranks {}", plan.nodes, plan.ranks));
+    }
+    if (!options.link.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const LinkSpec link, parse_link(options.link));
+        plan.bits_per_second = link.bits_per_second;
+    }
+    plan.job.ranks = plan.ranks;
+    plan.job.nodes = fmt::format("{}x{}", plan.nodes, plan.ranks / plan.nodes);
+    plan.job.link = options.link;
+    return plan;
+}
+
+bool by_policy(const CollectiveOptions& options) {
+    return !options.algorithm.empty() && options.algorithm != "auto";
+}
+
+// What SLIMWIRE_CODEC would make, with an algorithm.
+Result<std::string> write_policy(const Plan& plan,
+                                 const CollectiveOptions& options,
+                                 const std::string& codec,
+                                 const TemporaryFolder& folder) {
+    const std::string path = (folder.path() / "policy.toml").string();
+    std::ofstream file(path);
+    file << fmt::format(
+        "version = 1\n[[rule]]\nname = \"bench\"\nmatch = {{ op = \"{}\" }}\ncodec = \"{}\"\n"
+        "algorithm = \"{}\"\nmin_bytes = 0\n{}",
+        op_name(plan.operation.op), codec, options.algorithm,
+        options.error_feedback.empty() ? "" : fmt::format("ef = \"{}\"\n", options.error_feedback));
+    file.close();
+    return file ? Result<std::string>(path)
+                : Result<std::string>(
+                      Status(Code::kSystemError, fmt::format("{} cannot be written", path)));
+}
+
+// Runs the ranks (or our one of the surrounding job) with `codec`; rank 0's lines lie in `out`.
+Status run_ranks(const Plan& plan,
+                 const CollectiveOptions& options,
+                 const Installation& installation,
+                 const std::string& codec,
+                 const TemporaryFolder& folder) {
+    Environment base = Environment::current();
+    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_POLICY", "SLIMWIRE_CODEC",
+                             "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
+                             "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
+        base.unset(name);
+    }
+    base.set("SLIMWIRE_SUMMARY", "0");
+    JobOptions job = plan.job;
+    if (codec != "native" && by_policy(options)) {
+        SLIMWIRE_TRY_ASSIGN(job.policy, write_policy(plan, options, codec, folder));
+    } else {
+        job.codec = codec;
+        job.min_bytes = "0";
+    }
+    if (codec != "native" && !by_policy(options)) {
+        job.error_feedback = options.error_feedback;
+        base.set("SLIMWIRE_OPS", op_name(plan.operation.op));
+    }
+    job.report = (folder.path() / "report-%r.jsonl").string();
+    SLIMWIRE_TRY_ASSIGN(const Environment environment,
+                        make_job_environment(job, installation, std::move(base)));
+    const std::string worker = (installation.helpers / "slimwire-bench-worker").string();
+    std::vector<std::string> command{worker,
+                                     "--op",
+                                     plan.operation.word,
+                                     "--dtype",
+                                     options.dtype,
+                                     "--bytes",
+                                     plan.bytes,
+                                     "--rounds",
+                                     std::to_string(options.rounds),
+                                     "--warmup",
+                                     std::to_string(options.warmup),
+                                     "--seed",
+                                     std::to_string(options.seed),
+                                     "--out",
+                                     (folder.path() / "out.jsonl").string(),
+                                     "--port"};
+    if (plan.own_job) {
+        command.push_back(std::to_string(plan.port));
+        SLIMWIRE_TRY_ASSIGN(const Captured captured,
+                            run_captured(command, environment, kJobTimeoutSeconds, false));
+        return captured.exit_code == 0
+                   ? Status()
+                   : Status(Code::kSystemError, fmt::format("rank {} ended with exit code {}",
+                                                            plan.rank, captured.exit_code));
+    }
+    SLIMWIRE_TRY_ASSIGN(std::vector<Environment> environments,
+                        make_rank_environments(job, installation, environment));
+    command.emplace_back(environments[0].get("MASTER_PORT"));
+    const int code = launch_ranks({.command = command, .environments = std::move(environments)});
+    return code == 0
+               ? Status()
+               : Status(Code::kSystemError, fmt::format("the ranks of codec {} ended with exit "
+                                                        "code {}",
+                                                        codec, code));
+}
+
+// The call of `count` elements in the ranks' reports, compressed ones first.
+const MergedKey* find_key(const MergedReport& report,
+                          Op op,
+                          const std::string& dtype,
+                          uint64_t count) {
+    const MergedKey* best = nullptr;
+    for (const MergedComm& comm : report.comms) {
+        for (const MergedKey& key : comm.keys) {
+            if (key.op == op_name(op) && key.dtype == dtype && key.count == count &&
+                (best == nullptr || best->codec == "native")) {
+                best = &key;
+            }
+        }
+    }
+    return best;
+}
+
+Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
+                                                   const CollectiveOptions& options,
+                                                   const std::string& codec,
+                                                   const TemporaryFolder& folder) {
+    std::vector<std::string> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path())) {
+        if (entry.path().filename().string().rfind("report-", 0) == 0) {
+            files.push_back(entry.path().string());
+        }
+    }
+    SLIMWIRE_TRY_ASSIGN(const MergedReport report, merge_reports(files));
+    std::vector<CollectiveMeasurement> measurements;
+    std::ifstream lines(folder.path() / "out.jsonl");
+    for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+        if (json.is_discarded()) {
+            return Status(Code::kInternalError, fmt::format("the worker wrote: {}", line));
+        }
+        CollectiveMeasurement& one = measurements.emplace_back();
+        one.codec = codec;
+        one.op = plan.operation.op;
+        one.ranks = plan.ranks;
+        one.bytes = json.at("bytes");
+        one.count = json.at("count");
+        one.native_us = json.at("native_us").get<std::vector<double>>();
+        one.time_us = json.at("time_us").get<std::vector<double>>();
+        one.raw_us = json.at("raw_us").get<std::vector<double>>();
+        one.counted = json.at("counted");
+        one.wire_bytes = json.at("wire_bytes");
+        one.native_wire_bytes = json.at("native_wire_bytes");
+        one.between_nodes_bytes = json.at("between_nodes_bytes");
+        one.native_between_nodes_bytes = json.at("native_between_nodes_bytes");
+        one.rel_error = json.at("rel_error").is_null() ? NAN : json.at("rel_error").get<double>();
+        one.identical = json.at("identical");
+        one.formula_bytes = native_bytes(one.op, static_cast<double>(one.bytes), plan.ranks);
+        if (plan.bits_per_second > 0 && plan.nodes > 1) {
+            one.ideal_us = one.formula_bytes * 8 / plan.bits_per_second * 1e6;
+        }
+        one.nodes = plan.nodes;
+        for (const MergedComm& comm : report.comms) {
+            one.reported_nodes = std::max(one.reported_nodes, comm.nodes);
+        }
+        if (const MergedKey* key = find_key(report, plan.operation.op, options.dtype, one.count)) {
+            one.reported_codec = key->codec;
+            one.algorithm = key->algorithm;
+            one.reason = key->reason;
+            one.reported_wire_bytes = static_cast<double>(key->wire_bytes) /
+                                      static_cast<double>(std::max<uint64_t>(1, key->calls));
+        }
+    }
+    return measurements;
+}
+
+void print_result(const CollectiveResult& result,
+                  const Plan& plan,
+                  const CollectiveOptions& options) {
+    if (options.json) {
+        auto json = stamped("bench_collective");
+        if (!plan.own_job) {
+            json["machine"] = json["machine"].get<std::string>() + ", emulator";
+        }
+        json["op"] = plan.operation.word;
+        json["codec"] = result.codec;
+        json["algorithm"] = result.algorithm;
+        json["dtype"] = options.dtype;
+        json["ranks"] = plan.ranks;
+        json["nodes"] = plan.nodes;
+        json["link"] = options.link;
+        json["bytes"] = result.bytes;
+        json["time_us"] = result.time_us;
+        json["native_us"] = result.native_us;
+        json["native_ideal_us"] = result.native_ideal_us;
+        json["raw_us"] = result.raw_us;
+        json["algorithm_gbps"] = result.algorithm_gbps;
+        json["bus_gbps"] = result.bus_gbps;
+        json["wire_bytes"] = std::llround(result.wire_bytes);
+        json["native_wire_bytes"] = std::llround(result.native_wire_bytes);
+        json["between_nodes_bytes"] = std::llround(result.between_nodes_bytes);
+        json["native_between_nodes_bytes"] = std::llround(result.native_between_nodes_bytes);
+        json["speedup"] = result.speedup;
+        json["efficiency"] = result.efficiency;
+        json["rel_error"] = result.rel_error;
+        if (!result.failed.empty()) {
+            json["failed"] = result.failed;
+        }
+        fmt::print("{}\n", json.dump());
+    } else {
+        fmt::print(
+            "{:>12} {:>12} {:>6} {:>6} {:>11.1f} {:>8.3f} {:>8.3f}  {:<22} {:>11.1f} {:>11.1f} "
+            "{:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
+            result.bytes, result.count, options.dtype, reduces(plan.operation.op) ? "sum" : "none",
+            result.time_us, result.algorithm_gbps, result.bus_gbps, result.codec, result.native_us,
+            result.raw_us, format_bytes(result.wire_bytes), result.speedup, result.efficiency,
+            result.rel_error, result.failed.empty() ? "" : "  failed: " + result.failed);
+    }
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+std::vector<std::string> split_codecs(const std::string& text) {
+    std::vector<std::string> codecs;
+    for (const std::string& item : split_list(text, ",")) {
+        // "scale=f32" continues the specification before it.
+        const bool parameter =
+            item.find('=') != std::string::npos && item.find(':') == std::string::npos;
+        if (parameter && !codecs.empty()) {
+            codecs.back() += ',' + item;
+        } else {
+            codecs.push_back(item);
+        }
+    }
+    return codecs;
+}
+
+Result<std::vector<CollectiveMeasurement>> measure_collectives(const CollectiveOptions& options) {
+    SLIMWIRE_TRY_ASSIGN(const Plan plan, make_plan(options));
+    const Installation installation = find_installation();
+    if (installation.helpers.empty()) {
+        return Status(Code::kNotFound, kNoWorker);
+    }
+    std::vector<CollectiveMeasurement> all;
+    for (const std::string& codec : plan.codecs) {
+        SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+        SLIMWIRE_TRY(run_ranks(plan, options, installation, codec, folder));
+        if (plan.rank == 0) {
+            SLIMWIRE_TRY_ASSIGN(std::vector<CollectiveMeasurement> measured,
+                                collect(plan, options, codec, folder));
+            all.insert(all.end(), std::make_move_iterator(measured.begin()),
+                       std::make_move_iterator(measured.end()));
+        }
+    }
+    return all;
+}
+
+int bench_collective(const CollectiveOptions& options) {
+    const Result<Plan> made = make_plan(options);
+    if (!made.ok()) {
+        return fail(kUsage, made.status());
+    }
+    const Plan& plan = made.value();
+    const Installation installation = find_installation();
+    if (installation.helpers.empty()) {
+        return fail(kCannotStart, kNoWorker);
+    }
+    const bool speaks = plan.rank == 0;
+    if (speaks && !options.json) {
+        fmt::print("# {}, {} ranks on {}{}\n", plan.operation.word, plan.ranks,
+                   plan.own_job ? "the job's GPUs" : fmt::format("{} emulated nodes", plan.nodes),
+                   options.link.empty() ? ", unshaped" : ", " + options.link);
+        fmt::print(
+            "{:>12} {:>12} {:>6} {:>6} {:>11} {:>8} {:>8}  {:<22} {:>11} {:>11} {:>10} {:>7} "
+            "{:>10} "
+            "{:>10}\n",
+            "size (B)", "count", "type", "redop", "time (us)", "algbw", "busbw", "codec",
+            "native us", "raw us", "wire", "speedup", "efficiency", "rel error");
+        std::fflush(stdout);
+    }
+    int exit_code = kSuccess;
+    for (const std::string& codec : plan.codecs) {
+        Result<TemporaryFolder> folder = TemporaryFolder::create();
+        if (!folder.ok()) {
+            return fail(kCannotStart, folder.status());
+        }
+        if (const Status ran = run_ranks(plan, options, installation, codec, folder.value());
+            !ran.ok()) {
+            return fail(kCannotStart, ran);
+        }
+        if (!speaks) {
+            continue;
+        }
+        Result<std::vector<CollectiveMeasurement>> measured =
+            collect(plan, options, codec, folder.value());
+        if (!measured.ok()) {
+            return fail(kCannotStart, measured.status());
+        }
+        for (const CollectiveMeasurement& measurement : measured.value()) {
+            const CollectiveResult result = judge(measurement);
+            print_result(result, plan, options);
+            exit_code = result.failed.empty() ? exit_code : kCheckFailed;
+        }
+    }
+    return exit_code;
+}
+
+}  // namespace slimwire::cli

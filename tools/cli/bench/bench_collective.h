@@ -1,0 +1,84 @@
+// `slimwire bench collective`: a compressed operation against the native one, and against moving as
+// many plain bytes, in the same processes, on the emulator or on the GPUs of the job it is started
+// in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/call/call.h"
+#include "tools/cli/run/job.h"
+
+namespace slimwire::cli {
+
+// What CollectiveOptions::algorithm may be.
+inline const std::vector<std::string> kBenchedAlgorithms = {"auto",   "two_shot",     "sparse",
+                                                            "gather", "hierarchical", "direct"};
+
+struct CollectiveOptions {
+    std::string op = "all_reduce";
+    std::string codecs = "int4";  // comma list; commas inside a specification belong to it
+    std::string dtype = "f32";
+    std::string bytes = "64MiB";  // comma list
+    std::string algorithm;        // empty: auto
+    std::string error_feedback;
+    int ranks = 0;  // 0: the job's own (RANK, WORLD_SIZE), else 4 emulated ones
+    int nodes = 0;  // 0: each rank is a node
+    std::string link;
+    int rounds = 5;
+    int warmup = 1;
+    uint64_t seed = 1;
+    bool json = false;
+};
+
+// One line of the result; names as in collectives/SCHEMA.md.
+struct CollectiveResult {
+    std::string codec, algorithm;
+    uint64_t bytes = 0;
+    uint64_t count = 0;
+    double time_us = 0, native_us = 0, native_ideal_us = 0;
+    double raw_us = 0;  // of moving the same wire bytes plainly; 0: not measured
+    double algorithm_gbps = 0, bus_gbps = 0;  // as nccl-tests define them
+    double wire_bytes = 0, native_wire_bytes = 0;
+    double between_nodes_bytes = 0, native_between_nodes_bytes = 0;  // of all ranks; 0: not counted
+    double speedup = 0, efficiency = 0, rel_error = 0;
+    std::string failed;  // empty, or why this is no result
+};
+
+// What the worker and slimwire's report said about one size, before judgement.
+struct CollectiveMeasurement {
+    std::string codec;                      // as asked for
+    std::string reported_codec, algorithm;  // of slimwire's report; empty: no such call in it
+    std::string reason;
+    Op op = Op::kAllReduce;
+    int ranks = 1;
+    uint64_t bytes = 0, count = 0;
+    std::vector<double> native_us, time_us, raw_us;  // slowest rank of each round
+    bool counted = false;                            // the emulator counted the bytes
+    double wire_bytes = 0, native_wire_bytes = 0;    // per call and rank, counted
+    double between_nodes_bytes = 0, native_between_nodes_bytes = 0;  // per call, of all ranks
+    double reported_wire_bytes = 0,
+           formula_bytes = 0;  // per call and rank, by slimwire and the ring
+    double rel_error = 0;
+    bool identical = true;
+    double ideal_us = 0;
+    int nodes = 0;           // asked for; 0: the job's own
+    int reported_nodes = 0;  // as slimwire saw them
+};
+
+// Medians, ratios and the verdict. Pure.
+[[nodiscard]] CollectiveResult judge(const CollectiveMeasurement& measurement);
+
+// Bytes that the neediest rank gives to the transport for a native call whose larger buffer has
+// `bytes` bytes: ring and chain formulas.
+[[nodiscard]] double native_bytes(Op op, double bytes, int ranks);
+
+// "int4,int8:block=128,scale=f32,bf16" -> the three specifications.
+[[nodiscard]] std::vector<std::string> split_codecs(const std::string& text);
+
+// All codecs and sizes, without a verdict; empty on ranks other than a job's first.
+Result<std::vector<CollectiveMeasurement>> measure_collectives(const CollectiveOptions& options);
+
+int bench_collective(const CollectiveOptions& options);
+
+}  // namespace slimwire::cli

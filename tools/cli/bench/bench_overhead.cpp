@@ -1,0 +1,147 @@
+#include "tools/cli/bench/bench_overhead.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/cli/common/environment.h"
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/subprocess.h"
+#include "tools/cli/common/temporary_folder.h"
+#include "tools/cli/run/job.h"
+
+namespace slimwire::cli {
+namespace {
+
+constexpr double kTimeoutSeconds = 300;
+
+// A rule that is looked at and does not match: the bench calls with fp32.
+constexpr char kDecliningPolicy[] =
+    "version = 1\n"
+    "[[rule]]\n"
+    "name = \"only-half-precision\"\n"
+    "match = { op = \"allreduce\", dtype = [\"f16\", \"bf16\"] }\n"
+    "codec = \"int8\"\n";
+
+Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
+                                             const std::string& name,
+                                             const TemporaryFolder& folder,
+                                             long calls) {
+    // What the caller's environment says about slimwire would change what is measured.
+    Environment base;
+    const Environment caller = Environment::current();
+    for (const auto& [key, value] : caller.values()) {
+        if (key.rfind("SLIMWIRE_", 0) != 0) {
+            base.set(key, value);
+        }
+    }
+    JobOptions job;
+    if (name == "declined") {
+        SLIMWIRE_TRY_ASSIGN(job.policy, folder.write("policy.toml", kDecliningPolicy));
+        job.report = (folder.path() / "report-%p.jsonl").string();
+    }
+    if (name == "recorded") {
+        job.mode = "record";
+        base.set("SLIMWIRE_TRACE", (folder.path() / "trace-%p.jsonl").string());
+        base.set("SLIMWIRE_TRACE_BYTES", "16MiB");
+        base.set("SLIMWIRE_TRACE_SAMPLE", "0");
+    }
+    base.set("SLIMWIRE_SUMMARY", "0");
+    SLIMWIRE_TRY_ASSIGN(Environment environment, make_job_environment(job, installation, base));
+    environment.set("SLIMWIRE_EMU_DEVICES", "2");
+    if (!installation.emulator.empty()) {
+        environment.prepend("LD_LIBRARY_PATH", installation.emulator.string());
+    }
+    environment.prepend("LD_LIBRARY_PATH", installation.stub_nccl.string());
+    const std::string worker = (installation.helpers / "slimwire-bench-overhead").string();
+    SLIMWIRE_TRY_ASSIGN(const Captured captured,
+                        run_captured({worker, "--case", name, "--calls", std::to_string(calls)},
+                                     environment, kTimeoutSeconds, false));
+    if (captured.exit_code != 0) {
+        return Status(
+            Code::kSystemError,
+            fmt::format("the worker of case {} ended with exit code {}", name, captured.exit_code));
+    }
+    std::vector<OverheadCase> cases;
+    for (const std::string& line : split_list(captured.output, "\n")) {
+        const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+        if (json.is_discarded()) {
+            return Status(Code::kInternalError, fmt::format("the worker said: {}", line));
+        }
+        cases.push_back({.name = json.at("case"),
+                         .p50_ns = json.at("p50_ns"),
+                         .p99_ns = json.at("p99_ns"),
+                         .allocations = json.at("allocations"),
+                         .calls = json.at("calls")});
+        cases.back().over_direct_ns = cases.back().p50_ns - cases.front().p50_ns;
+    }
+    if (cases.size() != 2) {
+        return Status(
+            Code::kInternalError,
+            fmt::format("case {}: the worker gave {} lines instead of 2", name, cases.size()));
+    }
+    return cases;
+}
+
+}  // namespace
+
+Result<std::vector<OverheadCase>> measure_overhead(const Installation& installation, long calls) {
+    if (installation.stub_nccl.empty() || installation.helpers.empty()) {
+        return Status(Code::kNotFound,
+                      "the bench programs are not beside this one; build them (ninja -C build)");
+    }
+    SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+    std::vector<OverheadCase> all;
+    for (const char* name : {"declined", "inactive", "recorded"}) {
+        SLIMWIRE_TRY_ASSIGN(const std::vector<OverheadCase> cases,
+                            run_worker(installation, name, folder, calls));
+        if (all.empty()) {
+            all.push_back(cases[0]);
+        }
+        all.push_back(cases[1]);
+    }
+    return all;
+}
+
+int bench_overhead(const OverheadOptions& options) {
+    Result<std::vector<OverheadCase>> measured =
+        measure_overhead(find_installation(), options.calls);
+    if (!measured.ok()) {
+        return fail(kCannotStart, measured.status());
+    }
+    int exit_code = kSuccess;
+    if (!options.json) {
+        fmt::print("{:<10} {:>9} {:>9} {:>12} {:>12} {:>10}\n", "case", "p50 ns", "p99 ns",
+                   "over direct", "allocations", "calls");
+    }
+    for (const OverheadCase& one : measured.value()) {
+        // Of a call that slimwire leaves alone; recording it is work.
+        const bool failed =
+            options.limit_ns > 0 && one.name != "recorded" && one.over_direct_ns > options.limit_ns;
+        const std::string reason = fmt::format("p50 {:.1f} ns above the direct call, limit {:g} ns",
+                                               one.over_direct_ns, options.limit_ns);
+        if (options.json) {
+            auto json = stamped("bench_overhead");
+            json["case"] = one.name;
+            json["p50_ns"] = one.p50_ns;
+            json["p99_ns"] = one.p99_ns;
+            json["over_direct_ns"] = one.over_direct_ns;
+            json["allocations"] = one.allocations;
+            json["calls"] = one.calls;
+            if (failed) {
+                json["failed"] = reason;
+            }
+            fmt::print("{}\n", json.dump());
+        } else {
+            fmt::print("{:<10} {:>9.1f} {:>9.1f} {:>12.1f} {:>12} {:>10}\n", one.name, one.p50_ns,
+                       one.p99_ns, one.over_direct_ns, one.allocations, one.calls);
+        }
+        if (failed) {
+            exit_code = fail(kCheckFailed, fmt::format("case {}: {}", one.name, reason));
+        }
+    }
+    return exit_code;
+}
+
+}  // namespace slimwire::cli

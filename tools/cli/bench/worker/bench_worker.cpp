@@ -1,0 +1,279 @@
+// One rank of `slimwire bench collective`: an ordinary CUDA and NCCL program without any header
+// of the library. In each round it times the native operation (through NCCL's profiling twins
+// pnccl*, which nobody intercepts), the program's own, and native calls that move as many plain
+// bytes as the program's own call gave to the transport, in turn. Rank 0 checks its result against
+// a float64 reference and writes one JSON line per size.
+//
+// RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands; usage in
+// bench_worker_options.cpp.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tools/cli/bench/worker/bench_worker_calls.h"
+#include "tools/cli/bench/worker/bench_worker_data.h"
+#include "tools/cli/bench/worker/bench_worker_meeting.h"
+#include "tools/cli/bench/worker/bench_worker_result.h"
+
+namespace slimwire::bench {
+namespace {
+
+int integer_variable(const char* name, int otherwise) {
+    const char* text = std::getenv(name);
+    return text != nullptr && *text != '\0' ? std::atoi(text) : otherwise;
+}
+
+// --- The emulator's count of what was handed to the transport; absent on real NCCL
+
+struct Counters {
+    uint64_t payload_bytes_sent, payload_bytes_received, inter_node_bytes_sent, messages_sent;
+};
+using CountersFunction = void (*)(Counters*);
+
+// Of slimwire.h, where the library is there: codecs of low rank want to know places in the step.
+using MarkFunction = int (*)(uint64_t step);
+
+// What is timed in a round, in this order.
+enum Timed { kTimedNative, kTimedOwn, kTimedRaw, kTimedKinds };
+
+class Worker {
+  public:
+    explicit Worker(Options options) : options_(std::move(options)) {}
+    void run();
+
+  private:
+    void measure(size_t bytes, std::FILE* out);
+    // Of one call on this rank: microseconds, and what it gave to the transport (-1: not counted).
+    struct Sample {
+        double us = 0;
+        double wire_bytes = -1, between_nodes = -1;
+    };
+    template <class Call>
+    Sample timed(Call call);
+    void barrier();
+    std::vector<double> gather(const std::vector<double>& mine);
+
+    Options options_;
+    int rank_ = 0, ranks_ = 1;
+    ncclComm_t comm_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+    void *send_ = nullptr, *recv_ = nullptr, *small_ = nullptr;
+    size_t small_bytes_ = 0;
+    CountersFunction counters_ = nullptr;
+    MarkFunction mark_ = nullptr;
+};
+
+void Worker::run() {
+    rank_ = integer_variable("RANK", 0);
+    ranks_ = integer_variable("WORLD_SIZE", 1);
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check(cudaSetDevice(integer_variable("LOCAL_RANK", 0) % std::max(1, devices)), "cudaSetDevice");
+    counters_ =
+        reinterpret_cast<CountersFunction>(dlsym(RTLD_DEFAULT, "slimwire_emulator_counters"));
+
+    mark_ = reinterpret_cast<MarkFunction>(dlsym(RTLD_DEFAULT, "slimwire_mark_step"));
+    const char* host = std::getenv("MASTER_ADDR");
+    const ncclUniqueId id =
+        meet(host != nullptr ? host : "127.0.0.1", options_.port, rank_, ranks_);
+    check(ncclCommInitRank(&comm_, ranks_, id, rank_), "ncclCommInitRank");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaEventCreate(&begin_), "cudaEventCreate");
+    check(cudaEventCreate(&end_), "cudaEventCreate");
+    // Room for the gathered figures of all ranks, behind those of this one.
+    small_bytes_ = sizeof(double) * (static_cast<size_t>(options_.rounds) * kTimedKinds + 8);
+    check(cudaMalloc(&small_, small_bytes_ * (static_cast<size_t>(ranks_) + 1)), "cudaMalloc");
+
+    std::FILE* out = nullptr;
+    if (rank_ == 0) {
+        out = options_.out.empty() ? stdout : std::fopen(options_.out.c_str(), "w");
+        if (out == nullptr) {
+            stop(options_.out + ": " + std::strerror(errno));
+        }
+    }
+    for (const size_t bytes : options_.bytes) {
+        measure(bytes, out);
+    }
+    if (out != nullptr && out != stdout) {
+        std::fclose(out);
+    }
+    check(cudaFree(small_), "cudaFree");
+    check(cudaEventDestroy(begin_), "cudaEventDestroy");
+    check(cudaEventDestroy(end_), "cudaEventDestroy");
+    check(cudaStreamDestroy(stream_), "cudaStreamDestroy");
+    check(ncclCommDestroy(comm_), "ncclCommDestroy");
+}
+
+void Worker::barrier() {
+    check(pncclAllReduce(small_, small_, 1, ncclFloat32, ncclSum, comm_, stream_), "barrier");
+    check(cudaStreamSynchronize(stream_), "barrier");
+}
+
+template <class Call>
+Worker::Sample Worker::timed(Call call) {
+    barrier();
+    Counters before{};
+    Counters after{};
+    if (counters_ != nullptr) {
+        counters_(&before);
+    }
+    check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+    call();
+    check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    Sample sample;
+    sample.us = static_cast<double>(milliseconds) * 1e3;
+    if (counters_ != nullptr) {
+        counters_(&after);
+        sample.wire_bytes =
+            static_cast<double>(after.payload_bytes_sent - before.payload_bytes_sent);
+        sample.between_nodes =
+            static_cast<double>(after.inter_node_bytes_sent - before.inter_node_bytes_sent);
+    }
+    return sample;
+}
+
+// Everybody's figures, rank after rank.
+std::vector<double> Worker::gather(const std::vector<double>& mine) {
+    const size_t bytes = mine.size() * sizeof(double);
+    if (bytes > small_bytes_) {
+        stop("too many figures to gather");
+    }
+    std::vector<double> all(mine.size() * static_cast<size_t>(ranks_));
+    char* gathered = static_cast<char*>(small_) + small_bytes_;
+    check(cudaMemcpy(small_, mine.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    check(pncclAllGather(small_, gathered, bytes, ncclUint8, comm_, stream_), "gather");
+    check(cudaStreamSynchronize(stream_), "gather");
+    check(cudaMemcpy(all.data(), gathered, all.size() * sizeof(double), cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
+    return all;
+}
+
+void Worker::measure(size_t bytes, std::FILE* out) {
+    const size_t elem = element_bytes(options_.type);
+    size_t count = std::max<size_t>(1, bytes / elem);
+    const Delivery delivery{options_, rank_, ranks_};
+    if (delivery.input_elems(1) > 1 || delivery.output_elems(1) > 1) {
+        count = std::max<size_t>(1, count / static_cast<size_t>(ranks_));
+    }
+    const size_t send_bytes = delivery.input_elems(count) * elem;
+    const size_t recv_bytes = delivery.output_elems(count) * elem;
+    // Either is the other's size in the raw exchange.
+    const size_t room = std::max(send_bytes, recv_bytes) + 4096 * static_cast<size_t>(ranks_);
+    check(cudaMalloc(&send_, room), "cudaMalloc");
+    check(cudaMalloc(&recv_, room), "cudaMalloc");
+    std::vector<char> host(std::max(send_bytes, recv_bytes));
+    for (size_t i = 0; i < delivery.input_elems(count); ++i) {
+        store(options_.type, host.data(), i, gaussian(options_.seed, rank_, i));
+    }
+
+    const Calls calls{
+        options_.operation, nccl_type(options_.type), rank_, ranks_, comm_, stream_, send_, recv_};
+    std::vector<double> figures;
+    Sample samples[kTimedKinds];
+    for (int round = -options_.warmup; round < options_.rounds; ++round) {
+        samples[kTimedNative] = timed([&] { calls.native(count); });
+        // The raw exchange went over the inputs.
+        check(cudaMemcpy(send_, host.data(), send_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        if (mark_ != nullptr) {
+            (void)mark_(static_cast<uint64_t>(round + options_.warmup));
+        }
+        samples[kTimedOwn] = timed([&] { calls.own(count); });
+        if (round + 1 == options_.rounds) {
+            host.resize(recv_bytes);
+            check(cudaMemcpy(host.data(), recv_, recv_bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        }
+        // Everybody must move the same sizes; the largest sender says which.
+        double wire_bytes = 0;
+        for (const double of_rank : gather({samples[kTimedOwn].wire_bytes})) {
+            wire_bytes = std::max(wire_bytes, of_rank);
+        }
+        if (wire_bytes > 0 && ranks_ > 1) {
+            samples[kTimedRaw] = timed([&] { calls.raw(static_cast<size_t>(wire_bytes)); });
+        }
+        for (const Sample& sample : samples) {
+            if (round >= 0) {
+                figures.push_back(sample.us);
+            }
+        }
+    }
+    uint64_t hash = 1;
+    for (size_t i = 0; i < recv_bytes; i += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        std::memcpy(&word, host.data() + i, std::min(sizeof word, recv_bytes - i));
+        hash = mix(hash ^ word);
+    }
+    const auto mine = static_cast<double>(hash >> 12);
+    figures.push_back(samples[kTimedNative].wire_bytes);
+    figures.push_back(samples[kTimedOwn].wire_bytes);
+    figures.push_back(mine);
+    // Even ranks of pairs receive nothing, so the second rank judges.
+    const int judge = options_.operation == Operation::kPairs ? 1 : 0;
+    figures.push_back(rank_ == judge ? delivery.relative_error(host, count) : 0);
+    figures.push_back(samples[kTimedNative].between_nodes);
+    figures.push_back(samples[kTimedOwn].between_nodes);
+    const std::vector<double> all = gather(figures);
+    check(cudaFree(send_), "cudaFree");
+    check(cudaFree(recv_), "cudaFree");
+    if (rank_ != 0) {
+        return;
+    }
+
+    const size_t stride = figures.size();
+    const auto rounds = static_cast<size_t>(options_.rounds);
+    std::string lists[kTimedKinds];
+    for (size_t kind = 0; kind < kTimedKinds; ++kind) {
+        for (size_t round = 0; round < rounds; ++round) {
+            double slowest = 0;
+            for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
+                slowest = std::max(slowest, all[rank * stride + round * kTimedKinds + kind]);
+            }
+            lists[kind] += (round == 0 ? "" : ",") + std::to_string(slowest);
+        }
+    }
+    double sent[2] = {0, 0}, between_nodes[2] = {0, 0};
+    double error = 0;
+    bool identical = true;
+    for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
+        const double* of_rank = &all[rank * stride + kTimedKinds * rounds];
+        sent[0] += of_rank[0];
+        sent[1] += of_rank[1];
+        identical = identical && (of_rank[2] == mine || !delivery.alike_on_all_ranks());
+        error = std::max(error, of_rank[3]);
+        between_nodes[0] += of_rank[4];
+        between_nodes[1] += of_rank[5];
+    }
+    // The average of those that send.
+    const int senders = options_.operation == Operation::kPairs ? ranks_ / 2 : ranks_;
+    const bool counted = counters_ != nullptr;
+    std::fprintf(out,
+                 "{\"bytes\":%zu,\"count\":%zu,\"ranks\":%d,\"calls\":%d,\"counted\":%s,"
+                 "\"native_wire_bytes\":%.1f,\"wire_bytes\":%.1f,\"identical\":%s,"
+                 "\"native_between_nodes_bytes\":%.0f,\"between_nodes_bytes\":%.0f,"
+                 "\"rel_error\":%.9g,\"native_us\":[%s],\"time_us\":[%s],\"raw_us\":[%s]}\n",
+                 std::max(send_bytes, recv_bytes), count, ranks_, options_.warmup + options_.rounds,
+                 counted ? "true" : "false", sent[0] / senders, sent[1] / senders,
+                 identical ? "true" : "false", between_nodes[0], between_nodes[1], error,
+                 lists[kTimedNative].c_str(), lists[kTimedOwn].c_str(), lists[kTimedRaw].c_str());
+    std::fflush(out);
+}
+
+}  // namespace
+}  // namespace slimwire::bench
+
+int main(int argc, char** argv) {
+    using namespace slimwire::bench;
+    Worker(parse_options(argc, argv)).run();
+    return 0;
+}

@@ -1,0 +1,279 @@
+#include "tools/cli/codec/tensor_file.h"
+
+#include <fmt/core.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string_view>
+
+#include "tools/cli/codec/elements.h"
+
+namespace slimwire::cli {
+namespace {
+
+constexpr std::string_view kMagic("\x93NUMPY", 6);
+
+struct Header {
+    std::string descr;
+    std::vector<int64_t> shape;
+    size_t data_at = 0;
+};
+
+// Walks the header's text, a Python dictionary of three entries in any order.
+class HeaderReader {
+  public:
+    explicit HeaderReader(std::string_view text) : text_(text) {}
+
+    Status read(Header* header) {
+        bool descr = false;
+        bool order = false;
+        bool shape = false;
+        SLIMWIRE_TRY(expect('{'));
+        while (!take('}')) {
+            std::string key;
+            SLIMWIRE_TRY(read_string(&key));
+            SLIMWIRE_TRY(expect(':'));
+            if (key == "descr") {
+                descr = true;
+                SLIMWIRE_TRY(read_string(&header->descr));
+            } else if (key == "fortran_order") {  // codecs work element by element in any order
+                order = true;
+                if (!take_word("True") && !take_word("False")) {
+                    return wrong("fortran_order is neither True nor False");
+                }
+            } else if (key == "shape") {
+                shape = true;
+                SLIMWIRE_TRY(read_shape(&header->shape));
+            } else {
+                return wrong(fmt::format("unknown key '{}'", key));
+            }
+            if (!take(',') && peek() != '}') {
+                return wrong("an entry does not end in ',' or '}'");
+            }
+        }
+        if (!descr || !order || !shape) {
+            return wrong("'descr', 'fortran_order' or 'shape' is missing");
+        }
+        return {};
+    }
+
+  private:
+    static Status wrong(const std::string& text) { return {Code::kInvalidArgument, text}; }
+
+    char peek() {
+        while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
+            ++at_;
+        }
+        return at_ < text_.size() ? text_[at_] : '\0';
+    }
+    bool take(char c) {
+        const bool there = peek() == c;
+        at_ += there ? 1 : 0;
+        return there;
+    }
+    bool take_word(std::string_view word) {
+        peek();
+        const bool there = text_.substr(at_, word.size()) == word;
+        at_ += there ? word.size() : 0;
+        return there;
+    }
+    Status expect(char c) {
+        return take(c) ? Status() : wrong(fmt::format("'{}' expected at offset {}", c, at_));
+    }
+    Status read_string(std::string* value) {
+        const char quote = peek();
+        if (quote == '[') {
+            return wrong("a structured array; only arrays of one plain type are taken");
+        }
+        if (quote != '\'' && quote != '"') {
+            return wrong(fmt::format("a string expected at offset {}", at_));
+        }
+        const size_t end = text_.find(quote, at_ + 1);
+        if (end == std::string_view::npos) {
+            return wrong("a string without an end");
+        }
+        *value = text_.substr(at_ + 1, end - at_ - 1);
+        at_ = end + 1;
+        return {};
+    }
+    Status read_shape(std::vector<int64_t>* shape) {
+        SLIMWIRE_TRY(expect('('));
+        while (!take(')')) {
+            int64_t extent = 0;
+            if (std::isdigit(static_cast<unsigned char>(peek())) == 0) {
+                return wrong("the shape is not a tuple of numbers");
+            }
+            while (std::isdigit(static_cast<unsigned char>(peek())) != 0) {
+                if (extent > (std::numeric_limits<int64_t>::max() - 9) / 10) {
+                    return wrong("an extent beyond 64 bits");
+                }
+                extent = 10 * extent + (text_[at_++] - '0');
+            }
+            shape->push_back(extent);
+            if (!take(',') && peek() != ')') {
+                return wrong("the shape is not a tuple of numbers");
+            }
+        }
+        return {};
+    }
+
+    std::string_view text_;
+    size_t at_ = 0;
+};
+
+Status read_header(const std::vector<uint8_t>& file, Header* header) {
+    const auto wrong = [](const std::string& text) { return Status(Code::kInvalidArgument, text); };
+    const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+    if (text.substr(0, kMagic.size()) != kMagic) {
+        return wrong("named .npy, but does not start with its magic \\x93NUMPY");
+    }
+    if (file.size() < 10) {
+        return wrong(fmt::format("truncated: {} bytes, shorter than any header", file.size()));
+    }
+    const int version = file[6];
+    if (version < 1 || version > 3) {
+        return wrong(fmt::format("version {}.{} of .npy; 1 to 3 are known", version, file[7]));
+    }
+    const size_t begin = version == 1 ? 10 : 12;
+    size_t length = file[8] | static_cast<size_t>(file[9]) << 8;
+    if (version > 1) {
+        if (file.size() < begin) {
+            return wrong(fmt::format("truncated: {} bytes, shorter than any header", file.size()));
+        }
+        length |= static_cast<size_t>(file[10]) << 16 | static_cast<size_t>(file[11]) << 24;
+    }
+    if (length > file.size() - begin) {
+        return wrong(fmt::format("truncated: a header of {} bytes, and {} bytes in the file",
+                                 begin + length, file.size()));
+    }
+    header->data_at = begin + length;
+    const Status status = HeaderReader(text.substr(begin, length)).read(header);
+    return status.ok() ? status : wrong("header: " + status.message());
+}
+
+// The type of a descr such as "<f4"; for those that only have a size, what the caller says.
+Result<DType> type_of(const std::string& descr, std::optional<DType> asked) {
+    const auto wrong = [](const std::string& text) { return Status(Code::kInvalidArgument, text); };
+    if (descr.size() >= 2 && descr[0] == '>' && descr.substr(2) != "1") {
+        return wrong(fmt::format("big-endian elements ('{}')", descr));
+    }
+    const std::string type = descr.empty() ? "" : descr.substr(1);
+    constexpr struct {
+        const char* type;
+        DType dtype;
+    } kTypes[] = {{"f2", DType::kFloat16}, {"f4", DType::kFloat32}, {"f8", DType::kFloat64},
+                  {"i1", DType::kInt8},    {"u1", DType::kUint8},   {"i4", DType::kInt32},
+                  {"u4", DType::kUint32},  {"i8", DType::kInt64},   {"u8", DType::kUint64}};
+    for (const auto& known : kTypes) {
+        if (type == known.type) {
+            const bool reinterpreted = asked && (type[0] == 'u' || type[0] == 'i') &&
+                                       dtype_bytes(*asked) == dtype_bytes(known.dtype);
+            if (asked && *asked != known.dtype && !reinterpreted) {
+                return wrong(
+                    fmt::format("holds {}, not {}", dtype_name(known.dtype), dtype_name(*asked)));
+            }
+            return asked.value_or(known.dtype);
+        }
+    }
+    // bf16 and fp8 are written as bytes without a meaning, or as integers of their size.
+    if (type == "V1" || type == "V2" || type == "u2" || type == "i2") {
+        const size_t bytes = static_cast<size_t>(type[1] - '0');
+        if (asked && dtype_bytes(*asked) == bytes) {
+            return *asked;
+        }
+        return wrong(
+            fmt::format("elements of {} bytes without a known type ('{}'); say which with "
+                        "--dtype",
+                        bytes, descr));
+    }
+    return wrong(
+        fmt::format("elements of type '{}'; known are f2, f4, f8, i1, u1, i4, u4, i8, u8, "
+                    "and with --dtype V1, V2, i2, u2",
+                    descr));
+}
+
+Result<int64_t> count_of(const std::vector<int64_t>& shape) {
+    int64_t count = 1;
+    for (const int64_t extent : shape) {
+        if (extent == 0) {
+            return int64_t{0};
+        }
+    }
+    for (const int64_t extent : shape) {
+        if (count > std::numeric_limits<int64_t>::max() / 16 / extent) {
+            return Status(Code::kInvalidArgument, "a shape of more than 2^59 elements");
+        }
+        count *= extent;
+    }
+    return count;
+}
+
+Result<Tensor> parse(const std::string& path,
+                     std::vector<uint8_t> file,
+                     std::optional<DType> dtype) {
+    const bool magic =
+        file.size() >= kMagic.size() && std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
+    Tensor tensor;
+    if (!magic && std::filesystem::path(path).extension() != ".npy") {
+        if (!dtype) {
+            return Status(Code::kInvalidArgument,
+                          fmt::format("no .npy file, so its type must be said with --dtype ({})",
+                                      dtype_names()));
+        }
+        const size_t element_bytes = dtype_bytes(*dtype);
+        if (file.size() % element_bytes != 0) {
+            return Status(Code::kInvalidArgument,
+                          fmt::format("{} bytes are no whole number of {} elements", file.size(),
+                                      dtype_name(*dtype)));
+        }
+        tensor.dtype = *dtype;
+        tensor.count = static_cast<int64_t>(file.size() / element_bytes);
+        tensor.shape = {tensor.count};
+        tensor.bytes = std::move(file);
+        return tensor;
+    }
+    Header header;
+    SLIMWIRE_TRY(read_header(file, &header));
+    SLIMWIRE_TRY_ASSIGN(tensor.dtype, type_of(header.descr, dtype));
+    SLIMWIRE_TRY_ASSIGN(tensor.count, count_of(header.shape));
+    tensor.shape = header.shape;
+    const size_t data = file.size() - header.data_at;
+    const size_t wanted = static_cast<size_t>(tensor.count) * dtype_bytes(tensor.dtype);
+    if (data != wanted) {
+        return Status(Code::kInvalidArgument,
+                      fmt::format("{}: {} bytes of elements, and its shape asks for {}",
+                                  data < wanted ? "truncated" : "too long", data, wanted));
+    }
+    tensor.bytes.assign(file.begin() + static_cast<std::ptrdiff_t>(header.data_at), file.end());
+    return tensor;
+}
+
+}  // namespace
+
+Result<Tensor> read_tensor(const std::string& path, std::optional<DType> dtype) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+        return Status(Code::kInvalidArgument, path + ": a folder");
+    }
+    std::ifstream stream(path, std::ios::binary | std::ios::ate);
+    if (!stream) {
+        return Status(Code::kNotFound, fmt::format("{}: {}", path, std::strerror(errno)));
+    }
+    std::vector<uint8_t> file(static_cast<size_t>(stream.tellg()));
+    stream.seekg(0);
+    if (!stream.read(reinterpret_cast<char*>(file.data()),
+                     static_cast<std::streamsize>(file.size()))) {
+        return Status(Code::kSystemError, path + ": cannot be read");
+    }
+    Result<Tensor> tensor = parse(path, std::move(file), dtype);
+    if (!tensor.ok()) {
+        return Status(tensor.status().code(), path + ": " + tensor.status().message());
+    }
+    return tensor;
+}
+
+}  // namespace slimwire::cli

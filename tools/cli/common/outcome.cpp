@@ -1,0 +1,39 @@
+#include "tools/cli/common/outcome.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+namespace slimwire::cli {
+namespace {
+
+// One write per line, so that lines of several processes do not mix; control characters that a file
+// name or policy text may carry are blanked.
+void write_line(std::string line) {
+    std::replace_if(
+        line.begin(), line.end(), [](unsigned char c) { return c < 0x20 && c != '\t'; }, ' ');
+    line.push_back('\n');
+    size_t done = 0;
+    while (done < line.size()) {
+        const ssize_t n = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+        if (n <= 0) {
+            return;
+        }
+        done += static_cast<size_t>(n);
+    }
+}
+
+}  // namespace
+
+int fail(int exit_code, std::string_view text) {
+    write_line(fmt::format("slimwire: error: {}", text));
+    return exit_code;
+}
+
+void note(std::string_view text) {
+    write_line(fmt::format("slimwire: {}", text));
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,80 @@
+#include "tools/cli/common/page_file.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace slimwire::cli {
+namespace {
+
+Status written(std::ofstream file, const std::string& page, const std::string& path) {
+    file.write(page.data(), static_cast<std::streamsize>(page.size()));
+    file.close();
+    if (!file) {
+        return {Code::kNotFound,
+                fmt::format("{} cannot be written: {}", path, std::strerror(errno))};
+    }
+    return {};
+}
+
+}  // namespace
+
+Status check_page_path(const std::string& path, const std::vector<std::string>& inputs) {
+    std::error_code error;
+    for (const std::string& input : inputs) {
+        if (std::filesystem::equivalent(path, input, error)) {
+            return {Code::kInvalidArgument,
+                    fmt::format("--html {} is one of the files to read; accepted: --html OUT.html "
+                                "FILES...",
+                                path)};
+        }
+    }
+    char first = 0;
+    if (std::filesystem::is_regular_file(path, error) &&
+        std::ifstream(path, std::ios::binary).get(first) && first == '{') {
+        return {Code::kInvalidArgument,
+                fmt::format("--html {} holds records, which the page would overwrite; accepted: "
+                            "--html OUT.html FILES...",
+                            path)};
+    }
+    return {};
+}
+
+Status write_page(const std::string& path, const std::string& page) {
+    if (path == "-") {
+        fmt::print("{}", page);
+        return {};
+    }
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(path, error);
+    if (std::filesystem::is_directory(status)) {
+        return {Code::kInvalidArgument, fmt::format("{} is a folder; accepted: a file", path)};
+    }
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+        return {Code::kNotFound,
+                fmt::format("{} cannot be written: there is no folder {}", path, folder.string())};
+    }
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+        return written(std::ofstream(path, std::ios::binary), page, path);
+    }
+    const std::string beside = fmt::format("{}.{}.part", path, ::getpid());
+    Status done = written(std::ofstream(beside, std::ios::binary), page, path);
+    if (done.ok()) {
+        std::filesystem::rename(beside, path, error);
+        if (error) {
+            done = {Code::kNotFound,
+                    fmt::format("{} cannot be written: {}", path, error.message())};
+        }
+    }
+    if (!done.ok()) {
+        std::filesystem::remove(beside, error);
+    }
+    return done;
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,187 @@
+#include "tools/cli/doctor/loader_search.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <system_error>
+
+#include "tools/cli/common/subprocess.h"
+#include "tools/cli/common/temporary_folder.h"
+
+namespace slimwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLoaderSeconds = 60;
+
+// How the loader came to a library, by its LD_DEBUG=libs,files.
+struct Search {
+    std::string requested_by;
+    std::string found_by;  // the last place that it looked at
+};
+
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+    const size_t at = text.find(begin);
+    if (at == std::string::npos) {
+        return {};
+    }
+    const size_t from = at + begin.size();
+    return text.substr(from, text.find(end, from) - from);
+}
+
+std::map<std::string, Search> read_debug_output(const fs::path& folder) {
+    std::map<std::string, Search> searches;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        std::ifstream file(entry.path());
+        std::string current;
+        for (std::string line; std::getline(file, line);) {
+            if (line.find("needed by ") != std::string::npos) {
+                searches[between(line, "file=", " [")].requested_by =
+                    between(line, "needed by ", " [");
+            } else if (line.find("find library=") != std::string::npos) {
+                current = between(line, "find library=", " [");
+            } else if (line.find(" search cache=") != std::string::npos) {
+                searches[current].found_by = "ld.so.cache";
+            } else if (line.find(" search path=") != std::string::npos) {
+                const std::string from = between(line, "\t\t(", ")");
+                searches[current].found_by =
+                    from.starts_with("RPATH")      ? "rpath of " + between(from, "file ", ")")
+                    : from.starts_with("RUNPATH")  ? "runpath of " + between(from, "file ", ")")
+                    : from == "system search path" ? "default folder"
+                                                   : from;
+            }
+        }
+    }
+    return searches;
+}
+
+// "\tlibm.so.6 => /lib/libm.so.6 (0x...)", "\tlibx.so => not found", "\t/lib/liby.so (0x...)"
+LoadedObject read_list_line(const std::string& line) {
+    LoadedObject object;
+    const std::string text = line.substr(line.find_first_not_of(" \t"));
+    const size_t arrow = text.find(" => ");
+    const size_t address = text.rfind(" (0x");
+    if (arrow == std::string::npos) {
+        object.path = text.substr(0, address);
+        object.name = object.path.filename().string();
+        object.found_by = "path";
+        return object;
+    }
+    object.name = text.substr(0, arrow);
+    if (address != std::string::npos) {
+        object.path = text.substr(arrow + 4, address - arrow - 4);
+    }
+    return object;
+}
+
+}  // namespace
+
+const LoadedObject* LoadPlan::find(const std::string& begin) const {
+    const auto found =
+        std::find_if(objects.begin(), objects.end(),
+                     [&](const LoadedObject& object) { return object.name.starts_with(begin); });
+    return found == objects.end() ? nullptr : &*found;
+}
+
+Result<LoadPlan> list_libraries(const ElfFile& file,
+                                Environment environment,
+                                const std::string& opened) {
+    std::string loader = file.interpreter;
+    if (loader.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const ElfFile own, read_elf("/proc/self/exe"));
+        loader = own.interpreter;
+    }
+    // Another libc's would run the program.
+    if (!fs::path(loader).filename().string().starts_with("ld-linux")) {
+        return Status(Code::kUnsupported,
+                      fmt::format("{} asks for the loader {}; accepted: glibc's",
+                                  file.path.string(), loader));
+    }
+    SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+    const char* given = environment.get("LD_PRELOAD");
+    const std::vector<std::string> preloads = split_list(given != nullptr ? given : "", ": ");
+    if (!opened.empty()) {
+        environment.prepend_preload(opened);
+    }
+    environment.unset("LD_AUDIT");
+    // As ldd does: unlike --list it goes on where a library is missing.
+    environment.set("LD_TRACE_LOADED_OBJECTS", "1");
+    environment.set("LD_DEBUG", "libs,files");
+    environment.set("LD_DEBUG_OUTPUT", (folder.path() / "debug").string());
+    SLIMWIRE_TRY_ASSIGN(const Captured listed,
+                        run_captured({loader, fs::absolute(file.path).string()}, environment,
+                                     kLoaderSeconds, true));
+    const std::map<std::string, Search> searches = read_debug_output(folder.path());
+    LoadPlan plan;
+    plan.program = file.path;
+    for (const std::string& line : split_list(listed.output, "\n")) {
+        if (line.find(" => ") == std::string::npos && line.find(" (0x") == std::string::npos) {
+            continue;  // "statically linked": it needs nothing
+        }
+        LoadedObject object = read_list_line(line);
+        if (object.path == loader || object.path.string().starts_with("linux-vdso")) {
+            continue;
+        }
+        for (const std::string& key : {object.name, object.path.string()}) {
+            if (const auto search = searches.find(key); search != searches.end()) {
+                object.requested_by = search->second.requested_by;
+                if (object.found_by.empty() && !object.path.empty()) {
+                    object.found_by = search->second.found_by;
+                }
+            }
+            if (std::count(preloads.begin(), preloads.end(), key) != 0) {
+                object.requested_by = object.found_by = "LD_PRELOAD";
+            }
+        }
+        plan.objects.push_back(std::move(object));
+    }
+    return plan;
+}
+
+bool holds_nccl(const fs::path& file, const LoadPlan& plan) {
+    // With its final zero: other names only begin so.
+    constexpr std::string_view kFunction("ncclAllReduce", sizeof "ncclAllReduce");
+    return plan.find("libnccl.so") == nullptr && file_contains(file, kFunction) &&
+           !file_contains(file, kNcclLibraryText);
+}
+
+Result<fs::path> find_command(const std::string& command, const Environment& environment) {
+    if (command.empty()) {
+        return Status(Code::kNotFound, "the command is empty");
+    }
+    std::vector<fs::path> candidates;
+    if (command.find('/') != std::string::npos) {
+        candidates.emplace_back(command);
+    } else {
+        const char* path = environment.get("PATH");
+        for (const std::string& folder :
+             split_list(path != nullptr ? path : "/bin:/usr/bin", ":")) {
+            candidates.push_back(fs::path(folder) / command);
+        }
+    }
+    bool forbidden = false;
+    for (const fs::path& candidate : candidates) {
+        std::error_code error;
+        if (!fs::is_regular_file(candidate, error)) {
+            continue;
+        }
+        if (::access(candidate.c_str(), X_OK) == 0) {
+            return candidate;
+        }
+        forbidden = true;
+    }
+    if (forbidden) {
+        return Status(Code::kSystemError, fmt::format("{}: not executable", command));
+    }
+    return Status(Code::kNotFound,
+                  fmt::format("{}: no such command{}", command,
+                              command.find('/') == std::string::npos ? " in PATH" : ""));
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,51 @@
+// Asks the dynamic loader (glibc's ld.so) which libraries it would map for a program, and how it
+// finds each: LD_TRACE_LOADED_OBJECTS and LD_DEBUG, in the command's environment. None of the
+// program runs. Used by `doctor` and by the checks of `run`.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/cli/common/environment.h"
+#include "tools/cli/doctor/elf_file.h"
+
+namespace slimwire::cli {
+
+// A file with this text opens NCCL at run time, unless it needs it.
+inline constexpr std::string_view kNcclLibraryText = "libnccl.so";
+
+struct LoadedObject {
+    std::string name;            // as requested
+    std::filesystem::path path;  // empty: not found
+    std::string requested_by;    // path of the object that needs it; "LD_PRELOAD"
+    // Through what it was found: "path", "LD_PRELOAD", "rpath of X", "LD_LIBRARY_PATH",
+    // "runpath of X", "ld.so.cache", "default folder"; empty for a missing one.
+    std::string found_by;
+};
+
+struct LoadPlan {
+    std::filesystem::path program;
+    std::vector<LoadedObject> objects;  // in the loader's order, program and loader not included
+
+    // The first whose name begins so, "libnccl.so"; null: none.
+    [[nodiscard]] const LoadedObject* find(const std::string& begin) const;
+};
+
+// `file` is a program or a library of this machine. `opened`: a library that is listed, too, where
+// dlopen of that name from the program would lead. An error when the loader did not answer.
+Result<LoadPlan> list_libraries(const ElfFile& file,
+                                Environment environment,
+                                const std::string& opened = {});
+
+// NCCL is linked into `file` statically: it names a function of NCCL, but `plan`, which is of a
+// program or library that loads it, has no libnccl, and it names none to open.
+[[nodiscard]] bool holds_nccl(const std::filesystem::path& file, const LoadPlan& plan);
+
+// The executable that `command` names, by PATH of `environment`; kNotFound, or kSystemError when it
+// may not be executed.
+Result<std::filesystem::path> find_command(const std::string& command,
+                                           const Environment& environment);
+
+}  // namespace slimwire::cli

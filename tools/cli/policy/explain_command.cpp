@@ -1,0 +1,576 @@
+// `slimwire explain`: what would become of a call, and why, without running anything. The plan is
+// the one that the job would make: from the same configuration, by the same functions.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/feedback/averaging.h"
+#include "collectives/plan/comm_costs.h"
+#include "collectives/plan/plan.h"
+#include "collectives/policy/calibration_file.h"
+#include "collectives/policy/config.h"
+#include "collectives/policy/names.h"
+#include "tools/cli/advise/advise.h"
+#include "tools/cli/advise/calibrations.h"
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/stamp.h"
+#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/run/job.h"
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ExplainOptions {
+    std::string op = "allreduce";
+    std::string bytes;
+    uint64_t count = 0;
+    std::string dtype = "f32";
+    std::string redop;
+    std::string nodes;
+    int ranks = 2;
+    std::string comm;
+    std::string shapes;
+    std::string policy;
+    std::string gpu = "h100";
+    double between_gbit_s = 400;
+    std::string calibration;
+    bool json = false;
+};
+
+// The call and the communicator that the options name.
+struct Asked {
+    CallFacts facts;
+    PlanShape shape;
+    int nodes = 0;
+    std::optional<Carried> carried;
+    GpuModel gpu{};
+    CommCost links;
+};
+
+Status invalid(const std::string& text) {
+    return {Code::kInvalidArgument, text};
+}
+
+std::string joined(const std::vector<std::string_view>& words) {
+    std::string text;
+    for (const std::string_view word : words) {
+        text += (text.empty() ? "" : ", ") + std::string(word);
+    }
+    return text;
+}
+
+template <class Value>
+Result<Value> one_of(const char* option,
+                     const std::string& text,
+                     std::optional<Value> (*parse)(std::string_view),
+                     const std::vector<std::string_view>& names) {
+    const std::optional<Value> value = parse(text);
+    return value ? Result<Value>(*value)
+                 : Result<Value>(
+                       invalid(fmt::format("{} '{}': accepted: {}", option, text, joined(names))));
+}
+
+// Elements of NCCL's count argument, of an operation whose message is `bytes` long.
+Result<uint64_t> count_of(CallFacts facts, int ranks, uint64_t bytes) {
+    facts.count = 1;
+    const uint64_t each = message_bytes(facts, ranks);
+    if (bytes % each != 0) {
+        return invalid(fmt::format("--bytes {}: {} of {} on {} ranks needs a multiple of {}", bytes,
+                                   op_name(facts.op), dtype_name(facts.dtype), ranks, each));
+    }
+    return bytes / each;
+}
+
+// The parameters that a message of `count` elements carries, from "1024x512,512": one behind the
+// other.
+Result<Carried> read_shapes(const std::string& text, uint64_t count) {
+    Carried carried;
+    uint64_t end = 0;
+    for (const std::string& shape : CLI::detail::split(text, ',')) {
+        CarriedRange range;
+        range.offset = end;
+        range.count = 1;
+        range.parameter = static_cast<uint32_t>(carried.ranges.size());
+        for (const std::string& word : CLI::detail::split(shape, 'x')) {
+            uint64_t extent = 0;
+            const auto read = std::from_chars(word.data(), word.data() + word.size(), extent);
+            if (read.ec != std::errc() || read.ptr != word.data() + word.size() || extent == 0 ||
+                extent > count || range.dimensions == UINT8_MAX ||
+                __builtin_mul_overflow(range.count, extent, &range.count)) {
+                return invalid(fmt::format(
+                    "--shapes '{}': accepted: shapes of parameters, as 1024x512,512", text));
+            }
+            range.rows = range.dimensions == 0 ? static_cast<int64_t>(extent) : range.rows;
+            ++range.dimensions;
+        }
+        if (__builtin_add_overflow(end, range.count, &end)) {
+            end = ~0ull;
+        }
+        carried.ranges.push_back(range);
+    }
+    if (end != count) {
+        return invalid(
+            fmt::format("--shapes '{}' have {} elements, the message {}", text, end, count));
+    }
+    return carried;
+}
+
+Result<Asked> read_options(const ExplainOptions& options) {
+    Asked asked;
+    SLIMWIRE_TRY_ASSIGN(asked.facts.op, one_of("--op", options.op, parse_op, op_names()));
+    SLIMWIRE_TRY_ASSIGN(asked.facts.dtype,
+                        one_of("--dtype", options.dtype, parse_dtype, dtype_names()));
+    asked.facts.redop = reduces(asked.facts.op) ? RedOp::kSum : RedOp::kNone;
+    if (!options.redop.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const RedOp redop,
+                            one_of("--redop", options.redop, parse_redop, redop_names()));
+        if ((redop == RedOp::kNone) == reduces(asked.facts.op)) {
+            return invalid(fmt::format("--redop {}: {} {}", options.redop, op_name(asked.facts.op),
+                                       reduces(asked.facts.op) ? "reduces" : "reduces nothing"));
+        }
+        asked.facts.redop = redop;
+    }
+    int per_node = 1;
+    asked.nodes = options.ranks;
+    if (!options.nodes.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const NodeShape shape, parse_nodes(options.nodes));
+        asked.nodes = shape.nodes;
+        per_node = shape.ranks_per_node;
+    }
+    std::vector<RankIdentity> identities;
+    for (int rank = 0; rank < asked.nodes * per_node; ++rank) {
+        identities.push_back({.host_id = 1 + static_cast<uint64_t>(rank / per_node),
+                              .device = rank % per_node,
+                              .launcher_rank = rank});
+    }
+    SLIMWIRE_TRY_ASSIGN(const CommShape comm, make_comm_shape(identities));
+    asked.shape.ranks = comm.ranks;
+    asked.shape.scope = comm.scope;
+    asked.shape.max_ranks_per_node = comm.max_ranks_per_node;
+    asked.shape.nodes = std::make_shared<const NodeTable>(comm);
+    asked.shape.go = true;
+    asked.shape.name = options.comm;
+    SLIMWIRE_TRY_ASSIGN(asked.gpu, find_gpu(options.gpu));
+    asked.links.nodes = asked.nodes;
+    asked.links.local = per_node;
+    asked.links.within = kWithinNode;
+    asked.links.within.gb_s = asked.gpu.nvlink_gb_s;
+    asked.links.between = kBetweenNodes;
+    asked.links.between.gb_s = options.between_gbit_s / 8;
+    asked.links.slice_s = ClusterCost().slice_s;
+    asked.facts.count = options.count;
+    if (options.bytes.empty() == (options.count == 0)) {
+        return invalid("accepted: one of --bytes and --count");
+    }
+    if (!options.bytes.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const uint64_t bytes, parse_bytes(options.bytes));
+        SLIMWIRE_TRY_ASSIGN(asked.facts.count, count_of(asked.facts, comm.ranks, bytes));
+    }
+    if (!options.shapes.empty()) {
+        SLIMWIRE_TRY_ASSIGN(asked.carried, read_shapes(options.shapes, asked.facts.count));
+        asked.facts.carried = 1;
+    }
+    return asked;
+}
+
+// What the call lacks of the match, the first key; empty where it has everything but what only a
+// running job tells.
+std::string lacks(const Rule& rule, const Asked& asked, uint64_t bytes) {
+    const Match& match = rule.match;
+    const auto has = [](uint32_t set, auto value) { return (set & bit_of(value)) != 0; };
+    const PlanShape& shape = asked.shape;
+    return rule.off                                                         ? "off"
+           : !has(match.ops, asked.facts.op)                                ? "op"
+           : !has(match.dtypes, asked.facts.dtype)                          ? "dtype"
+           : !has(match.redops, asked.facts.redop)                          ? "redop"
+           : bytes < match.min_bytes || bytes > match.max_bytes             ? "bytes"
+           : shape.ranks < match.min_ranks || shape.ranks > match.max_ranks ? "ranks"
+           : match.scope && *match.scope != shape.scope                     ? "scope"
+           : !matches_call(match, asked.facts, bytes, shape.ranks, shape.scope, shape.name)
+               ? (match.parameters.any() ? "comm or role" : "comm, role or param")
+               : "";
+}
+
+// What only a running job tells, and the rule asks for; empty where it takes none of the parameters
+// that are told.
+std::string asks_more(const Match& match, const Asked& asked) {
+    std::string text;
+    const auto add = [&](bool asks, const char* what) {
+        text += asks ? (text.empty() ? "" : ", ") + std::string(what) : "";
+    };
+    add(!match.parameters.any() && !asked.carried, "parameters (say --shapes)");
+    add(!match.ordinals.empty(), "ordinal");
+    return text;
+}
+
+// Without what error feedback adds to it, which calibrations have none of.
+std::string codec_text_of_message(const Plan& plan) {
+    const std::string text = codec_text(plan);
+    return text.substr(0, text.find('+'));
+}
+
+// What the algorithm does, in its order.
+std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
+    const int others = shape.ranks - 1;
+    switch (plan.algorithm) {
+        case Algorithm::kTwoShot:
+        case Algorithm::kSparse:
+            return {fmt::format("encode {} chunks, one for each rank", shape.ranks),
+                    fmt::format("send a chunk to each of {} ranks, get as many", others),
+                    plan.algorithm == Algorithm::kSparse ? "decode and add them, encode the sum"
+                                                         : "add them as they are decoded, encode",
+                    fmt::format("send that to {} ranks, get as many", others), "decode"};
+        case Algorithm::kDirect:
+            return {"encode what this rank gives", "send it where NCCL would send it", "decode"};
+        case Algorithm::kHierarchical:
+            return {
+                "reduce inside the node by NCCL", "encode the node's sum, a part a rank",
+                fmt::format("exchange parts between {} nodes, add, encode", shape.nodes->nodes()),
+                "decode", "gather inside the node by NCCL"};
+        case Algorithm::kGather:
+            return {"encode the whole message",
+                    fmt::format("send it to {} ranks, get as many", others), "decode and add"};
+        case Algorithm::kSummable:
+            return {"encode", "sum the encodings by NCCL's own operation", "decode"};
+        case Algorithm::kLowRank:
+            return {"left factors of all matrices", "sum them by NCCL's own all-reduce",
+                    "right factors", "sum them by NCCL's own all-reduce", "multiply"};
+        case Algorithm::kAuto:
+        case Algorithm::kNative:
+            break;
+    }
+    return {"NCCL's own"};
+}
+
+struct Explained {
+    Plan plan;
+    uint64_t bytes = 0, native = 0, wire = 0, node_wire = 0;
+    uint64_t averaging_wire = 0;  // each time that residuals are averaged
+    std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
+    std::vector<AlgorithmTime> times;  // on paper, of an all-reduce by a codec of runs
+    // By a calibration of this shape, on its link; 0: it has none of the call's.
+    double measured_native_s = 0, measured_s = 0;
+    Threshold pays;  // from which size its codec does
+};
+
+// What a calibration says of the call, where it has such calls.
+void look_up(const Calibration& calibration, Explained* found) {
+    const double gb_s = calibration.link.gb_s;
+    const auto bytes = static_cast<double>(found->bytes);
+    found->measured_native_s = calibration.ways.front().seconds(bytes, gb_s);
+    const CalibratedWay* way = found->plan.compressed
+                                   ? calibration.find(codec_text_of_message(found->plan),
+                                                      algorithm_name(found->plan.algorithm))
+                                   : nullptr;
+    if (way != nullptr) {
+        found->measured_s = way->seconds(bytes, gb_s);
+        found->pays = calibration.threshold(*way, gb_s, 0.05);
+    }
+}
+
+// Of the codec that most of the message travels by.
+std::vector<AlgorithmTime> times_of(const Plan& plan, const Asked& asked, uint64_t bytes) {
+    const Piece* most = nullptr;
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            most = most == nullptr || piece.count > most->count ? &piece : most;
+        }
+    }
+    if (asked.facts.op != Op::kAllReduce || most == nullptr || asked.shape.ranks < 2) {
+        return {};
+    }
+    CommCost links = asked.links;
+    links.slices = static_cast<int>(plan.layout.slices.size());
+    return all_reduce_times(static_cast<double>(bytes), links,
+                            codec_on(asked.gpu, most->codec, asked.facts.dtype));
+}
+
+Explained explained(const Asked& asked, const Config& config) {
+    Explained out;
+    out.plan =
+        make_plan(asked.facts, asked.shape, config, asked.carried ? &*asked.carried : nullptr);
+    out.bytes = message_bytes(asked.facts, asked.shape.ranks);
+    CallFacts sender = asked.facts;
+    sender.op = sender.op == Op::kRecv ? Op::kSend : sender.op;
+    out.native = native_wire_bytes(sender, asked.shape.ranks);
+    out.wire = out.native;
+    if (out.plan.compressed) {
+        const ExchangeSizes sizes =
+            sizes_of(out.plan.algorithm, out.plan.layout, asked.facts, asked.shape);
+        out.wire = sizes.wire_bytes;
+        out.node_wire = sizes.node_wire_bytes;
+        if (out.plan.averaging != nullptr) {
+            out.averaging_wire =
+                averaging_wire_bytes(*out.plan.averaging, asked.shape, kNeediestRank);
+        }
+        out.times = times_of(out.plan, asked, out.bytes);
+    }
+    for (const Rule& rule : config.policy.rules) {
+        if (rule.name == out.plan.rule) {
+            break;
+        }
+        const std::string what = lacks(rule, asked, out.bytes);
+        const std::string more = asks_more(rule.match, asked);
+        out.passed.emplace_back(&rule, !what.empty()   ? what
+                                       : !more.empty() ? "what a running job tells: " + more
+                                                       : "param");
+    }
+    return out;
+}
+
+Json json_of(const Explained& found, const Asked& asked, const Config& config) {
+    const Plan& plan = found.plan;
+    Json json = stamped("explain");
+    json["op"] = op_name(asked.facts.op);
+    json["dtype"] = dtype_name(asked.facts.dtype);
+    json["redop"] = redop_name(asked.facts.redop);
+    json["count"] = asked.facts.count;
+    json["bytes"] = found.bytes;
+    json["ranks"] = asked.shape.ranks;
+    json["nodes"] = asked.nodes;
+    json["policy"] = config.policy.source;
+    json["rule"] = plan.rule;
+    json["reason"] = plan.reason;
+    json["passed_over"] = Json::array();
+    for (const auto& [rule, why] : found.passed) {
+        json["passed_over"].push_back({{"rule", rule->name}, {"for", why}});
+    }
+    json["algorithm"] = algorithm_name(plan.algorithm);
+    json["codec"] = plan.compressed ? codec_text(plan) : "native";
+    json["steps"] = steps_of(plan, asked.shape);
+    json["slices"] = plan.layout.slices.size();
+    json["native_wire_bytes"] = found.native;
+    json["wire_bytes"] = found.wire;
+    if (plan.compressed) {
+        json["node_wire_bytes"] = found.node_wire;
+    }
+    if (found.measured_native_s > 0) {
+        json["calibrated"] = {{"native_s", found.measured_native_s}};
+        if (found.measured_s > 0) {
+            json["calibrated"]["compressed_s"] = found.measured_s;
+            json["calibrated"]["pays_from_bytes"] =
+                found.pays.pays ? Json(found.pays.enter_bytes) : Json(nullptr);
+        }
+    }
+    if (!found.times.empty()) {
+        json["predicted"] = {{"gpu", asked.gpu.name},
+                             {"between_gbit_s", asked.links.between.gb_s * 8}};
+        for (const AlgorithmTime& time : found.times) {
+            json["predicted"][std::string(cost_algorithm_name(time.algorithm)) + "_s"] =
+                time.seconds;
+        }
+    }
+    json["scratch_bytes"] = plan.scratch_bytes;
+    json["residual_bytes"] = plan.residual_bytes;
+    json["error_feedback"] = error_feedback_name(plan.error_feedback);
+    json["start_step"] = plan.start_call;
+    if (plan.low != nullptr) {
+        json["low"] = codec_text(*plan.low);
+    }
+    if (plan.averaging != nullptr) {
+        json["averaging"] = {{"every", plan.averaging->every},
+                             {"codec", plan.averaging->codec},
+                             {"wire_bytes", found.averaging_wire}};
+    }
+    for (const Rung& rung : plan.ramp) {
+        json["ramp"].push_back(
+            {{"until", rung.until},
+             {"codec", rung.plan->compressed ? codec_text(*rung.plan) : "native"},
+             {"reason", rung.plan->reason}});
+    }
+    json["captured"] = plan.compressed && plan.capturable;
+    return json;
+}
+
+std::string size_text(uint64_t bytes) {
+    return format_bytes(static_cast<double>(bytes));
+}
+
+void print(const Explained& found, const Asked& asked, const Config& config) {
+    const Plan& plan = found.plan;
+    fmt::print(
+        "{} of {} ({} {}{}) on {} ranks, {} node{}\n", op_name(asked.facts.op),
+        size_text(found.bytes), asked.facts.count, dtype_name(asked.facts.dtype),
+        asked.facts.redop == RedOp::kNone ? "" : fmt::format(", {}", redop_name(asked.facts.redop)),
+        asked.shape.ranks, asked.nodes, asked.nodes == 1 ? "" : "s");
+    for (const auto& [rule, why] : found.passed) {
+        fmt::print("  rule '{}' is passed over: {}\n", rule->name, why);
+    }
+    fmt::print("  rule       {}\n",
+               plan.rule.empty() ? "none takes it"
+                                 : fmt::format("'{}' of {}", plan.rule, config.policy.source));
+    fmt::print("  plan       {}: {}\n",
+               plan.compressed
+                   ? fmt::format("{}, {}", algorithm_name(plan.algorithm), codec_text(plan))
+                   : "native",
+               plan.reason);
+    int number = 0;
+    for (const std::string& step : steps_of(plan, asked.shape)) {
+        fmt::print("  {:<10} {}. {}\n", number == 0 ? "steps" : "", number + 1, step);
+        ++number;
+    }
+    if (!plan.compressed) {
+        fmt::print("  wire       {} a rank at most\n", size_text(found.native));
+        return;
+    }
+    if (plan.layout.slices.size() > 1) {
+        fmt::print("  slices     {}, so that codec and wire overlap\n", plan.layout.slices.size());
+    }
+    fmt::print(
+        "  wire       {} a rank at most, natively {}: {:.2f} times less\n", size_text(found.wire),
+        size_text(found.native),
+        static_cast<double>(found.native) / static_cast<double>(std::max<uint64_t>(found.wire, 1)));
+    if (asked.nodes > 1) {
+        fmt::print("  network    {} out of a node at most\n", size_text(found.node_wire));
+    }
+    for (const AlgorithmTime& time : found.times) {
+        fmt::print("  {:<10} {:<12} {:>9.3f} ms{}\n", &time == found.times.data() ? "on paper" : "",
+                   cost_algorithm_name(time.algorithm), 1e3 * time.seconds,
+                   &time != found.times.data() ? ""
+                   : asked.nodes > 1 ? fmt::format(" ({}, {:g} Gbit/s a rank between nodes)",
+                                                   asked.gpu.name, 8 * asked.links.between.gb_s)
+                                     : fmt::format(" ({})", asked.gpu.name));
+    }
+    if (found.measured_native_s > 0) {
+        fmt::print("  calibrated native {:.3f} ms", 1e3 * found.measured_native_s);
+        if (found.measured_s > 0) {
+            fmt::print(", compressed {:.3f} ms; pays {}", 1e3 * found.measured_s,
+                       found.pays.pays ? "from " + size_text(found.pays.enter_bytes) + " on"
+                                       : std::string("at no size measured"));
+        }
+        fmt::print("\n");
+    }
+    fmt::print("  memory     {} of scratch for all calls of the communicator",
+               size_text(plan.scratch_bytes));
+    if (plan.residual_bytes > 0) {
+        fmt::print(", {} that each tensor keeps", size_text(plan.residual_bytes));
+    }
+    fmt::print("\n");
+    if (plan.start_call > 0) {
+        fmt::print("  start      native for the first {} calls of a tensor\n", plan.start_call);
+    }
+    if (plan.low != nullptr) {
+        fmt::print("  accordion  or {}: {}\n", codec_text(*plan.low), plan.low->reason);
+    }
+    if (plan.averaging != nullptr) {
+        const Averaging& averaging = *plan.averaging;
+        fmt::print(
+            "  averaging  of residuals every {} of a tensor's calls, {}: {} a rank at most, "
+            "{} a call\n",
+            averaging.every, averaging.codec == "native" ? "as they are" : "by " + averaging.codec,
+            size_text(found.averaging_wire),
+            size_text((found.averaging_wire + averaging.every - 1) / averaging.every));
+    }
+    for (const Rung& rung : plan.ramp) {
+        fmt::print("  ramp       {}: {}\n",
+                   rung.plan->compressed ? codec_text(*rung.plan) : "native", rung.plan->reason);
+    }
+    if (plan.tensor == TensorBy::kStep && plan.feeds_back) {
+        fmt::print("  tensors    by their place in the step: native until that is known\n");
+    }
+    fmt::print("  graphs     captured calls are {}\n", plan.capturable ? "compressed" : "native");
+}
+
+// What the command line says wins over the environment.
+const ExplainOptions* options_of_this_run;
+const char* with_options(const char* name) {
+    const std::string_view asked = name;
+    const std::string none;
+    const std::string& said = asked == "SLIMWIRE_POLICY"        ? options_of_this_run->policy
+                              : asked == "SLIMWIRE_CALIBRATION" ? options_of_this_run->calibration
+                                                                : none;
+    return said.empty() ? process_getenv(name) : said.c_str();
+}
+
+int explain(const ExplainOptions& options) {
+    Result<Asked> asked = read_options(options);
+    if (!asked.ok()) {
+        return fail(kUsage, asked.status());
+    }
+    options_of_this_run = &options;
+    const Result<Config> config = load_config(with_options);
+    if (!config.ok()) {
+        return fail(kCheckFailed, config.status());
+    }
+    // As in a job, which takes none that it was not given; the user's own is only shown.
+    PlanShape& shape = asked.value().shape;
+    shape.costs = CommCosts::make(config.value().calibrations, shape.ranks, asked.value().nodes, 0);
+    Explained found = explained(asked.value(), config.value());
+    Result<std::vector<Calibration>> kept = std::vector<Calibration>();
+    if (config.value().calibrations == nullptr) {
+        kept = load_calibrations(default_calibration_path(false));
+    }
+    const std::vector<Calibration>* calibrations = config.value().calibrations != nullptr
+                                                       ? config.value().calibrations.get()
+                                                   : kept.ok() ? &kept.value()
+                                                               : nullptr;
+    const Calibration* calibration =
+        calibrations == nullptr
+            ? nullptr
+            : find_calibration(*calibrations, asked.value().facts.op, asked.value().facts.dtype,
+                               shape.ranks, asked.value().nodes);
+    if (!options.calibration.empty() && calibration == nullptr) {
+        return fail(kCheckFailed,
+                    fmt::format("{} has no {} of {} on {} ranks of {} nodes; slimwire calibrate "
+                                "measures them",
+                                options.calibration, op_name(asked.value().facts.op),
+                                dtype_name(asked.value().facts.dtype), asked.value().shape.ranks,
+                                asked.value().nodes));
+    }
+    if (calibration != nullptr) {
+        look_up(*calibration, &found);
+    }
+    if (options.json) {
+        fmt::print("{}\n", json_of(found, asked.value(), config.value()).dump());
+    } else {
+        print(found, asked.value(), config.value());
+    }
+    return kSuccess;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, Invocation* invocation) {
+    auto options = std::make_shared<ExplainOptions>();
+    CLI::App* command = app.add_subcommand(
+        "explain", "what a policy makes of a call: plan, steps, bytes and memory, and why");
+    command->add_option("--op", options->op, "allreduce, reducescatter, allgather, send, ...")
+        ->capture_default_str();
+    command->add_option("--bytes", options->bytes, "of the whole message, as 64MiB");
+    command->add_option("--count", options->count, "NCCL's count argument, instead of --bytes");
+    command->add_option("--dtype", options->dtype, "f32, bf16, f16, ...")->capture_default_str();
+    command->add_option("--redop", options->redop, "sum, avg, ...; default: sum where it reduces");
+    CLI::Option* ranks =
+        command->add_option("--ranks", options->ranks, "of the communicator, each on its own node")
+            ->check(CLI::Range(1, 1 << 20))
+            ->capture_default_str();
+    command->add_option("--nodes", options->nodes, "nodes and ranks of each, as 2x8")
+        ->excludes(ranks);
+    command->add_option("--comm", options->comm, "the communicator's name");
+    command->add_option("--shapes", options->shapes,
+                        "of the parameters whose gradients it carries, as 1024x512,512");
+    command->add_option("--gpu", options->gpu, "for times on paper: v100 a100 h100 h200 b200 ...")
+        ->capture_default_str();
+    command
+        ->add_option("--between", options->between_gbit_s,
+                     "for times on paper: Gbit/s between nodes for each rank")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command->add_option("--calibration", options->calibration,
+                        "what slimwire calibrate kept of such a communicator; default: of this "
+                        "host, GPU and driver, if there is");
+    command->add_option("--policy", options->policy,
+                        "policy file; default: what the environment says");
+    command->add_flag("--json", options->json, "one JSON line");
+    command->callback([=] { invocation->action = [=] { return explain(*options); }; });
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,149 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "tools/cli/common/html_text.h"
+#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/report/report_page.h"
+
+namespace slimwire::cli {
+namespace {
+
+constexpr size_t kMostTensors = 20;  // that were rehearsed; the rest is added up
+constexpr size_t kMostPhases = 12;
+
+// A line over the slices, from 0 to the largest; below 0 is none, which the line goes over.
+std::string plot(const std::string& title,
+                 const std::vector<double>& values,
+                 double end_us,
+                 std::string (*text_of)(double)) {
+    constexpr double kWide = 1000, kHigh = 150;
+    const double most = *std::max_element(values.begin(), values.end());
+    if (most < 0) {
+        return {};
+    }
+    std::string path;
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] >= 0) {
+            path += fmt::format(
+                "{}{:.1f} {:.1f}{}", path.empty() ? "M" : "L",
+                kWide * (static_cast<double>(i) + 0.5) / static_cast<double>(values.size()),
+                kHigh - 2 - (kHigh - 4) * (most > 0 ? values[i] / most : 0),
+                path.empty() ? "h1" : "");
+        }
+    }
+    return fmt::format(
+        "<p>{0}; most {1}.</p>\n<svg class=\"plot\" preserveAspectRatio=\"none\" viewBox=\"0 0 "
+        "{2:.0f} {3:.0f}\" role=\"img\" aria-label=\"{0}\"><path class=\"curve\" d=\"{4}\"/><line "
+        "class=\"axis\" x1=\"0\" x2=\"{2:.0f}\" y1=\"{3:.0f}\" y2=\"{3:.0f}\"/></svg><p "
+        "class=\"ends soft\"><span>0 s</span><span>{5:.3g} s</span></p>\n",
+        title, text_of(most), kWide, kHigh, path, 1e-6 * end_us);
+}
+
+std::string rate_text(double bytes_per_s) {
+    return format_bytes(bytes_per_s) + "/s";
+}
+std::string number_text(double value) {
+    return fmt::format("{:.4g}", value);
+}
+
+std::string training_part(const TraceTimeline& line) {
+    if (line.training.empty()) {
+        return "<p class=\"soft\">The program told nothing of its training: slimwire_mark_step and "
+               "slimwire_set_learning_rate of slimwire.h do.</p>\n";
+    }
+    std::vector<double> rates(line.used, -1), scales(line.used, -1);
+    std::string phases;
+    size_t changes = 0;
+    for (size_t i = 0; i < line.training.size(); ++i) {
+        const TrainingMark& mark = line.training[i];
+        const size_t at =
+            std::min(line.used - 1, static_cast<size_t>(std::max(mark.at_us, 0.0) / line.slice_us));
+        rates[at] = mark.learning_rate >= 0 ? mark.learning_rate : rates[at];
+        scales[at] = mark.loss_scale >= 0 ? mark.loss_scale : scales[at];
+        if ((i == 0 || mark.phase != line.training[i - 1].phase) && ++changes <= kMostPhases) {
+            phases += fmt::format("{}{} from {:.3g} s{}", phases.empty() ? "" : ", ",
+                                  escaped(shortened(mark.phase)), 1e-6 * mark.at_us,
+                                  mark.step >= 0 ? fmt::format(", step {}", mark.step) : "");
+        }
+    }
+    if (changes > kMostPhases) {
+        phases += fmt::format(" and {} changes more", changes - kMostPhases);
+    }
+    return "<p>The program told: " + phases + ".</p>\n" +
+           plot("Learning rate", rates, line.end_us, number_text) +
+           plot("Loss scale", scales, line.end_us, number_text);
+}
+
+}  // namespace
+
+std::string timeline_section(const TraceTimeline& line) {
+    if (line.used == 0) {
+        return {};
+    }
+    std::vector<double> rates(line.used, -1);
+    for (size_t i = 0; i < line.used; ++i) {
+        if (line.slices[i].timed_us > 0) {
+            rates[i] = 1e6 * static_cast<double>(line.slices[i].timed_wire_bytes) /
+                       line.slices[i].timed_us;
+        }
+    }
+    const std::string links = plot(
+        "What a rank sent while a call ran, of native calls of 64 KiB and more that were timed",
+        rates, line.end_us, rate_text);
+    return (links.empty() ? "<p class=\"soft\">How fast links were over time is not known: no call "
+                            "of 64 KiB and more outside groups was timed.</p>\n"
+                          : links) +
+           training_part(line);
+}
+
+std::string rehearsed_section(const TraceTable& traces) {
+    std::string rows;
+    size_t tensors = 0;
+    uint64_t wire = 0, native = 0;  // of those left out
+    const auto mean = [](double sum, uint64_t count, int digits) {
+        return count == 0 ? std::string("-")
+                          : fmt::format("{:.{}g}", sum / static_cast<double>(count), digits);
+    };
+    for (const TracedTensor& of : traces.tensors) {
+        if (of.codec.empty() || of.algorithm == "native") {
+            continue;
+        }
+        if (++tensors > kMostTensors) {
+            wire += of.would_wire_bytes;
+            native += of.would_native_bytes;
+            continue;
+        }
+        rows += fmt::format(
+            "<tr><td>{}</td><td>{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
+            "class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
+            "class=\"num\">{}</td><td>{}</td></tr>\n",
+            escaped(fmt::format("{} {} {}", of.op, of.dtype, of.count)),
+            escaped(shortened(of.codec)), format_bytes(static_cast<double>(of.would_wire_bytes)),
+            format_bytes(static_cast<double>(of.would_native_bytes)),
+            mean(of.rel_error, of.rehearsed, 3) + (of.stand_in ? "*" : ""),
+            of.rehearsed == 0 ? std::string("-") : fmt::format("{:.3g}", of.largest_rel_error),
+            mean(of.codec_us, of.codec_times, 4), mean(of.device_us, of.timed_calls, 4), pays(of));
+    }
+    if (tensors == 0) {
+        return {};
+    }
+    if (tensors > kMostTensors) {
+        rows += fmt::format(
+            "<tr><td>{} more tensors</td><td></td><td class=\"num\">{}</td><td "
+            "class=\"num\">{}</td><td></td><td></td><td></td><td></td><td></td></tr>\n",
+            tensors - kMostTensors, format_bytes(static_cast<double>(wire)),
+            format_bytes(static_cast<double>(native)));
+    }
+    return "<h3>What mode on would do</h3>\n<div "
+           "class=\"scroll\"><table><tr><th>call</th><th>by</th>"
+           "<th class=\"num\">wire</th><th class=\"num\">natively</th><th "
+           "class=\"num\">error</th><th class=\"num\">largest</th><th class=\"num\">codec us</th>"
+           "<th class=\"num\">us/call</th><th>pays</th></tr>\n" +
+           rows +
+           "</table></div>\n<p class=\"soft\">Pays: whether it would be faster if the native time "
+           "shrank as the bytes do; ? is between yes and no. *: of the rank's own part in place of "
+           "what would be encoded.</p>\n";
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,113 @@
+#include "tools/cli/run/hook.h"
+
+#include <fmt/core.h>
+
+#include "tools/cli/doctor/loader_search.h"
+
+namespace slimwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status check_library(const fs::path& library, const char* what, const char* flag) {
+    const std::string text = library.string();
+    if (text.empty()) {
+        return {Code::kNotFound,
+                fmt::format("{} is not there: build it (ninja -C build) or name it "
+                            "with {}",
+                            what, flag)};
+    }
+    SLIMWIRE_TRY_ASSIGN(const ElfFile elf, read_elf(library));
+    if (!same_architecture(elf)) {
+        return {Code::kInvalidArgument,
+                fmt::format("{} is for {}, this machine needs another build", text,
+                            architecture_name(elf.elf_class, elf.machine))};
+    }
+    if (text.find_first_of(": ") != std::string::npos) {
+        return {Code::kInvalidArgument,
+                fmt::format("{}: the loader splits LD_PRELOAD and LD_AUDIT at spaces and colons; "
+                            "install slimwire under a path without them",
+                            text)};
+    }
+    return {};
+}
+
+// A sanitizer build of the library wants its runtime before everything else.
+void preload_sanitizer(const fs::path& library, Environment* environment) {
+    const Result<ElfFile> elf = read_elf(library);
+    if (!elf.ok()) {
+        return;
+    }
+    const Result<LoadPlan> plan = list_libraries(elf.value(), *environment);
+    for (const char* name : {"libasan.so", "libtsan.so"}) {
+        const LoadedObject* runtime = plan.ok() ? plan.value().find(name) : nullptr;
+        if (runtime != nullptr && !runtime->path.empty()) {
+            environment->prepend_preload(runtime->path.string());
+        }
+    }
+}
+
+// Under LD_AUDIT the loader reserves the space of static thread-local data before it knows the
+// program's libraries; those that need more than its default would not load.
+void reserve_static_tls(Environment* environment) {
+    const char* given = environment->get("GLIBC_TUNABLES");
+    const std::string tunables = given != nullptr ? given : "";
+    if (tunables.find("glibc.rtld.optional_static_tls=") == std::string::npos) {
+        environment->set("GLIBC_TUNABLES", tunables + (tunables.empty() ? "" : ":") +
+                                               "glibc.rtld.optional_static_tls=16384");
+    }
+}
+
+constexpr const char* kWhole = "an installation that has it";
+
+}  // namespace
+
+const char* hook_name(Hook hook) noexcept {
+    switch (hook) {
+        case Hook::kPreload:
+            return "preload";
+        case Hook::kDropin:
+            return "dropin";
+        case Hook::kAudit:
+            return "audit";
+    }
+    return "?";
+}
+
+Result<Hook> parse_hook(const std::string& name) {
+    std::string accepted;
+    for (const Hook hook : kHooks) {
+        if (name == hook_name(hook)) {
+            return hook;
+        }
+        accepted += (accepted.empty() ? "" : ", ") + std::string(hook_name(hook));
+    }
+    return Status(Code::kInvalidArgument, fmt::format("--hook '{}': accepted: {}", name, accepted));
+}
+
+Status put_hook(Hook hook,
+                const fs::path& library,
+                const Installation& installation,
+                Environment* environment) {
+    const fs::path dropin =
+        installation.dropin.empty() ? fs::path() : installation.dropin / "libnccl.so.2";
+    switch (hook) {
+        case Hook::kPreload:
+            break;
+        case Hook::kDropin:
+            return check_library(dropin, "the drop-in libnccl.so.2", kWhole);
+        case Hook::kAudit:
+            SLIMWIRE_TRY(check_library(installation.audit, "libslimwire-audit.so", kWhole));
+            SLIMWIRE_TRY(check_library(dropin, "the drop-in libnccl.so.2", kWhole));
+            environment->prepend("LD_AUDIT", installation.audit.string());
+            reserve_static_tls(environment);
+            preload_sanitizer(dropin, environment);
+            return {};
+    }
+    SLIMWIRE_TRY(check_library(library, "libslimwire.so", "--library"));
+    environment->prepend_preload(library.string());
+    preload_sanitizer(library, environment);
+    return {};
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,34 @@
+// The ways in: what makes the loader put slimwire before a job's NCCL. Which of them reaches a
+// program depends on how that binds NCCL (plugin/README.md has the table, `doctor` says it of a
+// program, `run --hook` chooses).
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "tools/cli/common/environment.h"
+#include "tools/cli/common/install.h"
+
+namespace slimwire::cli {
+
+enum class Hook {
+    kPreload,  // LD_PRELOAD=libslimwire.so
+    kDropin,   // the drop-in libnccl.so.2 first on LD_LIBRARY_PATH
+    kAudit,    // LD_AUDIT=libslimwire-audit.so
+};
+inline constexpr std::array kHooks = {Hook::kPreload, Hook::kDropin, Hook::kAudit};
+
+// As in `--hook NAME`.
+[[nodiscard]] const char* hook_name(Hook hook) noexcept;
+// kInvalidArgument with the accepted names.
+Result<Hook> parse_hook(const std::string& name);
+
+// Checks that the libraries of `hook` are there and fit this machine, and puts them into the
+// environment; `library` is libslimwire.so. The drop-in is checked only: it goes in when the real
+// NCCL is known (dropin.h).
+Status put_hook(Hook hook,
+                const std::filesystem::path& library,
+                const Installation& installation,
+                Environment* environment);
+
+}  // namespace slimwire::cli

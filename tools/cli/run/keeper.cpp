@@ -1,0 +1,105 @@
+#include "tools/cli/run/keeper.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <utility>
+
+namespace slimwire::cli {
+namespace {
+
+// Messages on the pipe, each written in one piece: a group to watch, minus a group to forget, or 0
+// for an orderly end.
+using Message = int32_t;
+
+[[noreturn]] void keep(int fd) {
+    ::setsid();
+    sigset_t all;
+    sigfillset(&all);
+    ::sigprocmask(SIG_BLOCK, &all, nullptr);
+    const int null = ::open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3 && null >= 0; ++i) {
+        ::dup2(null, i);
+    }
+    const int own = ::dup2(fd, 3);
+    (void)::close_range(4, ~0u, 0);
+    std::set<pid_t> groups;
+    Message message = 0;
+    for (;;) {
+        const ssize_t n = ::read(own, &message, sizeof message);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n != sizeof message) {
+            break;
+        }
+        if (message == 0) {
+            ::_exit(0);
+        }
+        if (message > 0) {
+            groups.insert(message);
+        } else {
+            groups.erase(-message);
+        }
+    }
+    for (const pid_t group : groups) {
+        ::kill(-group, SIGKILL);
+    }
+    ::_exit(0);
+}
+
+void send(int fd, Message message) noexcept {
+    while (::write(fd, &message, sizeof message) < 0 && errno == EINTR) {
+    }
+}
+
+}  // namespace
+
+Result<Keeper> Keeper::start() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+        return Status(Code::kSystemError,
+                      fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    }
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        ::close(ends[1]);
+        keep(ends[0]);
+    }
+    ::close(ends[0]);
+    if (pid < 0) {
+        const int error = errno;
+        ::close(ends[1]);
+        return Status(Code::kSystemError, fmt::format("cannot fork: {}", std::strerror(error)));
+    }
+    return Keeper(ends[1], pid);
+}
+
+Keeper::Keeper(Keeper&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), pid_(std::exchange(other.pid_, -1)) {}
+
+Keeper::~Keeper() {
+    if (fd_ >= 0) {
+        send(fd_, 0);
+        ::close(fd_);
+        while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+        }
+    }
+}
+
+void Keeper::watch_own_group() const noexcept {
+    send(fd_, static_cast<Message>(::getpgrp()));
+}
+
+void Keeper::forget(pid_t group) const noexcept {
+    send(fd_, -static_cast<Message>(group));
+}
+
+}  // namespace slimwire::cli

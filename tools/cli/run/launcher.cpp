@@ -1,0 +1,375 @@
+#include "tools/cli/run/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/run/keeper.h"
+#include "tools/cli/run/line_pump.h"
+
+namespace slimwire::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kForwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
+                              SIGUSR2, SIGCONT, SIGWINCH, SIGTSTP};
+// So many SIGINT or SIGTERM in all end the job by SIGKILL.
+constexpr int kInterruptsToKill = 3;
+
+struct Rank {
+    pid_t pid = -1;
+    bool ended = false;  // a zombie until the job's end, so that its group number stays ours
+    int exit_code = 0;
+};
+
+std::string describe_end(int rank, const siginfo_t& info) {
+    if (info.si_code == CLD_EXITED) {
+        return fmt::format("rank {} ended with exit code {}", rank, info.si_status);
+    }
+    const char* name = ::sigabbrev_np(info.si_status);
+    return fmt::format("rank {} was killed by signal {} (SIG{}){}", rank, info.si_status,
+                       name != nullptr ? name : "?",
+                       info.si_code == CLD_DUMPED ? ", core dumped" : "");
+}
+
+class Job {
+  public:
+    explicit Job(LaunchOptions options) : options_(std::move(options)) {}
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+    ~Job();
+
+    int run();
+
+  private:
+    enum class Phase { kRunning, kGrace, kTerminating, kKilling };
+
+    int start_all();
+    // errno of the failed system call or exec; 0 when the command runs.
+    int start(int rank, int stdin_fd);
+    void loop();
+    void on_signals();
+    void collect_ended();
+    void signal_all(int signal);
+    void on_deadline();
+    void enter(Phase phase, double seconds);
+    [[nodiscard]] int poll_timeout_ms() const;
+    void drain_and_reap();
+    [[nodiscard]] bool all_ended() const {
+        return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.ended; });
+    }
+
+    LaunchOptions options_;
+    std::optional<Keeper> keeper_;
+    std::vector<Rank> ranks_;
+    std::vector<LinePump> pumps_;
+    sigset_t outer_mask_{};
+    int signal_fd_ = -1;
+    Phase phase_ = Phase::kRunning;
+    std::optional<Clock::time_point> deadline_;
+    int exit_code_ = 0;
+    int interrupts_ = 0;
+};
+
+Job::~Job() {
+    if (signal_fd_ >= 0) {
+        ::close(signal_fd_);
+        ::sigprocmask(SIG_SETMASK, &outer_mask_, nullptr);
+    }
+}
+
+int Job::run() {
+    Result<Keeper> keeper = Keeper::start();
+    if (!keeper.ok()) {
+        return fail(kCannotStart, keeper.status());
+    }
+    keeper_.emplace(std::move(keeper).value());
+
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    for (const int signal : kForwarded) {
+        sigaddset(&mask, signal);
+    }
+    ::sigprocmask(SIG_BLOCK, &mask, &outer_mask_);
+    ::signal(SIGPIPE, SIG_IGN);
+    signal_fd_ = ::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd_ < 0) {
+        return fail(kCannotStart, fmt::format("signalfd: {}", std::strerror(errno)));
+    }
+    if (const int code = start_all(); code != 0) {
+        signal_all(SIGKILL);
+        drain_and_reap();
+        return code;
+    }
+    loop();
+    drain_and_reap();
+    return exit_code_;
+}
+
+int Job::start_all() {
+    // A rank in a background group that reads the terminal would be stopped, so only a pipe or a
+    // file is handed on, to rank 0.
+    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int count = static_cast<int>(options_.environments.size());
+    for (int rank = 0; rank < count; ++rank) {
+        const bool hand_on = rank == 0 && ::isatty(STDIN_FILENO) == 0;
+        const int error = start(rank, hand_on ? STDIN_FILENO : null);
+        if (error != 0) {
+            ::close(null);
+            const int code = error == ENOENT   ? kNotFound
+                             : error == EACCES ? kNotExecutable
+                                               : kCannotStart;
+            return fail(code, fmt::format("cannot start rank {}: {}: {}", rank, options_.command[0],
+                                          std::strerror(error)));
+        }
+    }
+    ::close(null);
+    return 0;
+}
+
+int Job::start(int rank, int stdin_fd) {
+    std::vector<char*> arguments;
+    for (std::string& argument : options_.command) {
+        arguments.push_back(argument.data());
+    }
+    arguments.push_back(nullptr);
+    const std::vector<char*> environment =
+        options_.environments[static_cast<size_t>(rank)].pointers();
+
+    int out[2];
+    int err[2];
+    int report[2];  // closed by a successful exec, else carries errno
+    if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0 ||
+        ::pipe2(report, O_CLOEXEC) != 0) {
+        return errno;
+    }
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) {
+        return errno;
+    }
+    if (pid == 0) {
+        ::setpgid(0, 0);
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (::getppid() != parent) {
+            ::_exit(kCannotStart);
+        }
+        keeper_->watch_own_group();
+        if (stdin_fd != STDIN_FILENO) {
+            ::dup2(stdin_fd, STDIN_FILENO);
+        }
+        ::dup2(out[1], STDOUT_FILENO);
+        ::dup2(err[1], STDERR_FILENO);
+        ::signal(SIGPIPE, SIG_DFL);
+        ::sigprocmask(SIG_SETMASK, &outer_mask_, nullptr);
+        ::execvpe(arguments[0], arguments.data(), environment.data());
+        const int error = errno;
+        (void)!::write(report[1], &error, sizeof error);
+        ::_exit(kCannotStart);
+    }
+    ::setpgid(pid, pid);  // whoever comes first
+    ::close(out[1]);
+    ::close(err[1]);
+    ::close(report[1]);
+    ranks_.push_back({.pid = pid});
+    int error = 0;
+    ssize_t n;
+    while ((n = ::read(report[0], &error, sizeof error)) < 0 && errno == EINTR) {
+    }
+    ::close(report[0]);
+    const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : std::string();
+    for (const auto& [source, target] :
+         {std::pair(out[0], STDOUT_FILENO), {err[0], STDERR_FILENO}}) {
+        ::fcntl(source, F_SETFL, O_NONBLOCK);
+        pumps_.emplace_back(source, target, prefix);
+    }
+    return n == sizeof error ? error : 0;
+}
+
+void Job::loop() {
+    while (!all_ended()) {
+        std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}};
+        for (const LinePump& pump : pumps_) {
+            polled.push_back({pump.fd(), POLLIN, 0});  // a negative fd is skipped
+        }
+        if (::poll(polled.data(), polled.size(), poll_timeout_ms()) < 0 && errno != EINTR) {
+            return;
+        }
+        for (size_t i = 0; i < pumps_.size(); ++i) {
+            if (polled[i + 1].revents != 0) {
+                pumps_[i].pump();
+            }
+        }
+        if (polled[0].revents != 0) {
+            on_signals();
+        }
+        on_deadline();
+    }
+}
+
+void Job::on_signals() {
+    signalfd_siginfo info;
+    while (::read(signal_fd_, &info, sizeof info) == sizeof info) {
+        const int signal = static_cast<int>(info.ssi_signo);
+        if (signal == SIGCHLD) {
+            continue;
+        }
+        if ((signal == SIGINT || signal == SIGTERM) && ++interrupts_ >= kInterruptsToKill) {
+            enter(Phase::kKilling, 0);
+            continue;
+        }
+        signal_all(signal);
+        if (signal == SIGTSTP) {
+            ::kill(::getpid(), SIGSTOP);
+        }
+    }
+    collect_ended();
+}
+
+void Job::collect_ended() {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+        siginfo_t info{};
+        if (ranks_[i].ended ||
+            ::waitid(P_PID, static_cast<id_t>(ranks_[i].pid), &info, WEXITED | WNOHANG | WNOWAIT) !=
+                0 ||
+            info.si_pid == 0) {
+            continue;
+        }
+        ranks_[i].ended = true;
+        ranks_[i].exit_code =
+            info.si_code == CLD_EXITED ? info.si_status : kSignalBase + info.si_status;
+        if (ranks_[i].exit_code != 0 && exit_code_ == 0) {
+            exit_code_ = ranks_[i].exit_code;
+            // What it said last stands before what we say about it.
+            for (size_t stream : {2 * i, 2 * i + 1}) {
+                pumps_[stream].pump();
+            }
+            note(describe_end(static_cast<int>(i), info));
+            if (phase_ == Phase::kRunning && interrupts_ == 0) {
+                enter(Phase::kGrace, options_.grace_seconds);
+            }
+        }
+    }
+}
+
+// To the groups, so that what a rank started (a launcher, a shell's child) gets it too.
+void Job::signal_all(int signal) {
+    for (const Rank& rank : ranks_) {
+        if (!rank.ended && ::kill(-rank.pid, signal) != 0) {
+            ::kill(rank.pid, signal);
+        }
+    }
+}
+
+void Job::enter(Phase phase, double seconds) {
+    phase_ = phase;
+    deadline_.reset();
+    switch (phase) {
+        case Phase::kRunning:
+            break;
+        case Phase::kTerminating:
+            signal_all(SIGTERM);
+            signal_all(SIGCONT);
+            break;
+        case Phase::kKilling:
+            signal_all(SIGKILL);
+            return;
+        case Phase::kGrace:
+            break;
+    }
+    deadline_ = Clock::now() +
+                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void Job::on_deadline() {
+    if (!deadline_ || Clock::now() < *deadline_ || all_ended()) {
+        return;
+    }
+    std::string waiting;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+        waiting += ranks_[i].ended ? "" : fmt::format("{}{}", waiting.empty() ? "" : ", ", i);
+    }
+    switch (phase_) {
+        case Phase::kRunning:
+        case Phase::kKilling:
+            break;
+        case Phase::kGrace:
+            note(fmt::format("still running {:g} s after that: rank {}; sending SIGTERM",
+                             options_.grace_seconds, waiting));
+            enter(Phase::kTerminating, options_.kill_seconds);
+            break;
+        case Phase::kTerminating:
+            note(fmt::format("still running: rank {}; sending SIGKILL", waiting));
+            enter(Phase::kKilling, 0);
+            break;
+    }
+}
+
+int Job::poll_timeout_ms() const {
+    if (!deadline_) {
+        return -1;
+    }
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+    return static_cast<int>(std::clamp<decltype(left)>(left, 0, 60'000));
+}
+
+// Kills what the ranks left in their groups, takes the last output, and only then lets go of the
+// group numbers.
+void Job::drain_and_reap() {
+    for (const Rank& rank : ranks_) {
+        ::kill(-rank.pid, SIGKILL);
+    }
+    // A process that left its group may hold a pipe open for ever.
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(500);
+    for (;;) {
+        std::vector<pollfd> polled;
+        bool open = false;
+        for (const LinePump& pump : pumps_) {
+            polled.push_back({pump.fd(), POLLIN, 0});
+            open = open || pump.fd() >= 0;
+        }
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+        if (!open || left <= 0 ||
+            ::poll(polled.data(), polled.size(), static_cast<int>(left)) == 0) {
+            break;
+        }
+        for (size_t i = 0; i < pumps_.size(); ++i) {
+            if (polled[i].revents != 0) {
+                pumps_[i].pump();
+            }
+        }
+    }
+    for (LinePump& pump : pumps_) {
+        pump.finish();
+    }
+    for (const Rank& rank : ranks_) {
+        while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
+        }
+        keeper_->forget(rank.pid);
+    }
+}
+
+}  // namespace
+
+int launch_ranks(LaunchOptions options) {
+    return Job(std::move(options)).run();
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,139 @@
+// `slimwire run`: everything is checked first, then the command is started with slimwire in it.
+// Without
+// --emulate this process becomes the command, so signals and exit codes are the command's own.
+#include <fmt/core.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/outcome.h"
+#include "tools/cli/doctor/loader_search.h"
+#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/run/dropin.h"
+#include "tools/cli/run/job.h"
+#include "tools/cli/run/launcher.h"
+
+namespace slimwire::cli {
+namespace {
+
+struct RunOptions {
+    JobOptions job;
+    bool no_prefix = false;
+    double grace_seconds = 30;
+};
+
+// A program that the loader will refuse for want of NCCL or CUDA, or that slimwire cannot enter, is
+// told so in our words first. Scripts and launchers are not looked into: `doctor` does that.
+void warn_about_libraries(const std::filesystem::path& program, const Environment& environment) {
+    Result<ElfFile> elf = read_elf(program);
+    if (!elf.ok()) {
+        return;
+    }
+    const ElfFile& file = elf.value();
+    if (!same_architecture(file)) {
+        note(fmt::format("{} is for {}: libslimwire.so of this machine cannot be loaded into it",
+                         program.string(), architecture_name(file.elf_class, file.machine)));
+        return;
+    }
+    const Result<LoadPlan> plan = list_libraries(file, environment);
+    const bool is_static = file.interpreter.empty();
+    if (is_static || (plan.ok() && holds_nccl(program, plan.value()))) {
+        note(fmt::format("{} {}: slimwire cannot reach it; link NCCL dynamically", program.string(),
+                         is_static ? "is statically linked" : "has NCCL linked in statically"));
+        return;
+    }
+    for (const char* name : {"libnccl.so", "libcudart.so"}) {
+        const LoadedObject* missing = plan.ok() ? plan.value().find(name) : nullptr;
+        if (missing != nullptr && missing->path.empty()) {
+            note(fmt::format(
+                "{} needs {}, which is not found; set LD_LIBRARY_PATH to its folder, or "
+                "run on the emulator with --emulate RANKS",
+                program.string(), missing->name));
+        }
+    }
+}
+
+int run(const RunOptions& options, const Invocation& invocation) {
+    if (!invocation.has_command || invocation.command.empty()) {
+        return fail(kUsage,
+                    "run: no command; put it behind --, as slimwire run --codec int4 -- ./train");
+    }
+    const Installation installation = find_installation();
+    Result<Environment> job =
+        make_job_environment(options.job, installation, Environment::current());
+    if (!job.ok()) {
+        return fail(kCannotStart, job.status());
+    }
+    Environment environment = std::move(job).value();
+    Result<std::filesystem::path> program = find_command(invocation.command[0], environment);
+    if (!program.ok()) {
+        return fail(program.status().code() == Code::kNotFound ? kNotFound : kNotExecutable,
+                    program.status());
+    }
+
+    if (options.job.ranks > 0) {
+        Result<std::vector<Environment>> ranks =
+            make_rank_environments(options.job, installation, environment);
+        if (!ranks.ok()) {
+            return fail(kCannotStart, ranks.status());
+        }
+        warn_about_libraries(program.value(), ranks.value().front());
+        return launch_ranks({.command = invocation.command,
+                             .environments = std::move(ranks).value(),
+                             .prefix = !options.no_prefix,
+                             .grace_seconds = options.grace_seconds});
+    }
+
+    warn_about_libraries(program.value(), environment);
+    if (options.job.hook == Hook::kDropin && !options.job.native) {
+        Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
+        const Status put =
+            real.ok() ? put_dropin_first(installation, real.value(), &environment) : real.status();
+        if (!put.ok()) {
+            return fail(kCannotStart, put);
+        }
+    }
+    std::vector<std::string> command = invocation.command;
+    std::vector<char*> arguments;
+    for (std::string& argument : command) {
+        arguments.push_back(argument.data());
+    }
+    arguments.push_back(nullptr);
+    const std::vector<char*> variables = environment.pointers();
+    ::execvpe(arguments[0], arguments.data(), variables.data());
+    const int error = errno;
+    return fail(error == ENOENT   ? kNotFound
+                : error == EACCES ? kNotExecutable
+                                  : kCannotStart,
+                fmt::format("{}: {}", command[0], std::strerror(error)));
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Invocation* invocation) {
+    auto options = std::make_shared<RunOptions>();
+    CLI::App* run_app = app.add_subcommand(
+        "run", "run a command with slimwire in it: slimwire run [options] -- CMD...");
+    add_policy_options(*run_app, &options->job);
+    add_emulator_options(*run_app, &options->job);
+    run_app->add_flag("--no-prefix", options->no_prefix, "no \"[rank] \" in front of output lines");
+    run_app
+        ->add_option("--grace", options->grace_seconds,
+                     "seconds the other ranks may take to end after one failed")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
+    run_app->footer([] {
+        return fmt::format(
+            "Signals are passed on to every rank; a third SIGINT or SIGTERM kills them.\n{}\n\n{}",
+            kExitCodeHelp, variables_help());
+    });
+    run_app->callback(
+        [options, invocation] { invocation->action = [=] { return run(*options, *invocation); }; });
+}
+
+}  // namespace slimwire::cli

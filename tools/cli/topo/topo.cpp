@@ -1,0 +1,337 @@
+#include "tools/cli/topo/topo.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tools/cli/common/stamp.h"
+#include "topology/link_speed.h"
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string counted(size_t count, const char* one, const char* many) {
+    return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+std::string rail_text(const Topo& topo, const GpuPlace& place) {
+    if (place.nics.empty()) {
+        return "no NIC";
+    }
+    std::string names;
+    for (const int nic : place.nics) {
+        names += (names.empty() ? "" : "+") + topo.machine.label(nic).substr(4);
+    }
+    return fmt::format("rail {} ({}, {}, {} GB/s{})", place.rail, names,
+                       path_class_name(place.nic_class), gb_s_text(place.net_gb_s),
+                       place.net_known ? "" : " at most: its wire is not known");
+}
+
+void add_tree(const Topo& topo,
+              int index,
+              const std::string& first,
+              const std::string& rest,
+              std::string* text) {
+    const std::string facts = topo.facts(index);
+    *text += fmt::format("{}{}{}{}\n", first, topo.machine.label(index), facts.empty() ? "" : "  ",
+                         facts);
+    const std::vector<int> children = topo.children(index);
+    for (size_t i = 0; i < children.size(); ++i) {
+        const bool last = i + 1 == children.size();
+        add_tree(topo, children[i], rest + (last ? "└─ " : "├─ "), rest + (last ? "   " : "│  "),
+                 text);
+    }
+}
+
+}  // namespace
+
+Topo::Topo(Machine read, std::vector<std::string> read_log, int node_count)
+    : machine(std::move(read)),
+      paths(machine),
+      places(find_places(machine, paths)),
+      log(std::move(read_log)),
+      nodes(node_count) {
+    std::vector<RankPlace> ranks;
+    for (int node = 0; node < nodes; ++node) {
+        for (size_t i = 0; i < places.gpus.size(); ++i) {
+            const int host = device(places.gpus[i].gpu).host;
+            // Hosts of one file and repetitions of the file are nodes.
+            const auto id = static_cast<uint64_t>(node) * machine.hosts.size() +
+                            static_cast<uint64_t>(host) + 1;
+            RankPlace place = rank_place(machine, places, i, id);
+            if (machine.hosts.size() > 1 && places.gpus[i].nv_domain >= 0) {
+                place.nv_domain_id = static_cast<uint64_t>(node) * places.gpus.size() +
+                                     static_cast<uint64_t>(places.gpus[i].nv_domain) + 1;
+            }
+            ranks.push_back(place);
+        }
+    }
+    if (!ranks.empty()) {
+        links = make_comm_links(ranks).value();
+    }
+}
+
+std::vector<int> Topo::children(int parent) const {
+    std::vector<int> found;
+    for (size_t i = 0; i < machine.devices.size(); ++i) {
+        if (machine.devices[i].parent == parent &&
+            (parent >= 0 || machine.devices[i].kind == DeviceKind::kCpu)) {
+            found.push_back(static_cast<int>(i));
+        }
+    }
+    return found;
+}
+
+std::string Topo::facts(int index) const {
+    const Device& d = device(index);
+    std::vector<std::string> parts;
+    if (d.kind == DeviceKind::kCpu) {
+        if (!d.vendor.empty() || !d.arch.empty()) {
+            parts.push_back(d.vendor + (d.vendor.empty() || d.arch.empty() ? "" : " ") + d.arch);
+        }
+        if (machine.of_kind(DeviceKind::kCpu).size() > 1) {
+            parts.push_back(
+                fmt::format("{} GB/s to other processors", gb_s_text(cpu_link_gb_s(d))));
+        }
+    } else if (d.up_gb_s < kLocalGbS) {
+        parts.push_back(
+            d.pcie_gt_s > 0 && d.pcie_width > 0
+                ? fmt::format("{} GT/s x{}, {} GB/s", d.pcie_gt_s, d.pcie_width,
+                              gb_s_text(d.up_gb_s))
+                : fmt::format("{} GB/s{}", gb_s_text(d.up_gb_s), d.up_assumed ? " assumed" : ""));
+    }
+    const bool named_by_bus = d.kind == DeviceKind::kSwitch || d.kind == DeviceKind::kOther;
+    if (!d.bus_id.empty() && !named_by_bus) {
+        parts.push_back(d.bus_id);
+    }
+    if (!d.name.empty()) {
+        parts.push_back(d.name);
+    }
+    if (d.compute_capability > 0 && d.gcn == 0) {
+        parts.push_back(
+            fmt::format("sm {}.{}", d.compute_capability / 10, d.compute_capability % 10));
+    }
+    if (d.gcn > 0) {
+        parts.push_back(fmt::format("gfx {}", d.gcn));
+    }
+    if (d.kind == DeviceKind::kGpu) {
+        for (const GpuPlace& place : places.gpus) {
+            if (place.gpu == index) {
+                if (place.nv_gb_s > 0) {
+                    parts.push_back(
+                        fmt::format("NVLink or xGMI {} GB/s", gb_s_text(place.nv_gb_s)));
+                }
+                parts.push_back(rail_text(*this, place));
+            }
+        }
+    }
+    for (const NetPort& port : d.ports) {
+        parts.push_back(fmt::format(
+            "{}{}", d.ports.size() > 1 ? port.name + " " : "",
+            port.gbit_s > 0 ? gb_s_text(port.gbit_s) + " Gbit/s" : std::string("speed not known")));
+    }
+    std::string text;
+    for (const std::string& part : parts) {
+        text += (text.empty() ? "" : "; ") + part;
+    }
+    return text;
+}
+
+std::string Topo::summary() const {
+    std::string text = fmt::format(
+        "{}, {}, {}, {}, {}", counted(places.gpus.size(), "GPU", "GPUs"),
+        counted(machine.nics().size(), "NIC", "NICs"),
+        counted(machine.of_kind(DeviceKind::kCpu).size(), "processor", "processors"),
+        counted(static_cast<size_t>(places.nv_domains), "NVLink domain", "NVLink domains"),
+        counted(static_cast<size_t>(places.rails), "rail", "rails"));
+    return machine.hosts.size() > 1 ? text + fmt::format(", {} hosts", machine.hosts.size()) : text;
+}
+
+std::string Topo::communicator() const {
+    if (places.gpus.empty()) {
+        return {};
+    }
+    return links_sentence(links);
+}
+
+std::string gb_s_text(double gb_s) {
+    std::string text = fmt::format("{:.1f}", gb_s);
+    return text.size() > 2 && text.compare(text.size() - 2, 2, ".0") == 0
+               ? text.substr(0, text.size() - 2)
+               : text;
+}
+
+std::string topo_text(const Topo& topo) {
+    std::string text = fmt::format("machine   {}: {}\n", topo.machine.source, topo.summary());
+    if (!topo.communicator().empty()) {
+        text += fmt::format("ranks     {}\n", topo.communicator());
+    }
+    for (const TopoComm& comm : topo.comms) {
+        text += fmt::format("comm      {}{}{}\n", comm.name, comm.links.empty() ? "" : ": ",
+                            comm.links);
+        for (const std::string& line : comm_lines(comm)) {
+            text += fmt::format("          {}\n", line);
+        }
+    }
+    for (const std::string& line : topo.log) {
+        text += fmt::format("log       {}\n", line);
+    }
+    for (const std::string& note : topo.machine.notes) {
+        text += fmt::format("note      {}\n", note);
+    }
+    text += "\n";
+    for (const int cpu : topo.children(-1)) {
+        add_tree(topo, cpu, "", "", &text);
+    }
+    for (const DirectLink& link : topo.machine.links) {
+        text += fmt::format("{} x{}  {} - {}  {} GB/s\n", link_kind_name(link.kind), link.count,
+                            topo.machine.label(link.a), topo.machine.label(link.b),
+                            gb_s_text(link.gb_s));
+    }
+    const std::vector<int> nics = topo.machine.nics();
+    if (!topo.places.gpus.empty()) {
+        text += "\nways, class and GB/s\n";
+        std::vector<std::string> heads;
+        for (const GpuPlace& place : topo.places.gpus) {
+            heads.push_back(topo.machine.label(place.gpu));
+        }
+        for (const int nic : nics) {
+            heads.push_back(topo.machine.label(nic));
+        }
+        size_t width = 9;
+        for (const std::string& head : heads) {
+            width = std::max(width, head.size());
+        }
+        text += fmt::format("{:<{}}", "", width);
+        for (const std::string& head : heads) {
+            text += fmt::format("  {:>{}}", head, width);
+        }
+        text += "\n";
+        for (const GpuPlace& row : topo.places.gpus) {
+            text += fmt::format("{:<{}}", topo.machine.label(row.gpu), width);
+            std::vector<std::pair<bool, Path>> ways;
+            for (const GpuPlace& column : topo.places.gpus) {
+                ways.emplace_back(row.gpu == column.gpu, gpu_path(topo.paths, row, column));
+            }
+            for (const int nic : nics) {
+                ways.emplace_back(false, topo.paths.between(row.gpu, nic));
+            }
+            for (const auto& [self, way] : ways) {
+                text += fmt::format(
+                    "  {:>{}}",
+                    self ? "-"
+                    : way.path_class == PathClass::kLocal || way.path_class == PathClass::kNone
+                        ? path_class_name(way.path_class)
+                        : fmt::format("{} {}", path_class_name(way.path_class),
+                                      gb_s_text(way.gb_s)),
+                    width);
+            }
+            text += "\n";
+        }
+    }
+    return text;
+}
+
+Json topo_json(const Topo& topo) {
+    Json json = stamped("topo");
+    json["source"] = topo.machine.source;
+    json["log"] = topo.log;
+    json["notes"] = topo.machine.notes;
+    json["comms"] = Json::array();
+    for (const TopoComm& comm : topo.comms) {
+        json["comms"].push_back(comm_json(comm));
+    }
+    json["hosts"] = topo.machine.hosts;
+    json["devices"] = Json::array();
+    for (size_t i = 0; i < topo.machine.devices.size(); ++i) {
+        const Device& d = topo.machine.devices[i];
+        Json device{{"device", i},
+                    {"kind", device_kind_name(d.kind)},
+                    {"label", topo.machine.label(static_cast<int>(i))},
+                    {"parent", d.parent},
+                    {"host", d.host},
+                    {"number", d.number},
+                    {"bus_id", d.bus_id},
+                    {"name", d.name},
+                    {"vendor", d.vendor}};
+        if (d.parent >= 0) {
+            device["pcie_gt_s"] = d.pcie_gt_s;
+            device["pcie_width"] = d.pcie_width;
+            device["up_gb_s"] = d.up_gb_s;
+            device["up_assumed"] = d.up_assumed;
+        }
+        if (d.kind == DeviceKind::kGpu) {
+            device["compute_capability"] = d.compute_capability;
+            device["gcn"] = d.gcn;
+            device["rank"] = d.rank;
+        }
+        if (d.kind == DeviceKind::kNic) {
+            device["ports"] = Json::array();
+            for (const NetPort& port : d.ports) {
+                device["ports"].push_back({{"name", port.name},
+                                           {"port", port.port},
+                                           {"gbit_s", port.gbit_s},
+                                           {"rdma", port.rdma}});
+            }
+        }
+        json["devices"].push_back(std::move(device));
+    }
+    json["links"] = Json::array();
+    for (const DirectLink& link : topo.machine.links) {
+        json["links"].push_back({{"kind", link_kind_name(link.kind)},
+                                 {"from", link.a},
+                                 {"to", link.b},
+                                 {"count", link.count},
+                                 {"gb_s", link.gb_s}});
+    }
+    json["gpus"] = Json::array();
+    json["ways"] = Json::array();
+    const auto add_way = [&json](int from, int to, const Path& way) {
+        json["ways"].push_back({{"from", from},
+                                {"to", to},
+                                {"class", path_class_name(way.path_class)},
+                                {"gb_s", way.gb_s}});
+    };
+    for (const GpuPlace& place : topo.places.gpus) {
+        json["gpus"].push_back({{"device", place.gpu},
+                                {"cpu", place.cpu},
+                                {"switch", place.pci_switch},
+                                {"nv_domain", place.nv_domain},
+                                {"nv_gb_s", place.nv_gb_s},
+                                {"rail", place.rail},
+                                {"nics", place.nics},
+                                {"nic_class", path_class_name(place.nic_class)},
+                                {"net_gb_s", place.net_gb_s},
+                                {"net_known", place.net_known}});
+        for (const GpuPlace& other : topo.places.gpus) {
+            if (other.gpu != place.gpu) {
+                add_way(place.gpu, other.gpu, gpu_path(topo.paths, place, other));
+            }
+        }
+        for (const int nic : topo.machine.nics()) {
+            add_way(place.gpu, nic, topo.paths.between(place.gpu, nic));
+        }
+    }
+    if (!topo.places.gpus.empty()) {
+        const auto slow = [](const RankLink& link) {
+            return Json{{"class", path_class_name(link.path_class)},
+                        {"gb_s", link.mb_s / 1000.0},
+                        {"same_rail", link.same_rail}};
+        };
+        json["communicator"] = {{"ranks", topo.links.shape.ranks},
+                                {"nodes", topo.links.shape.nodes},
+                                {"ranks_on_node", topo.links.ranks_on_node},
+                                {"rails", topo.links.rails},
+                                {"rails_aligned", topo.links.rails_aligned},
+                                {"nv_domains", topo.links.nv_domains},
+                                {"slowest_in_node", slow(topo.links.slowest_in_node)},
+                                {"slowest_between_nodes", slow(topo.links.slowest_between_nodes)}};
+    }
+    return json;
+}
+
+}  // namespace slimwire::cli

@@ -1,0 +1,44 @@
+// `slimwire topo`: a machine with what topology/ finds out about it, as text and JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/cli/topo/topo_comms.h"
+#include "topology/comm_links.h"
+#include "topology/machine.h"
+#include "topology/places.h"
+
+namespace slimwire::cli {
+
+struct Topo {
+    Topo(Machine read, std::vector<std::string> read_log, int node_count);
+
+    Machine machine;
+    PathTable paths;
+    Places places;
+    std::vector<std::string> log;  // of discovery
+    int nodes = 1;                 // of a communicator over all GPUs of such machines
+    CommLinks links;               // empty without GPUs
+    std::vector<TopoComm> comms;   // to show beside, set by the caller
+
+    [[nodiscard]] const Device& device(int index) const {
+        return machine.devices[static_cast<size_t>(index)];
+    }
+    [[nodiscard]] std::vector<int> children(int parent) const;
+    // What is known of a device beside its name: "32 GT/s x16, 48 GB/s; H200, sm 9.0".
+    [[nodiscard]] std::string facts(int index) const;
+    // "8 GPUs, 9 NICs, 2 processors, 1 NVLink domain, 8 rails"
+    [[nodiscard]] std::string summary() const;
+    // "16 ranks on 2 nodes, ..."; empty without GPUs.
+    [[nodiscard]] std::string communicator() const;
+};
+
+// "12" of 12.0, "370.8".
+[[nodiscard]] std::string gb_s_text(double gb_s);
+
+[[nodiscard]] std::string topo_text(const Topo& topo);
+[[nodiscard]] nlohmann::ordered_json topo_json(const Topo& topo);
+
+}  // namespace slimwire::cli

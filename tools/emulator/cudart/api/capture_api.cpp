@@ -1,0 +1,132 @@
+// Exported functions of stream capture; the rules are in capture.h.
+#include "tools/emulator/cudart/api/exports.h"
+#include "tools/emulator/cudart/machine/graph_handles.h"
+#include "tools/emulator/cudart/machine/runtime.h"
+
+using namespace slimwire::emulator;
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* capture_status) {
+    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (capture_status == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        CaptureTable::Info info;
+        const cudaError_t error = runtime.captures.info(target, &info);
+        if (error == cudaSuccess) {
+            *capture_status = info.status;
+        }
+        return error;
+    });
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
+                                     cudaStreamCaptureStatus* capture_status_out,
+                                     unsigned long long* id_out,
+                                     cudaGraph_t* graph_out,
+                                     const cudaGraphNode_t** dependencies_out,
+                                     const cudaGraphEdgeData** edge_data_out,
+                                     size_t* num_dependencies_out) {
+    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (capture_status_out == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        CaptureTable::Info info;
+        if (const cudaError_t error = runtime.captures.info(target, &info); error != cudaSuccess) {
+            return error;
+        }
+        *capture_status_out = info.status;
+        if (id_out != nullptr) {
+            *id_out = info.id;
+        }
+        if (graph_out != nullptr) {
+            *graph_out = info.graph;
+        }
+        if (dependencies_out != nullptr) {
+            *dependencies_out = info.dependencies;
+        }
+        if (edge_data_out != nullptr) {
+            *edge_data_out = info.edges;
+        }
+        if (num_dependencies_out != nullptr) {
+            *num_dependencies_out = info.dependency_count;
+        }
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    return call([&](Runtime&) {
+        if (mode == nullptr || *mode > cudaStreamCaptureModeRelaxed) {
+            return cudaErrorInvalidValue;
+        }
+        std::swap(*mode, CaptureTable::thread_mode());
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (mode > cudaStreamCaptureModeRelaxed) {
+            return cudaErrorInvalidValue;
+        }
+        auto graph = std::make_shared<Graph>();
+        const cudaGraph_t handle = runtime.graphs.add(graph);
+        const cudaError_t error =
+            runtime.captures.begin(target, mode, {std::move(graph), handle, true, {}});
+        if (error != cudaSuccess) {
+            runtime.graphs.remove(handle);
+        }
+        return error;
+    });
+}
+
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream,
+                                          cudaGraph_t graph,
+                                          const cudaGraphNode_t* dependencies,
+                                          const cudaGraphEdgeData* dependency_data,
+                                          size_t num_dependencies,
+                                          cudaStreamCaptureMode mode) {
+    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+        std::shared_ptr<Graph> existing = runtime.graphs.find(graph);
+        std::vector<NodeRef> nodes;
+        if (mode > cudaStreamCaptureModeRelaxed || existing == nullptr ||
+            !plain_edges(dependency_data, num_dependencies) ||
+            !find_nodes(existing.get(), dependencies, num_dependencies, &nodes)) {
+            return cudaErrorInvalidValue;
+        }
+        if (existing->capturing) {
+            return cudaErrorIllegalState;
+        }
+        return runtime.captures.begin(target, mode,
+                                      {std::move(existing), graph, false, std::move(nodes)});
+    });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (graph == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        cudaGraph_t dropped = nullptr;
+        const cudaError_t error = runtime.captures.end(target, graph, &dropped);
+        runtime.graphs.remove(dropped);
+        return error;
+    });
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream,
+                                                cudaGraphNode_t* dependencies,
+                                                const cudaGraphEdgeData* dependency_data,
+                                                size_t num_dependencies,
+                                                unsigned int flags) {
+    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
+        std::vector<NodeRef> nodes;
+        if (flags > cudaStreamSetCaptureDependencies ||
+            !plain_edges(dependency_data, num_dependencies) ||
+            !find_nodes(nullptr, dependencies, num_dependencies, &nodes)) {
+            return cudaErrorInvalidValue;
+        }
+        return runtime.captures.update_dependencies(target, nodes,
+                                                    flags == cudaStreamSetCaptureDependencies);
+    });
+}

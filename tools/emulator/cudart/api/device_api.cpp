@@ -1,0 +1,320 @@
+// Devices: selection, properties, limits, peers, synchronisation, reset.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "tools/emulator/cudart/api/exports.h"
+#include "tools/emulator/cudart/machine/device_properties.h"
+#include "tools/emulator/cudart/machine/runtime.h"
+
+using namespace slimwire::emulator;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    return call([&](Runtime& runtime) {
+        if (count == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *count = runtime.settings().device_count;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+    return call([&](Runtime&) {
+        if (device == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *device = current_device();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaSetDevice(int device) {
+    return call([&](Runtime& runtime) {
+        if (!runtime.valid_device(device)) {
+            return cudaErrorInvalidDevice;
+        }
+        set_current_device(device);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int /*flags*/) {
+    return call([&](Runtime& runtime) {
+        return runtime.valid_device(device) ? cudaSuccess : cudaErrorInvalidDevice;
+    });
+}
+
+cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
+    return call([&](Runtime&) {
+        if (flags == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *flags = cudaDeviceScheduleBlockingSync | cudaDeviceMapHost;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned int flags) {
+    return call([&](Runtime&) {
+        return (flags & ~static_cast<unsigned int>(cudaDeviceMask)) == 0 ? cudaSuccess
+                                                                         : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
+    return call([&](Runtime& runtime) {
+        if (prop == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (!runtime.valid_device(device)) {
+            return cudaErrorInvalidDevice;
+        }
+        *prop = device_properties(runtime.settings(), device);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
+    return call([&](Runtime& runtime) {
+        if (value == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (!runtime.valid_device(device)) {
+            return cudaErrorInvalidDevice;
+        }
+        return device_attribute(runtime.settings(), device, attr, value) ? cudaSuccess
+                                                                         : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp* prop) {
+    return call([&](Runtime&) {
+        if (device == nullptr || prop == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *device = 0;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+    return unsafe_call([](Runtime& runtime) {
+        if (Stream::on_worker()) {
+            return cudaErrorNotPermitted;
+        }
+        Device& device = runtime.device(current_device());
+        if (const cudaError_t error = runtime.captures.forbid_captured(device);
+            error != cudaSuccess) {
+            return error;
+        }
+        device.synchronize();
+        return device.sticky();
+    });
+}
+
+cudaError_t cudaDeviceReset() {
+    return call([](Runtime& runtime) {
+        if (Stream::on_worker()) {
+            return cudaErrorNotPermitted;
+        }
+        Device& device = runtime.device(current_device());
+        for (const cudaError_t error :
+             {runtime.captures.forbid_unsafe(), runtime.captures.forbid_captured(device)}) {
+            if (error != cudaSuccess) {
+                return error;
+            }
+        }
+        device.synchronize();
+        runtime.streams.remove_if([&](Stream& stream) {
+            const bool of_this_device = &stream.device() == &device;
+            if (of_this_device) {
+                stream.retire();
+            }
+            return of_this_device;
+        });
+        runtime.events.remove_if([&](Event& event) { return event.device() == device.ordinal(); });
+        runtime.pools.remove_if([&](Pool& pool) { return pool.device() == device.ordinal(); });
+        device.set_default_pool(std::make_shared<Pool>(runtime.memory, device.ordinal(), 0));
+        for (const void* pointer : runtime.memory.all(device.ordinal())) {
+            runtime.memory.release(pointer);
+        }
+        device.clear_sticky();
+        (void)last_error(true);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t /*value*/) {
+    return device_call([&](Runtime&) {
+        return limit <= cudaLimitPersistingL2CacheSize ? cudaSuccess : cudaErrorUnsupportedLimit;
+    });
+}
+
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+    return device_call([&](Runtime&) {
+        if (value == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        switch (limit) {
+            case cudaLimitStackSize:
+                *value = 1024;
+                return cudaSuccess;
+            case cudaLimitPrintfFifoSize:
+                *value = size_t{7} << 20;
+                return cudaSuccess;
+            case cudaLimitMallocHeapSize:
+                *value = size_t{8} << 20;
+                return cudaSuccess;
+            case cudaLimitDevRuntimeSyncDepth:
+                *value = 2;
+                return cudaSuccess;
+            case cudaLimitDevRuntimePendingLaunchCount:
+                *value = 2048;
+                return cudaSuccess;
+            case cudaLimitMaxL2FetchGranularity:
+                *value = 64;
+                return cudaSuccess;
+            case cudaLimitPersistingL2CacheSize:
+                *value = 0;
+                return cudaSuccess;
+        }
+        return cudaErrorUnsupportedLimit;
+    });
+}
+
+cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache* cache_config) {
+    return device_call([&](Runtime&) {
+        if (cache_config == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *cache_config = cudaFuncCachePreferNone;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache /*cache_config*/) {
+    return device_call([](Runtime&) { return cudaSuccess; });
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least_priority, int* greatest_priority) {
+    return device_call([&](Runtime&) {
+        if (least_priority != nullptr) {
+            *least_priority = 0;
+        }
+        if (greatest_priority != nullptr) {
+            *greatest_priority = kGreatestPriority;
+        }
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* pci_bus_id, int len, int device) {
+    return call([&](Runtime& runtime) {
+        if (pci_bus_id == nullptr || len < 13) {
+            return cudaErrorInvalidValue;
+        }
+        if (!runtime.valid_device(device)) {
+            return cudaErrorInvalidDevice;
+        }
+        const PciAddress address = pci_address(runtime.settings(), device);
+        std::snprintf(pci_bus_id, static_cast<size_t>(len), "%04x:%02x:%02x.0", address.domain,
+                      address.bus, address.device);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* pci_bus_id) {
+    return call([&](Runtime& runtime) {
+        unsigned int domain = 0;
+        unsigned int bus = 0;
+        unsigned int slot = 0;
+        if (device == nullptr || pci_bus_id == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (std::sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3) {
+            domain = 0;
+            if (std::sscanf(pci_bus_id, "%x:%x", &bus, &slot) != 2) {
+                return cudaErrorInvalidValue;
+            }
+        }
+        for (int candidate = 0; candidate < runtime.settings().device_count; ++candidate) {
+            const PciAddress address = pci_address(runtime.settings(), candidate);
+            if (address.domain == domain && address.bus == bus && address.device == slot) {
+                *device = candidate;
+                return cudaSuccess;
+            }
+        }
+        return cudaErrorInvalidDevice;
+    });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can_access_peer, int device, int peer_device) {
+    return call([&](Runtime& runtime) {
+        if (can_access_peer == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (!runtime.valid_device(device) || !runtime.valid_device(peer_device)) {
+            return cudaErrorInvalidDevice;
+        }
+        *can_access_peer = device != peer_device ? 1 : 0;
+        return cudaSuccess;
+    });
+}
+
+namespace {
+
+// Bit p of entry d: device d may reach device p.
+std::atomic<uint64_t> g_peers[kMaxDevices];
+
+}  // namespace
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer_device, unsigned int flags) {
+    return device_call([&](Runtime& runtime) {
+        if (!runtime.valid_device(peer_device) || peer_device == current_device()) {
+            return cudaErrorInvalidDevice;
+        }
+        if (flags != 0) {
+            return cudaErrorInvalidValue;
+        }
+        const uint64_t bit = uint64_t{1} << peer_device;
+        return (g_peers[current_device()].fetch_or(bit) & bit) != 0
+                   ? cudaErrorPeerAccessAlreadyEnabled
+                   : cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer_device) {
+    return device_call([&](Runtime& runtime) {
+        if (!runtime.valid_device(peer_device)) {
+            return cudaErrorInvalidDevice;
+        }
+        const uint64_t bit = uint64_t{1} << peer_device;
+        return (g_peers[current_device()].fetch_and(~bit) & bit) != 0
+                   ? cudaSuccess
+                   : cudaErrorPeerAccessNotEnabled;
+    });
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int* value,
+                                      cudaDeviceP2PAttr attr,
+                                      int src_device,
+                                      int dst_device) {
+    return call([&](Runtime& runtime) {
+        if (value == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (!runtime.valid_device(src_device) || !runtime.valid_device(dst_device) ||
+            src_device == dst_device) {
+            return cudaErrorInvalidDevice;
+        }
+        *value = attr == cudaDevP2PAttrAccessSupported ? 1 : 0;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget /*target*/,
+                                               cudaFlushGPUDirectRDMAWritesScope /*scope*/) {
+    return device_call([](Runtime&) { return cudaErrorNotSupported; });
+}

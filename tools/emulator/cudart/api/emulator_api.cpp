@@ -1,0 +1,75 @@
+// The emulator's own interface, codecs/base/emulator_abi.h: how slimwire's device operations run
+// here.
+#include "codecs/base/emulator_abi.h"
+
+#include <cstring>
+
+#include "tools/emulator/cudart/api/exports.h"
+#include "tools/emulator/cudart/machine/runtime.h"
+
+using namespace slimwire::emulator;
+
+namespace {
+
+constexpr size_t kMaxArgumentBytes = 4096;
+
+class LaunchOperation final : public Operation {
+  public:
+    LaunchOperation(void (*body)(const void*), const void* args, size_t bytes, const char* name)
+        : args_(std::make_unique<unsigned char[]>(bytes)), body_(body), name_(name) {
+        if (bytes > 0) {
+            std::memcpy(args_.get(), args, bytes);
+        }
+    }
+    void execute() const override { body_(args_.get()); }
+    [[nodiscard]] const char* name() const override { return name_; }
+
+  private:
+    std::unique_ptr<unsigned char[]> args_;  // aligned as by operator new
+    void (*body_)(const void*);
+    const char* name_;
+};
+
+cudaError_t launch(cudaStream_t handle,
+                   void (*body)(const void*),
+                   const void* args,
+                   size_t bytes,
+                   const char* name) {
+    return work_call(handle, [&](Runtime& runtime, Stream& stream) {
+        if (body == nullptr || name == nullptr || (args == nullptr && bytes != 0) ||
+            bytes > kMaxArgumentBytes) {
+            return cudaErrorInvalidValue;
+        }
+        // A kernel launch needs a stream of the current device.
+        if (stream.device().ordinal() != current_device()) {
+            return cudaErrorInvalidResourceHandle;
+        }
+        return submit(runtime, stream, cudaGraphNodeTypeKernel,
+                      std::make_shared<LaunchOperation>(body, args, bytes, name));
+    });
+}
+
+void* device_view(const void* pointer) {
+    cudaError_t error = cudaSuccess;
+    Runtime* runtime = Runtime::get(&error);
+    return runtime != nullptr ? runtime->memory.alias(pointer) : const_cast<void*>(pointer);
+}
+
+int node_of_device(int device) {
+    cudaError_t error = cudaSuccess;
+    Runtime* runtime = Runtime::get(&error);
+    if (runtime == nullptr || !runtime->valid_device(device)) {
+        return -1;
+    }
+    const Settings& settings = runtime->settings();
+    return node_of_index(settings.nodes, settings.first_device_index + device);
+}
+
+constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi), launch, device_view,
+                                        node_of_device};
+
+}  // namespace
+
+SLIMWIRE_EMU_EXPORT const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version) {
+    return version == slimwire::kEmulatorAbiVersion ? &kApi : nullptr;
+}

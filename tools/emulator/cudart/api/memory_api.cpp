@@ -1,0 +1,207 @@
+// Allocation, host memory, pointer queries.
+#include <cstring>
+#include <limits>
+
+#include "tools/emulator/cudart/api/exports.h"
+#include "tools/emulator/cudart/machine/runtime.h"
+
+using namespace slimwire::emulator;
+
+namespace {
+
+// Frees device memory at once. All work that could use it is done.
+cudaError_t release_device_memory(Runtime& runtime, const Allocation& allocation) {
+    if (allocation.pool != nullptr) {
+        allocation.pool->forget(allocation.block_bytes);
+    }
+    return runtime.memory.release(reinterpret_cast<void*>(allocation.base)) ? cudaSuccess
+                                                                            : cudaErrorInvalidValue;
+}
+
+cudaError_t allocate_host(void** host,
+                          size_t bytes,
+                          cudaMemoryType type,
+                          unsigned int flags,
+                          const char* function = __builtin_FUNCTION()) {
+    return unsafe_call(
+        [&](Runtime& runtime) {
+            if (host == nullptr) {
+                return cudaErrorInvalidValue;
+            }
+            *host = bytes == 0 ? nullptr
+                               : runtime.host_memory.allocate(bytes, type, flags, current_device());
+            if (runtime.settings().strict && bytes != 0) {
+                std::memset(*host, kPoison, poisoned_bytes(bytes));
+            }
+            return cudaSuccess;
+        },
+        function);
+}
+
+}  // namespace
+
+cudaError_t cudaMalloc(void** device_pointer, size_t size) {
+    return unsafe_call([&](Runtime& runtime) {
+        if (device_pointer == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *device_pointer = nullptr;
+        if (size != 0) {
+            const int device = current_device();
+            *device_pointer = with_trimmed_pool(
+                runtime.device(device), [&] { return runtime.memory.allocate(device, size); });
+            if (runtime.settings().strict) {
+                std::memset(runtime.memory.alias(*device_pointer), kPoison, poisoned_bytes(size));
+            }
+        }
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaFree(void* device_pointer) {
+    return unsafe_call([&](Runtime& runtime) {
+        if (device_pointer == nullptr) {
+            return cudaSuccess;
+        }
+        if (Stream::on_worker()) {
+            return cudaErrorNotPermitted;
+        }
+        if (runtime.memory.contains(device_pointer)) {
+            const auto allocation = runtime.memory.find(device_pointer);
+            if (!allocation || allocation->base != reinterpret_cast<uintptr_t>(device_pointer)) {
+                return cudaErrorInvalidValue;
+            }
+            runtime.device(allocation->device).synchronize();
+            return release_device_memory(runtime, *allocation);
+        }
+        runtime.device(current_device()).synchronize();
+        return runtime.host_memory.release(device_pointer, cudaMemoryTypeManaged)
+                   ? cudaSuccess
+                   : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaMallocPitch(void** device_pointer, size_t* pitch, size_t width, size_t height) {
+    if (pitch == nullptr) {
+        return remember(cudaErrorInvalidValue);
+    }
+    *pitch = (width + 511) / 512 * 512;
+    if (height != 0 && *pitch > std::numeric_limits<size_t>::max() / height) {
+        return remember(cudaErrorInvalidValue);
+    }
+    return cudaMalloc(device_pointer, *pitch * height);
+}
+
+cudaError_t cudaMallocManaged(void** device_pointer, size_t size, unsigned int flags) {
+    if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) {
+        return remember(cudaErrorInvalidValue);
+    }
+    return allocate_host(device_pointer, size, cudaMemoryTypeManaged, flags);
+}
+
+cudaError_t cudaMallocHost(void** pointer, size_t size) {
+    return allocate_host(pointer, size, cudaMemoryTypeHost, cudaHostAllocDefault);
+}
+
+cudaError_t cudaHostAlloc(void** host, size_t size, unsigned int flags) {
+    if (flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) {
+        return remember(cudaErrorInvalidValue);
+    }
+    return allocate_host(host, size, cudaMemoryTypeHost, flags);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+    return unsafe_call([&](Runtime& runtime) {
+        if (pointer == nullptr) {
+            return cudaSuccess;
+        }
+        if (Stream::on_worker()) {
+            return cudaErrorNotPermitted;
+        }
+        const auto range = runtime.host_memory.find(pointer);
+        if (!range) {
+            return cudaErrorInvalidValue;
+        }
+        runtime.device(range->device).synchronize();  // a queued copy may still use it
+        return runtime.host_memory.release(pointer, cudaMemoryTypeHost) ? cudaSuccess
+                                                                        : cudaErrorInvalidValue;
+    });
+}
+
+cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags) {
+    return unsafe_call([&](Runtime& runtime) {
+        if (pointer == nullptr || size == 0 || runtime.memory.contains(pointer)) {
+            return cudaErrorInvalidValue;
+        }
+        return runtime.host_memory.add_registered(pointer, size, flags, current_device());
+    });
+}
+
+cudaError_t cudaHostUnregister(void* pointer) {
+    return unsafe_call([&](Runtime& runtime) {
+        if (pointer == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        return runtime.host_memory.remove_registered(pointer);
+    });
+}
+
+cudaError_t cudaHostGetDevicePointer(void** device_pointer,
+                                     void* host_pointer,
+                                     unsigned int flags) {
+    return device_call([&](Runtime& runtime) {
+        if (device_pointer == nullptr || host_pointer == nullptr || flags != 0 ||
+            !runtime.host_memory.find(host_pointer)) {
+            return cudaErrorInvalidValue;
+        }
+        *device_pointer = host_pointer;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaHostGetFlags(unsigned int* flags, void* host) {
+    return device_call([&](Runtime& runtime) {
+        const auto range = runtime.host_memory.find(host);
+        if (flags == nullptr || !range || range->type != cudaMemoryTypeHost) {
+            return cudaErrorInvalidValue;
+        }
+        *flags = range->flags | cudaHostAllocMapped;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+    return device_call([&](Runtime& runtime) {
+        if (free_bytes == nullptr || total_bytes == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *total_bytes = runtime.memory.device_bytes();
+        *free_bytes = *total_bytes - runtime.memory.used_bytes(current_device());
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+    return device_call([&](Runtime& runtime) {
+        if (attributes == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        std::memset(attributes, 0, sizeof *attributes);
+        void* same = const_cast<void*>(pointer);
+        attributes->type = cudaMemoryTypeUnregistered;
+        attributes->device = cudaInvalidDeviceId;
+        if (const auto allocation = runtime.memory.find(pointer)) {
+            attributes->type = cudaMemoryTypeDevice;
+            attributes->device = allocation->device;
+            attributes->devicePointer = same;
+        } else if (const auto range = runtime.host_memory.find(pointer)) {
+            attributes->type = range->type;
+            attributes->device = range->device;
+            attributes->devicePointer = same;
+            attributes->hostPointer = same;
+        } else if (!runtime.memory.contains(pointer)) {
+            attributes->hostPointer = same;
+        }
+        return cudaSuccess;
+    });
+}

@@ -1,0 +1,382 @@
+// Streams and events.
+#include "tools/emulator/cudart/api/exports.h"
+#include "tools/emulator/cudart/machine/device_properties.h"
+#include "tools/emulator/cudart/machine/operations.h"
+#include "tools/emulator/cudart/machine/runtime.h"
+
+using namespace slimwire::emulator;
+
+namespace {
+
+cudaError_t create_stream(cudaStream_t* stream,
+                          unsigned int flags,
+                          int priority,
+                          const char* function = __builtin_FUNCTION()) {
+    return device_call(
+        [&](Runtime& runtime) {
+            if (stream == nullptr ||
+                (flags & ~static_cast<unsigned int>(cudaStreamNonBlocking)) != 0) {
+                return cudaErrorInvalidValue;
+            }
+            const Stream::Kind kind = flags == cudaStreamNonBlocking ? Stream::Kind::kNonBlocking
+                                                                     : Stream::Kind::kBlocking;
+            const int clamped = priority > 0                   ? 0
+                                : priority < kGreatestPriority ? kGreatestPriority
+                                                               : priority;
+            *stream = runtime.streams.add(
+                runtime.device(current_device()).create_stream(kind, flags, clamped));
+            return cudaSuccess;
+        },
+        function);
+}
+
+bool special(cudaStream_t stream) {
+    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
+// What a query or synchronisation of a stream covers beyond its own work: the legacy stream stands
+// for the blocking streams, too.
+std::vector<Dependency> joined(const Stream& stream) {
+    return stream.kind() == Stream::Kind::kLegacy ? stream.device().implicit_dependencies(stream)
+                                                  : std::vector<Dependency>{};
+}
+
+// Queries and synchronisations cannot be captured.
+cudaError_t forbid_waiting(Runtime& runtime, Stream& stream) {
+    const cudaError_t error = runtime.captures.forbid_captured(stream);
+    return error != cudaSuccess ? error : runtime.captures.forbid_unsafe();
+}
+
+cudaError_t create_event(cudaEvent_t* event,
+                         unsigned int flags,
+                         const char* function = __builtin_FUNCTION()) {
+    return device_call(
+        [&](Runtime& runtime) {
+            constexpr unsigned int kKnown =
+                cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+            if (event == nullptr || (flags & ~kKnown) != 0) {
+                return cudaErrorInvalidValue;
+            }
+            if ((flags & cudaEventInterprocess) != 0) {
+                if ((flags & cudaEventDisableTiming) == 0) {
+                    return cudaErrorInvalidValue;
+                }
+                say("cudaEventInterprocess: the emulator has no events between processes");
+                return cudaErrorNotSupported;
+            }
+            *event = runtime.events.add(std::make_shared<Event>(current_device(), flags));
+            return cudaSuccess;
+        },
+        function);
+}
+
+// A query or synchronisation of an event: runs body(recording); the recording is null before the
+// first one.
+template <class Body>
+cudaError_t event_call(cudaEvent_t handle, Body body, const char* function = __builtin_FUNCTION()) {
+    return call(
+        [&](Runtime& runtime) {
+            const std::shared_ptr<Event> event = runtime.events.find(handle);
+            if (event == nullptr) {
+                return cudaErrorInvalidResourceHandle;
+            }
+            for (const cudaError_t forbidden :
+                 {runtime.captures.forbid_captured(*event), runtime.captures.forbid_unsafe()}) {
+                if (forbidden != cudaSuccess) {
+                    return forbidden;
+                }
+            }
+            const cudaError_t error = body(event->recording());
+            const cudaError_t sticky = runtime.device(event->device()).sticky();
+            return sticky != cudaSuccess ? sticky : error;
+        },
+        function);
+}
+
+// A node of the capture that records or waits for an event at each launch of the graph.
+cudaError_t submit_event(Runtime& runtime,
+                         Stream& stream,
+                         cudaGraphNodeType type,
+                         std::shared_ptr<Event> event) {
+    NodeWork work;
+    work.type = type;
+    work.event = std::move(event);
+    return runtime.captures.add(stream, std::move(work));
+}
+
+cudaError_t record_event(cudaEvent_t event,
+                         cudaStream_t stream,
+                         unsigned int flags,
+                         const char* function = __builtin_FUNCTION()) {
+    return work_call(
+        stream,
+        [&](Runtime& runtime, Stream& target) {
+            const bool external = flags == cudaEventRecordExternal;
+            if (flags != cudaEventRecordDefault && !(external && target.capturing())) {
+                return cudaErrorInvalidValue;
+            }
+            const std::shared_ptr<Event> recorded = runtime.events.find(event);
+            if (recorded == nullptr || recorded->device() != target.device().ordinal()) {
+                return cudaErrorInvalidResourceHandle;
+            }
+            if (external) {
+                return submit_event(runtime, target, cudaGraphNodeTypeEventRecord, recorded);
+            }
+            if (target.capturing()) {
+                return runtime.captures.record(target, *recorded);
+            }
+            auto recording = std::make_shared<Recording>(&target);
+            target.enqueue(std::make_shared<RecordOperation>(recording));
+            recorded->set_recording(std::move(recording));
+            return cudaSuccess;
+        },
+        function);
+}
+
+// The CUDA Runtime calls these back with the stream's status, also after a failure.
+class CallbackOperation final : public Operation {
+  public:
+    CallbackOperation(cudaStream_t handle,
+                      Device& device,
+                      cudaStreamCallback_t callback,
+                      void* user_data)
+        : handle_(handle), device_(device), callback_(callback), user_data_(user_data) {}
+    void execute() const override { callback_(handle_, device_.sticky(), user_data_); }
+    [[nodiscard]] const char* name() const override { return "a stream callback"; }
+    [[nodiscard]] bool survives_poison() const override { return true; }
+
+  private:
+    cudaStream_t handle_;
+    Device& device_;
+    cudaStreamCallback_t callback_;
+    void* user_data_;
+};
+
+}  // namespace
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+    return create_stream(stream, cudaStreamDefault, 0);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+    return create_stream(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
+    return create_stream(stream, flags, priority);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    return call([&](Runtime& runtime) {
+        const std::shared_ptr<Stream> removed =
+            special(stream) ? nullptr : runtime.streams.remove(stream);
+        if (removed == nullptr) {
+            return cudaErrorInvalidResourceHandle;
+        }
+        removed->retire();  // work already enqueued still runs
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return stream_call(stream, [](Runtime& runtime, Stream& target) {
+        if (const cudaError_t error = forbid_waiting(runtime, target); error != cudaSuccess) {
+            return error;
+        }
+        if (!target.idle() || !joined(target).empty()) {
+            return cudaErrorNotReady;
+        }
+        return target.device().sticky();
+    });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return stream_call(stream, [](Runtime& runtime, Stream& target) {
+        if (const cudaError_t error = forbid_waiting(runtime, target); error != cudaSuccess) {
+            return error;
+        }
+        if (Stream::on_worker()) {
+            return cudaErrorNotPermitted;
+        }
+        for (const Dependency& dependency : joined(target)) {
+            dependency.stream->wait(dependency.ticket);
+        }
+        target.wait(target.last_ticket());
+        return target.device().sticky();
+    });
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
+    return stream_call(stream, [&](Runtime&, Stream& target) {
+        if (flags == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *flags = target.flags();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+    return stream_call(stream, [&](Runtime&, Stream& target) {
+        if (priority == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *priority = target.priority();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* stream_id) {
+    return stream_call(stream, [&](Runtime&, Stream& target) {
+        if (stream_id == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        // Default streams of different devices get different numbers, too.
+        *stream_id =
+            target.kind() == Stream::Kind::kLegacy
+                ? (static_cast<unsigned long long>(target.device().ordinal()) << 32) + target.id()
+                : target.id();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+    return stream_call(stream, [&](Runtime&, Stream& target) {
+        if (device == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *device = target.device().ordinal();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        const bool external = flags == cudaEventWaitExternal;
+        if (flags != cudaEventWaitDefault && !(external && target.capturing())) {
+            return cudaErrorInvalidValue;
+        }
+        const std::shared_ptr<Event> waited = runtime.events.find(event);
+        if (waited == nullptr) {
+            return cudaErrorInvalidResourceHandle;
+        }
+        if (external) {
+            return submit_event(runtime, target, cudaGraphNodeTypeWaitEvent, waited);
+        }
+        const std::shared_ptr<const CapturedRecording> captured = waited->captured();
+        std::shared_ptr<Recording> recording = waited->recording();
+        if (captured != nullptr || (recording != nullptr && target.capturing())) {
+            return runtime.captures.wait(target, captured);
+        }
+        // Never recorded, passed already, or earlier in the same queue: nothing to wait for.
+        if (recording != nullptr && !recording->done() && recording->stream() != &target) {
+            target.enqueue(std::make_shared<WaitOperation>(std::move(recording)));
+        }
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_data) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (fn == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        auto operation = std::make_shared<HostFunctionOperation>(fn, user_data);
+        if (target.capturing()) {
+            NodeWork work;
+            work.type = cudaGraphNodeTypeHost;
+            work.operation = std::move(operation);
+            return runtime.captures.add(target, std::move(work));
+        }
+        target.enqueue(std::move(operation));
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamAddCallback(cudaStream_t stream,
+                                  cudaStreamCallback_t callback,
+                                  void* user_data,
+                                  unsigned int flags) {
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        if (callback == nullptr || flags != 0) {
+            return cudaErrorInvalidValue;
+        }
+        if (target.capturing()) {
+            return runtime.captures.refuse(target);
+        }
+        target.enqueue(
+            std::make_shared<CallbackOperation>(stream, target.device(), callback, user_data));
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    return create_event(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+    return create_event(event, flags);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    return call([&](Runtime& runtime) {
+        return runtime.events.remove(event) != nullptr ? cudaSuccess
+                                                       : cudaErrorInvalidResourceHandle;
+    });
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
+    return record_event(event, stream, flags);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return record_event(event, stream, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return event_call(event, [](const std::shared_ptr<Recording>& recording) {
+        return recording == nullptr || recording->done() ? cudaSuccess : cudaErrorNotReady;
+    });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    return event_call(event, [](const std::shared_ptr<Recording>& recording) {
+        if (recording != nullptr && !recording->done()) {
+            if (Stream::on_worker()) {
+                return cudaErrorNotPermitted;
+            }
+            recording->wait();
+        }
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+    return call([&](Runtime& runtime) {
+        const std::shared_ptr<Event> first = runtime.events.find(start);
+        const std::shared_ptr<Event> last = runtime.events.find(end);
+        if (ms == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        if (first == nullptr || last == nullptr || first->device() != last->device() ||
+            ((first->flags() | last->flags()) & cudaEventDisableTiming) != 0) {
+            return cudaErrorInvalidResourceHandle;
+        }
+        for (const std::shared_ptr<Event>& event : {first, last}) {
+            if (const cudaError_t error = runtime.captures.forbid_captured(*event);
+                error != cudaSuccess) {
+                return error;
+            }
+        }
+        const std::shared_ptr<Recording> from = first->recording();
+        const std::shared_ptr<Recording> to = last->recording();
+        if (from == nullptr || to == nullptr) {
+            return cudaErrorInvalidResourceHandle;
+        }
+        if (!from->done() || !to->done()) {
+            return cudaErrorNotReady;
+        }
+        *ms = std::chrono::duration<float, std::milli>(to->time() - from->time()).count();
+        return cudaSuccess;
+    });
+}

@@ -1,0 +1,118 @@
+// Emulated graphs: nodes with an immutable operation each, edges, and the user objects that live as
+// long as the graph. Built by capture (capture.h); turned into something that can be launched by
+// graph_exec.h.
+//
+// Thread contract: a graph is changed by one thread at a time, as the CUDA Runtime demands; the
+// lock in here only keeps a program that breaks the rule from corrupting memory. User objects: any
+// thread.
+#pragma once
+
+#include <driver_types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tools/emulator/cudart/machine/event.h"
+#include "tools/emulator/cudart/machine/stream.h"
+
+namespace slimwire::emulator {
+
+class Device;
+class Graph;
+
+// Something of the client's that must live as long as a graph that uses it: `destroy(pointer)` runs
+// once, on the thread that gives up the last reference (a stream's worker, where that was a launch
+// in flight).
+class UserObject {
+  public:
+    UserObject(void* pointer, cudaHostFn_t destroy, uint64_t references)
+        : pointer_(pointer), destroy_(destroy), references_(references) {}
+    // What makes the object's handle invalid once the last reference is gone.
+    void on_end(std::function<void()> forget) { forget_ = std::move(forget); }
+
+    // False when nobody holds a reference any more.
+    bool retain(uint64_t count);
+    // False when fewer than `count` references are held.
+    bool release(uint64_t count);
+
+  private:
+    void* const pointer_;
+    const cudaHostFn_t destroy_;
+    std::function<void()> forget_;
+    std::mutex mutex_;
+    uint64_t references_;
+};
+
+// References to user objects, given up when the set dies. Copies hold references of their own.
+class UserObjectSet {
+  public:
+    UserObjectSet() = default;
+    UserObjectSet(const UserObjectSet& other) { adopt_all(other); }
+    UserObjectSet& operator=(const UserObjectSet&) = delete;
+    ~UserObjectSet();
+    // Takes references of its own to all that `other` holds.
+    void adopt_all(const UserObjectSet& other);
+    // Takes over `count` references that the caller holds.
+    void adopt(const std::shared_ptr<UserObject>& object, uint64_t count);
+    // False when the set holds fewer.
+    bool release(const std::shared_ptr<UserObject>& object, uint64_t count);
+
+  private:
+    std::map<std::shared_ptr<UserObject>, uint64_t> held_;
+};
+
+// What a node does.
+struct NodeWork {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    Device* device = nullptr;      // whose worker runs it; null: any
+    OperationRef operation;        // null for empty, event and child nodes
+    std::shared_ptr<Event> event;  // event nodes
+    std::shared_ptr<Graph> child;  // child graph nodes: the node's own copy
+};
+
+struct GraphNode {
+    NodeWork work;
+    std::vector<GraphNode*> dependencies;  // nodes of the same graph, no duplicates
+    Graph* graph = nullptr;
+    cudaGraphNode_t handle = nullptr;
+};
+using NodeRef = std::shared_ptr<GraphNode>;
+
+class Graph {
+  public:
+    ~Graph();
+    Graph() = default;
+    Graph(const Graph&) = delete;
+    Graph& operator=(const Graph&) = delete;
+
+    // `dependencies` are nodes of this graph.
+    NodeRef add(NodeWork work, const std::vector<NodeRef>& dependencies);
+    // As they were added, so that each node follows its dependencies.
+    [[nodiscard]] std::vector<NodeRef> nodes() const;
+    // Nodes, edges and user objects.
+    [[nodiscard]] std::shared_ptr<Graph> clone() const;
+
+    UserObjectSet& user_objects() { return user_objects_; }
+    [[nodiscard]] const UserObjectSet& user_objects() const { return user_objects_; }
+
+    // While a capture adds to it, a graph cannot be instantiated or destroyed.
+    std::atomic<bool> capturing{false};
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<NodeRef> nodes_;
+    UserObjectSet user_objects_;
+};
+
+// The node behind a handle, of any graph; null when there is none.
+NodeRef find_node(cudaGraphNode_t handle);
+
+// True when `node` is one of `from` or comes before one of them.
+bool reachable(const std::vector<NodeRef>& from, const GraphNode* node);
+
+}  // namespace slimwire::emulator

@@ -1,0 +1,136 @@
+// The operations that streams execute: copies, fills, host functions, event records and waits,
+// launches. All immutable; see stream.h.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tools/emulator/cudart/machine/event.h"
+#include "tools/emulator/cudart/machine/memory.h"
+#include "tools/emulator/cudart/machine/stream.h"
+
+namespace slimwire::emulator {
+
+// Rows of `width` bytes; a plain copy has one row. Addresses are the emulator's (aliases).
+class CopyOperation final : public Operation {
+  public:
+    CopyOperation(
+        void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t rows)
+        : dst_(dst),
+          src_(src),
+          dst_pitch_(dst_pitch),
+          src_pitch_(src_pitch),
+          width_(width),
+          rows_(rows) {}
+    // A copy whose source was taken at the call, as the CUDA Runtime does for pageable host memory.
+    CopyOperation(
+        void* dst, size_t dst_pitch, std::vector<unsigned char> staged, size_t width, size_t rows)
+        : staged_(std::move(staged)),
+          dst_(dst),
+          src_(staged_.data()),
+          dst_pitch_(dst_pitch),
+          src_pitch_(width),
+          width_(width),
+          rows_(rows) {}
+
+    void execute() const override {
+        for (size_t row = 0; row < rows_; ++row) {
+            // memmove: a copy onto itself is legal for the CUDA Runtime.
+            std::memmove(static_cast<unsigned char*>(dst_) + row * dst_pitch_,
+                         static_cast<const unsigned char*>(src_) + row * src_pitch_, width_);
+        }
+    }
+    [[nodiscard]] const char* name() const override { return "cudaMemcpy"; }
+
+  private:
+    const std::vector<unsigned char> staged_;
+    void* dst_;
+    const void* src_;
+    size_t dst_pitch_;
+    size_t src_pitch_;
+    size_t width_;
+    size_t rows_;
+};
+
+// Fills rows of `width` elements of 1, 2 or 4 bytes.
+class FillOperation final : public Operation {
+  public:
+    FillOperation(void* dst, size_t pitch, int value, size_t width, size_t rows)
+        : dst_(dst), pitch_(pitch), value_(value), width_(width), rows_(rows) {}
+    void execute() const override {
+        for (size_t row = 0; row < rows_; ++row) {
+            std::memset(static_cast<unsigned char*>(dst_) + row * pitch_, value_, width_);
+        }
+    }
+    [[nodiscard]] const char* name() const override { return "cudaMemset"; }
+
+  private:
+    void* dst_;
+    size_t pitch_;
+    int value_;
+    size_t width_;
+    size_t rows_;
+};
+
+class HostFunctionOperation final : public Operation {
+  public:
+    HostFunctionOperation(cudaHostFn_t function, void* user_data)
+        : function_(function), user_data_(user_data) {}
+    void execute() const override { function_(user_data_); }
+    [[nodiscard]] const char* name() const override { return "a host function"; }
+
+  private:
+    cudaHostFn_t function_;
+    void* user_data_;
+};
+
+class RecordOperation final : public Operation {
+  public:
+    explicit RecordOperation(std::shared_ptr<Recording> recording)
+        : recording_(std::move(recording)) {}
+    void execute() const override { recording_->complete(); }
+    [[nodiscard]] const char* name() const override { return "cudaEventRecord"; }
+    [[nodiscard]] bool survives_poison() const override { return true; }
+
+  private:
+    std::shared_ptr<Recording> recording_;
+};
+
+class WaitOperation final : public Operation {
+  public:
+    explicit WaitOperation(std::shared_ptr<Recording> recording)
+        : recording_(std::move(recording)) {}
+    void execute() const override { recording_->wait(); }
+    [[nodiscard]] const char* name() const override { return "cudaStreamWaitEvent"; }
+    [[nodiscard]] bool survives_poison() const override { return true; }
+
+  private:
+    std::shared_ptr<Recording> recording_;
+};
+
+// Gives a block of device memory back when the stream gets there.
+class ReleaseOperation final : public Operation {
+  public:
+    ReleaseOperation(DeviceMemory& memory, void* pointer) : memory_(memory), pointer_(pointer) {}
+    void execute() const override { memory_.release(pointer_); }
+    [[nodiscard]] const char* name() const override { return "cudaFreeAsync"; }
+    [[nodiscard]] bool survives_poison() const override { return true; }
+
+  private:
+    DeviceMemory& memory_;
+    void* pointer_;
+};
+
+// Occupies a place in the stream and does nothing.
+class MarkerOperation final : public Operation {
+  public:
+    void execute() const override {}
+    [[nodiscard]] const char* name() const override { return "a marker"; }
+};
+
+}  // namespace slimwire::emulator

@@ -1,0 +1,142 @@
+#include "tools/emulator/cudart/machine/stream.h"
+
+#include <driver_types.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "tools/emulator/cudart/machine/runtime.h"
+
+namespace slimwire::emulator {
+namespace {
+
+thread_local bool t_on_worker = false;
+
+}  // namespace
+
+Stream::Stream(Device& device, Kind kind, unsigned int flags, int priority, uint64_t id)
+    : device_(device), kind_(kind), flags_(flags), priority_(priority), id_(id) {}
+
+bool Stream::on_worker() {
+    return t_on_worker;
+}
+
+uint64_t Stream::enqueue(OperationRef operation) {
+    // Dependencies are read before the operation is appended. Two streams that enqueue at the same
+    // time can then not wait for each other: each would have to be appended before the other
+    // looked.
+    Entry entry{std::move(operation), device_.implicit_dependencies(*this)};
+    const std::lock_guard lock(mutex_);
+    if (!worker_started_) {
+        start_worker();
+    }
+    queue_.push_back(std::move(entry));
+    const uint64_t ticket = enqueued_.load(std::memory_order_relaxed) + 1;
+    enqueued_.store(ticket, std::memory_order_release);
+    if (worker_idle_) {
+        work_.notify_one();
+    }
+    return ticket;
+}
+
+void Stream::retire() {
+    bool started = false;
+    {
+        const std::lock_guard lock(mutex_);
+        retired_ = true;
+        started = worker_started_;
+        work_.notify_one();
+    }
+    if (!started) {
+        device_.forget(*this);  // else the worker does it when it ends
+    }
+}
+
+void Stream::wait(uint64_t ticket) {
+    if (reached(ticket)) {
+        return;
+    }
+    std::unique_lock lock(mutex_);
+    while (!reached(ticket)) {
+        wake_at_ = std::min(wake_at_, ticket);
+        done_.wait(lock);
+    }
+}
+
+void Stream::start_worker() {
+    // Signals stay with the application's threads.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
+        sigdelset(&all, fault);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        std::thread([self = shared_from_this()] { self->work(); }).detach();
+    } catch (...) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    worker_started_ = true;
+}
+
+void Stream::work() {
+    t_on_worker = true;
+    set_current_device(device_.ordinal());
+    char name[16];
+    std::snprintf(name, sizeof name, "emu-stream-%u", static_cast<unsigned>(id_ % 1000));
+    pthread_setname_np(pthread_self(), name);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        while (queue_.empty()) {
+            if (retired_) {
+                lock.unlock();
+                device_.forget(*this);
+                return;
+            }
+            worker_idle_ = true;
+            work_.wait(lock);
+            worker_idle_ = false;
+        }
+        {
+            const Entry entry = std::move(queue_.front());
+            queue_.pop_front();
+            lock.unlock();
+            run(entry);
+        }  // whatever the operation owned is gone before anybody sees it as completed
+        lock.lock();
+        const uint64_t completed = completed_.load(std::memory_order_relaxed) + 1;
+        completed_.store(completed, std::memory_order_release);
+        if (completed >= wake_at_) {
+            wake_at_ = UINT64_MAX;  // whoever waits for more asks again
+            done_.notify_all();
+        }
+    }
+}
+
+void Stream::run(const Entry& entry) {
+    for (const Dependency& dependency : entry.dependencies) {
+        dependency.stream->wait(dependency.ticket);
+    }
+    if (device_.sticky() != cudaSuccess && !entry.operation->survives_poison()) {
+        return;
+    }
+    try {
+        entry.operation->execute();
+    } catch (cudaError_t error) {
+        device_.poison(error, entry.operation->name(), "");
+    } catch (const std::exception& failure) {
+        device_.poison(cudaErrorLaunchFailure, entry.operation->name(), failure.what());
+    } catch (...) {
+        device_.poison(cudaErrorLaunchFailure, entry.operation->name(), "");
+    }
+}
+
+}  // namespace slimwire::emulator

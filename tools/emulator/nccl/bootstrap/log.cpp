@@ -1,0 +1,123 @@
+#include "tools/emulator/nccl/bootstrap/log.h"
+
+#include <strings.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "tools/emulator/nccl/plugins/plugin_library.h"
+
+namespace slimwire::emu {
+namespace {
+
+constexpr size_t kErrorBytes = 1024;
+
+std::atomic<int> g_verbosity{-1};
+std::mutex g_error_mutex;
+char g_last_error[kErrorBytes];
+
+int read_verbosity() noexcept {
+    const char* text = getenv("NCCL_DEBUG");
+    const char* const names[] = {"", "VERSION", "WARN", "INFO", "TRACE"};
+    for (int level = 1; text != nullptr && level < 5; ++level) {
+        if (strcasecmp(text, names[level]) == 0) {
+            return level;
+        }
+    }
+    return 0;
+}
+
+void write_line(const char* level, const char* format, va_list arguments) noexcept {
+    char host[64] = "?";
+    gethostname(host, sizeof host - 1);
+    char line[kErrorBytes];
+    const int head = snprintf(line, sizeof line, "%s:%d:%ld NCCL %s ", host, getpid(),
+                              syscall(SYS_gettid), level);
+    vsnprintf(line + head, sizeof line - static_cast<size_t>(head), format, arguments);
+    fprintf(stderr, "%s\n", line);
+}
+
+}  // namespace
+
+Verbosity verbosity() noexcept {
+    int level = g_verbosity.load(std::memory_order_relaxed);
+    if (level < 0) {
+        level = read_verbosity();
+        g_verbosity.store(level, std::memory_order_relaxed);
+    }
+    return static_cast<Verbosity>(level);
+}
+
+void reset_verbosity() noexcept {
+    g_verbosity.store(-1, std::memory_order_relaxed);
+}
+
+void log_warn(const char* format, ...) noexcept {
+    if (verbosity() >= Verbosity::kWarn) {
+        va_list arguments;
+        va_start(arguments, format);
+        write_line("WARN", format, arguments);
+        va_end(arguments);
+    }
+}
+
+void log_info(const char* format, ...) noexcept {
+    if (verbosity() >= Verbosity::kInfo) {
+        va_list arguments;
+        va_start(arguments, format);
+        write_line("INFO", format, arguments);
+        va_end(arguments);
+    }
+}
+
+ncclResult_t nccl_code(Code code) noexcept {
+    switch (code) {
+        case Code::kOk:
+            return ncclSuccess;
+        case Code::kInvalidArgument:
+            return ncclInvalidArgument;
+        case Code::kInvalidUsage:
+        case Code::kUnsupported:
+            return ncclInvalidUsage;
+        case Code::kNotFound:
+        case Code::kOutOfMemory:
+        case Code::kSystemError:
+            return ncclSystemError;
+        case Code::kCudaError:
+            return ncclUnhandledCudaError;
+        case Code::kRemoteError:
+            return ncclRemoteError;
+        case Code::kNcclError:
+        case Code::kInternalError:
+            return ncclInternalError;
+    }
+    return ncclInternalError;
+}
+
+ncclResult_t to_nccl(const Status& status) noexcept {
+    if (!status.ok()) {
+        log_warn("%s", status.message().c_str());
+        set_last_error(status.message());
+    }
+    return nccl_code(status.code());
+}
+
+void set_last_error(const std::string& text) noexcept {
+    const std::lock_guard lock(g_error_mutex);
+    snprintf(g_last_error, sizeof g_last_error, "%s", text.c_str());
+}
+
+const char* last_error() noexcept {
+    static thread_local char copy[kErrorBytes];
+    const std::lock_guard lock(g_error_mutex);
+    memcpy(copy, g_last_error, sizeof copy);
+    return copy;
+}
+
+}  // namespace slimwire::emu

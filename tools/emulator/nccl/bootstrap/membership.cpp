@@ -1,0 +1,185 @@
+// How communicators come to be: by joining at an id's root, or as parts of another one.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/emulator/nccl/execution/communicator.h"
+#include "tools/emulator/nccl/transport/device.h"
+#include "tools/emulator/nccl/transport/link_spec.h"
+#include "tools/emulator/nccl/transport/shaper.h"
+
+namespace slimwire::emu {
+namespace {
+
+constexpr uint64_t kSplitTag = 2ull << 56;
+constexpr uint64_t kShrinkTag = 3ull << 56;
+constexpr uint64_t kGrowTag = 4ull << 56;
+// Keeps names made by shrinking apart from those made by splitting.
+constexpr uint64_t kShrinkMark = 1ull << 63;
+
+uint64_t mix(uint64_t value) noexcept {
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
+uint64_t process_number() {
+    static const uint64_t number = random_u64();
+    return number;
+}
+
+// Two ranks on one device of one process would be two GPUs that are one.
+Status check_devices(const Mesh& mesh) {
+    for (int a = 0; a < mesh.size(); ++a) {
+        for (int b = a + 1; b < mesh.size(); ++b) {
+            if (mesh.info(a).process == mesh.info(b).process &&
+                mesh.info(a).device == mesh.info(b).device) {
+                return {Code::kInvalidUsage,
+                        "duplicate GPU: rank " + std::to_string(a) + " and rank " +
+                            std::to_string(b) + " both on device " +
+                            std::to_string(mesh.info(a).device) + " of one process"};
+            }
+        }
+    }
+    return {};
+}
+
+Result<uint64_t> wanted_chunk_bytes() {
+    const char* text = getenv("SLIMWIRE_EMU_LINK");
+    SLIMWIRE_TRY_ASSIGN(const LinkSpec spec, parse_link_spec(text != nullptr ? text : ""));
+    return spec.chunk_bytes();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::create(
+    const ncclUniqueId& id, int nranks, int rank, int device, const CommSettings& settings) {
+    // The first id names the job's shared network cards where nothing else does.
+    SLIMWIRE_TRY(job_shaper("id:" + std::to_string(unique_id_token(id))).status());
+    SLIMWIRE_TRY_ASSIGN(const uint64_t chunk_bytes, wanted_chunk_bytes());
+    RankInfo self{};
+    self.node = emulator_api().node_of_device(device);
+    self.device = device;
+    self.chunk_bytes = static_cast<int32_t>(chunk_bytes);
+    self.process = process_number();
+    Members members;
+    SLIMWIRE_TRY_ASSIGN(members.mesh, Mesh::join(id, nranks, rank, self));
+    SLIMWIRE_TRY(check_devices(*members.mesh));
+    members.rank = rank;
+    members.comm = members.mesh->token();
+    for (int i = 0; i < nranks; ++i) {
+        members.mesh_ranks.push_back(i);
+    }
+    std::shared_ptr<Communicator> result(new Communicator(std::move(members), device, settings));
+    SLIMWIRE_TRY(result->open());
+    return result;
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
+                                                          int color,
+                                                          int key,
+                                                          const CommSettings& settings) {
+    struct Wish {
+        int32_t color;
+        int32_t key;
+    };
+    const Members& from = parent.transport_.members();
+    const uint64_t tag = kSplitTag | ++parent.splits_;
+    const Wish own{color, key};
+    for (int rank = 0; rank < from.size(); ++rank) {
+        from.mesh->send(from.mesh_rank(rank), from.comm, tag, &own, sizeof own);
+    }
+    std::vector<std::pair<int, int>> chosen;  // key, parent's rank: the new order
+    for (int rank = 0; rank < from.size(); ++rank) {
+        std::vector<char> message;
+        SLIMWIRE_TRY(
+            from.mesh->receive(from.mesh_rank(rank), from.comm, tag, parent.stop_, &message));
+        Wish wish{};
+        memcpy(&wish, message.data(), std::min(message.size(), sizeof wish));
+        if (wish.color == color) {
+            chosen.emplace_back(wish.key, rank);
+        }
+    }
+    if (color == NCCL_SPLIT_NOCOLOR) {
+        return std::shared_ptr<Communicator>();
+    }
+    std::sort(chosen.begin(), chosen.end());
+    Members members;
+    members.mesh = from.mesh;
+    members.comm = mix(from.comm ^ mix(parent.splits_ << 32 ^ static_cast<uint32_t>(color)));
+    for (const auto& [order, rank] : chosen) {
+        if (rank == from.rank) {
+            members.rank = members.size();
+        }
+        members.mesh_ranks.push_back(from.mesh_rank(rank));
+    }
+    std::shared_ptr<Communicator> result(
+        new Communicator(std::move(members), parent.device_, settings));
+    SLIMWIRE_TRY(result->open());
+    return result;
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
+                                                           const std::vector<int>& excluded,
+                                                           bool abort,
+                                                           const CommSettings& settings) {
+    if (abort) {
+        parent.revoke();
+        const std::lock_guard running(parent.run_mutex_);  // the job that ran is over
+    }
+    const Members& from = parent.transport_.members();
+    Members members;
+    members.mesh = from.mesh;
+    members.comm = mix(from.comm ^ mix(++parent.shrinks_ | kShrinkMark));
+    for (int rank = 0; rank < from.size(); ++rank) {
+        if (std::binary_search(excluded.begin(), excluded.end(), rank)) {
+            members.comm = mix(members.comm ^ static_cast<uint64_t>(rank + 1));
+            continue;
+        }
+        if (rank == from.rank) {
+            members.rank = members.size();
+        }
+        members.mesh_ranks.push_back(from.mesh_rank(rank));
+    }
+    // All survivors come; one that excludes others than this rank does waits under another name.
+    const char here = 1;
+    for (const int peer : members.mesh_ranks) {
+        members.mesh->send(peer, members.comm, kShrinkTag, &here, sizeof here);
+    }
+    for (const int peer : members.mesh_ranks) {
+        std::vector<char> message;
+        SLIMWIRE_TRY(members.mesh->receive(peer, members.comm, kShrinkTag, parent.stop_, &message));
+    }
+    std::shared_ptr<Communicator> result(
+        new Communicator(std::move(members), parent.device_, settings));
+    SLIMWIRE_TRY(result->open());
+    return result;
+}
+
+Result<ncclUniqueId> Communicator::share_id(const ncclUniqueId& id) {
+    const Members& from = transport_.members();
+    const uint64_t tag = kGrowTag | ++grows_;
+    for (int rank = 0; rank < from.size(); ++rank) {
+        from.mesh->send(from.mesh_rank(rank), from.comm, tag, &id, sizeof id);
+    }
+    ncclUniqueId shared{};
+    int makers = 0;
+    for (int rank = 0; rank < from.size(); ++rank) {
+        std::vector<char> message;
+        SLIMWIRE_TRY(from.mesh->receive(from.mesh_rank(rank), from.comm, tag, stop_, &message));
+        ncclUniqueId theirs{};
+        memcpy(&theirs, message.data(), std::min(message.size(), sizeof theirs));
+        if (unique_id_token(theirs) != 0) {
+            shared = theirs;
+            ++makers;
+        }
+    }
+    if (makers != 1) {
+        return Status(Code::kInvalidArgument,
+                      "ncclCommGrow: " + std::to_string(makers) +
+                          " ranks of the communicator pass an id: expected one");
+    }
+    return shared;
+}
+
+}  // namespace slimwire::emu

@@ -1,0 +1,60 @@
+#include "tools/emulator/nccl/execution/async_state.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <exception>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "tools/emulator/nccl/bootstrap/log.h"
+
+namespace slimwire::emu {
+namespace {
+
+thread_local bool t_in_progress = false;
+
+Status guarded_step(const std::function<Status()>& step) {
+    try {
+        return step();
+    } catch (const std::bad_alloc&) {
+        return {Code::kOutOfMemory, "out of host memory"};
+    } catch (const std::exception& error) {
+        return {Code::kInternalError, error.what()};
+    }
+}
+
+}  // namespace
+
+void run_in_background(std::function<Status()> step, std::vector<AsyncRef> started) {
+    // Signals stay with the application's threads.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([step = std::move(step), started = std::move(started)]() mutable {
+        // A capture of another thread is not this thread's concern.
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+        const Status status = guarded_step(step);
+        (void)to_nccl(status);  // logged once, here
+        step = nullptr;         // what it holds is gone before anybody sees the end
+        for (const AsyncRef& state : started) {
+            state->finish(status);
+        }
+    }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    mark_in_progress();
+}
+
+void mark_in_progress() noexcept {
+    t_in_progress = true;
+}
+
+bool take_in_progress() noexcept {
+    return std::exchange(t_in_progress, false);
+}
+
+}  // namespace slimwire::emu

@@ -1,0 +1,222 @@
+// State, jobs and registrations of a communicator. How it comes to be is in membership.cpp, its
+// operators are in operators.cpp, execution of its jobs is in execute.cpp.
+#include "tools/emulator/nccl/execution/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tools/emulator/nccl/bootstrap/clock.h"
+#include "tools/emulator/nccl/bootstrap/log.h"
+#include "tools/emulator/nccl/transport/device.h"
+#include "tools/emulator/nccl/transport/shaper.h"
+
+namespace slimwire::emu {
+namespace {
+
+// A peer's last messages may still be on their way when its end is seen; within this time they are
+// taken as if it lived.
+constexpr uint64_t kGraceNs = 300'000'000;
+// Waiting this long for a peer that has left in good order means that it will not come.
+constexpr uint64_t kLeftPatienceNs = 1'000'000'000;
+
+}  // namespace
+
+Communicator::Communicator(Members members, int device, CommSettings settings)
+    : transport_(std::move(members)), device_(device), settings_(std::move(settings)) {}
+
+Communicator::~Communicator() {
+    transport_.close();
+    if (last_work_ != nullptr) {
+        (void)cuda_check(cudaEventDestroy(last_work_), "cudaEventDestroy").ok();
+    }
+}
+
+std::string Communicator::describe() const {
+    char text[96];
+    snprintf(text, sizeof text, "comm %016lx rank %d nranks %d cudaDev %d",
+             static_cast<unsigned long>(id()), rank(), size(), device_);
+    return text;
+}
+
+Status Communicator::open() {
+    // All ranks cut messages alike: the smallest wish holds.
+    chunk_bytes_ = SIZE_MAX;
+    for (int rank = 0; rank < size(); ++rank) {
+        const auto wish = static_cast<size_t>(transport_.members().info(rank).chunk_bytes);
+        chunk_bytes_ = std::min(chunk_bytes_, wish);
+    }
+    SLIMWIRE_TRY(transport_.open(device_, settings_));
+    log_info("%s node %d ready", describe().c_str(), transport_.members().info(rank()).node);
+    return {};
+}
+
+// --- State
+
+Status Communicator::check_peers(uint64_t idle_ns) {
+    const Members& members = transport_.members();
+    if (members.mesh->changes() == 0) {
+        return {};
+    }
+    const uint64_t now = now_ns();
+    for (int rank = 0; rank < members.size(); ++rank) {
+        const int peer = members.mesh_rank(rank);
+        const std::string name = "rank " + std::to_string(rank);
+        const uint64_t dead = members.mesh->dead_since_ns(peer);
+        if (dead != 0 && now - dead > kGraceNs) {
+            return {Code::kRemoteError, name + ": the process ended (" + describe() + ")"};
+        }
+        const uint64_t aborted = members.mesh->aborted_since_ns(peer, members.comm);
+        if (aborted != 0 && now - aborted > kGraceNs) {
+            return {Code::kRemoteError, name + " aborted the communicator (" + describe() + ")"};
+        }
+        if (idle_ns > kLeftPatienceNs && members.mesh->left_since_ns(peer, members.comm) != 0) {
+            return {Code::kRemoteError,
+                    name + " has destroyed the communicator that this rank waits on (" +
+                        describe() + ")"};
+        }
+    }
+    return {};
+}
+
+Status Communicator::error(uint64_t idle_ns) {
+    if (!failed_) {
+        const Status status = check_peers(idle_ns);
+        if (!status.ok()) {
+            fail(status);
+        }
+    }
+    if (!failed_) {
+        return {};
+    }
+    const std::lock_guard lock(mutex_);
+    return error_;
+}
+
+void Communicator::fail(const Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (error_.ok()) {
+        error_ = status;
+        failed_ = true;
+        log_warn("%s: %s", describe().c_str(), status.message().c_str());
+        set_last_error(status.message());
+    }
+}
+
+void Communicator::abort() {
+    stop_ = true;
+    fail({Code::kInvalidUsage, "the communicator was aborted"});
+    if (!finalized_.exchange(true)) {
+        const std::lock_guard running(run_mutex_);
+        transport_.members().mesh->announce_end(id(), true);
+        transport_.close();
+    }
+}
+
+void Communicator::revoke() {
+    revoked_ = true;
+}
+
+void Communicator::finalize() {
+    {
+        std::unique_lock lock(mutex_);
+        idle_.wait(lock, [this] { return pending_ == 0; });
+    }
+    if (!finalized_.exchange(true)) {
+        const std::lock_guard running(run_mutex_);
+        transport_.members().mesh->announce_end(id(), false);
+        transport_.close();
+    }
+}
+
+// --- Jobs
+
+void Communicator::job_enqueued() {
+    const std::lock_guard lock(mutex_);
+    ++pending_;
+}
+
+void Communicator::job_dropped() {
+    const std::lock_guard lock(mutex_);
+    --pending_;
+    idle_.notify_all();
+}
+
+void Communicator::run_job(const std::vector<Task>& tasks, bool enqueued) noexcept {
+    {
+        const std::lock_guard running(run_mutex_);
+        Status status = error();
+        if (status.ok() && finalized_) {
+            status = {Code::kInvalidUsage, "the communicator was destroyed"};
+        }
+        if (status.ok() && !revoked_) {
+            status = execute(tasks);
+        }
+        if (revoked_) {
+            transport_.close();  // what was in flight may have left messages behind
+        } else if (!status.ok()) {
+            fail(status);
+            // Nothing may arrive in the client's buffers after this job, and nobody should wait
+            // for messages that will not come.
+            if (!finalized_) {
+                transport_.members().mesh->announce_end(id(), true);
+            }
+            transport_.close();
+        }
+    }
+    if (enqueued) {
+        job_dropped();
+    }
+}
+
+// Under capture both become event nodes: at each launch of the graph they wait for, and become, the
+// communicator's latest work.
+Status Communicator::order_before(cudaStream_t stream, bool captured) {
+    if (last_work_ == nullptr) {
+        SLIMWIRE_TRY(cuda_check(cudaEventCreateWithFlags(&last_work_, cudaEventDisableTiming),
+                                "cudaEventCreateWithFlags"));
+        last_stream_ = stream;
+    }
+    if (!captured && !was_captured_ && stream == last_stream_) {
+        return {};
+    }
+    return cuda_check(cudaStreamWaitEvent(stream, last_work_,
+                                          captured ? cudaEventWaitExternal : cudaEventWaitDefault),
+                      "cudaStreamWaitEvent");
+}
+
+Status Communicator::order_after(cudaStream_t stream, bool captured) {
+    last_stream_ = stream;
+    was_captured_ = was_captured_ || captured;
+    return cuda_check(
+        cudaEventRecordWithFlags(last_work_, stream,
+                                 captured ? cudaEventRecordExternal : cudaEventRecordDefault),
+        "cudaEventRecordWithFlags");
+}
+
+// --- Memory
+
+Result<void*> Communicator::register_memory(void* buffer, size_t bytes) {
+    cudaPointerAttributes attributes{};
+    if (buffer == nullptr || bytes == 0 ||
+        cudaPointerGetAttributes(&attributes, buffer) != cudaSuccess ||
+        attributes.devicePointer == nullptr) {
+        (void)cudaGetLastError();
+        return Status(Code::kInvalidArgument,
+                      "registering memory: the buffer is not device memory of at least one byte");
+    }
+    const std::lock_guard lock(mutex_);
+    auto* const handle = reinterpret_cast<void*>(0x1000 + 16 * ++last_registration_);
+    registrations_.insert(handle);
+    return handle;
+}
+
+Status Communicator::deregister_memory(void* handle) {
+    const std::lock_guard lock(mutex_);
+    if (handle != nullptr && registrations_.erase(handle) == 0) {
+        return {Code::kInvalidArgument,
+                "deregistering memory: this is not a living registration of the communicator"};
+    }
+    return {};
+}
+
+}  // namespace slimwire::emu

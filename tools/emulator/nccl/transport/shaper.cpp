@@ -1,0 +1,209 @@
+#include "tools/emulator/nccl/transport/shaper.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "tools/emulator/nccl/bootstrap/clock.h"
+
+namespace slimwire::emu {
+namespace {
+
+constexpr size_t kSegmentBytes = sizeof(NicClock) * kMaxNodes;
+
+std::string segment_prefix() {
+    std::string prefix = "slimwire-emu-";
+    prefix += std::to_string(getuid());
+    prefix += '-';
+    return prefix;
+}
+
+uint64_t fnv1a(const std::string& text) {
+    uint64_t hash = 1469598103934665603u;
+    for (const char c : text) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    }
+    return hash;
+}
+
+std::string segment_name_of(const std::string& token) {
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016lx", static_cast<unsigned long>(fnv1a(token)));
+    std::string name = "/";
+    name += segment_prefix();
+    name += hex;
+    return name;
+}
+
+Status system_error(const std::string& what) {
+    return {Code::kSystemError, what + ": " + strerror(errno)};
+}
+
+// Opens the segment with a shared lock. A concurrent last user may unlink the name between open and
+// lock: then the file has no name any more, and the opening starts over.
+Result<int> open_locked(const std::string& name) {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0) {
+            return system_error("shared memory " + name);
+        }
+        // Alone with it: whatever a killed job left in the clocks is void.
+        const bool alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if (alone && (ftruncate(fd, 0) != 0 || ftruncate(fd, kSegmentBytes) != 0)) {
+            const Status status = system_error("shared memory " + name);
+            close(fd);
+            return status;
+        }
+        struct stat info {};
+        if (flock(fd, LOCK_SH) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0 &&
+            info.st_size == static_cast<off_t>(kSegmentBytes)) {
+            return fd;
+        }
+        close(fd);
+        sleep_until_ns(now_ns() + 1'000'000);
+    }
+    return Status(Code::kSystemError,
+                  "shared memory " + name + ": could not be opened in 100 tries");
+}
+
+// True when no process holds the segment any more; it is removed then.
+bool remove_if_unused(int fd, const std::string& name) {
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        return false;
+    }
+    struct stat info {};
+    return fstat(fd, &info) == 0 && info.st_nlink > 0 && shm_unlink(name.c_str()) == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Shaper>> Shaper::open(const LinkSpec& spec, const std::string& token) {
+    std::unique_ptr<Shaper> shaper(new Shaper);
+    shaper->spec_ = spec;
+    shaper->name_ = segment_name_of(token);
+    shaper->owner_pid_ = getpid();
+    SLIMWIRE_TRY_ASSIGN(shaper->fd_, open_locked(shaper->name_));
+    void* memory = mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, shaper->fd_, 0);
+    if (memory == MAP_FAILED) {
+        return system_error("shared memory " + shaper->name_);
+    }
+    shaper->nics_ = static_cast<NicClock*>(memory);
+    return shaper;
+}
+
+void Shaper::leave() noexcept {
+    // A forked child shares the lock; only the process that opened it may let it go.
+    if (fd_ >= 0 && owner_pid_ == getpid()) {
+        remove_if_unused(fd_, name_);
+    }
+    if (fd_ >= 0) {
+        close(fd_);
+        fd_ = -1;
+    }
+}
+
+Shaper::~Shaper() {
+    leave();
+    if (nics_ != nullptr) {
+        munmap(nics_, kSegmentBytes);
+    }
+}
+
+int Shaper::remove_stale_segments() {
+    const std::string prefix = segment_prefix();
+    DIR* directory = opendir("/dev/shm");
+    if (directory == nullptr) {
+        return 0;
+    }
+    int removed = 0;
+    while (const dirent* entry = readdir(directory)) {
+        if (strncmp(entry->d_name, prefix.c_str(), prefix.size()) != 0) {
+            continue;
+        }
+        std::string name = "/";
+        name += entry->d_name;
+        const int fd = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            removed += remove_if_unused(fd, name) ? 1 : 0;
+            close(fd);
+        }
+    }
+    closedir(directory);
+    return removed;
+}
+
+WireSlot Shaper::reserve(std::atomic<uint64_t>& clock,
+                         uint64_t earliest_ns,
+                         uint64_t bytes) noexcept {
+    const uint64_t duration = spec_.wire_ns(bytes);
+    uint64_t free_ns = clock.load(std::memory_order_relaxed);
+    while (true) {
+        const uint64_t start = std::max(free_ns, earliest_ns);
+        if (clock.compare_exchange_weak(free_ns, start + duration, std::memory_order_relaxed)) {
+            return {start, start + duration};
+        }
+    }
+}
+
+WireSlot Shaper::reserve_egress(int node, uint64_t earliest_ns, uint64_t bytes) noexcept {
+    return reserve(nics_[node % kMaxNodes].egress_free_ns, earliest_ns, bytes);
+}
+
+WireSlot Shaper::reserve_ingress(int node, uint64_t earliest_ns, uint64_t bytes) noexcept {
+    return reserve(nics_[node % kMaxNodes].ingress_free_ns, earliest_ns, bytes);
+}
+
+uint64_t Shaper::egress_free_ns(int node) const noexcept {
+    return nics_[node % kMaxNodes].egress_free_ns.load(std::memory_order_relaxed);
+}
+
+namespace {
+
+std::string job_token(const std::string& fallback) {
+    if (const char* job = getenv("SLIMWIRE_EMU_JOB"); job != nullptr && *job != '\0') {
+        return job;
+    }
+    const char* address = getenv("MASTER_ADDR");
+    const char* port = getenv("MASTER_PORT");
+    if (address != nullptr && port != nullptr) {
+        return std::string(address) + ":" + port + "/" + std::to_string(getuid());
+    }
+    return fallback;
+}
+
+std::mutex g_job_mutex;
+Shaper* g_job_shaper = nullptr;
+
+// The mapping stays: threads of streams may still be at work while the process exits.
+void leave_job() {
+    g_job_shaper->leave();
+}
+
+}  // namespace
+
+Result<Shaper*> job_shaper(const std::string& fallback_token) {
+    const std::lock_guard lock(g_job_mutex);
+    const char* text = getenv("SLIMWIRE_EMU_LINK");
+    SLIMWIRE_TRY_ASSIGN(const LinkSpec spec, parse_link_spec(text != nullptr ? text : ""));
+    if (!spec.shaped()) {
+        return static_cast<Shaper*>(nullptr);
+    }
+    if (g_job_shaper == nullptr) {
+        Shaper::remove_stale_segments();
+        SLIMWIRE_TRY_ASSIGN(auto shaper, Shaper::open(spec, job_token(fallback_token)));
+        g_job_shaper = shaper.release();
+        std::atexit(leave_job);
+    }
+    return g_job_shaper;
+}
+
+}  // namespace slimwire::emu

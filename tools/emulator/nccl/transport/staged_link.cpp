@@ -1,0 +1,286 @@
+#include "tools/emulator/nccl/transport/staged_link.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "tools/emulator/nccl/transport/device.h"
+
+namespace slimwire::emu {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr int kMaxGrouped = 8;
+constexpr size_t kPending = SIZE_MAX;
+
+// Allocates while some stream of the process may be captured, as NCCL does.
+cudaError_t allocate_on_device(void** out, size_t bytes) {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    const cudaError_t error = cudaMalloc(out, bytes);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return error;
+}
+
+void free_on_device(void* memory) {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)cudaFree(memory);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+}  // namespace
+
+size_t StagedLink::largest_message(Protocol protocol) const noexcept {
+    return net_.buffers.capacity(protocol, channel_ == Channel::kPointToPoint);
+}
+
+void StagedLink::free_memory(const Pool& pool) noexcept {
+    if (pool.on_device) {
+        free_on_device(pool.memory);
+    } else {
+        std::free(pool.memory);
+    }
+}
+
+Status StagedLink::open_pool(Protocol protocol, Pool* pool) {
+    const auto p = static_cast<size_t>(protocol);
+    const bool p2p = channel_ == Channel::kPointToPoint && protocol == Protocol::kSimple;
+    pool->slot_bytes = p2p ? net_.buffers.p2p_message_bytes : net_.buffers.message_bytes[p];
+    pool->slots = p2p ? net_.buffers.p2p_messages : net_.buffers.messages[p];
+    const size_t bytes = pool->slot_bytes * static_cast<size_t>(pool->slots);
+    // LL's flags are written and polled by the processor; its buffers stay on the host.
+    pool->on_device = net_.device_memory && protocol != Protocol::kLl;
+    void* memory = nullptr;
+    if (pool->on_device) {
+        SLIMWIRE_TRY(cuda_check(allocate_on_device(&memory, bytes), "network buffers"));
+        pool->view = static_cast<unsigned char*>(emulator_api().device_view(memory));
+    } else {
+        memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
+        if (memory == nullptr) {
+            return {Code::kOutOfMemory, "no host memory for network buffers"};
+        }
+        pool->view = static_cast<unsigned char*>(memory);
+    }
+    pool->memory = static_cast<unsigned char*>(memory);
+    if (protocol != Protocol::kSimple) {
+        memset(pool->view, 0, bytes);  // no message has the number 0
+    }
+    const ncclResult_t result =
+        net_.table->reg_mr(comm_, pool->memory, bytes,
+                           pool->on_device ? net::kPtrCuda : net::kPtrHost, &pool->mhandle);
+    if (result != ncclSuccess) {
+        free_memory(*pool);
+        *pool = {};
+        return failure(result, "registering memory for");
+    }
+    return {};
+}
+
+// The network may still write into a slot until its connection is closed.
+void StagedLink::close() noexcept {
+    for (const Pool& pool : pools_) {
+        if (pool.memory != nullptr && comm_ != nullptr) {
+            (void)net_.table->dereg_mr(comm_, pool.mhandle);
+        }
+    }
+    Link::close();
+    for (Pool& pool : pools_) {
+        free_memory(pool);
+        pool = {};
+    }
+}
+
+void StagedLink::set_attributes(const WireOperation& operation) {
+    if (net_.table->set_net_attr == nullptr) {
+        return;
+    }
+    net::NetAttrV11 wanted = net_.attributes;
+    (sending_ ? wanted.send : wanted.recv) = {1, 1, 1, 1};
+    wanted.op = 1u << operation.function;
+    // Of sends and receives NCCL leaves what was there.
+    if (channel_ == Channel::kCollective) {
+        wanted.algo = 1u << 1;  // the ring
+        wanted.proto = 1u << static_cast<unsigned>(operation.protocol);
+    }
+    if (memcmp(&wanted, &net_.attributes, sizeof wanted) != 0) {
+        net_.attributes = wanted;
+        (void)net_.table->set_net_attr(net_.context, &wanted);
+    }
+}
+
+Status StagedLink::start(
+    void* data, size_t bytes, const WireOperation& operation, Transfer* transfer, bool* started) {
+    *started = false;
+    if (comm_ == nullptr) {
+        SLIMWIRE_TRY(connect_or_listen());
+        if (comm_ == nullptr) {
+            return {};
+        }
+    }
+    const Protocol protocol = operation.protocol;
+    Pool& pool = pool_of(protocol);
+    if (pool.memory == nullptr) {
+        SLIMWIRE_TRY(open_pool(protocol, &pool));
+    }
+    if (pool.started - pool.done >= static_cast<uint64_t>(pool.slots)) {
+        return {};
+    }
+    const size_t offset = pool.offset(pool.started);
+    set_attributes(operation);
+    ncclResult_t result = ncclSuccess;
+    void* request = nullptr;
+    size_t on_wire = wire_bytes(protocol, bytes);
+    void* memory = pool.memory + offset;
+    if (sending_) {
+        if (!pool.prepared) {
+            encode_message(protocol, pool.started + 1, data, bytes, pool.view + offset);
+            pool.prepared = true;
+        }
+        result = net_.table->isend(comm_, memory, on_wire, members_.rank, pool.mhandle, nullptr,
+                                   &request);
+    } else {
+        // More than will come, unless the operation has no more.
+        size_t room = std::min(pool.slot_bytes, wire_bytes(protocol, operation.bytes));
+        int tag = peer_;
+        if (protocol != Protocol::kSimple && net_.optional_completion) {
+            request = net::kOptionalReceiveCompletion;
+        }
+        result =
+            net_.table->irecv(comm_, 1, &memory, &room, &tag, &pool.mhandle, nullptr, &request);
+        if (result == ncclSuccess && request == net::kOptionalReceiveCompletion) {
+            return {Code::kInternalError,
+                    std::string(net_.table->name) + " network: irecv left no request behind"};
+        }
+    }
+    if (result != ncclSuccess) {
+        return failure(result, sending_ ? "sending to" : "receiving from");
+    }
+    if (request == nullptr) {
+        return {};
+    }
+    *started = true;
+    *transfer = {};
+    transfer->request = request;
+    transfer->protocol = protocol;
+    transfer->data = static_cast<unsigned char*>(data);
+    transfer->bytes = bytes;
+    transfer->number = pool.started++;
+    pool.prepared = false;
+    if (sending_) {
+        count_sent(bytes, on_wire);
+    }
+    return {};
+}
+
+// With flags: takes the data when all of it has come, whether or not the network has said so.
+void StagedLink::deliver(Transfer& transfer, const Pool& pool) noexcept {
+    const Protocol protocol = transfer.protocol;
+    const unsigned char* slot = pool.view + pool.offset(transfer.number);
+    transfer.lines +=
+        lines_arrived(protocol, transfer.number + 1, slot, transfer.bytes, transfer.lines);
+    if (transfer.lines == lines_of(protocol, transfer.bytes)) {
+        decode_message(protocol, slot, transfer.bytes, transfer.data);
+        transfer.delivered = true;
+    }
+}
+
+// Asks the network about the request and, where one is needed, the flush after it.
+Status StagedLink::ask(Transfer& transfer, const Pool& pool) {
+    int finished = 0;
+    int sizes[kMaxGrouped] = {};
+    ncclResult_t result = net_.table->test(transfer.request, &finished, sizes);
+    if (result != ncclSuccess) {
+        return failure(result, sending_ ? "sending to" : "receiving from");
+    }
+    if (finished == 0) {
+        return {};
+    }
+    if (transfer.received) {
+        transfer.request = nullptr;  // the flush is over
+        return {};
+    }
+    transfer.received = true;
+    void* const request = transfer.request;
+    transfer.request = nullptr;
+    if (sending_) {
+        return {};
+    }
+    transfer.arrived = static_cast<size_t>(sizes[0]);
+    if (net_.table->irecv_consumed != nullptr) {
+        (void)net_.table->irecv_consumed(comm_, 1, request);
+    }
+    const bool flush = pool.on_device && transfer.protocol == Protocol::kSimple && sizes[0] > 0 &&
+                       net_.properties.force_flush != 0;
+    if (flush && net_.table->iflush != nullptr) {
+        void* memory = pool.memory + pool.offset(transfer.number);
+        void* mhandle = pool.mhandle;
+        result = net_.table->iflush(comm_, 1, &memory, sizes, &mhandle, &transfer.request);
+        if (result != ncclSuccess) {
+            return failure(result, "flushing after");
+        }
+    }
+    return {};
+}
+
+// The network says that a message with flags has come. One whose receive it may report early counts
+// when its flags are there; then its size is not known either.
+Status StagedLink::finish_flagged(Transfer& transfer, const Pool& pool, size_t* bytes) {
+    const Protocol protocol = transfer.protocol;
+    if (!transfer.delivered) {
+        deliver(transfer, pool);
+    }
+    const size_t expected = wire_bytes(protocol, transfer.bytes);
+    const bool early = net_.optional_completion && transfer.arrived == 0;
+    if (!early && transfer.arrived != expected) {
+        *bytes = payload_bytes(protocol, transfer.arrived);  // the caller says what is wrong
+        return {};
+    }
+    if (!transfer.delivered && !early) {
+        return {Code::kInternalError, std::string(net_.table->name) +
+                                          " network: a message from rank " + std::to_string(peer_) +
+                                          " is done, but its flags are not there"};
+    }
+    *bytes = transfer.delivered ? transfer.bytes : kPending;
+    return {};
+}
+
+Status StagedLink::test(Transfer* transfer, bool* done, size_t* bytes) {
+    *done = false;
+    const Protocol protocol = transfer->protocol;
+    Pool& pool = pool_of(protocol);
+    const bool flags = !sending_ && protocol != Protocol::kSimple;
+    if (flags && !transfer->delivered) {
+        deliver(*transfer, pool);
+    }
+    if (transfer->request != nullptr) {
+        SLIMWIRE_TRY(ask(*transfer, pool));
+    }
+    if (!transfer->received || transfer->request != nullptr) {
+        return {};
+    }
+    if (sending_) {
+        *bytes = transfer->bytes;
+    } else {
+        if (!flags) {
+            const size_t count = std::min(transfer->arrived, transfer->bytes);
+            decode_message(protocol, pool.view + pool.offset(transfer->number), count,
+                           transfer->data);
+            *bytes = transfer->arrived;
+        } else {
+            SLIMWIRE_TRY(finish_flagged(*transfer, pool, bytes));
+            if (*bytes == kPending) {
+                return {};
+            }
+        }
+        count_received(*bytes);
+    }
+    ++pool.done;
+    *done = true;
+    return {};
+}
+
+}  // namespace slimwire::emu

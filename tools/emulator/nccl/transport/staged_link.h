@@ -1,0 +1,61 @@
+// A link between nodes over a plugin, as NCCL's proxies drive it: messages go through buffers of
+// the link's own, registered once, divided into slots that are used in turn. A receive offers a
+// whole slot, or as much as the operation has in all, whatever will come. LL and LL128 messages
+// carry flags; the receiver looks at those while the slot fills, and takes the data when they are
+// there.
+//
+// Buffers are pinned host memory, or device memory where the network says that it can use it.
+// Source: NCCL 2.28, transport/net.cc. Thread contract: that of Link.
+#pragma once
+
+#include <array>
+
+#include "tools/emulator/nccl/transport/link.h"
+
+namespace slimwire::emu {
+
+class StagedLink final : public Link {
+  public:
+    using Link::Link;
+    ~StagedLink() override { close(); }
+
+    Status start(void* data,
+                 size_t bytes,
+                 const WireOperation& operation,
+                 Transfer* transfer,
+                 bool* started) override;
+    Status test(Transfer* transfer, bool* done, size_t* bytes) override;
+    void close() noexcept override;
+    [[nodiscard]] size_t largest_message(Protocol protocol) const noexcept override;
+
+  private:
+    // The slots of one protocol.
+    struct Pool {
+        unsigned char* memory = nullptr;  // as the network gets it
+        unsigned char* view = nullptr;    // as this process may touch it
+        bool on_device = false;
+        void* mhandle = nullptr;
+        size_t slot_bytes = 0;
+        int slots = 0;
+        uint64_t started = 0;  // messages, so far
+        uint64_t done = 0;
+        bool prepared = false;  // the next slot holds a message that the network has not taken
+
+        [[nodiscard]] size_t offset(uint64_t number) const noexcept {
+            return number % static_cast<uint64_t>(slots) * slot_bytes;
+        }
+    };
+
+    Status open_pool(Protocol protocol, Pool* pool);
+    static void free_memory(const Pool& pool) noexcept;
+    Pool& pool_of(Protocol protocol) { return pools_[static_cast<size_t>(protocol)]; }
+    // Tells the network what comes next, where that changed.
+    void set_attributes(const WireOperation& operation);
+    static void deliver(Transfer& transfer, const Pool& pool) noexcept;
+    Status ask(Transfer& transfer, const Pool& pool);
+    Status finish_flagged(Transfer& transfer, const Pool& pool, size_t* bytes);
+
+    std::array<Pool, kProtocols> pools_;
+};
+
+}  // namespace slimwire::emu

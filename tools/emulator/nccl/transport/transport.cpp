@@ -1,0 +1,159 @@
+#include "tools/emulator/nccl/transport/transport.h"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "tools/emulator/nccl/bootstrap/log.h"
+#include "tools/emulator/nccl/transport/net_ucx.h"
+#include "tools/emulator/nccl/transport/staged_link.h"
+
+namespace slimwire::emu {
+namespace {
+
+constexpr size_t kMaxTransferBytes = size_t{1} << 40;
+
+// Device memory goes to the network where it can take it and the card is near enough: a virtual one
+// hangs at the processor, which is near only by decree.
+bool uses_device_memory(const net::NetPropertiesV11& properties) {
+    const char* level = getenv("NCCL_NET_GDR_LEVEL");
+    const bool far_allowed = level != nullptr && strcasecmp(level, "SYS") == 0;
+    const bool forbidden = level != nullptr && strcasecmp(level, "LOC") == 0;
+    return (properties.ptr_support & net::kPtrCuda) != 0 && !forbidden &&
+           (properties.pci_path != nullptr || far_allowed);
+}
+
+}  // namespace
+
+bool Transport::inter_node(int peer) const {
+    return members_.info(peer).node != members_.info(members_.rank).node;
+}
+
+Status Transport::open_builtin(int device, NetContextOf* out) {
+    const net::NetV11* table = builtin_net();
+    net::NetCommConfigV11 config{-1};
+    int devices = 0;
+    if (table->init(&out->context, members_.comm, &config, plugin_log, nullptr) != ncclSuccess) {
+        return {Code::kSystemError, std::string(table->name) + " network: " + last_error()};
+    }
+    out->table = table;
+    if (table->devices(&devices) != ncclSuccess || devices < 1) {
+        return {Code::kSystemError, std::string(table->name) + " network: no device"};
+    }
+    out->device = device % devices;
+    return {};
+}
+
+Status Transport::open_plugin(int device) {
+    inter_.table = assigned_.table;
+    inter_.context = assigned_.context;
+    inter_.device = device % assigned_.devices;
+    net::NetPropertiesV11& properties = inter_.properties;
+    const std::string name = std::string(assigned_.table->name) + " network: ";
+    if (assigned_.table->get_properties(inter_.device, &properties) != ncclSuccess) {
+        return {Code::kSystemError,
+                name + "no properties of device " + std::to_string(inter_.device)};
+    }
+    if (properties.max_p2p_bytes == 0 || properties.max_p2p_bytes > kMaxTransferBytes) {
+        return {Code::kInternalError,
+                name + "largest transfer is " + std::to_string(properties.max_p2p_bytes) +
+                    " bytes: expected 1 to " + std::to_string(kMaxTransferBytes)};
+    }
+    inter_.buffers = wire_buffers();
+    inter_.device_memory = uses_device_memory(properties);
+    inter_.optional_completion = nccl_env_number("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
+    inter_.attributes = {{-1, -1, -1, -1}, {-1, -1, -1, -1}, ~0u, ~0u, ~0u};
+    if (inter_.table->set_net_attr != nullptr) {
+        const int32_t peers = std::max(1, members_.size() - 1);
+        inter_.attributes.send = inter_.attributes.recv = {peers, 1, 1, 1};
+        (void)inter_.table->set_net_attr(inter_.context, &inter_.attributes);
+    }
+    return {};
+}
+
+Status Transport::open_tuner() {
+    std::map<int, int> ranks_of_node;
+    for (int rank = 0; rank < members_.size(); ++rank) {
+        ++ranks_of_node[members_.info(rank).node];
+    }
+    const auto [least, most] =
+        std::minmax_element(ranks_of_node.begin(), ranks_of_node.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; });
+    const int nodes = static_cast<int>(ranks_of_node.size());
+    SLIMWIRE_TRY_ASSIGN(tuning_, Tuning::make({members_.comm, nodes, members_.size(), least->second,
+                                               most->second, inter_.properties.speed_mbps}));
+    return {};
+}
+
+Status Transport::open(int device, const CommSettings& settings) {
+    bool any_intra = false;
+    for (int peer = 0; peer < members_.size(); ++peer) {
+        if (peer != members_.rank) {
+            (inter_node(peer) ? spans_nodes_ : any_intra) = true;
+        }
+    }
+    SLIMWIRE_TRY_ASSIGN(assigned_, assign_net(members_.comm, settings));
+    if (staged()) {
+        SLIMWIRE_TRY(open_plugin(device));
+    } else if (spans_nodes_) {
+        SLIMWIRE_TRY(open_builtin(device, &inter_));
+    }
+    if (any_intra) {
+        if (inter_.table == builtin_net()) {
+            intra_ = inter_;
+        } else {
+            SLIMWIRE_TRY(open_builtin(device, &intra_));
+        }
+    }
+    return open_tuner();
+}
+
+void Transport::close() noexcept {
+    links_.clear();
+    if (intra_.table != nullptr && intra_.context != inter_.context) {
+        intra_.table->finalize(intra_.context);
+    }
+    if (staged()) {
+        release_net(assigned_);
+    } else if (inter_.table != nullptr) {
+        inter_.table->finalize(inter_.context);
+    }
+    intra_ = inter_ = {};
+    assigned_ = {};
+    tuning_.reset();
+}
+
+Link& Transport::link(int peer, Channel channel, bool sending) {
+    std::unique_ptr<Link>& entry = links_[{peer, channel, sending}];
+    if (entry == nullptr) {
+        const bool far = inter_node(peer);
+        if (far && staged()) {
+            entry = std::make_unique<StagedLink>(members_, inter_, peer, channel, sending, far);
+        } else {
+            entry = std::make_unique<Link>(members_, far ? inter_ : intra_, peer, channel, sending,
+                                           far);
+        }
+    }
+    return *entry;
+}
+
+Status Transport::tune(Task* task) {
+    if (is_point_to_point(task->kind)) {
+        const bool ll = staged() && task->bytes() <= inter_.buffers.p2p_ll_limit;
+        task->protocol = ll ? Protocol::kLl : Protocol::kSimple;
+        return {};
+    }
+    if (members_.size() > 1 && tuning_ != nullptr) {
+        SLIMWIRE_TRY_ASSIGN(task->protocol, tuning_->choose(*task));
+    }
+    return {};
+}
+
+size_t Transport::collective_message(Protocol protocol, size_t otherwise) const noexcept {
+    return staged() && spans_nodes_ ? inter_.buffers.capacity(protocol, false) : otherwise;
+}
+
+}  // namespace slimwire::emu
