@@ -8,7 +8,7 @@
 #include "codecs/base/own_stream.h"
 #include "codecs/ops/sketch.h"
 #include "collectives/call/training.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 
 namespace slimwire {
 
@@ -88,7 +88,7 @@ bool AccordionControl::load(RecordReader* record) noexcept {
 
 namespace {
 
-Status make_memory(const DeviceApi& api, CommState* state, PacedTensor* tensor) {
+Status make_memory(const DeviceApi& api, Communicator* state, AccordionTensor* tensor) {
     if (tensor->copied != nullptr) {
         return {};
     }
@@ -112,7 +112,7 @@ Status make_memory(const DeviceApi& api, CommState* state, PacedTensor* tensor) 
 }
 
 // What was loaded for the tensor, whose memory no work uses yet.
-Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, PacedTensor* tensor) {
+Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, AccordionTensor* tensor) {
     RecordReader record(bytes);
     AccordionControl control = tensor->control;
     SketchState sums;
@@ -133,11 +133,11 @@ Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, PacedTensor
 
 }  // namespace
 
-Result<PacedCall> Accordions::next(const DeviceApi& api,
-                                   CommState* state,
-                                   Plan* plan,
-                                   const StepPlace& place) {
-    PacedTensor& tensor =
+Result<AccordionCall> Accordions::next(const DeviceApi& api,
+                                       Communicator* state,
+                                       Plan* plan,
+                                       const StepPosition& place) {
+    AccordionTensor& tensor =
         tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->accordion).first->second;
     if (tensor.path != place.path) {
         // A tensor of another step: what the one before was owed is gone, too.
@@ -149,11 +149,12 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
     SLIMWIRE_TRY(make_memory(api, state, &tensor));
     if (first) {
         const std::vector<std::byte> loaded = state->progress.take(
-            {state->lasting_key, plan->facts, place.path, place.ordinal}, StateKind::kAccordion);
+            {state->checkpoint_key, plan->signature, place.path, place.ordinal},
+            StateKind::kAccordion);
         const DeviceScope device(api, state->device);
         SLIMWIRE_TRY(loaded.empty() ? Status() : go_on(api, loaded, &tensor));
     }
-    ++state->sharing_calls;
+    ++state->replicated_calls;
     if (tensor.control.due()) {
         if (!std::exchange(tensor.under_way, false)) {
             return Status(Code::kInvalidUsage,
@@ -162,7 +163,7 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
         }
         SLIMWIRE_TRY(
             cuda_status(api, api.event_synchronize(tensor.copied), "wait for a window's end"));
-        const int parts = plan->facts.op == Op::kReduceScatter ? state->shape.ranks : 1;
+        const int parts = plan->signature.op == Op::kReduceScatter ? state->shape.ranks : 1;
         tensor.control.decide(sketch_energy(*tensor.copy),
                               static_cast<double>(tensor.copy->buffers) / parts);
         state->stats->update([&](CommStats&) {
@@ -170,10 +171,10 @@ Result<PacedCall> Accordions::next(const DeviceApi& api,
         });
     }
     const double rate = training_state().learning_rate.load(std::memory_order_relaxed);
-    return PacedCall{&tensor, tensor.control.next(rate)};
+    return AccordionCall{&tensor, tensor.control.next(rate)};
 }
 
-Status Accordions::save(const CommState& state,
+Status Accordions::save(const Communicator& state,
                         const ReadMemory& read,
                         const KeepRecord& keep) const {
     for (const auto& [key, tensor] : tensors_) {
@@ -188,14 +189,14 @@ Status Accordions::save(const CommState& state,
         if (tensor.control.waits()) {
             record.put(*tensor.copy);
         }
-        keep({state.lasting_key, key.plan->facts, tensor.path, key.ordinal}, StateKind::kAccordion,
-             record.take());
+        keep({state.checkpoint_key, key.plan->signature, tensor.path, key.ordinal},
+             StateKind::kAccordion, record.take());
     }
     return {};
 }
 
 void Accordions::release(const DeviceApi& api,
-                         CommState* state,
+                         Communicator* state,
                          std::vector<void*>* left) noexcept {
     for (auto& [key, tensor] : tensors_) {
         if (tensor.sums != nullptr && state->memory != nullptr) {

@@ -24,7 +24,7 @@
 
 namespace slimwire {
 
-struct CommState;
+struct Communicator;
 struct Plan;
 
 // Of one tensor. Pure.
@@ -77,10 +77,10 @@ class AccordionControl {
 };
 
 // A tensor's controller and the way of its sums to the host.
-struct PacedTensor {
-    explicit PacedTensor(const AccordionRule& rule) noexcept : control(rule) {}
+struct AccordionTensor {
+    explicit AccordionTensor(const AccordionRule& rule) noexcept : control(rule) {}
     AccordionControl control;
-    uint64_t path = 0;            // of its place (StepPlace)
+    uint64_t path = 0;            // of its place (StepPosition)
     SketchState* sums = nullptr;  // on the device
     SketchState* copy = nullptr;  // pinned
     cudaEvent_t copied = nullptr;
@@ -88,8 +88,8 @@ struct PacedTensor {
 };
 
 // A call of one.
-struct PacedCall {
-    PacedTensor* tensor = nullptr;  // null: of none
+struct AccordionCall {
+    AccordionTensor* tensor = nullptr;  // null: of none
     AccordionControl::Call at;
 };
 
@@ -98,14 +98,14 @@ class Accordions {
   public:
     // The next call of the plan's tensor at this place; waits for the copy where a decision is due.
     // A tensor's first goes on with what was loaded for it.
-    Result<PacedCall> next(const DeviceApi& api,
-                           CommState* state,
-                           Plan* plan,
-                           const StepPlace& place);
+    Result<AccordionCall> next(const DeviceApi& api,
+                               Communicator* state,
+                               Plan* plan,
+                               const StepPosition& place);
     // The records of all its tensors.
-    Status save(const CommState& state, const ReadMemory& read, const KeepRecord& keep) const;
+    Status save(const Communicator& state, const ReadMemory& read, const KeepRecord& keep) const;
     // Frees what it has; where work may still use it, that goes to `left` instead.
-    void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
+    void release(const DeviceApi& api, Communicator* state, std::vector<void*>* left) noexcept;
 
   private:
     struct Key {
@@ -113,7 +113,7 @@ class Accordions {
         uint32_t slot, ordinal;
         auto operator<=>(const Key&) const = default;
     };
-    std::map<Key, PacedTensor> tensors_;
+    std::map<Key, AccordionTensor> tensors_;
 };
 
 }  // namespace slimwire

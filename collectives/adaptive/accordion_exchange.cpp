@@ -36,7 +36,8 @@ Status PacedExchange::finish(int phase) {
 }
 
 uint64_t PacedExchange::control_bytes() const noexcept {
-    constexpr CallFacts kSums{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, kSketchCells + 1};
+    constexpr CallSignature kSums{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0,
+                                  kSketchCells + 1};
     return sums_over_ranks()
                ? native_wire_bytes(kSums, context_.state.shape.ranks, context_.state.rank)
                : 0;
@@ -44,27 +45,27 @@ uint64_t PacedExchange::control_bytes() const noexcept {
 
 Status PacedExchange::add_result() {
     const DeviceApi& api = context_.api;
-    const CallFacts& facts = context_.plan.facts;
+    const CallSignature& signature = context_.plan.signature;
     SketchState* const sums = paced_.tensor->sums;
     if (paced_.at.first) {
         SLIMWIRE_TRY(cuda_status(api, api.memset_async(sums, 0, sizeof(SketchState), context_.work),
                                  "a window's begin"));
     }
-    const auto count = static_cast<int64_t>(facts.count);
-    const bool part = facts.op == Op::kReduceScatter;
+    const auto count = static_cast<int64_t>(signature.count);
+    const bool part = signature.op == Op::kReduceScatter;
     return enqueue(api,
                    SketchArgs{.input = context_.call.recv,
                               .state = sums,
                               .workspace = context_.scratch,
                               .count = count,
                               .first_row = part ? context_.state.rank * sketch_rows(count) : 0,
-                              .dtype = facts.dtype},
+                              .dtype = signature.dtype},
                    context_.work);
 }
 
 Status PacedExchange::send_to_host() {
     const DeviceApi& api = context_.api;
-    PacedTensor& tensor = *paced_.tensor;
+    AccordionTensor& tensor = *paced_.tensor;
     SLIMWIRE_TRY(cuda_status(api,
                              api.memcpy_async(tensor.copy, tensor.sums, sizeof(SketchState),
                                               cudaMemcpyDeviceToHost, context_.work),

@@ -15,7 +15,9 @@ namespace slimwire {
 class PacedExchange final : public Exchange {
   public:
     // `call`, made with `context`, is what gives the result.
-    PacedExchange(const ExchangeContext& context, const PacedCall& paced, Exchange* call) noexcept
+    PacedExchange(const ExchangeContext& context,
+                  const AccordionCall& paced,
+                  Exchange* call) noexcept
         : context_(context), paced_(paced), call_(call) {}
 
     [[nodiscard]] int phases() const noexcept override {
@@ -32,13 +34,13 @@ class PacedExchange final : public Exchange {
 
   private:
     [[nodiscard]] bool sums_over_ranks() const noexcept {
-        return paced_.at.last && context_.plan.facts.op == Op::kReduceScatter;
+        return paced_.at.last && context_.plan.signature.op == Op::kReduceScatter;
     }
     Status add_result();
     Status send_to_host();
 
     ExchangeContext context_;
-    PacedCall paced_;
+    AccordionCall paced_;
     Exchange* call_;
 };
 

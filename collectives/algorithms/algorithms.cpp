@@ -6,7 +6,7 @@ namespace slimwire {
 
 namespace {
 
-std::string why_not_hierarchical(const CallFacts& facts,
+std::string why_not_hierarchical(const CallSignature& signature,
                                  const PlanShape& shape,
                                  const Action& action) {
     if (shape.nodes == nullptr || shape.nodes->nodes() == 1) {
@@ -15,10 +15,10 @@ std::string why_not_hierarchical(const CallFacts& facts,
     if (!action.intra_codec) {
         return {};
     }
-    if (!action.intra_codec->accepts(facts.dtype)) {
-        return action.intra_codec->to_string() + " does not take " + dtype_name(facts.dtype);
+    if (!action.intra_codec->accepts(signature.dtype)) {
+        return action.intra_codec->to_string() + " does not take " + dtype_name(signature.dtype);
     }
-    return action.intra_codec->traits(facts.dtype).low_rank
+    return action.intra_codec->traits(signature.dtype).low_rank
                ? action.intra_codec->to_string() + " goes by low_rank alone"
                : "";
 }
@@ -52,7 +52,7 @@ bool takes_segments(Algorithm algorithm, Op op) {
 
 }  // namespace
 
-std::vector<Algorithm> candidates(const CallFacts& facts,
+std::vector<Algorithm> candidates(const CallSignature& signature,
                                   const PlanShape& shape,
                                   const Action& action,
                                   const std::vector<Segment>& segments) {
@@ -62,11 +62,11 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
     if (action.low_rank()) {
         return {Algorithm::kLowRank};
     }
-    const Algorithm flat = !has_form(Algorithm::kTwoShot, facts.op) ? Algorithm::kDirect
-                           : all_reduce_encodings(action, segments) ? Algorithm::kTwoShot
-                                                                    : Algorithm::kSparse;
+    const Algorithm flat = !has_form(Algorithm::kTwoShot, signature.op) ? Algorithm::kDirect
+                           : all_reduce_encodings(action, segments)     ? Algorithm::kTwoShot
+                                                                        : Algorithm::kSparse;
     // Ranks of one node would each send to every rank of the others.
-    if (has_form(Algorithm::kHierarchical, facts.op) && shape.scope == Scope::kInterNode &&
+    if (has_form(Algorithm::kHierarchical, signature.op) && shape.scope == Scope::kInterNode &&
         shape.max_ranks_per_node > 1 && shape.nodes != nullptr) {
         return {Algorithm::kHierarchical, flat};
     }
@@ -74,16 +74,16 @@ std::vector<Algorithm> candidates(const CallFacts& facts,
 }
 
 std::string why_not(Algorithm algorithm,
-                    const CallFacts& facts,
+                    const CallSignature& signature,
                     const PlanShape& shape,
                     const Action& action,
                     const std::vector<Segment>& segments) {
-    const CodecTraits traits = action.codec->traits(facts.dtype);
-    if (!has_form(algorithm, facts.op)) {
-        return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(facts.op);
+    const CodecTraits traits = action.codec->traits(signature.dtype);
+    if (!has_form(algorithm, signature.op)) {
+        return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(signature.op);
     }
-    if (!segments.empty() && !takes_segments(algorithm, facts.op)) {
-        return std::string(algorithm_name(algorithm)) + " of " + op_name(facts.op) +
+    if (!segments.empty() && !takes_segments(algorithm, signature.op)) {
+        return std::string(algorithm_name(algorithm)) + " of " + op_name(signature.op) +
                " has no form of messages whose parts differ";
     }
     if (traits.low_rank != (algorithm == Algorithm::kLowRank)) {
@@ -91,8 +91,8 @@ std::string why_not(Algorithm algorithm,
                                                 ? " goes by its factors; write low_rank or auto"
                                                 : " has no factors of low rank");
     }
-    if (action.error_feedback == ErrorFeedback::kEf21 && !has_estimates(algorithm, facts.op)) {
-        return std::string("ef21 has no form of ") + op_name(facts.op) + " by " +
+    if (action.error_feedback == ErrorFeedback::kEf21 && !has_estimates(algorithm, signature.op)) {
+        return std::string("ef21 has no form of ") + op_name(signature.op) + " by " +
                algorithm_name(algorithm);
     }
     switch (algorithm) {
@@ -107,7 +107,7 @@ std::string why_not(Algorithm algorithm,
                        ? action.codec->to_string() + " reduces in one pass; write two_shot"
                        : "";
         case Algorithm::kHierarchical:
-            return why_not_hierarchical(facts, shape, action);
+            return why_not_hierarchical(signature, shape, action);
         case Algorithm::kSummable:
             return traits.linear ? ""
                                  : "encodings of " + action.codec->to_string() + " do not add up";
@@ -122,54 +122,55 @@ std::string why_not(Algorithm algorithm,
 }
 
 Layout layout_of(Algorithm algorithm,
-                 const CallFacts& facts,
+                 const CallSignature& signature,
                  const PlanShape& shape,
                  const Action& action,
                  uint64_t slice_bytes,
                  const std::vector<Segment>& parts) {
     const std::vector<Segment> segments =
-        parts.empty() ? std::vector<Segment>{{0, facts.count, *action.codec}} : parts;
+        parts.empty() ? std::vector<Segment>{{0, signature.count, *action.codec}} : parts;
     std::optional<DType> fed_dtype;
     if (action.error_feedback == ErrorFeedback::kEf21) {
         fed_dtype = DType::kFloat32;
     }
     if (algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kSparse) {
-        return make_layout(segments, facts.dtype, shape.ranks, slice_bytes, fed_dtype);
+        return make_layout(segments, signature.dtype, shape.ranks, slice_bytes, fed_dtype);
     }
     const bool hierarchical = algorithm == Algorithm::kHierarchical;
-    if (hierarchical && facts.op != Op::kReduceScatter) {
-        return hierarchical_layout(segments, facts.dtype, *shape.nodes, action.intra_codec,
+    if (hierarchical && signature.op != Op::kReduceScatter) {
+        return hierarchical_layout(segments, signature.dtype, *shape.nodes, action.intra_codec,
                                    slice_bytes);
     }
     // Of one block: the message is several of them.
-    const uint64_t blocks = message_bytes(facts, shape.ranks) /
-                            std::max<uint64_t>(1, facts.count * dtype_bytes(facts.dtype));
+    const uint64_t blocks = message_bytes(signature, shape.ranks) /
+                            std::max<uint64_t>(1, signature.count * dtype_bytes(signature.dtype));
     const uint64_t of_block =
         slice_bytes == 0 ? 0 : std::max<uint64_t>(1, slice_bytes / std::max<uint64_t>(1, blocks));
-    return hierarchical
-               ? hierarchical_scatter_layout(segments, facts.dtype, action.intra_codec, of_block)
-               : make_layout(segments, facts.dtype, 1, of_block, fed_dtype);
+    return hierarchical ? hierarchical_scatter_layout(segments, signature.dtype, action.intra_codec,
+                                                      of_block)
+                        : make_layout(segments, signature.dtype, 1, of_block, fed_dtype);
 }
 
 ExchangeSizes sizes_of(Algorithm algorithm,
                        const Layout& layout,
-                       const CallFacts& facts,
+                       const CallSignature& signature,
                        const PlanShape& shape) {
     switch (algorithm) {
         case Algorithm::kTwoShot:
         case Algorithm::kSparse:
-            return two_shot_sizes(layout, facts, shape);
+            return two_shot_sizes(layout, signature, shape);
         case Algorithm::kDirect:
-            return direct_sizes(layout, facts, shape);
+            return direct_sizes(layout, signature, shape);
         case Algorithm::kHierarchical:
-            return facts.op == Op::kReduceScatter ? hierarchical_scatter_sizes(layout, facts, shape)
-                                                  : hierarchical_sizes(layout, facts, shape);
+            return signature.op == Op::kReduceScatter
+                       ? hierarchical_scatter_sizes(layout, signature, shape)
+                       : hierarchical_sizes(layout, signature, shape);
         case Algorithm::kGather:
-            return gather_sizes(layout, facts, shape);
+            return gather_sizes(layout, signature, shape);
         case Algorithm::kSummable:
-            return summable_sizes(layout, facts, shape);
+            return summable_sizes(layout, signature, shape);
         case Algorithm::kLowRank:
-            return low_rank_sizes(layout, facts, shape);
+            return low_rank_sizes(layout, signature, shape);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -181,20 +182,20 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
     switch (plan.algorithm) {
         case Algorithm::kTwoShot:
         case Algorithm::kSparse:
-            return two_shot_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+            return two_shot_wire_bytes(plan.layout, plan.signature, shape.ranks, rank);
         case Algorithm::kDirect:
-            return direct_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+            return direct_wire_bytes(plan.layout, plan.signature, shape.ranks, rank);
         case Algorithm::kHierarchical:
-            return plan.facts.op == Op::kReduceScatter
-                       ? hierarchical_scatter_wire_bytes(plan.layout, plan.facts, *shape.nodes,
+            return plan.signature.op == Op::kReduceScatter
+                       ? hierarchical_scatter_wire_bytes(plan.layout, plan.signature, *shape.nodes,
                                                          rank)
-                       : hierarchical_wire_bytes(plan.layout, plan.facts, *shape.nodes, rank);
+                       : hierarchical_wire_bytes(plan.layout, plan.signature, *shape.nodes, rank);
         case Algorithm::kGather:
             return gather_wire_bytes(plan.layout, shape.ranks);
         case Algorithm::kSummable:
-            return summable_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+            return summable_wire_bytes(plan.layout, plan.signature, shape.ranks, rank);
         case Algorithm::kLowRank:
-            return low_rank_wire_bytes(plan.layout, plan.facts, shape.ranks, rank);
+            return low_rank_wire_bytes(plan.layout, plan.signature, shape.ranks, rank);
         case Algorithm::kAuto:
         case Algorithm::kNative:
             break;
@@ -203,9 +204,9 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 }
 
 bool keeps_residual(const Plan& plan, int rank) noexcept {
-    return plan.shares_state() ||
+    return plan.replicated_state() ||
            ((plan.error_feedback != ErrorFeedback::kNone || plan.aims) &&
-            (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank)));
+            (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.signature, rank)));
 }
 
 bool encodes_contributions(const Plan& plan) noexcept {
@@ -240,7 +241,7 @@ Exchange* make_exchange(const ExchangeContext& context, ExchangeRoom* room) {
             }
             return &room->emplace<Direct>(context);
         case Algorithm::kHierarchical:
-            if (context.plan.facts.op == Op::kReduceScatter) {
+            if (context.plan.signature.op == Op::kReduceScatter) {
                 return &room->emplace<HierarchicalScatter>(context);
             }
             return &room->emplace<Hierarchical>(context);

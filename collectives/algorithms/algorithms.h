@@ -20,14 +20,14 @@ namespace slimwire {
 // The algorithms that a call may get, best first, when its rule says this: the one that it names,
 // or what `auto` means for the operation and the communicator. Pure. `segments`, here and below:
 // of the message; empty: all of it with the action's codec.
-std::vector<Algorithm> candidates(const CallFacts& facts,
+std::vector<Algorithm> candidates(const CallSignature& signature,
                                   const PlanShape& shape,
                                   const Action& action,
                                   const std::vector<Segment>& segments = {});
 
 // Why an algorithm cannot carry the call; empty when it can.
 std::string why_not(Algorithm algorithm,
-                    const CallFacts& facts,
+                    const CallSignature& signature,
                     const PlanShape& shape,
                     const Action& action,
                     const std::vector<Segment>& segments = {});
@@ -35,7 +35,7 @@ std::string why_not(Algorithm algorithm,
 // How the call's buffer is cut for the algorithm, which can carry it; not of kLowRank, see
 // factored_layout().
 Layout layout_of(Algorithm algorithm,
-                 const CallFacts& facts,
+                 const CallSignature& signature,
                  const PlanShape& shape,
                  const Action& action,
                  uint64_t slice_bytes,
@@ -43,7 +43,7 @@ Layout layout_of(Algorithm algorithm,
 
 ExchangeSizes sizes_of(Algorithm algorithm,
                        const Layout& layout,
-                       const CallFacts& facts,
+                       const CallSignature& signature,
                        const PlanShape& shape);
 
 // Bytes that this rank gives to the transport for one call of a compressed plan.

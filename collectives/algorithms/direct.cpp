@@ -3,8 +3,9 @@
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
-DirectMap::DirectMap(const Layout& layout, const CallFacts& facts, int ranks) : scratch(layout) {
-    switch (facts.op) {
+DirectMap::DirectMap(const Layout& layout, const CallSignature& signature, int ranks)
+    : scratch(layout) {
+    switch (signature.op) {
         case Op::kReduceScatter:
         case Op::kAllToAll:
             send_slots = receive_slots = ranks;
@@ -26,7 +27,7 @@ DirectMap::DirectMap(const Layout& layout, const CallFacts& facts, int ranks) : 
             receive_slots = 1;
             break;
     }
-    if (is_point_to_point(facts.op)) {
+    if (is_point_to_point(signature.op)) {
         // Slices may be under way at the same time.
         send = receive = scratch.add_bytes(static_cast<uint64_t>(layout.total_slot_bytes));
     } else {
@@ -37,13 +38,13 @@ DirectMap::DirectMap(const Layout& layout, const CallFacts& facts, int ranks) : 
 }
 
 uint64_t direct_wire_bytes(const Layout& layout,
-                           const CallFacts& facts,
+                           const CallSignature& signature,
                            int ranks,
                            int rank) noexcept {
     const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
     const auto others = static_cast<uint64_t>(ranks - 1);
-    const int root = facts.root_or_peer;
-    switch (facts.op) {
+    const int root = signature.root_or_peer;
+    switch (signature.op) {
         case Op::kBroadcast:
             return (rank + 1) % ranks == root ? 0 : total;
         case Op::kGather:
@@ -59,13 +60,13 @@ uint64_t direct_wire_bytes(const Layout& layout,
     }
 }
 
-bool direct_encodes(const CallFacts& facts, int rank) noexcept {
-    switch (facts.op) {
+bool direct_encodes(const CallSignature& signature, int rank) noexcept {
+    switch (signature.op) {
         case Op::kBroadcast:
         case Op::kScatter:
-            return rank == facts.root_or_peer;
+            return rank == signature.root_or_peer;
         case Op::kGather:
-            return rank != facts.root_or_peer;
+            return rank != signature.root_or_peer;
         case Op::kRecv:
             return false;
         default:
@@ -73,21 +74,23 @@ bool direct_encodes(const CallFacts& facts, int rank) noexcept {
     }
 }
 
-ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+ExchangeSizes direct_sizes(const Layout& layout,
+                           const CallSignature& signature,
+                           const PlanShape& shape) {
     ExchangeSizes sizes;
     const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
     const auto ranks = static_cast<uint64_t>(shape.ranks);
-    const bool to_all =
-        facts.op == Op::kReduceScatter || facts.op == Op::kAllToAll || facts.op == Op::kScatter;
+    const bool to_all = signature.op == Op::kReduceScatter || signature.op == Op::kAllToAll ||
+                        signature.op == Op::kScatter;
     // Both ends of a message must decide alike, so a receiver counts what its sender sends.
-    sizes.wire_bytes = to_all || facts.op == Op::kAllGather ? (ranks - 1) * total : total;
-    if (facts.op == Op::kReduceScatter) {
+    sizes.wire_bytes = to_all || signature.op == Op::kAllGather ? (ranks - 1) * total : total;
+    if (signature.op == Op::kReduceScatter) {
         const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
         sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
     }
-    sizes.scratch_bytes = DirectMap(layout, facts, shape.ranks).scratch.bytes();
+    sizes.scratch_bytes = DirectMap(layout, signature, shape.ranks).scratch.bytes();
     const uint64_t blocks = to_all ? ranks : 1;
-    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_elems = blocks * signature.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
     // Estimates of the blocks given, then of those got (estimated_scatter.h).
     sizes.shared_begin = sizes.residual_elems;
@@ -97,8 +100,8 @@ ExchangeSizes direct_sizes(const Layout& layout, const CallFacts& facts, const P
 }
 
 Direct::Direct(const ExchangeContext& context)
-    : SlicedExchange(context, 1, context.alone || !is_point_to_point(context.plan.facts.op)),
-      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+    : SlicedExchange(context, 1, context.alone || !is_point_to_point(context.plan.signature.op)),
+      map_(context.plan.layout, context.plan.signature, context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -129,18 +132,18 @@ char* Direct::receive_slot(int slice, int block) const noexcept {
 bool Direct::whole_blocks(int slice) const noexcept {
     const Slice& cut = slice_at(slice);
     return slices() == 1 && cut.pieces.size() == 1 &&
-           cut.pieces[0].chunk_elems == static_cast<int64_t>(context_.plan.facts.count);
+           cut.pieces[0].chunk_elems == static_cast<int64_t>(context_.plan.signature.count);
 }
 
 float Direct::factor() const noexcept {
-    return context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    return context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
 }
 
 Status Direct::encode_blocks(int slice, int first, int last, int base) {
-    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const int64_t slot = slice_at(slice).slot_bytes;
     // Residuals that are stored apart have room for one block beside them.
-    const bool whole = whole_blocks(slice) && !context_.plan.residuals_apart;
+    const bool whole = whole_blocks(slice) && !context_.plan.staged_residual;
     const int step = whole ? last - first : 1;
     const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
     for (int block = first; block < last; block += step) {
@@ -159,7 +162,7 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
 }
 
 Status Direct::decode_blocks(int slice, int first, int last, int base) {
-    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const int64_t slot = slice_at(slice).slot_bytes;
     const int step = whole_blocks(slice) ? last - first : 1;
     for (int block = first; block < last; block += step) {
@@ -197,7 +200,7 @@ Status Direct::place_own(int slice) {
 }
 
 Status Direct::copy_own_block() {
-    const size_t bytes = context_.plan.facts.count * static_cast<size_t>(element_bytes());
+    const size_t bytes = context_.plan.signature.count * static_cast<size_t>(element_bytes());
     const size_t own = static_cast<size_t>(rank()) * bytes;
     const char* from = static_cast<const char*>(context_.call.send);
     char* to = static_cast<char*>(context_.call.recv);

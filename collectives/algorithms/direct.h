@@ -24,7 +24,7 @@
 namespace slimwire {
 
 struct DirectMap {
-    DirectMap(const Layout& layout, const CallFacts& facts, int ranks);
+    DirectMap(const Layout& layout, const CallSignature& signature, int ranks);
     ScratchMap scratch;
     int send_slots, receive_slots;
     uint64_t send, receive;  // areas
@@ -32,22 +32,22 @@ struct DirectMap {
 };
 
 [[nodiscard]] ExchangeSizes direct_sizes(const Layout& layout,
-                                         const CallFacts& facts,
+                                         const CallSignature& signature,
                                          const PlanShape& shape);
 [[nodiscard]] uint64_t direct_wire_bytes(const Layout& layout,
-                                         const CallFacts& facts,
+                                         const CallSignature& signature,
                                          int ranks,
                                          int rank) noexcept;
 // Whether a rank encodes, and so keeps a residual.
-[[nodiscard]] bool direct_encodes(const CallFacts& facts, int rank) noexcept;
+[[nodiscard]] bool direct_encodes(const CallSignature& signature, int rank) noexcept;
 
 class Direct : public SlicedExchange {
   public:
     explicit Direct(const ExchangeContext& context);
 
   protected:
-    [[nodiscard]] Op op() const noexcept { return context_.plan.facts.op; }
-    [[nodiscard]] int root() const noexcept { return context_.plan.facts.root_or_peer; }
+    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
+    [[nodiscard]] int root() const noexcept { return context_.plan.signature.root_or_peer; }
     [[nodiscard]] char* send_slot(int slice, int block) const noexcept;
     [[nodiscard]] char* receive_slot(int slice, int block) const noexcept;
     [[nodiscard]] bool whole_blocks(int slice) const noexcept;

@@ -6,7 +6,7 @@
 namespace slimwire {
 
 float* EstimatedScatter::given(int block) const noexcept {
-    return estimates() + block * static_cast<int64_t>(context_.plan.facts.count);
+    return estimates() + block * static_cast<int64_t>(context_.plan.signature.count);
 }
 
 float* EstimatedScatter::received(int source) const noexcept {
@@ -24,7 +24,7 @@ Status EstimatedScatter::settle(const Piece& piece, float* estimate, int blocks)
 }
 
 Status EstimatedScatter::encode_blocks(int slice, int first, int last, int base) {
-    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const bool whole = whole_blocks(slice);
     for (const Piece& piece : slice_at(slice).pieces) {
         const auto begin = static_cast<int64_t>(piece.offset_elems);
@@ -51,7 +51,7 @@ Status EstimatedScatter::encode_blocks(int slice, int first, int last, int base)
 }
 
 Status EstimatedScatter::decode_sum(int slice) {
-    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const int step = whole_blocks(slice) ? ranks() : 1;
     for (const Piece& piece : slice_at(slice).pieces) {
         const auto begin = static_cast<int64_t>(piece.offset_elems);
@@ -68,7 +68,7 @@ Status EstimatedScatter::decode_sum(int slice) {
                         .rows = ranks(),
                         .scale = 1.0f,
                         .input_dtype = DType::kFloat32,
-                        .output_dtype = context_.plan.facts.dtype},
+                        .output_dtype = context_.plan.signature.dtype},
             context_.work));
         for (int source = 0; source < ranks(); source += step) {
             SLIMWIRE_TRY(settle(piece, begin + received(source), step));

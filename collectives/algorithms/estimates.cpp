@@ -17,7 +17,7 @@ Status SlicedExchange::encode_difference(const Piece& piece,
                                          void* output,
                                          const Run& run,
                                          float factor) {
-    auto* const window = reinterpret_cast<float*>(context_.scratch + context_.plan.window_offset);
+    auto* const window = reinterpret_cast<float*>(context_.scratch + context_.plan.staging_offset);
     const PreMulScalar* const scalar = context_.scalar;
     SLIMWIRE_TRY(
         enqueue(context_.api,
@@ -27,7 +27,7 @@ Status SlicedExchange::encode_difference(const Piece& piece,
                                .scale_ptr = scalar == nullptr ? nullptr : scalar->device,
                                .count = run.count,
                                .scale = scalar == nullptr ? factor : factor * scalar->value,
-                               .dtype = context_.plan.facts.dtype},
+                               .dtype = context_.plan.signature.dtype},
                 context_.work));
     EncodeArgs args = encode_args(piece, random, output, run);
     args.input = window;
@@ -53,7 +53,7 @@ Status SlicedExchange::deliver_estimate(
                               .marks = marks(),
                               .count = count,
                               .chunk_elems = chunk_elems,
-                              .dtype = context_.plan.facts.dtype},
+                              .dtype = context_.plan.signature.dtype},
                    context_.work);
 }
 

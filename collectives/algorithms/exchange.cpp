@@ -60,7 +60,7 @@ Status move_raw_part(const ExchangeContext& context,
             args.scale = context.scalar->value;
             args.scale_ptr = context.scalar->device;
         }
-        args.dtype = context.plan.facts.dtype;
+        args.dtype = context.plan.signature.dtype;
         args.to_chunks = to_chunks;
         args.ranges = static_cast<int32_t>(last - first);
         for (size_t i = first; i < last; ++i) {
@@ -110,7 +110,7 @@ size_t SlicedExchange::slot_bytes(int slice) const noexcept {
 }
 
 int64_t SlicedExchange::element_bytes() const noexcept {
-    return static_cast<int64_t>(dtype_bytes(context_.plan.facts.dtype));
+    return static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
 }
 
 int SlicedExchange::phases() const noexcept {
@@ -212,34 +212,34 @@ RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane
     return key;
 }
 
-bool SlicedExchange::feeds() const noexcept {
+bool SlicedExchange::has_residual() const noexcept {
     return context_.residual != nullptr && context_.plan.error_feedback != ErrorFeedback::kNone;
 }
 
-bool SlicedExchange::residuals_apart() const noexcept {
-    return context_.plan.residuals_apart;
+bool SlicedExchange::staged_residual() const noexcept {
+    return context_.plan.staged_residual;
 }
 
-StoredResiduals SlicedExchange::stored(const Owed& owed) const noexcept {
+StoredResiduals SlicedExchange::stored(const ResidualSpan& span) const noexcept {
     const Plan& plan = context_.plan;
     return {context_.residual, static_cast<int64_t>(plan.residual_elems),
-            stored_begin(plan.residual_type, owed.first, owed.index), plan.residual_type};
+            stored_begin(plan.residual_type, span.first, span.index), plan.residual_type};
 }
 
-Result<float*> SlicedExchange::take_residual(const Owed& owed, int64_t count) {
+Result<float*> SlicedExchange::load_residual(const ResidualSpan& span, int64_t count) {
     // One is enough, as of workspaces.
-    auto* window = reinterpret_cast<float*>(context_.scratch + context_.plan.window_offset);
+    auto* window = reinterpret_cast<float*>(context_.scratch + context_.plan.staging_offset);
     SLIMWIRE_TRY(enqueue(context_.api,
-                         TakeResidualArgs{.stored = stored(owed), .output = window, .count = count},
+                         TakeResidualArgs{.stored = stored(span), .output = window, .count = count},
                          context_.work));
     return window;
 }
 
-Status SlicedExchange::put_residual(const Owed& owed, int64_t count) {
+Status SlicedExchange::store_residual(const ResidualSpan& span, int64_t count) {
     const bool average = context_.plan.error_feedback == ErrorFeedback::kEma;
     PutResidualArgs args{};
-    args.stored = stored(owed);
-    args.input = reinterpret_cast<const float*>(context_.scratch + context_.plan.window_offset);
+    args.stored = stored(span);
+    args.input = reinterpret_cast<const float*>(context_.scratch + context_.plan.staging_offset);
     args.count = count;
     args.keep = average ? kEmaKeep : 0.0f;
     args.take = average ? 1.0f - kEmaKeep : 1.0f;
@@ -264,16 +264,18 @@ EncodeArgs SlicedExchange::encode_args(const Piece& piece,
     return args;
 }
 
-Status SlicedExchange::enqueue_encoding(const CodecSpec& codec, EncodeArgs args, const Owed& owed) {
+Status SlicedExchange::enqueue_encoding(const CodecSpec& codec,
+                                        EncodeArgs args,
+                                        const ResidualSpan& span) {
     if (!codec.traits(args.dtype).aims) {
         return enqueue(context_.api, codec, args, context_.work);
     }
     const Plan& plan = context_.plan;
     const auto bytes = static_cast<size_t>(plan.layout.aim_bytes);
     char* state = nullptr;
-    if (plan.aims && context_.residual != nullptr && owed.feeds) {
+    if (plan.aims && context_.residual != nullptr && span.has_residual) {
         state = static_cast<char*>(context_.residual) + plan.aims_offset +
-                static_cast<size_t>(owed.index) * bytes;
+                static_cast<size_t>(span.index) * bytes;
     } else {
         state = static_cast<char*>(workspace_) + plan.layout.spare_aim_offset;
         SLIMWIRE_TRY(cuda_status(context_.api,
@@ -290,7 +292,7 @@ Status SlicedExchange::enqueue_encoding(const CodecSpec& codec, EncodeArgs args,
 Status SlicedExchange::encode_run(const Piece& piece,
                                   const RandomKey& random,
                                   const void* input,
-                                  const Owed& owed,
+                                  const ResidualSpan& span,
                                   void* output,
                                   const Run& run,
                                   float factor) {
@@ -298,9 +300,9 @@ Status SlicedExchange::encode_run(const Piece& piece,
     args.input = input;
     args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
     args.scale = context_.scalar == nullptr ? factor : factor * context_.scalar->value;
-    SLIMWIRE_TRY(with_residual(owed, run.count, [&](float* residual) {
+    SLIMWIRE_TRY(with_residual(span, run.count, [&](float* residual) {
         args.residual = residual;
-        return enqueue_encoding(piece.codec, args, owed);
+        return enqueue_encoding(piece.codec, args, span);
     }));
     return context_.listener == nullptr ? Status() : context_.listener->encoded(piece.codec, args);
 }
@@ -348,7 +350,7 @@ Status SlicedExchange::sum_slots(const Piece& piece,
 
 Status SlicedExchange::reduce_decoded(const Piece& piece,
                                       const DecodeReduceEncodeArgs& args,
-                                      const Owed& owed,
+                                      const ResidualSpan& span,
                                       void* sum) {
     SLIMWIRE_TRY(sum_slots(piece, static_cast<const char*>(args.input), args.input_stride,
                            args.inputs, args.count, sum));
@@ -366,7 +368,7 @@ Status SlicedExchange::reduce_decoded(const Piece& piece,
     // Else it would draw what the worker's own encoding drew.
     again.random.tensor ^= 0x5BD1E995u;
     again.workspace = args.workspace;
-    return enqueue_encoding(piece.codec, again, owed);
+    return enqueue_encoding(piece.codec, again, span);
 }
 
 Status SlicedExchange::pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride) {
@@ -394,7 +396,7 @@ Status SlicedExchange::sum_raw(
     args.count = count;
     args.rows = rows;
     args.scale = scale;
-    args.input_dtype = args.output_dtype = context_.plan.facts.dtype;
+    args.input_dtype = args.output_dtype = context_.plan.signature.dtype;
     return enqueue(context_.api, args, context_.work);
 }
 

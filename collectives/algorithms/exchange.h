@@ -8,7 +8,7 @@
 #include "codecs/base/device.h"
 #include "codecs/residual/feedback.h"
 #include "collectives/call/real_nccl.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/plan/layout.h"
 
 namespace slimwire {
@@ -26,7 +26,7 @@ class EncodingListener {
 struct ExchangeContext {
     const DeviceApi& api;
     const RealNccl& nccl;
-    const CommState& state;  // with streams and events made
+    const Communicator& state;  // with streams and events made
     const Plan& plan;
     CollectiveCall call;
     cudaStream_t work = nullptr;           // of the codec
@@ -132,33 +132,33 @@ class SlicedExchange : public Exchange {
     };
     // A run of the tensor's residuals: where it begins and which one it is, among all runs in the
     // order of their begins.
-    struct Owed {
+    struct ResidualSpan {
         int64_t first;
         int64_t index;
-        bool feeds = true;  // else there are none, whatever the message has
+        bool has_residual = true;  // else there are none, whatever the message has
 
         // Moves on behind `elems` residuals of a piece, if it has some.
         void pass(const Piece& piece, int64_t elems) noexcept {
-            first += piece.feeds ? elems : 0;
-            index += piece.feeds ? 1 : 0;
+            first += piece.has_residual ? elems : 0;
+            index += piece.has_residual ? 1 : 0;
         }
     };
     // Enqueues operation(residual) with the `count` residuals of the run in fp32, which it replaces
     // by what it leaves; null where the call has none.
     template <class Operation>
-    Status with_residual(const Owed& owed, int64_t count, const Operation& operation) {
-        if (!feeds() || !owed.feeds) {
+    Status with_residual(const ResidualSpan& span, int64_t count, const Operation& operation) {
+        if (!has_residual() || !span.has_residual) {
             return operation(static_cast<float*>(nullptr));
         }
-        if (!residuals_apart()) {
-            return operation(static_cast<float*>(context_.residual) + owed.first);
+        if (!staged_residual()) {
+            return operation(static_cast<float*>(context_.residual) + span.first);
         }
-        SLIMWIRE_TRY_ASSIGN(float* const residual, take_residual(owed, count));
+        SLIMWIRE_TRY_ASSIGN(float* const residual, load_residual(span, count));
         SLIMWIRE_TRY(operation(residual));
-        return put_residual(owed, count);
+        return store_residual(span, count);
     }
     // Enqueues the encoding of the run, by thresholds of its own where the codec has such.
-    Status enqueue_encoding(const CodecSpec& codec, EncodeArgs args, const Owed& owed);
+    Status enqueue_encoding(const CodecSpec& codec, EncodeArgs args, const ResidualSpan& span);
     // Of a run of the piece without its input, unscaled.
     [[nodiscard]] EncodeArgs encode_args(const Piece& piece,
                                          const RandomKey& random,
@@ -169,7 +169,7 @@ class SlicedExchange : public Exchange {
     Status encode_run(const Piece& piece,
                       const RandomKey& random,
                       const void* input,
-                      const Owed& owed,
+                      const ResidualSpan& span,
                       void* output,
                       const Run& run,
                       float factor = 1.0f);
@@ -206,7 +206,7 @@ class SlicedExchange : public Exchange {
     // in `sum` of args.count elements.
     Status reduce_decoded(const Piece& piece,
                           const DecodeReduceEncodeArgs& args,
-                          const Owed& owed,
+                          const ResidualSpan& span,
                           void* sum);
     // The raw part of a slice, if it has one, on the codec stream: its elements, multiplied by the
     // call's scalar, into chunks of `chunk_elems` at `chunks`, `stride` bytes apart; and the
@@ -232,11 +232,11 @@ class SlicedExchange : public Exchange {
 
   private:
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
-    [[nodiscard]] bool feeds() const noexcept;  // the call has residuals
-    [[nodiscard]] bool residuals_apart() const noexcept;
-    [[nodiscard]] StoredResiduals stored(const Owed& owed) const noexcept;
-    Result<float*> take_residual(const Owed& owed, int64_t count);
-    Status put_residual(const Owed& owed, int64_t count);
+    [[nodiscard]] bool has_residual() const noexcept;  // the call has residuals
+    [[nodiscard]] bool staged_residual() const noexcept;
+    [[nodiscard]] StoredResiduals stored(const ResidualSpan& span) const noexcept;
+    Result<float*> load_residual(const ResidualSpan& span, int64_t count);
+    Status store_residual(const ResidualSpan& span, int64_t count);
     // Phases from one hop of a slice to the next.
     [[nodiscard]] int lag() const noexcept { return staged() ? 2 : 1; }
     // The slice whose hop `hop` belongs to this phase, or -1; hop `hops` is decoding.

@@ -14,11 +14,13 @@ uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept {
     return static_cast<uint64_t>(ranks - 1) * static_cast<uint64_t>(layout.total_slot_bytes);
 }
 
-ExchangeSizes gather_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+ExchangeSizes gather_sizes(const Layout& layout,
+                           const CallSignature& signature,
+                           const PlanShape& shape) {
     ExchangeSizes sizes;
     sizes.wire_bytes = gather_wire_bytes(layout, shape.ranks);
     sizes.node_wire_bytes = sizes.wire_bytes;  // NCCL's ring leaves a node once
-    sizes.scratch_bytes = GatherMap(layout, facts.dtype, shape.ranks).scratch.bytes();
+    sizes.scratch_bytes = GatherMap(layout, signature.dtype, shape.ranks).scratch.bytes();
     sizes.residual_elems = layout.fed_elems();
     sizes.residual_runs = layout.fed_pieces();
     sizes.shared_begin = sizes.residual_elems;
@@ -29,7 +31,7 @@ ExchangeSizes gather_sizes(const Layout& layout, const CallFacts& facts, const P
 
 Gather::Gather(const ExchangeContext& context)
     : SlicedExchange(context, 1, true),
-      map_(context.plan.layout, context.plan.facts.dtype, context.state.shape.ranks) {
+      map_(context.plan.layout, context.plan.signature.dtype, context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -39,7 +41,7 @@ char* Gather::slot(int slice, int source) const noexcept {
 }
 
 float Gather::factor() const noexcept {
-    return context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    return context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
 }
 
 const char* Gather::contribution(const Piece& piece) const noexcept {
@@ -58,7 +60,7 @@ SlicedExchange::Run Gather::run_of(int slice, const Piece& piece) const noexcept
 
 Status Gather::encode_piece(int slice, const Piece& piece) {
     return encode_run(piece, random_of(slice, piece, 0), contribution(piece),
-                      {piece.fed_before, piece.order, piece.feeds},
+                      {piece.residual_offset, piece.order, piece.has_residual},
                       slot(slice, rank()) + piece.slot_offset, run_of(slice, piece), factor());
 }
 
@@ -96,27 +98,27 @@ Status Gather::decode(int slice) {
 }
 
 Status EstimatedGather::encode_piece(int slice, const Piece& piece) {
-    if (!piece.feeds) {
+    if (!piece.has_residual) {
         return Gather::encode_piece(slice, piece);
     }
     char* const own_slot = slot(slice, rank()) + piece.slot_offset;
-    float* const own = estimates() + piece.fed_before;
+    float* const own = estimates() + piece.residual_offset;
     SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
                                    own_slot, run_of(slice, piece), factor()));
     return decode_run(piece, own_slot, own, run_of(slice, piece), true);
 }
 
 Status EstimatedGather::decode_piece(int slice, const Piece& piece) {
-    if (!piece.feeds) {
+    if (!piece.has_residual) {
         return Gather::decode_piece(slice, piece);
     }
     float* const shared =
-        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.fed_before;
+        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.residual_offset;
     for (int source = 0; source < ranks(); ++source) {
         SLIMWIRE_TRY(decode_run(piece, slot(slice, source) + piece.slot_offset, shared,
                                 run_of(slice, piece), true));
     }
-    return deliver_estimate(shared, estimates() + piece.fed_before, result(piece), piece.count,
+    return deliver_estimate(shared, estimates() + piece.residual_offset, result(piece), piece.count,
                             piece.chunk_elems);
 }
 

@@ -21,7 +21,7 @@ struct GatherMap {
 
 // `layout` is make_layout() for one rank.
 [[nodiscard]] ExchangeSizes gather_sizes(const Layout& layout,
-                                         const CallFacts& facts,
+                                         const CallSignature& signature,
                                          const PlanShape& shape);
 [[nodiscard]] uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept;
 

@@ -6,16 +6,16 @@ namespace slimwire {
 
 Hierarchical::Hierarchical(const ExchangeContext& context)
     : NodeExchange(context, 4),
-      map_(context.plan.layout, context.plan.facts, *context.state.shape.nodes) {
+      map_(context.plan.layout, context.plan.signature, *context.state.shape.nodes) {
     workspace_ = context.scratch + map_.workspace;
 }
 
 bool Hierarchical::rooted() const noexcept {
-    return facts().op == Op::kReduce;
+    return signature().op == Op::kReduce;
 }
 
 bool Hierarchical::delivers_to(int node) const noexcept {
-    return !rooted() || node == nodes().node_of(facts().root_or_peer);
+    return !rooted() || node == nodes().node_of(signature().root_or_peer);
 }
 
 char* Hierarchical::slot(uint64_t area, int slice, int owned, int node) const noexcept {
@@ -29,7 +29,7 @@ char* Hierarchical::gathered(int slice, int column, int node) const noexcept {
 }
 
 size_t Hierarchical::row_stride(int slice) const noexcept {
-    return row_bytes(layout(), facts().dtype, slice_at(slice), nodes().nodes());
+    return row_bytes(layout(), signature().dtype, slice_at(slice), nodes().nodes());
 }
 
 char* Hierarchical::staged_row(int slice, int column) const noexcept {
@@ -43,24 +43,27 @@ char* Hierarchical::row(int slice, int owned, int local) const noexcept {
 }
 
 // Of the node's sum of an owned column; that of the own chunk of the sums is the next run.
-SlicedExchange::Owed Hierarchical::residual_of(int slice, size_t piece, int owned) const noexcept {
+SlicedExchange::ResidualSpan Hierarchical::residual_of(int slice,
+                                                       size_t piece,
+                                                       int owned) const noexcept {
     const int64_t of_column = nodes().nodes() + 1;
     const int64_t columns = nodes().owned_by(rank());
-    Owed owed{0, 0};
+    ResidualSpan span{0, 0};
     if (layout().intra) {
-        owed = {static_cast<int64_t>(layout().fed_elems()),
+        span = {static_cast<int64_t>(layout().fed_elems()),
                 static_cast<int64_t>(layout().fed_pieces()) * nodes().most()};
     }
     for (int before = 0; before <= slice; ++before) {
         const std::vector<Piece>& pieces = slice_at(before).pieces;
         const size_t end = before == slice ? piece : pieces.size();
         for (size_t i = 0; i < end; ++i) {
-            owed.first += pieces[i].feeds ? columns * of_column * pieces[i].chunk_elems : 0;
-            owed.index += pieces[i].feeds ? 2 * columns : 0;
+            span.first += pieces[i].has_residual ? columns * of_column * pieces[i].chunk_elems : 0;
+            span.index += pieces[i].has_residual ? 2 * columns : 0;
         }
     }
     const Piece& own = slice_at(slice).pieces[piece];
-    return {owed.first + owned * of_column * own.chunk_elems, owed.index + 2 * owned, own.feeds};
+    return {span.first + owned * of_column * own.chunk_elems, span.index + 2 * owned,
+            own.has_residual};
 }
 
 const char* Hierarchical::column_of(const Piece& piece, int column) const noexcept {
@@ -74,19 +77,20 @@ const char* Hierarchical::source_of(int slice,
                                     const Piece& piece,
                                     int column,
                                     size_t row_offset) const noexcept {
-    return stages_rows(layout(), facts()) ? staged_row(slice, column) + row_offset
-                                          : column_of(piece, column);
+    return stages_rows(layout(), signature()) ? staged_row(slice, column) + row_offset
+                                              : column_of(piece, column);
 }
 
 size_t Hierarchical::raw_offset(int slice) const noexcept {
-    return row_stride(slice) - raw_row_bytes(facts().dtype, slice_at(slice).raw, nodes().nodes());
+    return row_stride(slice) -
+           raw_row_bytes(signature().dtype, slice_at(slice).raw, nodes().nodes());
 }
 
 Status Hierarchical::encode(int slice) {
     SLIMWIRE_TRY(pack_raw(slice, staged_row(slice, 0) + raw_offset(slice),
                           column_elems(slice_at(slice).raw, nodes().nodes()),
                           static_cast<int64_t>(row_stride(slice))));
-    if (!stages_rows(layout(), facts())) {
+    if (!stages_rows(layout(), signature())) {
         return {};
     }
     size_t offset = 0;
@@ -98,14 +102,15 @@ Status Hierarchical::encode(int slice) {
                 continue;
             }
             // Of the whole message, where it is encoded here.
-            const Owed owed{piece.fed_before + piece.chunk_begin(column * nodes().nodes()),
-                            piece.order * nodes().most() + column, piece.feeds};
+            const ResidualSpan span{
+                piece.residual_offset + piece.chunk_begin(column * nodes().nodes()),
+                piece.order * nodes().most() + column, piece.has_residual};
             SLIMWIRE_TRY(
                 stage_row(whole, random_of(slice, piece, static_cast<uint32_t>(2 * column)),
-                          column_of(piece, column), owed, staged_row(slice, column) + offset, count,
+                          column_of(piece, column), span, staged_row(slice, column) + offset, count,
                           static_cast<int64_t>(row_stride(slice))));
         }
-        offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
+        offset += row_bytes(layout(), signature().dtype, piece, nodes().nodes());
     }
     return {};
 }
@@ -123,7 +128,7 @@ Status Hierarchical::move_row(int slice, int column, char* to, const Step& step)
             SLIMWIRE_TRY(step(source_of(slice, piece, column, offset), to + offset,
                               static_cast<size_t>(count * element_bytes())));
         }
-        offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
+        offset += row_bytes(layout(), signature().dtype, piece, nodes().nodes());
     }
     const int64_t raw = column_count(slice_at(slice).raw, column, nodes().nodes());
     return raw == 0 ? Status()
@@ -184,16 +189,16 @@ Status Hierarchical::encode_node_sum(int slice) {
                 args.chunk_elems = piece.chunk_elems;
                 args.slot_bytes = slice_at(slice).slot_bytes;
                 args.params = piece.codec.params;
-                args.dtype = facts().dtype;
+                args.dtype = signature().dtype;
                 args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
                 args.workspace = workspace_;
-                const Owed owed = residual_of(slice, i, owned);
-                SLIMWIRE_TRY(with_residual(owed, count, [&](float* residual) {
+                const ResidualSpan span = residual_of(slice, i, owned);
+                SLIMWIRE_TRY(with_residual(span, count, [&](float* residual) {
                     args.residual = residual;
-                    return enqueue_encoding(piece.codec, args, owed);
+                    return enqueue_encoding(piece.codec, args, span);
                 }));
             }
-            offset += row_bytes(layout(), facts().dtype, piece, nodes().nodes());
+            offset += row_bytes(layout(), signature().dtype, piece, nodes().nodes());
         }
         const RawPart& raw = slice_at(slice).raw;
         SLIMWIRE_TRY(sum_raw_rows(
@@ -225,9 +230,9 @@ Status Hierarchical::reduce_nodes(int slice) {
         const std::vector<Piece>& pieces = slice_at(slice).pieces;
         for (size_t i = 0; i < pieces.size(); ++i) {
             const Piece& piece = pieces[i];
-            const Owed of_sum = residual_of(slice, i, owned);
-            const Owed owed{of_sum.first + column_elems(piece, nodes().nodes()), of_sum.index + 1,
-                            of_sum.feeds};
+            const ResidualSpan of_sum = residual_of(slice, i, owned);
+            const ResidualSpan span{of_sum.first + column_elems(piece, nodes().nodes()),
+                                    of_sum.index + 1, of_sum.has_residual};
             DecodeReduceEncodeArgs args{};
             args.input = slot(map_.receive, slice, owned, 0) + piece.slot_offset;
             args.output = gathered(slice, column, node_) + piece.slot_offset;
@@ -236,15 +241,15 @@ Status Hierarchical::reduce_nodes(int slice) {
             args.inputs = nodes().nodes();
             args.scale = 1.0f;
             args.params = piece.codec.params;
-            args.dtype = facts().dtype;
+            args.dtype = signature().dtype;
             args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
             args.workspace = workspace_;
             if (args.count > 0) {
-                SLIMWIRE_TRY(with_residual(owed, args.count, [&](float* residual) {
+                SLIMWIRE_TRY(with_residual(span, args.count, [&](float* residual) {
                     args.residual = residual;
                     return piece.codec.reduces()
                                ? enqueue(context_.api, piece.codec, args, context_.work)
-                               : reduce_decoded(piece, args, owed, context_.scratch + map_.sum);
+                               : reduce_decoded(piece, args, span, context_.scratch + map_.sum);
                 }));
             }
         }
@@ -283,7 +288,7 @@ Status Hierarchical::hand_out(int slice) {
         const int owner = nodes().owner(node_, column);
         char* slots = gathered(slice, column, 0);
         for (const int peer : nodes().ranks_of(node_)) {
-            if (peer == owner || (rooted() && peer != facts().root_or_peer)) {
+            if (peer == owner || (rooted() && peer != signature().root_or_peer)) {
                 continue;
             }
             if (owner == rank()) {
@@ -317,7 +322,7 @@ Status Hierarchical::send(int hop, int slice) {
 }
 
 Status Hierarchical::decode(int slice) {
-    if (rooted() && rank() != facts().root_or_peer) {
+    if (rooted() && rank() != signature().root_or_peer) {
         return {};
     }
     for (const Piece& piece : slice_at(slice).pieces) {

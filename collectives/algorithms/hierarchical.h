@@ -39,7 +39,7 @@ class Hierarchical final : public NodeExchange {
     [[nodiscard]] char* staged_row(int slice, int column) const noexcept;
     // Contribution of local rank `local` to the owned column number `owned`.
     [[nodiscard]] char* row(int slice, int owned, int local) const noexcept;
-    [[nodiscard]] Owed residual_of(int slice, size_t piece, int owned) const noexcept;
+    [[nodiscard]] ResidualSpan residual_of(int slice, size_t piece, int owned) const noexcept;
     // Where a column of a piece lies in the program's buffer.
     [[nodiscard]] const char* column_of(const Piece& piece, int column) const noexcept;
     // Where what hop 0 sends of it lies, `row_offset` bytes into its row if there is one.

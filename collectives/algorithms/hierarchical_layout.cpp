@@ -50,7 +50,7 @@ Layout hierarchical_layout(const std::vector<Segment>& segments,
 }
 
 HierarchicalMap::HierarchicalMap(const Layout& layout,
-                                 const CallFacts& facts,
+                                 const CallSignature& signature,
                                  const NodeTable& nodes)
     : scratch(layout) {
     const auto max_slot = static_cast<uint64_t>(layout.max_slot_bytes);
@@ -65,7 +65,8 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
     uint64_t max_row = 0;
     int64_t max_column = 0;
     for (const Slice& slice : layout.slices) {
-        max_row = std::max<uint64_t>(max_row, row_bytes(layout, facts.dtype, slice, nodes.nodes()));
+        max_row =
+            std::max<uint64_t>(max_row, row_bytes(layout, signature.dtype, slice, nodes.nodes()));
         for (const Piece& piece : slice.pieces) {
             max_column = std::max(max_column, column_elems(piece, nodes.nodes()));
         }
@@ -76,10 +77,10 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
     slot_part = most_owned * count * max_slot;
     gather_part = columns * count * max_slot;
     staging_part =
-        stages_rows(layout, facts) || layout.largest_raw_part() > 0 ? columns * max_row : 0;
+        stages_rows(layout, signature) || layout.largest_raw_part() > 0 ? columns * max_row : 0;
     staging = scratch.add_parts(kSlotParts, staging_part);
     rows = scratch.add_parts(kSlotParts, row_part);
-    sum = scratch.add_bytes(static_cast<uint64_t>(max_column) * dtype_bytes(facts.dtype));
+    sum = scratch.add_bytes(static_cast<uint64_t>(max_column) * dtype_bytes(signature.dtype));
     send = scratch.add_parts(kSlotParts, slot_part);
     receive = scratch.add_parts(kSlotParts, slot_part);
     gather = scratch.add_parts(kGatherParts, gather_part);
@@ -87,7 +88,7 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
 }
 
 uint64_t hierarchical_wire_bytes(const Layout& layout,
-                                 const CallFacts& facts,
+                                 const CallSignature& signature,
                                  const NodeTable& nodes,
                                  int rank) noexcept {
     const int node = nodes.node_of(rank);
@@ -96,8 +97,8 @@ uint64_t hierarchical_wire_bytes(const Layout& layout,
     const auto owned = static_cast<uint64_t>(nodes.owned_by(rank));
     // Sums to the other nodes, results to them, and whole columns of results inside the node.
     uint64_t slots = owned * (2 * (count - 1) + others * count);
-    if (facts.op == Op::kReduce) {
-        const int root = facts.root_or_peer;
+    if (signature.op == Op::kReduce) {
+        const int root = signature.root_or_peer;
         const bool beside_root = node == nodes.node_of(root);
         slots = owned * (count - 1 + (beside_root ? (rank == root ? 0 : count) : 1));
     }
@@ -108,40 +109,41 @@ uint64_t hierarchical_wire_bytes(const Layout& layout,
         }
         for (const Slice& slice : layout.slices) {
             if (layout.intra) {
-                bytes += row_bytes(layout, facts.dtype, slice, nodes.nodes());
+                bytes += row_bytes(layout, signature.dtype, slice, nodes.nodes());
                 continue;
             }
             auto elems = static_cast<uint64_t>(column_count(slice.raw, column, nodes.nodes()));
             for (const Piece& piece : slice.pieces) {
                 elems += static_cast<uint64_t>(column_count(piece, column, nodes.nodes()));
             }
-            bytes += elems * dtype_bytes(facts.dtype);
+            bytes += elems * dtype_bytes(signature.dtype);
         }
     }
     return bytes;
 }
 
 ExchangeSizes hierarchical_sizes(const Layout& layout,
-                                 const CallFacts& facts,
+                                 const CallSignature& signature,
                                  const PlanShape& shape) {
     const NodeTable& nodes = *shape.nodes;
     ExchangeSizes sizes;
     const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
     for (int rank = 0; rank < shape.ranks; ++rank) {
         sizes.wire_bytes =
-            std::max(sizes.wire_bytes, hierarchical_wire_bytes(layout, facts, nodes, rank));
+            std::max(sizes.wire_bytes, hierarchical_wire_bytes(layout, signature, nodes, rank));
     }
     const auto count = static_cast<uint64_t>(nodes.nodes());
-    const uint64_t out = facts.op == Op::kReduce ? count : 2 * (count - 1);  // slots of a column
+    const uint64_t out =
+        signature.op == Op::kReduce ? count : 2 * (count - 1);  // slots of a column
     sizes.node_wire_bytes =
         static_cast<uint64_t>(nodes.most()) * out * static_cast<uint64_t>(layout.total_slot_bytes);
-    sizes.scratch_bytes = HierarchicalMap(layout, facts, nodes).scratch.bytes();
+    sizes.scratch_bytes = HierarchicalMap(layout, signature, nodes).scratch.bytes();
     // For each owned column the residual of its node's sum, then of its own chunk; before them all
     // that of the whole message, where it is encoded inside the node too.
     uint64_t elems = 0;
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            elems += piece.feeds
+            elems += piece.has_residual
                          ? most_owned * (count + 1) * static_cast<uint64_t>(piece.chunk_elems)
                          : 0;
             sizes.largest_run =

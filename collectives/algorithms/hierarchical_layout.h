@@ -26,7 +26,7 @@ inline constexpr int kGatherParts = 4;
 [[nodiscard]] size_t raw_row_bytes(DType dtype, const RawPart& raw, int nodes) noexcept;
 
 struct HierarchicalMap {
-    HierarchicalMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes);
+    HierarchicalMap(const Layout& layout, const CallSignature& signature, const NodeTable& nodes);
     ScratchMap scratch;
     uint64_t staging_part, row_part, slot_part, gather_part;  // bytes of one part of an area
     uint64_t staging;  // own columns as rows, where stages_rows() or a part is raw
@@ -42,10 +42,10 @@ struct HierarchicalMap {
                                          const std::optional<CodecSpec>& intra,
                                          uint64_t slice_bytes);
 [[nodiscard]] ExchangeSizes hierarchical_sizes(const Layout& layout,
-                                               const CallFacts& facts,
+                                               const CallSignature& signature,
                                                const PlanShape& shape);
 [[nodiscard]] uint64_t hierarchical_wire_bytes(const Layout& layout,
-                                               const CallFacts& facts,
+                                               const CallSignature& signature,
                                                const NodeTable& nodes,
                                                int rank) noexcept;
 

@@ -34,7 +34,7 @@ Layout hierarchical_scatter_layout(const std::vector<Segment>& segments,
     return layout;
 }
 
-ScatterMap::ScatterMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes)
+ScatterMap::ScatterMap(const Layout& layout, const CallSignature& signature, const NodeTable& nodes)
     : scratch(layout) {
     const auto count = static_cast<uint64_t>(nodes.nodes());
     const auto max_slot = static_cast<uint64_t>(layout.max_slot_bytes);
@@ -48,32 +48,32 @@ ScatterMap::ScatterMap(const Layout& layout, const CallFacts& facts, const NodeT
     }
     uint64_t max_row = 0, max_elems = 0;
     for (const Slice& slice : layout.slices) {
-        max_row = std::max<uint64_t>(max_row, slice_row_bytes(layout, facts.dtype, slice));
+        max_row = std::max<uint64_t>(max_row, slice_row_bytes(layout, signature.dtype, slice));
         for (const Piece& piece : slice.pieces) {
             max_elems = std::max(max_elems, static_cast<uint64_t>(piece.count));
         }
     }
-    staging_part = stages_rows(layout, facts) ? ranks * max_row : 0;
+    staging_part = stages_rows(layout, signature) ? ranks * max_row : 0;
     row_part = most_rows * max_row;
     send_part = most_owned * count * max_slot;
     receive_part = count * max_slot;
     staging = scratch.add_parts(kSlotParts, staging_part);
     rows = scratch.add_parts(kSlotParts, row_part);
-    sum = scratch.add_bytes(max_elems * dtype_bytes(facts.dtype));
+    sum = scratch.add_bytes(max_elems * dtype_bytes(signature.dtype));
     send = scratch.add_parts(kSlotParts, send_part);
     receive = scratch.add_parts(kSlotParts, receive_part);
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
 uint64_t hierarchical_scatter_wire_bytes(const Layout& layout,
-                                         const CallFacts& facts,
+                                         const CallSignature& signature,
                                          const NodeTable& nodes,
                                          int rank) noexcept {
-    uint64_t row = facts.count * dtype_bytes(facts.dtype);
+    uint64_t row = signature.count * dtype_bytes(signature.dtype);
     if (layout.intra) {
         row = 0;
         for (const Slice& slice : layout.slices) {
-            row += slice_row_bytes(layout, facts.dtype, slice);
+            row += slice_row_bytes(layout, signature.dtype, slice);
         }
     }
     const int own_node = nodes.node_of(rank);
@@ -91,23 +91,23 @@ uint64_t hierarchical_scatter_wire_bytes(const Layout& layout,
 }
 
 ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
-                                         const CallFacts& facts,
+                                         const CallSignature& signature,
                                          const PlanShape& shape) {
     const NodeTable& nodes = *shape.nodes;
     ExchangeSizes sizes;
     const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
     for (int rank = 0; rank < shape.ranks; ++rank) {
-        sizes.wire_bytes =
-            std::max(sizes.wire_bytes, hierarchical_scatter_wire_bytes(layout, facts, nodes, rank));
+        sizes.wire_bytes = std::max(
+            sizes.wire_bytes, hierarchical_scatter_wire_bytes(layout, signature, nodes, rank));
     }
     sizes.node_wire_bytes = static_cast<uint64_t>(shape.ranks - nodes.least()) *
                             static_cast<uint64_t>(layout.total_slot_bytes);
-    sizes.scratch_bytes = ScatterMap(layout, facts, nodes).scratch.bytes();
+    sizes.scratch_bytes = ScatterMap(layout, signature, nodes).scratch.bytes();
     // Of the node's sum of each block that the rank may own; before them those of its own
     // contributions, where they are encoded inside the node too.
     const uint64_t blocks = most_owned * static_cast<uint64_t>(nodes.nodes()) +
                             (layout.intra ? static_cast<uint64_t>(shape.ranks) : 0);
-    sizes.residual_elems = blocks * facts.count;
+    sizes.residual_elems = blocks * signature.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
@@ -115,12 +115,12 @@ ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
 
 HierarchicalScatter::HierarchicalScatter(const ExchangeContext& context)
     : NodeExchange(context, 2),
-      map_(context.plan.layout, context.plan.facts, *context.state.shape.nodes) {
+      map_(context.plan.layout, context.plan.signature, *context.state.shape.nodes) {
     workspace_ = context.scratch + map_.workspace;
 }
 
 size_t HierarchicalScatter::row_stride(int slice) const noexcept {
-    return slice_row_bytes(layout(), facts().dtype, slice_at(slice));
+    return slice_row_bytes(layout(), signature().dtype, slice_at(slice));
 }
 
 int HierarchicalScatter::block_of(int node, int column) const noexcept {
@@ -151,7 +151,7 @@ char* HierarchicalScatter::receive_slot(int slice, int node) const noexcept {
 
 const char* HierarchicalScatter::block_at(const Piece& piece, int block) const noexcept {
     return static_cast<const char*>(context_.call.send) +
-           (block * static_cast<int64_t>(facts().count) +
+           (block * static_cast<int64_t>(signature().count) +
             static_cast<int64_t>(piece.offset_elems)) *
                element_bytes();
 }
@@ -174,38 +174,40 @@ Status HierarchicalScatter::move_row(int slice, int block, char* to, const Step&
     if (layout().intra) {
         return step(staged_row(slice, block), to, row_stride(slice));
     }
-    const bool staged = stages_rows(layout(), facts());
+    const bool staged = stages_rows(layout(), signature());
     size_t offset = 0;
     for (const Piece& piece : slice_at(slice).pieces) {
         SLIMWIRE_TRY(step(staged ? staged_row(slice, block) + offset : block_at(piece, block),
                           to + offset, static_cast<size_t>(piece.count * element_bytes())));
-        offset += row_bytes_of(layout(), facts().dtype, piece.chunk_elems);
+        offset += row_bytes_of(layout(), signature().dtype, piece.chunk_elems);
     }
     return {};
 }
 
 Status HierarchicalScatter::encode(int slice) {
-    if (!stages_rows(layout(), facts())) {
+    if (!stages_rows(layout(), signature())) {
         return {};
     }
     size_t offset = 0;
     for (const Piece& piece : slice_at(slice).pieces) {
         const Piece whole = row_piece(layout(), piece, piece.chunk_elems);
         for (int block = 0; block < ranks(); ++block) {
-            const Owed owed = owed_by(block, piece);
+            const ResidualSpan span = owed_by(block, piece);
             SLIMWIRE_TRY(stage_row(whole, random_of(slice, piece, static_cast<uint32_t>(2 * block)),
-                                   block_at(piece, block), owed, staged_row(slice, block) + offset,
+                                   block_at(piece, block), span, staged_row(slice, block) + offset,
                                    piece.count, static_cast<int64_t>(row_stride(slice))));
         }
-        offset += row_bytes_of(layout(), facts().dtype, piece.chunk_elems);
+        offset += row_bytes_of(layout(), signature().dtype, piece.chunk_elems);
     }
     return {};
 }
 
 // The residuals of a block after another: of the own contributions first, where they have some.
-SlicedExchange::Owed HierarchicalScatter::owed_by(int block, const Piece& piece) const noexcept {
-    return {static_cast<int64_t>(static_cast<uint64_t>(block) * facts().count + piece.offset_elems),
-            block * static_cast<int64_t>(layout().fed_pieces()) + piece.order};
+SlicedExchange::ResidualSpan HierarchicalScatter::owed_by(int block,
+                                                          const Piece& piece) const noexcept {
+    return {
+        static_cast<int64_t>(static_cast<uint64_t>(block) * signature().count + piece.offset_elems),
+        block * static_cast<int64_t>(layout().fed_pieces()) + piece.order};
 }
 
 Status HierarchicalScatter::place_own(int slice) {
@@ -259,16 +261,16 @@ Status HierarchicalScatter::between(int, int slice) {
             args.chunk_elems = piece.chunk_elems;
             args.slot_bytes = slice_at(slice).slot_bytes;
             args.params = piece.codec.params;
-            args.dtype = facts().dtype;
+            args.dtype = signature().dtype;
             args.random = random_of(slice, piece, static_cast<uint32_t>(2 * block + 1));
             args.workspace = workspace_;
             const int index = (layout().intra ? ranks() : 0) + owned * nodes().nodes() + node;
-            const Owed owed = owed_by(index, piece);
-            SLIMWIRE_TRY(with_residual(owed, piece.count, [&](float* residual) {
+            const ResidualSpan span = owed_by(index, piece);
+            SLIMWIRE_TRY(with_residual(span, piece.count, [&](float* residual) {
                 args.residual = residual;
-                return enqueue_encoding(piece.codec, args, owed);
+                return enqueue_encoding(piece.codec, args, span);
             }));
-            offset += row_bytes_of(layout(), facts().dtype, piece.chunk_elems);
+            offset += row_bytes_of(layout(), signature().dtype, piece.chunk_elems);
         }
         return {};
     }));

@@ -18,7 +18,7 @@
 namespace slimwire {
 
 struct ScatterMap {
-    ScatterMap(const Layout& layout, const CallFacts& facts, const NodeTable& nodes);
+    ScatterMap(const Layout& layout, const CallSignature& signature, const NodeTable& nodes);
     ScratchMap scratch;
     uint64_t staging_part, row_part, send_part, receive_part;  // bytes of one part of an area
     uint64_t staging;  // own blocks as rows, where stages_rows()
@@ -33,10 +33,10 @@ struct ScatterMap {
                                                  const std::optional<CodecSpec>& intra,
                                                  uint64_t slice_bytes);
 [[nodiscard]] ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
-                                                       const CallFacts& facts,
+                                                       const CallSignature& signature,
                                                        const PlanShape& shape);
 [[nodiscard]] uint64_t hierarchical_scatter_wire_bytes(const Layout& layout,
-                                                       const CallFacts& facts,
+                                                       const CallSignature& signature,
                                                        const NodeTable& nodes,
                                                        int rank) noexcept;
 
@@ -45,7 +45,7 @@ class HierarchicalScatter final : public NodeExchange {
     explicit HierarchicalScatter(const ExchangeContext& context);
 
   private:
-    [[nodiscard]] Owed owed_by(int block, const Piece& piece) const noexcept;
+    [[nodiscard]] ResidualSpan owed_by(int block, const Piece& piece) const noexcept;
     [[nodiscard]] size_t row_stride(int slice) const noexcept;
     // The rank whose block belongs to a column on a node; -1 where the node has none.
     [[nodiscard]] int block_of(int node, int column) const noexcept;

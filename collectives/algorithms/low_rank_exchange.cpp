@@ -18,11 +18,11 @@ LowRankMap::LowRankMap(const Layout& layout, DType dtype) : scratch(layout) {
 }
 
 uint64_t low_rank_wire_bytes(const Layout& layout,
-                             const CallFacts& facts,
+                             const CallSignature& signature,
                              int ranks,
                              int rank) noexcept {
     const FactoredMessage& message = *layout.factored;
-    CallFacts part = facts;
+    CallSignature part = signature;
     part.count = static_cast<uint64_t>(message.raw.count);
     uint64_t bytes = native_wire_bytes(part, ranks, rank);
     part.dtype = DType::kFloat32;
@@ -33,21 +33,23 @@ uint64_t low_rank_wire_bytes(const Layout& layout,
     return bytes;
 }
 
-ExchangeSizes low_rank_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+ExchangeSizes low_rank_sizes(const Layout& layout,
+                             const CallSignature& signature,
+                             const PlanShape& shape) {
     const FactoredMessage& message = *layout.factored;
     ExchangeSizes sizes;
-    sizes.wire_bytes = low_rank_wire_bytes(layout, facts, shape.ranks, kNeediestRank);
+    sizes.wire_bytes = low_rank_wire_bytes(layout, signature, shape.ranks, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
-    sizes.scratch_bytes = LowRankMap(layout, facts.dtype).scratch.bytes();
-    sizes.residual_elems = facts.count;
+    sizes.scratch_bytes = LowRankMap(layout, signature.dtype).scratch.bytes();
+    sizes.residual_elems = signature.count;
     sizes.residual_runs = 1;
-    sizes.largest_run = facts.count;
+    sizes.largest_run = signature.count;
     sizes.state_elems = static_cast<uint64_t>(message.factors.state_elems(message.state_rank));
     return sizes;
 }
 
 LowRank::LowRank(const ExchangeContext& context)
-    : context_(context), map_(context.plan.layout, context.plan.facts.dtype) {}
+    : context_(context), map_(context.plan.layout, context.plan.signature.dtype) {}
 
 bool LowRank::fed() const noexcept {
     return context_.plan.error_feedback != ErrorFeedback::kNone;
@@ -67,7 +69,7 @@ LowRankArgs LowRank::args() const noexcept {
     args.input = context_.call.send;
     args.output = context_.call.recv;
     args.residual = !fed()                 ? nullptr
-                    : plan.residuals_apart ? at(plan.window_offset)
+                    : plan.staged_residual ? at(plan.staging_offset)
                                            : static_cast<float*>(stored().bytes);
     args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
     args.scale = context_.scalar == nullptr ? 1.0f : context_.scalar->value;
@@ -76,8 +78,8 @@ LowRankArgs LowRank::args() const noexcept {
     args.state = static_cast<float*>(context_.residual);
     args.work = at(map_.work);
     args.mean = mean;
-    args.result = plan.facts.redop == RedOp::kAvg ? mean : 1.0f;
-    args.dtype = plan.facts.dtype;
+    args.result = plan.signature.redop == RedOp::kAvg ? mean : 1.0f;
+    args.dtype = plan.signature.dtype;
     args.rank = static_cast<int32_t>(params.kept);
     args.state_rank = message().state_rank;
     args.random = context_.random;
@@ -98,25 +100,25 @@ Status LowRank::run(LowRankStep step, const LowRankLayout& layout, const LowRank
 
 Status LowRank::take_residuals() {
     const Plan& plan = context_.plan;
-    return plan.residuals_apart
+    return plan.staged_residual
                ? enqueue(context_.api,
                          TakeResidualArgs{.stored = stored(),
-                                          .output = at(plan.window_offset),
-                                          .count = static_cast<int64_t>(plan.facts.count)},
+                                          .output = at(plan.staging_offset),
+                                          .count = static_cast<int64_t>(plan.signature.count)},
                          context_.work)
                : Status();
 }
 
 Status LowRank::put_residuals() {
     const Plan& plan = context_.plan;
-    if (!plan.residuals_apart) {
+    if (!plan.staged_residual) {
         return {};
     }
     const bool average = plan.error_feedback == ErrorFeedback::kEma;
     PutResidualArgs args{};
     args.stored = stored();
-    args.input = at(plan.window_offset);
-    args.count = static_cast<int64_t>(plan.facts.count);
+    args.input = at(plan.staging_offset);
+    args.count = static_cast<int64_t>(plan.signature.count);
     args.keep = average ? kEmaKeep : 0.0f;
     args.take = average ? 1.0f - kEmaKeep : 1.0f;
     args.random = context_.random;
@@ -127,7 +129,7 @@ Status LowRank::put_residuals() {
 Status LowRank::kernels(int phase) {
     const RawPart& raw = message().raw;
     const auto raw_bytes =
-        raw.chunk_elems * static_cast<int64_t>(dtype_bytes(context_.plan.facts.dtype));
+        raw.chunk_elems * static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
     char* const packed = context_.scratch + map_.raw;
     switch (phase) {
         case 0:
@@ -194,8 +196,8 @@ Status LowRank::exchange(int phase) {
     }
     SLIMWIRE_TRY(sum(at(map_.left), factors.left_elems, DType::kFloat32, false,
                      "ncclAllReduce of left factors"));
-    return sum(context_.scratch + map_.raw, message().raw.count, context_.plan.facts.dtype,
-               context_.plan.facts.redop == RedOp::kAvg, "ncclAllReduce of raw elements");
+    return sum(context_.scratch + map_.raw, message().raw.count, context_.plan.signature.dtype,
+               context_.plan.signature.redop == RedOp::kAvg, "ncclAllReduce of raw elements");
 }
 
 }  // namespace slimwire

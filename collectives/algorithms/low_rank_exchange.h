@@ -33,10 +33,10 @@ struct LowRankMap {
 };
 
 [[nodiscard]] ExchangeSizes low_rank_sizes(const Layout& layout,
-                                           const CallFacts& facts,
+                                           const CallSignature& signature,
                                            const PlanShape& shape);
 [[nodiscard]] uint64_t low_rank_wire_bytes(const Layout& layout,
-                                           const CallFacts& facts,
+                                           const CallSignature& signature,
                                            int ranks,
                                            int rank) noexcept;
 

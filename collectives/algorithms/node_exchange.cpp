@@ -13,8 +13,8 @@ size_t row_bytes_of(const Layout& layout, DType dtype, int64_t elems) noexcept {
     return (bytes + 15) / 16 * 16;
 }
 
-bool stages_rows(const Layout& layout, const CallFacts& facts) noexcept {
-    return layout.intra.has_value() || facts.redop == RedOp::kPreMulSum;
+bool stages_rows(const Layout& layout, const CallSignature& signature) noexcept {
+    return layout.intra.has_value() || signature.redop == RedOp::kPreMulSum;
 }
 
 Piece row_piece(const Layout& layout, const Piece& piece, int64_t elems) {
@@ -32,18 +32,18 @@ NodeExchange::NodeExchange(const ExchangeContext& context, int hops)
 }
 
 float NodeExchange::factor() const noexcept {
-    return facts().redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+    return signature().redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
 }
 
 Status NodeExchange::stage_row(const Piece& row,
                                const RandomKey& random,
                                const void* input,
-                               const Owed& owed,
+                               const ResidualSpan& span,
                                void* output,
                                int64_t count,
                                int64_t stride) {
     if (layout().intra) {
-        return encode_run(row, random, input, owed, output, {count, row.chunk_elems, stride},
+        return encode_run(row, random, input, span, output, {count, row.chunk_elems, stride},
                           factor());
     }
     SumRowsArgs args{};
@@ -53,7 +53,7 @@ Status NodeExchange::stage_row(const Piece& row,
     args.rows = 1;
     args.scale = context_.scalar->value;
     args.scale_ptr = context_.scalar->device;
-    args.input_dtype = args.output_dtype = facts().dtype;
+    args.input_dtype = args.output_dtype = signature().dtype;
     return enqueue(context_.api, args, context_.work);
 }
 
@@ -67,7 +67,7 @@ Status NodeExchange::sum_rows(
         args.count = count;
         args.rows = local_ranks_;
         args.scale = factor();
-        args.input_dtype = args.output_dtype = facts().dtype;
+        args.input_dtype = args.output_dtype = signature().dtype;
         return enqueue(context_.api, args, context_.work);
     }
     for (int local = 0; local < local_ranks_; ++local) {
@@ -95,7 +95,7 @@ Status NodeExchange::sum_raw_rows(const RawPart& raw,
     args.chunk_bytes = slot_bytes;
     args.end = count;
     args.scale = 1.0f;
-    args.dtype = facts().dtype;
+    args.dtype = signature().dtype;
     args.to_chunks = true;
     args.ranges = 1;
     return enqueue(context_.api, args, context_.work);

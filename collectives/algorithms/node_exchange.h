@@ -15,7 +15,7 @@ inline constexpr int kSlotParts = 2;
 // Bytes of a row of at most `elems` elements.
 [[nodiscard]] size_t row_bytes_of(const Layout& layout, DType dtype, int64_t elems) noexcept;
 // Whether rows are made before they are sent, rather than sent from the program's buffer.
-[[nodiscard]] bool stages_rows(const Layout& layout, const CallFacts& facts) noexcept;
+[[nodiscard]] bool stages_rows(const Layout& layout, const CallSignature& signature) noexcept;
 // `piece` as the codec inside nodes, if there is one, takes it: `elems` elements are one chunk.
 [[nodiscard]] Piece row_piece(const Layout& layout, const Piece& piece, int64_t elems);
 
@@ -25,7 +25,9 @@ class NodeExchange : public SlicedExchange {
 
     [[nodiscard]] const NodeTable& nodes() const noexcept { return *context_.state.shape.nodes; }
     [[nodiscard]] const Layout& layout() const noexcept { return context_.plan.layout; }
-    [[nodiscard]] const CallFacts& facts() const noexcept { return context_.plan.facts; }
+    [[nodiscard]] const CallSignature& signature() const noexcept {
+        return context_.plan.signature;
+    }
     // body(owned, column) for each column that belongs to this rank.
     template <class Body>
     Status for_owned(const Body& body) const {
@@ -39,7 +41,7 @@ class NodeExchange : public SlicedExchange {
     Status stage_row(const Piece& row,
                      const RandomKey& random,
                      const void* input,
-                     const Owed& owed,
+                     const ResidualSpan& span,
                      void* output,
                      int64_t count,
                      int64_t stride);

@@ -20,40 +20,42 @@ int blocks_of(Op op, int ranks) noexcept {
 
 }  // namespace
 
-SummableMap::SummableMap(const Layout& layout, const CallFacts& facts, int ranks)
-    : scratch(layout), send_slots(blocks_of(facts.op, ranks)) {
+SummableMap::SummableMap(const Layout& layout, const CallSignature& signature, int ranks)
+    : scratch(layout), send_slots(blocks_of(signature.op, ranks)) {
     send = scratch.add_slots(send_slots);
-    result = facts.op == Op::kReduceScatter ? scratch.add_slots(1) : send;
+    result = signature.op == Op::kReduceScatter ? scratch.add_slots(1) : send;
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
 uint64_t summable_wire_bytes(const Layout& layout,
-                             const CallFacts& facts,
+                             const CallSignature& signature,
                              int ranks,
                              int rank) noexcept {
     uint64_t bytes = 0;
-    CallFacts values = facts;
+    CallSignature values = signature;
     for (const Slice& slice : layout.slices) {
-        if (facts.op == Op::kReduceScatter) {
-            values.count = static_cast<uint64_t>(slice.slot_bytes) / dtype_bytes(facts.dtype);
+        if (signature.op == Op::kReduceScatter) {
+            values.count = static_cast<uint64_t>(slice.slot_bytes) / dtype_bytes(signature.dtype);
             bytes += native_wire_bytes(values, ranks, rank);
             continue;
         }
         for (const Piece& piece : slice.pieces) {
-            values.count = values_of(piece, facts.dtype);
+            values.count = values_of(piece, signature.dtype);
             bytes += native_wire_bytes(values, ranks, rank);
         }
     }
     return bytes;
 }
 
-ExchangeSizes summable_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+ExchangeSizes summable_sizes(const Layout& layout,
+                             const CallSignature& signature,
+                             const PlanShape& shape) {
     ExchangeSizes sizes;
-    sizes.wire_bytes = summable_wire_bytes(layout, facts, shape.ranks, kNeediestRank);
+    sizes.wire_bytes = summable_wire_bytes(layout, signature, shape.ranks, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
-    sizes.scratch_bytes = SummableMap(layout, facts, shape.ranks).scratch.bytes();
-    const auto blocks = static_cast<uint64_t>(blocks_of(facts.op, shape.ranks));
-    sizes.residual_elems = blocks * facts.count;
+    sizes.scratch_bytes = SummableMap(layout, signature, shape.ranks).scratch.bytes();
+    const auto blocks = static_cast<uint64_t>(blocks_of(signature.op, shape.ranks));
+    sizes.residual_elems = blocks * signature.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
     return sizes;
@@ -61,7 +63,7 @@ ExchangeSizes summable_sizes(const Layout& layout, const CallFacts& facts, const
 
 Summable::Summable(const ExchangeContext& context)
     : SlicedExchange(context, 1, true),
-      map_(context.plan.layout, context.plan.facts, context.state.shape.ranks) {
+      map_(context.plan.layout, context.plan.signature, context.state.shape.ranks) {
     workspace_ = context.scratch + map_.workspace;
 }
 
@@ -75,9 +77,9 @@ char* Summable::result_slot(int slice) const noexcept {
 }
 
 Status Summable::encode(int slice) {
-    const auto count = static_cast<int64_t>(context_.plan.facts.count);
+    const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const float factor =
-        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+        context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
     for (int block = 0; block < map_.send_slots; ++block) {
         for (const Piece& piece : slice_at(slice).pieces) {
@@ -93,7 +95,7 @@ Status Summable::encode(int slice) {
 }
 
 Status Summable::send(int, int slice) {
-    const auto dtype = static_cast<ncclDataType_t>(context_.plan.facts.dtype);
+    const auto dtype = static_cast<ncclDataType_t>(context_.plan.signature.dtype);
     const ncclComm_t comm = context_.state.exchange_comm;
     const RealNccl& nccl = context_.nccl;
     if (op() == Op::kReduceScatter) {
@@ -107,12 +109,12 @@ Status Summable::send(int, int slice) {
     }
     for (const Piece& piece : slice_at(slice).pieces) {
         char* values = result_slot(slice) + piece.slot_offset + kHeaderBytes;
-        const size_t count = values_of(piece, context_.plan.facts.dtype);
+        const size_t count = values_of(piece, context_.plan.signature.dtype);
         SLIMWIRE_TRY(
             op() == Op::kReduce
                 ? nccl_status(nccl,
                               nccl.Reduce(values, values, count, dtype, ncclSum,
-                                          context_.plan.facts.root_or_peer, comm, wire()),
+                                          context_.plan.signature.root_or_peer, comm, wire()),
                               "ncclReduce of encoded values")
                 : nccl_status(nccl,
                               nccl.AllReduce(values, values, count, dtype, ncclSum, comm, wire()),
@@ -122,7 +124,7 @@ Status Summable::send(int, int slice) {
 }
 
 Status Summable::decode(int slice) {
-    if (op() == Op::kReduce && rank() != context_.plan.facts.root_or_peer) {
+    if (op() == Op::kReduce && rank() != context_.plan.signature.root_or_peer) {
         return {};
     }
     for (const Piece& piece : slice_at(slice).pieces) {

@@ -15,7 +15,7 @@
 namespace slimwire {
 
 struct SummableMap {
-    SummableMap(const Layout& layout, const CallFacts& facts, int ranks);
+    SummableMap(const Layout& layout, const CallSignature& signature, int ranks);
     ScratchMap scratch;
     int send_slots;
     uint64_t send, result;  // areas; the same for operations in place
@@ -24,10 +24,10 @@ struct SummableMap {
 
 // `layout` is make_layout() for one rank: of the message, or of a block of a reduce-scatter.
 [[nodiscard]] ExchangeSizes summable_sizes(const Layout& layout,
-                                           const CallFacts& facts,
+                                           const CallSignature& signature,
                                            const PlanShape& shape);
 [[nodiscard]] uint64_t summable_wire_bytes(const Layout& layout,
-                                           const CallFacts& facts,
+                                           const CallSignature& signature,
                                            int ranks,
                                            int rank) noexcept;
 
@@ -36,7 +36,7 @@ class Summable final : public SlicedExchange {
     explicit Summable(const ExchangeContext& context);
 
   private:
-    [[nodiscard]] Op op() const noexcept { return context_.plan.facts.op; }
+    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
     [[nodiscard]] char* send_slot(int slice, int block) const noexcept;
     [[nodiscard]] char* result_slot(int slice) const noexcept;
     Status encode(int slice) override;

@@ -26,21 +26,23 @@ TwoShotMap::TwoShotMap(const Layout& layout, int ranks)
 }
 
 uint64_t two_shot_wire_bytes(const Layout& layout,
-                             const CallFacts& facts,
+                             const CallSignature& signature,
                              int ranks,
                              int rank) noexcept {
     const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
     const auto others = static_cast<uint64_t>(ranks - 1);
-    if (facts.op == Op::kReduce) {
-        return others * total + (rank == facts.root_or_peer ? 0 : total);
+    if (signature.op == Op::kReduce) {
+        return others * total + (rank == signature.root_or_peer ? 0 : total);
     }
     return 2 * others * total;
 }
 
-ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const PlanShape& shape) {
+ExchangeSizes two_shot_sizes(const Layout& layout,
+                             const CallSignature& signature,
+                             const PlanShape& shape) {
     ExchangeSizes sizes;
-    const int not_root = facts.root_or_peer == 0 ? 1 : 0;
-    sizes.wire_bytes = two_shot_wire_bytes(layout, facts, shape.ranks, not_root);
+    const int not_root = signature.root_or_peer == 0 ? 1 : 0;
+    sizes.wire_bytes = two_shot_wire_bytes(layout, signature, shape.ranks, not_root);
     // All ranks of a node send each remote rank a slot, twice.
     const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
     const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
@@ -50,7 +52,7 @@ ExchangeSizes two_shot_sizes(const Layout& layout, const CallFacts& facts, const
     uint64_t elems = layout.fed_elems();
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            elems += piece.feeds ? static_cast<uint64_t>(piece.chunk_elems) : 0;
+            elems += piece.has_residual ? static_cast<uint64_t>(piece.chunk_elems) : 0;
         }
     }
     sizes.residual_elems = elems;
@@ -73,11 +75,11 @@ TwoShot::TwoShot(const ExchangeContext& context)
 }
 
 bool TwoShot::rooted() const noexcept {
-    return context_.plan.facts.op == Op::kReduce;
+    return context_.plan.signature.op == Op::kReduce;
 }
 
 bool TwoShot::delivers() const noexcept {
-    return !rooted() || rank() == context_.plan.facts.root_or_peer;
+    return !rooted() || rank() == context_.plan.signature.root_or_peer;
 }
 
 char* TwoShot::area(Area which, int slice) const noexcept {
@@ -103,7 +105,7 @@ SlicedExchange::Run TwoShot::run_of(int slice, const Piece& piece) const noexcep
 
 Status TwoShot::encode_piece(int slice, const Piece& piece) {
     return encode_run(piece, random_of(slice, piece, 0), contribution(piece),
-                      {piece.fed_before, piece.order, piece.feeds},
+                      {piece.residual_offset, piece.order, piece.has_residual},
                       area(Area::kSend, slice) + piece.slot_offset, run_of(slice, piece));
 }
 
@@ -126,10 +128,10 @@ Status TwoShot::place_own(int slice) {
 }
 
 // In slice and piece order.
-SlicedExchange::Owed TwoShot::server_of(int slice) const noexcept {
+SlicedExchange::ResidualSpan TwoShot::server_residual(int slice) const noexcept {
     const Layout& layout = context_.plan.layout;
-    Owed server{static_cast<int64_t>(layout.fed_elems()),
-                static_cast<int64_t>(layout.fed_pieces())};
+    ResidualSpan server{static_cast<int64_t>(layout.fed_elems()),
+                        static_cast<int64_t>(layout.fed_pieces())};
     for (int before = 0; before < slice; ++before) {
         for (const Piece& piece : slice_at(before).pieces) {
             server.pass(piece, piece.chunk_elems);
@@ -139,10 +141,10 @@ SlicedExchange::Owed TwoShot::server_of(int slice) const noexcept {
 }
 
 Status TwoShot::between(int, int slice) {
-    Owed server = server_of(slice);
+    ResidualSpan server = server_residual(slice);
     const int64_t slot = slice_at(slice).slot_bytes;
     const float scale =
-        context_.plan.facts.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
+        context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     for (const Piece& piece : slice_at(slice).pieces) {
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
@@ -155,7 +157,7 @@ Status TwoShot::between(int, int slice) {
         args.dtype = piece.dtype;
         args.random = random_of(slice, piece, 0);
         args.workspace = workspace_;
-        server.feeds = piece.feeds;
+        server.has_residual = piece.has_residual;
         if (args.count > 0) {
             SLIMWIRE_TRY(with_residual(server, args.count, [&](float* residual) {
                 args.residual = residual;
@@ -186,7 +188,7 @@ Status TwoShot::send(int hop, int slice) {
                            "ncclAllGather of the sums");
     }
     if (!delivers()) {
-        return send_bytes(own, bytes, context_.plan.facts.root_or_peer);
+        return send_bytes(own, bytes, context_.plan.signature.root_or_peer);
     }
     for (int from = 0; from < ranks(); ++from) {
         if (from != rank()) {
@@ -214,29 +216,29 @@ Status TwoShot::decode(int slice) {
 }
 
 Status EstimatedTwoShot::encode_piece(int slice, const Piece& piece) {
-    if (!piece.feeds) {
+    if (!piece.has_residual) {
         return TwoShot::encode_piece(slice, piece);
     }
     char* const slots = area(Area::kSend, slice) + piece.slot_offset;
-    float* const own = estimates() + piece.fed_before;
+    float* const own = estimates() + piece.residual_offset;
     SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
                                    slots, run_of(slice, piece)));
     return decode_run(piece, slots, own, run_of(slice, piece), true);
 }
 
 Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
-    if (!piece.feeds) {
+    if (!piece.has_residual) {
         return TwoShot::decode_piece(slice, piece);
     }
-    Owed server = server_of(slice);
+    ResidualSpan server = server_residual(slice);
     for (const Piece* before = slice_at(slice).pieces.data(); before != &piece; ++before) {
         server.pass(*before, before->chunk_elems);
     }
     float* const shared =
-        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.fed_before;
+        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.residual_offset;
     SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, shared,
                             run_of(slice, piece), true));
-    SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.fed_before, result(piece),
+    SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.residual_offset, result(piece),
                                   piece.count, piece.chunk_elems));
     return enqueue(context_.api,
                    SettleArgs{.estimate = estimates() + server.first,
@@ -245,7 +247,7 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
                               .marks = marks() + rank(),
                               .count = piece.chunk_count(rank()),
                               .chunk_elems = piece.chunk_elems,
-                              .dtype = context_.plan.facts.dtype},
+                              .dtype = context_.plan.signature.dtype},
                    context_.work);
 }
 

@@ -21,10 +21,10 @@ struct TwoShotMap {
 };
 
 [[nodiscard]] ExchangeSizes two_shot_sizes(const Layout& layout,
-                                           const CallFacts& facts,
+                                           const CallSignature& signature,
                                            const PlanShape& shape);
 [[nodiscard]] uint64_t two_shot_wire_bytes(const Layout& layout,
-                                           const CallFacts& facts,
+                                           const CallSignature& signature,
                                            int ranks,
                                            int rank) noexcept;
 
@@ -36,7 +36,7 @@ class TwoShot : public SlicedExchange {
     enum class Area { kSend, kReceive, kGather };
     [[nodiscard]] char* area(Area which, int slice) const noexcept;
     // The server's residuals of a slice: they follow the worker's, chunk after chunk.
-    [[nodiscard]] Owed server_of(int slice) const noexcept;
+    [[nodiscard]] ResidualSpan server_residual(int slice) const noexcept;
     // Where a piece lies in the program's buffers, and the run that its operations take.
     [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
     [[nodiscard]] char* result(const Piece& piece) const noexcept;

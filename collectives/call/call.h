@@ -44,24 +44,24 @@ inline constexpr int kRedOpCount = 7;
 [[nodiscard]] const char* redop_name(RedOp redop) noexcept;  // "sum", ..., "premulsum", "none"
 
 // Facts of a call that are equal on all ranks of a communicator: the only input of a plan.
-struct CallFacts {
+struct CallSignature {
     Op op = Op::kAllReduce;
     DType dtype = DType::kFloat32;
     RedOp redop = RedOp::kNone;
     int32_t root_or_peer = 0;  // root of a rooted collective; 0 elsewhere
     uint64_t count = 0;        // NCCL's count argument (elements)
-    // Which parameters it carries (carried.h), as the communicator numbers such lists; 0: not
-    // known.
-    uint32_t carried = 0;
+    // Which parameters it carries (parameter_ranges.h), as the communicator numbers such lists; 0:
+    // not known.
+    uint32_t ranges_id = 0;
     // 1 + the least of the ordinals in the step that rules take as this call's, itself one of them;
     // 0: not known, or no rule asks (Plan::ordinals). Only calls of other kinds come in between.
-    uint32_t nth = 0;
-    bool operator==(const CallFacts&) const = default;
+    uint32_t ordinal = 0;
+    bool operator==(const CallSignature&) const = default;
 };
 
 // One call as the program made it.
 struct CollectiveCall {
-    CallFacts facts;
+    CallSignature signature;
     const void* send = nullptr;
     void* recv = nullptr;
     ncclDataType_t nccl_dtype = ncclFloat32;

@@ -162,10 +162,10 @@ void AllGathering::release() noexcept {
         const DeviceScope device(api, parts_[i].device);
         if (exchange.stream != nullptr && !tolerate(api, api.stream_query(exchange.stream))) {
             // Freeing would wait for ranks that are gone.
-            Parked left{parts_[i].device, nullptr, {std::exchange(exchange.memory, nullptr)}};
+            DeferredFree left{parts_[i].device, nullptr, {std::exchange(exchange.memory, nullptr)}};
             if (tolerate(api, api.event_create_with_flags(&left.end, cudaEventDisableTiming)) &&
                 tolerate(api, api.event_record(left.end, exchange.stream))) {
-                runtime_.parked.park(std::move(left));
+                runtime_.deferred_frees.park(std::move(left));
             }
         }
         if (exchange.stream != nullptr) {

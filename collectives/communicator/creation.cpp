@@ -18,7 +18,7 @@ namespace {
 // Private communicators for the exchanges, only where a rule can match.
 Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
     const RealNccl& nccl = runtime.nccl;
-    std::vector<CommState*> states;
+    std::vector<Communicator*> states;
     for (Creation& creation : creations) {
         PlanShape& shape = creation.state->shape;
         if (shape.go && shape.ranks > 1 &&
@@ -32,13 +32,13 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, W
     const DeviceApi& api = runtime.api();
     const uint64_t began_us = steady_us();
     std::vector<uint64_t> free_bytes;
-    for (const CommState* state : states) {
+    for (const Communicator* state : states) {
         const DeviceScope device(api, state->device);
         free_bytes.push_back(free_device_bytes(api));
     }
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status split;
-    for (CommState* state : states) {
+    for (Communicator* state : states) {
         if (split.ok()) {
             split = nccl_status(
                 nccl, nccl.CommSplit(state->comm, 0, state->rank, &state->exchange_comm, nullptr),
@@ -70,11 +70,11 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 }
 
 // Where rules ask for places.
-void look_for_steps(const Policy& policy, CommState* state) {
+void look_for_steps(const Policy& policy, Communicator* state) {
     if (!state->shape.go || !policy.wants_steps()) {
         return;
     }
-    state->places = std::make_unique<CallPlaces>();
+    state->places = std::make_unique<TensorSlots>();
     if (policy.wants_previews()) {
         state->step_ahead = std::make_unique<StepAhead>();
     }
@@ -84,15 +84,15 @@ void look_for_steps(const Policy& policy, CommState* state) {
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     const uint64_t began_us = steady_us();
     Watch watch(runtime.nccl);
-    std::vector<CommState*> splits;
+    std::vector<Communicator*> splits;
     for (Creation& creation : creations) {
-        creation.state = std::make_unique<CommState>();
+        creation.state = std::make_unique<Communicator>();
         creation.state->memory = &runtime.memory;
         creation.state->name = creation.name;
         if (runtime.config.policy.wants_parameter_names()) {
             creation.state->registered = ParameterRegistry::instance().now();
         }
-        watch.add(creation.underway, &creation.state->exchange_comm);
+        watch.add(creation.pending, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
     for (Creation& creation : creations) {
@@ -110,13 +110,13 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     SLIMWIRE_TRY(gather_members(runtime, splits, &watch));
     for (Creation& creation : creations) {
-        CommState& state = *creation.state;
+        Communicator& state = *creation.state;
         state.shape.go = creation.agreement.verdict == Verdict::kGo;
         if (state.shape.go) {
             SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
             if (runtime.config.policy.wants_parameters()) {
-                state.contents = std::make_shared<CallContents>(agreed_parameters(state));
+                state.tracker = std::make_shared<ParameterTracker>(agreed_parameters(state));
             }
         } else {
             state.shape.native_reason = creation.agreement.text;
@@ -126,14 +126,14 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         }
     }
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
-    std::vector<CommState*> named;
+    std::vector<Communicator*> named;
     for (const Creation& creation : creations) {
         if (runtime.config.policy.wants_names() && creation.state->exchange_comm != nullptr) {
             named.push_back(creation.state.get());
         }
     }
     SLIMWIRE_TRY(agree_names(runtime, named, &watch));
-    std::vector<CommState*> counting;
+    std::vector<Communicator*> counting;
     for (const Creation& creation : creations) {
         if (runtime.config.policy.wants_progress() && creation.state->exchange_comm != nullptr) {
             counting.push_back(creation.state.get());
@@ -141,7 +141,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     SLIMWIRE_TRY(agree_on_progress(runtime, counting, &watch));
     for (Creation& creation : creations) {
-        CommState& state = *creation.state;
+        Communicator& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;
         look_for_steps(runtime.config.policy, &state);
         state.stats->setup_us = steady_us() - began_us;
@@ -180,15 +180,15 @@ void undo(Runtime& runtime, Creation* creation, const Status& status) {
         runtime.reporter().retire(creation->state->stats);
     }
     // NCCL may still be about to store the private communicator's handle there.
-    runtime.comms.bury(std::move(creation->state));
+    runtime.comms.retire(std::move(creation->state));
 }
 
 // What `comm` says once NCCL is not busy with it; an error when the creation is given up.
-ncclResult_t settled(const RealNccl& nccl, Underway& underway, ncclComm_t comm) {
+ncclResult_t settled(const RealNccl& nccl, PendingCreation& pending, ncclComm_t comm) {
     ncclResult_t state = ncclInProgress;
     for (Patience patience; state == ncclInProgress; patience.pause()) {
-        const std::lock_guard touching(underway.touching);
-        if (underway.cancelled || comm == nullptr ||
+        const std::lock_guard touching(pending.touching);
+        if (pending.cancelled || comm == nullptr ||
             nccl.CommGetAsyncError(comm, &state) != ncclSuccess) {
             return ncclInternalError;
         }
@@ -200,21 +200,21 @@ ncclResult_t settled(const RealNccl& nccl, Underway& underway, ncclComm_t comm) 
 // and taken out.
 void await_native(Runtime& runtime, std::vector<Creation>* creations) {
     std::erase_if(*creations, [&](const Creation& creation) {
-        Underway& underway = *creation.underway;
+        PendingCreation& pending = *creation.pending;
         // A split's handle may not be there before the parent says that it is done; one that does
         // not block like its parent is busy by itself. An error of the parent says nothing: the
         // survivors of a lost rank shrink it.
         if (creation.parent != nullptr) {
-            (void)settled(runtime.nccl, underway, creation.parent);
+            (void)settled(runtime.nccl, pending, creation.parent);
         }
-        if (underway.comm == nullptr && !underway.cancelled) {
-            underway.comm = __atomic_load_n(underway.out, __ATOMIC_ACQUIRE);
+        if (pending.comm == nullptr && !pending.cancelled) {
+            pending.comm = __atomic_load_n(pending.out, __ATOMIC_ACQUIRE);
         }
-        if (settled(runtime.nccl, underway, underway.comm) != ncclSuccess) {
-            UnderwayTable::instance().finish(creation.underway, {});
+        if (settled(runtime.nccl, pending, pending.comm) != ncclSuccess) {
+            PendingCreationTable::instance().finish(creation.pending, {});
             return true;
         }
-        underway.native_done = true;
+        pending.native_done = true;
         return false;
     });
 }
@@ -223,13 +223,13 @@ void progress(Runtime& runtime, std::vector<Creation> creations) {
     const ReentryGuard guard;
     await_native(runtime, &creations);
     const Status status = guarded_complete(runtime, creations);
-    if (!status.ok() && !creations.empty() && !creations.front().underway->cancelled) {
+    if (!status.ok() && !creations.empty() && !creations.front().pending->cancelled) {
         log_line(LogLevel::kError, status.message());
     }
     for (Creation& creation : creations) {
         // The program hears of a failure before the private communicator's end, which may take NCCL
         // a while when a rank is gone.
-        UnderwayTable::instance().finish(creation.underway, status);
+        PendingCreationTable::instance().finish(creation.pending, status);
         if (!status.ok()) {
             undo(runtime, &creation, status);
         }
@@ -290,14 +290,14 @@ void begin_sharing_now(Runtime& runtime, std::vector<Creation>& creations) noexc
 }
 
 void put_under_way(const RealNccl& nccl, Creation* creation, bool background) {
-    creation->underway = std::make_shared<Underway>();
-    Underway& underway = *creation->underway;
-    underway.out = creation->out;
-    underway.comm = __atomic_load_n(creation->out, __ATOMIC_ACQUIRE);
-    underway.parent = background && busy(nccl, creation->parent) ? creation->parent : nullptr;
-    underway.native_done = !background;
-    underway.background = background;
-    UnderwayTable::instance().add(creation->underway);
+    creation->pending = std::make_shared<PendingCreation>();
+    PendingCreation& pending = *creation->pending;
+    pending.out = creation->out;
+    pending.comm = __atomic_load_n(creation->out, __ATOMIC_ACQUIRE);
+    pending.parent = background && busy(nccl, creation->parent) ? creation->parent : nullptr;
+    pending.native_done = !background;
+    pending.background = background;
+    PendingCreationTable::instance().add(creation->pending);
 }
 
 }  // namespace
@@ -311,30 +311,30 @@ ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations
         if (!status.ok()) {
             const ReentryGuard guard;
             undo(runtime, &creation, status);
-            if (!creation.underway->cancelled) {
-                (void)runtime.nccl.CommAbort(creation.underway->comm);
+            if (!creation.pending->cancelled) {
+                (void)runtime.nccl.CommAbort(creation.pending->comm);
             }
             *creation.out = nullptr;
         }
-        UnderwayTable::instance().finish(creation.underway, {});
+        PendingCreationTable::instance().finish(creation.pending, {});
     }
     return status.ok() ? ncclSuccess : runtime.fail(status);
 }
 
 ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> creations) noexcept {
     begin_sharing_now(runtime, creations);
-    std::vector<UnderwayRef> started;
+    std::vector<PendingCreationRef> started;
     for (Creation& creation : creations) {
         put_under_way(runtime.nccl, &creation, true);
-        started.push_back(creation.underway);
+        started.push_back(creation.pending);
     }
     auto shared = std::make_shared<std::vector<Creation>>(std::move(creations));
     Status status = start_thread([&runtime, shared] { progress(runtime, std::move(*shared)); });
     if (status.ok()) {
         return ncclSuccess;
     }
-    for (const UnderwayRef& creation : started) {
-        UnderwayTable::instance().finish(creation, status);
+    for (const PendingCreationRef& creation : started) {
+        PendingCreationTable::instance().finish(creation, status);
     }
     return runtime.fail(status);
 }

@@ -33,10 +33,10 @@ struct Creation {
     uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
 
     // Filled on the way.
-    UnderwayRef underway;
+    PendingCreationRef pending;
     std::shared_ptr<IdSharing> sharing;  // kGrown
     size_t shared_as = 0;                // its number in that
-    std::unique_ptr<CommState> state;
+    std::unique_ptr<Communicator> state;
     AgreementClient client;
     Agreement agreement;
 };

@@ -4,31 +4,31 @@
 
 #include <utility>
 
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 
 namespace slimwire {
 
-void ParkedMemory::park(Parked parked) {
+void DeferredFreeList::park(DeferredFree deferred_frees) {
     const std::lock_guard lock(mutex_);
-    parked_.push_back(std::move(parked));
+    parked_.push_back(std::move(deferred_frees));
     any_.store(true, std::memory_order_release);
 }
 
-void ParkedMemory::collect(const DeviceApi& api, uint64_t patience_us) {
+void DeferredFreeList::collect(const DeviceApi& api, uint64_t patience_us) {
     constexpr unsigned kPauseUs = 500;
     const uint64_t deadline_us = steady_us() + patience_us;
     while (any_.load(std::memory_order_acquire)) {
         {
             const std::lock_guard lock(mutex_);
-            std::erase_if(parked_, [&](const Parked& parked) {
-                const DeviceScope device(api, parked.device);
-                if (!tolerate(api, api.event_query(parked.end))) {
+            std::erase_if(parked_, [&](const DeferredFree& deferred_frees) {
+                const DeviceScope device(api, deferred_frees.device);
+                if (!tolerate(api, api.event_query(deferred_frees.end))) {
                     return false;
                 }
-                for (void* memory : parked.memory) {
+                for (void* memory : deferred_frees.memory) {
                     tolerate(api, api.free(memory));
                 }
-                tolerate(api, api.event_destroy(parked.end));
+                tolerate(api, api.event_destroy(deferred_frees.end));
                 return true;
             });
             any_.store(!parked_.empty(), std::memory_order_release);

@@ -14,21 +14,21 @@
 
 namespace slimwire {
 
-struct Parked {
+struct DeferredFree {
     int device = 0;
     cudaEvent_t end = nullptr;  // of the work that uses the memory; ours from then on
     std::vector<void*> memory;
 };
 
-class ParkedMemory {
+class DeferredFreeList {
   public:
-    void park(Parked parked);
+    void park(DeferredFree deferred_frees);
     // Frees what is no longer in use and waits up to `patience_us` for the rest.
     void collect(const DeviceApi& api, uint64_t patience_us);
 
   private:
     std::mutex mutex_;
-    std::vector<Parked> parked_;
+    std::vector<DeferredFree> parked_;
     std::atomic<bool> any_{false};
 };
 

@@ -7,7 +7,7 @@
 
 #include "codecs/base/own_stream.h"
 #include "codecs/ops/advance.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 
 namespace slimwire {
 namespace {
@@ -152,7 +152,7 @@ void GraphMemory::free_kept(const DeviceApi& api, int device) {
     }
 }
 
-Status move_steps_to_device(const DeviceApi& api, CommState* state) {
+Status move_steps_to_device(const DeviceApi& api, Communicator* state) {
     void* words = nullptr;
     SLIMWIRE_TRY(cuda_status(api, api.malloc(&words, 2 * sizeof(uint32_t)), "device steps"));
     auto* steps = static_cast<uint32_t*>(words);

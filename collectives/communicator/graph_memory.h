@@ -14,7 +14,7 @@
 
 namespace slimwire {
 
-struct CommState;
+struct Communicator;
 
 // The capture that a stream takes part in.
 struct StreamCapture {
@@ -53,6 +53,6 @@ class GraphMemory {
 
 // Moves the steps of `state` to device memory, with their present values; later calls, captured or
 // not, read them there. Not twice.
-Status move_steps_to_device(const DeviceApi& api, CommState* state);
+Status move_steps_to_device(const DeviceApi& api, Communicator* state);
 
 }  // namespace slimwire

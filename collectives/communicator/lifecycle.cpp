@@ -46,7 +46,7 @@ ncclResult_t finish_creations(Runtime& runtime,
 }
 
 // A communicator made of another has its configuration, and so its name, unless it gets one.
-std::string name_of_child(const CommState* parent, const ncclConfig_t* config) {
+std::string name_of_child(const Communicator* parent, const ncclConfig_t* config) {
     return config == nullptr && parent != nullptr ? parent->name : comm_name_of(config);
 }
 
@@ -161,7 +161,7 @@ ncclResult_t part_created(Runtime& runtime,
                           ncclComm_t* comm,
                           uint64_t part,
                           const ncclConfig_t* config) noexcept {
-    const CommState* from = runtime.comms.find(parent);
+    const Communicator* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
     creation.name = name_of_child(from, config);
@@ -186,7 +186,7 @@ ncclResult_t grown(Runtime& runtime,
                    ncclComm_t* comm,
                    const ncclUniqueId* id,
                    const ncclConfig_t* config) noexcept {
-    const CommState* from = runtime.comms.find(parent);
+    const Communicator* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
     creation.name = name_of_child(from, config);
@@ -207,7 +207,7 @@ ncclResult_t grown(Runtime& runtime,
 }
 
 void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept {
-    if (const CommState* from = runtime.comms.find(comm); from != nullptr && from->shape.go) {
+    if (const Communicator* from = runtime.comms.find(comm); from != nullptr && from->shape.go) {
         unique_id_made(runtime, id);
     }
 }
@@ -230,8 +230,8 @@ void drop_group_creations() noexcept {
 }
 
 ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept {
-    UnderwayTable& table = UnderwayTable::instance();
-    const UnderwayRef creation = table.find(comm);
+    PendingCreationTable& table = PendingCreationTable::instance();
+    const PendingCreationRef creation = table.find(comm);
     if (creation == nullptr) {
         return ncclSuccess;
     }
@@ -248,8 +248,8 @@ ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept {
 }
 
 std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept {
-    UnderwayTable& table = UnderwayTable::instance();
-    const UnderwayRef creation = table.find(comm);
+    PendingCreationTable& table = PendingCreationTable::instance();
+    const PendingCreationRef creation = table.find(comm);
     if (creation == nullptr) {
         return std::nullopt;
     }
@@ -265,7 +265,7 @@ std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept {
 }
 
 ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
-    CommState* state = runtime.comms.find(comm);
+    Communicator* state = runtime.comms.find(comm);
     ncclResult_t result = ncclSuccess;
     if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);
@@ -278,7 +278,7 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
 }
 
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
-    CommState* state = runtime.comms.find(comm);
+    Communicator* state = runtime.comms.find(comm);
     if (state != nullptr && state->exchange_comm != nullptr &&
         runtime.nccl.CommFinalize != nullptr) {
         const ReentryGuard guard;
@@ -287,11 +287,11 @@ void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
 }
 
 void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
-    UnderwayTable& table = UnderwayTable::instance();
-    if (const UnderwayRef creation = table.find(comm); creation != nullptr) {
+    PendingCreationTable& table = PendingCreationTable::instance();
+    if (const PendingCreationRef creation = table.find(comm); creation != nullptr) {
         table.cancel(creation);  // nobody will use it
     }
-    CommState* state = runtime.comms.find(comm);
+    Communicator* state = runtime.comms.find(comm);
     if (state == nullptr || flags != NCCL_REVOKE_DEFAULT) {
         return;
     }
@@ -303,7 +303,7 @@ void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
 }
 
 void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
-    CommState* state = runtime.comms.find(comm);
+    Communicator* state = runtime.comms.find(comm);
     if (state == nullptr || (flags & NCCL_SHRINK_ABORT) == 0) {
         return;
     }
@@ -323,8 +323,8 @@ namespace {
 
 // Ends what is not finished of the creation. False: NCCL will refuse to end the communicator now.
 bool end_creation(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
-    UnderwayTable& table = UnderwayTable::instance();
-    for (UnderwayRef creation = table.find(comm); creation != nullptr;
+    PendingCreationTable& table = PendingCreationTable::instance();
+    for (PendingCreationRef creation = table.find(comm); creation != nullptr;
          creation = table.find(comm)) {
         if (abort || await_creation(runtime, comm) != ncclSuccess) {
             if (!abort && !creation->native_done) {
@@ -364,7 +364,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         runtime.nccl.CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
         return;  // NCCL refuses to destroy it now
     }
-    std::unique_ptr<CommState> state = runtime.comms.remove(comm);
+    std::unique_ptr<Communicator> state = runtime.comms.remove(comm);
     if (!state) {
         return;
     }
@@ -383,10 +383,11 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         end_exchange(runtime.nccl, state->exchange_comm, true);
     }
     if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0) {
-        std::optional<Parked> left = release_device_objects(runtime.api(), state.get(), !abort);
+        std::optional<DeferredFree> left =
+            release_device_objects(runtime.api(), state.get(), !abort);
         if (left.has_value()) {
             runtime.residuals.take(state->state_key, &left->memory);
-            runtime.parked.park(std::move(*left));
+            runtime.deferred_frees.park(std::move(*left));
         } else {
             (void)runtime.residuals.forget(runtime.api(), state->state_key);
             if (!abort) {
@@ -397,15 +398,15 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (runtime.device().ok() && state->skipped_steps != nullptr) {
         state->skipped_steps->end(runtime.api(), state->device, !abort, state->stats.get());
     }
-    if (runtime.device().ok() && state->contents != nullptr) {
-        state->contents->end(runtime.api(), state->device, !abort, &runtime.parked);
+    if (runtime.device().ok() && state->tracker != nullptr) {
+        state->tracker->end(runtime.api(), state->device, !abort, &runtime.deferred_frees);
     }
     if (state->exchange_comm != nullptr && !abort) {
         end_exchange(runtime.nccl, state->exchange_comm, false);
     }
     runtime.reporter().retire(state->stats);
     if (abort) {
-        runtime.comms.bury(std::move(state));
+        runtime.comms.retire(std::move(state));
     } else {
         forget_queued(*state);
     }
@@ -415,7 +416,7 @@ void comm_aborted(Runtime& runtime) noexcept {
     constexpr uint64_t kPatienceUs = 500'000;
     if ((runtime.engaged() || runtime.observer != nullptr) && runtime.device().ok()) {
         const ReentryGuard guard;
-        runtime.parked.collect(runtime.api(), kPatienceUs);
+        runtime.deferred_frees.collect(runtime.api(), kPatienceUs);
     }
 }
 

@@ -6,18 +6,18 @@
 
 namespace slimwire {
 
-UnderwayTable& UnderwayTable::instance() {
-    static UnderwayTable* const table = new UnderwayTable;
+PendingCreationTable& PendingCreationTable::instance() {
+    static PendingCreationTable* const table = new PendingCreationTable;
     return *table;
 }
 
-void UnderwayTable::add(const UnderwayRef& creation) {
+void PendingCreationTable::add(const PendingCreationRef& creation) {
     const std::lock_guard lock(mutex_);
     all_.push_back(creation);
     count_.store(all_.size(), std::memory_order_release);
 }
 
-void UnderwayTable::finish(const UnderwayRef& creation, const Status& failure) {
+void PendingCreationTable::finish(const PendingCreationRef& creation, const Status& failure) {
     const std::lock_guard lock(mutex_);
     creation->finished = true;
     creation->parent = nullptr;
@@ -30,12 +30,12 @@ void UnderwayTable::finish(const UnderwayRef& creation, const Status& failure) {
     changed_.notify_all();
 }
 
-UnderwayRef UnderwayTable::find(ncclComm_t comm) {
+PendingCreationRef PendingCreationTable::find(ncclComm_t comm) {
     if (count_.load(std::memory_order_acquire) == 0 || comm == nullptr) {
         return nullptr;
     }
     const std::lock_guard lock(mutex_);
-    for (const UnderwayRef& creation : all_) {
+    for (const PendingCreationRef& creation : all_) {
         const ncclComm_t made = creation->comm.load(std::memory_order_acquire);
         // NCCL stores the handle of a split from a thread of its own, at the split's end.
         if (made == comm || creation->parent == comm ||
@@ -47,19 +47,19 @@ UnderwayRef UnderwayTable::find(ncclComm_t comm) {
     return nullptr;
 }
 
-bool UnderwayTable::wait(const UnderwayRef& creation, uint64_t timeout_us) {
+bool PendingCreationTable::wait(const PendingCreationRef& creation, uint64_t timeout_us) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::microseconds(timeout_us),
                              [&] { return creation->finished; });
 }
 
-bool UnderwayTable::finished(const UnderwayRef& creation, Status* failure) {
+bool PendingCreationTable::finished(const PendingCreationRef& creation, Status* failure) {
     const std::lock_guard lock(mutex_);
     *failure = creation->failure;
     return creation->finished;
 }
 
-void UnderwayTable::cancel(const UnderwayRef& creation) {
+void PendingCreationTable::cancel(const PendingCreationRef& creation) {
     {
         const std::lock_guard touching(creation->touching);
         creation->cancelled = true;
@@ -85,7 +85,7 @@ void Patience::pause() {
     }
 }
 
-void Watch::add(UnderwayRef creation, const ncclComm_t* exchange) {
+void Watch::add(PendingCreationRef creation, const ncclComm_t* exchange) {
     watched_.push_back({std::move(creation), exchange});
 }
 

@@ -19,7 +19,7 @@
 
 namespace slimwire {
 
-struct Underway {
+struct PendingCreation {
     ncclComm_t* out = nullptr;  // where NCCL puts the handle; not read any more once `comm` is set
     std::atomic<ncclComm_t> comm{nullptr};
     ncclComm_t parent = nullptr;           // what it is split off; null without, or once done with
@@ -30,32 +30,32 @@ struct Underway {
     bool finished = false;                 // this and below: guarded by the table
     Status failure;                        // of slimwire's part, told until the program ends it
 };
-using UnderwayRef = std::shared_ptr<Underway>;
+using PendingCreationRef = std::shared_ptr<PendingCreation>;
 
-class UnderwayTable {
+class PendingCreationTable {
   public:
     // The process's; never destroyed, because creations may outlive main.
-    static UnderwayTable& instance();
+    static PendingCreationTable& instance();
 
-    void add(const UnderwayRef& creation);
+    void add(const PendingCreationRef& creation);
     // Slimwire's part is over. A failure is kept under the handle for whoever asks; success, and a
     // creation that NCCL itself failed or that was cancelled, is forgotten.
-    void finish(const UnderwayRef& creation, const Status& failure);
+    void finish(const PendingCreationRef& creation, const Status& failure);
     // The creation that `comm` comes from or is the parent of; null for any other. Costs one load
     // while nothing is under way.
-    [[nodiscard]] UnderwayRef find(ncclComm_t comm);
+    [[nodiscard]] PendingCreationRef find(ncclComm_t comm);
     // Waits until finish(); false when `timeout_us` passed before.
-    bool wait(const UnderwayRef& creation, uint64_t timeout_us);
-    [[nodiscard]] bool finished(const UnderwayRef& creation, Status* failure);
+    bool wait(const PendingCreationRef& creation, uint64_t timeout_us);
+    [[nodiscard]] bool finished(const PendingCreationRef& creation, Status* failure);
     // The program ends `creation`: whoever makes progress gives up. Waits for a background thread
     // to let go of the handle.
-    void cancel(const UnderwayRef& creation);
+    void cancel(const PendingCreationRef& creation);
 
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::atomic<size_t> count_{0};
-    std::vector<UnderwayRef> all_;
+    std::vector<PendingCreationRef> all_;
 };
 
 // Sleeps a little longer each time, from nothing to a millisecond: for what is usually done soon.
@@ -73,7 +73,7 @@ class Watch {
   public:
     explicit Watch(const RealNccl& nccl) : nccl_(nccl) {}
     // `exchange` is where the private communicator will be.
-    void add(UnderwayRef creation, const ncclComm_t* exchange);
+    void add(PendingCreationRef creation, const ncclComm_t* exchange);
     // `busy`: NCCL goes on in the background for one of them.
     Status look(bool* busy);
     // Waits until NCCL is not busy with any of them.
@@ -84,7 +84,7 @@ class Watch {
 
   private:
     struct Watched {
-        UnderwayRef creation;
+        PendingCreationRef creation;
         const ncclComm_t* exchange;
     };
     const RealNccl& nccl_;

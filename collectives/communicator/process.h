@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "collectives/call/real_nccl.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/deferred_free.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/memory_budget.h"
@@ -42,7 +42,7 @@ class Runtime {
     MemoryBudget memory;
     ResidualStore residuals{&memory};
     GraphMemory graph_memory{&memory};
-    ParkedMemory parked;
+    DeferredFreeList deferred_frees;
     // There in the mode record, when the configuration is right.
     std::shared_ptr<Observer> observer;
 

@@ -52,7 +52,7 @@ std::string hex_key(uint64_t value) {
     return text;
 }
 
-Member member_of(Runtime& runtime, const CommState& state) {
+Member member_of(Runtime& runtime, const Communicator& state) {
     const int device = state.device;
     Member member;
     member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
@@ -67,7 +67,7 @@ Member member_of(Runtime& runtime, const CommState& state) {
     return member;
 }
 
-std::shared_ptr<const RegisteredParameters> agreed_parameters(const CommState& state) {
+std::shared_ptr<const RegisteredParameters> agreed_parameters(const Communicator& state) {
     const std::vector<Member>& members = state.members;
     const auto other = std::find_if(members.begin(), members.end(), [&](const Member& member) {
         return member.registered != members.front().registered;
@@ -96,7 +96,7 @@ std::string links_text(const CommLinks& links) {
 }  // namespace
 
 // The communicator's key: its members and how many were made of them before.
-Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
+Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key) {
     uint64_t members = parent_key;
     std::vector<RankIdentity> places;
     std::vector<RankPlace> links;
@@ -135,9 +135,9 @@ Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key) {
         lasting = mix_key(lasting, static_cast<uint64_t>(member.place.launcher_rank) + 2);
     }
     lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
-    state->lasting_key =
+    state->checkpoint_key =
         std::max<uint64_t>(1, mix_key(lasting, runtime.comms.next_ordinal(lasting)));
-    std::copy_n(PendingState::instance().comm(state->lasting_key).drawn, 2, state->drawn_before);
+    std::copy_n(PendingState::instance().comm(state->checkpoint_key).drawn, 2, state->drawn_before);
     return {};
 }
 
@@ -154,8 +154,8 @@ std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t min
 // Tells all ranks of each communicator what this one has in `mine`, over `comm` of its state.
 template <class T>
 Status tell(Runtime& runtime,
-            const std::vector<CommState*>& states,
-            ncclComm_t CommState::*comm,
+            const std::vector<Communicator*>& states,
+            ncclComm_t Communicator::*comm,
             const std::vector<T>& mine,
             std::vector<std::vector<T>>* all,
             Watch* watch) {
@@ -174,28 +174,28 @@ Status tell(Runtime& runtime,
 
 }  // namespace
 
-Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
     std::vector<Member> mine;
-    for (const CommState* state : states) {
+    for (const Communicator* state : states) {
         mine.push_back(member_of(runtime, *state));
     }
     std::vector<std::vector<Member>> members;
-    SLIMWIRE_TRY(tell(runtime, states, &CommState::comm, mine, &members, watch));
+    SLIMWIRE_TRY(tell(runtime, states, &Communicator::comm, mine, &members, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         states[i]->members = std::move(members[i]);
     }
     return {};
 }
 
-Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
     std::vector<uint64_t> mine;
-    for (const CommState* state : states) {
+    for (const Communicator* state : states) {
         mine.push_back(stable_hash(state->name));
     }
     std::vector<std::vector<uint64_t>> all;
-    SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
+    SLIMWIRE_TRY(tell(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
     for (size_t i = 0; i < states.size(); ++i) {
-        CommState& state = *states[i];
+        Communicator& state = *states[i];
         const std::optional<size_t> other = other_rank(all[i], mine[i]);
         if (!other.has_value()) {
             state.shape.name = state.name;
@@ -209,24 +209,24 @@ Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watc
     return {};
 }
 
-Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch) {
+Status agree_on_progress(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
     PendingState& pending = PendingState::instance();
     std::vector<uint64_t> mine;
-    for (const CommState* state : states) {
-        mine.push_back(told_progress(pending.comm(state->lasting_key)));
+    for (const Communicator* state : states) {
+        mine.push_back(told_progress(pending.comm(state->checkpoint_key)));
     }
     std::vector<std::vector<uint64_t>> all;
-    SLIMWIRE_TRY(tell(runtime, states, &CommState::exchange_comm, mine, &all, watch));
+    SLIMWIRE_TRY(tell(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
     for (size_t i = 0; i < states.size(); ++i) {
-        CommState& state = *states[i];
+        Communicator& state = *states[i];
         if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
             log_line(LogLevel::kWarn,
                      "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
                          ": rank " + std::to_string(*other) +
                          " loaded another state, or none; controllers and counts begin anew");
         } else if (mine[i] != 0) {
-            state.progress = {pending.comm(state.lasting_key).drawn_alike,
-                              pending.take_progress(state.lasting_key)};
+            state.progress = {pending.comm(state.checkpoint_key).drawn_alike,
+                              pending.take_progress(state.checkpoint_key)};
         }
     }
     return {};

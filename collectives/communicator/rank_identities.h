@@ -21,22 +21,22 @@ namespace slimwire {
 [[nodiscard]] uint64_t mix_key(uint64_t key, uint64_t value) noexcept;
 
 // This process as the rank of `state`, whose device is known.
-Member member_of(Runtime& runtime, const CommState& state);
+Member member_of(Runtime& runtime, const Communicator& state);
 // What all ranks had registered alike when the communicator was made; nothing, with a warning,
 // where they differ.
-std::shared_ptr<const RegisteredParameters> agreed_parameters(const CommState& state);
+std::shared_ptr<const RegisteredParameters> agreed_parameters(const Communicator& state);
 
 // Fills the shape and the keys of `state` from its members; `parent_key` is 0 without a parent.
-Status adopt_members(Runtime& runtime, CommState* state, uint64_t parent_key);
+Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key);
 
 // Members of communicators made by a split: all-gathered over the new communicators themselves.
-Status gather_members(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
+Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
 // Names of communicators: PlanShape has them where all ranks gave the same, told over the private
 // communicators. Where they differ, a warning says so, and there is none.
-Status agree_names(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
+Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
 
 // Which communicators go on with the progress that this process loaded (progress.h), told over the
 // private ones; a warning says where ranks loaded other states than each other.
-Status agree_on_progress(Runtime& runtime, const std::vector<CommState*>& states, Watch* watch);
+Status agree_on_progress(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
 
 }  // namespace slimwire

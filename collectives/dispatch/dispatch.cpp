@@ -17,20 +17,21 @@ namespace slimwire {
 namespace {
 
 // Has the results copied that a communicator's contents want of calls launched by now.
-Status read_results(const Runtime& runtime, CommState* state) {
-    if (!state->contents->waits_for_launch()) {
+Status read_results(const Runtime& runtime, Communicator* state) {
+    if (!state->tracker->waits_for_launch()) {
         return {};
     }
-    const Status status = state->contents->launched(runtime.nccl, runtime.api(), *state);
-    return status.ok() ? status : Status{status.code(), where(*state) + ": " + status.message()};
+    const Status status = state->tracker->launched(runtime.nccl, runtime.api(), *state);
+    return status.ok() ? status
+                       : Status{status.code(), log_prefix(*state) + ": " + status.message()};
 }
 
 // What a call carries, on a communicator that asks for it.
-Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, CommState* state) {
-    if (call.facts.count == 0 || is_point_to_point(call.facts.op)) {
+Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Communicator* state) {
+    if (call.signature.count == 0 || is_point_to_point(call.signature.op)) {
         return 0u;  // not a call that all ranks make
     }
-    SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused,
                         malformed(runtime.api(), call, *state));
     if (refused.has_value()) {
         return 0u;
@@ -38,29 +39,29 @@ Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Comm
     if (in_group()) {
         auto& heard = thread_group().heard;
         if (std::find(heard.begin(), heard.end(), state) == heard.end()) {
-            state->contents->group_begins();
+            state->tracker->group_begins();
             heard.push_back(state);
         }
     } else {
-        state->contents->group_begins();  // of one call, until end_alone()
+        state->tracker->group_begins();  // of one call, until end_alone()
     }
-    return state->contents->next(runtime.nccl, runtime.api(), *state, call);
+    return state->tracker->next(runtime.nccl, runtime.api(), *state, call);
 }
 
 // A call outside groups, of a communicator with contents, was made and returned `result`.
-ncclResult_t end_alone(Runtime& runtime, CommState* state, ncclResult_t result) {
+ncclResult_t end_alone(Runtime& runtime, Communicator* state, ncclResult_t result) {
     const bool ran = result == ncclSuccess || result == ncclInProgress;
-    state->contents->group_ends(ran);
+    state->tracker->group_ends(ran);
     const Status status = ran ? read_results(runtime, state) : Status();
     return status.ok() ? result : runtime.fail(status);
 }
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
-                                           CommState* state);
+                                           Communicator* state);
 
 std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall& call) {
-    CommState* state = runtime.comms.find(call.comm);
+    Communicator* state = runtime.comms.find(call.comm);
     if (state == nullptr) {
         if (const ncclResult_t creation = await_creation(runtime, call.comm);
             creation != ncclSuccess) {
@@ -71,41 +72,44 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     if (state == nullptr || state->revoked) {
         return std::nullopt;
     }
-    if (state->contents == nullptr) {
+    if (state->tracker == nullptr) {
         return dispatch_known(runtime, call, state);
     }
-    const Result<uint32_t> carried = listen(runtime, call, state);
-    if (!carried.ok()) {
+    const Result<uint32_t> ranges_id = listen(runtime, call, state);
+    if (!ranges_id.ok()) {
         return runtime.fail(
-            {carried.status().code(), where(*state) + ": " + carried.status().message()});
+            {ranges_id.status().code(), log_prefix(*state) + ": " + ranges_id.status().message()});
     }
     CollectiveCall known = call;
-    known.facts.carried = carried.value();
+    known.signature.ranges_id = ranges_id.value();
     const std::optional<ncclResult_t> taken = dispatch_known(runtime, known, state);
     return taken.has_value() && !in_group() ? end_alone(runtime, state, *taken) : taken;
 }
 
-std::optional<ncclResult_t> dispatch_planned(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place);
+std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
+                                             const CollectiveCall& call,
+                                             Communicator* state,
+                                             Plan* plan,
+                                             AskedPlace place);
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
-                                           CommState* state) {
-    state->models.hear(call.facts);
-    Plan* plan = plan_of(runtime, state, call.facts, !in_group());
+                                           Communicator* state) {
+    state->models.hear(call.signature);
+    Plan* plan = plan_of(runtime, state, call.signature, !in_group());
     if (plan == nullptr || plan->ordinals.empty()) {
         return dispatch_planned(runtime, call, state, plan, {});
     }
     CollectiveCall placed = call;
     AskedPlace place;
     if (Status found = find_placed_plan(runtime, state, &placed, &plan, &place); !found.ok()) {
-        return runtime.fail({found.code(), where(*state) + ": " + found.message()});
+        return runtime.fail({found.code(), log_prefix(*state) + ": " + found.message()});
     }
     return dispatch_planned(runtime, placed, state, plan, place);
 }
 
 // Counts a compressed call of a tensor whose residuals are averaged, and says whether they are now.
-bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
+bool averages_now(Communicator* state, const Plan& plan, const StepPosition& place) {
     if (plan.averaging == nullptr) {
         return false;
     }
@@ -116,11 +120,12 @@ bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
         tensor = {place.path, 0};
         if (first) {
             const std::vector<std::byte> loaded = state->progress.take(
-                {state->lasting_key, plan.facts, place.path, place.ordinal}, StateKind::kAveraging);
+                {state->checkpoint_key, plan.signature, place.path, place.ordinal},
+                StateKind::kAveraging);
             (void)RecordReader(loaded).get(&tensor.calls);
         }
     }
-    ++state->sharing_calls;
+    ++state->replicated_calls;
     if (in_group()) {
         thread_group().averaged.emplace_back(state, &tensor);
     }
@@ -130,8 +135,8 @@ bool averages_now(CommState* state, const Plan& plan, const StepPlace& place) {
 // What is to be done behind a call for the sake of previews; in a group it is noted there.
 Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
                                                      const CollectiveCall& call,
-                                                     CommState* state,
-                                                     const StepPlace& place,
+                                                     Communicator* state,
+                                                     const StepPosition& place,
                                                      const Plan* plan) {
     if (state->step_ahead == nullptr) {
         return std::optional<StepAhead::Pending>();
@@ -147,13 +152,13 @@ Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
 // The same of a call that the caller forwards.
 std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
                                                  const CollectiveCall& call,
-                                                 CommState* state,
-                                                 const StepPlace& place) {
+                                                 Communicator* state,
+                                                 const StepPosition& place) {
     const Result<std::optional<StepAhead::Pending>> pending =
         step_ahead(runtime, call, state, place, nullptr);
     if (!pending.ok()) {
         return runtime.fail(
-            {pending.status().code(), where(*state) + ": " + pending.status().message()});
+            {pending.status().code(), log_prefix(*state) + ": " + pending.status().message()});
     }
     if (pending.value().has_value() && !in_group()) {
         state->step_ahead->waits = pending.value();
@@ -161,43 +166,47 @@ std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
     return std::nullopt;
 }
 
-std::optional<ncclResult_t> dispatch_planned(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace place) {
+std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
+                                             const CollectiveCall& call,
+                                             Communicator* state,
+                                             Plan* plan,
+                                             AskedPlace place) {
     const char* const name = TensorNames::of(call);
     if (plan != nullptr) {
         plan->stats->count_name(name);
     }
-    const bool scaled = call.facts.redop == RedOp::kPreMulSum;
+    const bool scaled = call.signature.redop == RedOp::kPreMulSum;
     const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
     if (plan == nullptr || !plan->compressed) {
         if (plan != nullptr) {
             plan->stats->count_call();
         }
-        const StepPlace at = place.asked ? place.place : follow_native(runtime, call, state);
+        const StepPosition at = place.asked ? place.place : follow_native(runtime, call, state);
         if (in_group()) {
             thread_group().has_native = true;
         }
         return step_ahead_of_native(runtime, call, state, at);
     }
-    const Result<std::optional<Detour>> detour = detour_of(runtime, call, state, plan, &place);
-    if (!detour.ok()) {
-        return runtime.fail(
-            {detour.status().code(), where(*state, name) + ": " + detour.status().message()});
+    const Result<std::optional<FallbackReason>> fallback =
+        check_fallback(runtime, call, state, plan, &place);
+    if (!fallback.ok()) {
+        return runtime.fail({fallback.status().code(),
+                             log_prefix(*state, name) + ": " + fallback.status().message()});
     }
-    if (detour.value().has_value()) {
-        count_detour(state, plan, *detour.value());
+    if (fallback.value().has_value()) {
+        count_fallback(state, plan, *fallback.value());
         if (in_group()) {
             thread_group().has_native = true;
         }
         return step_ahead_of_native(runtime, call, state, place.place);
     }
-    PacedCall paced;
+    AccordionCall paced;
     if (plan->low != nullptr) {
-        const Result<PacedCall> next =
+        const Result<AccordionCall> next =
             state->accordions.next(runtime.api(), state, plan, place.place);
         if (!next.ok()) {
             return runtime.fail(
-                {next.status().code(), where(*state, name) + ": " + next.status().message()});
+                {next.status().code(), log_prefix(*state, name) + ": " + next.status().message()});
         }
         paced = next.value();
         if (in_group()) {
@@ -218,9 +227,9 @@ std::optional<ncclResult_t> dispatch_planned(
         step_ahead(runtime, call, state, place.place, plan);
     if (!ahead.ok()) {
         return runtime.fail(
-            {ahead.status().code(), where(*state, name) + ": " + ahead.status().message()});
+            {ahead.status().code(), log_prefix(*state, name) + ": " + ahead.status().message()});
     }
-    Queued item{call, state, run, place.place, {}, paced};
+    QueuedCall item{call, state, run, place.place, {}, paced};
     if (scaled) {
         item.scalar = *scalar;
     }
@@ -241,7 +250,7 @@ std::optional<ncclResult_t> dispatch_planned(
         status = StepAhead::finish(runtime.api(), &runtime.residuals, *ahead.value());
     }
     if (!status.ok()) {
-        return runtime.fail({status.code(), where(*state, name) + ": " + status.message()});
+        return runtime.fail({status.code(), log_prefix(*state, name) + ": " + status.message()});
     }
     return ncclSuccess;
 }
@@ -261,7 +270,7 @@ ncclResult_t end_real_group(Runtime& runtime, uint64_t number) {
 ncclResult_t group_end_impl(Runtime& runtime) {
     ThreadGroup& group = thread_group();
     const bool beside_native = group.has_native && !group.queued.empty();
-    std::vector<Queued> queue = std::move(group.queued);
+    std::vector<QueuedCall> queue = std::move(group.queued);
     group.queued.clear();
     group.has_native = false;
     const ncclResult_t failed = std::exchange(group.failed, ncclSuccess);
@@ -281,9 +290,9 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         const ncclResult_t ended = runtime.nccl.GroupEnd();
         (void)finish_group_creations(runtime, ended);
         const bool ran = ended == ncclSuccess || ended == ncclInProgress;
-        const std::vector<CommState*> heard = group.heard;
+        const std::vector<Communicator*> heard = group.heard;
         group.end_counting(ran);
-        for (CommState* state : heard) {
+        for (Communicator* state : heard) {
             // What fails here the next call on the communicator says.
             (void)(ran ? read_results(runtime, state) : Status());
         }
@@ -295,9 +304,9 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         group.uncount();
         return result;
     }
-    const std::vector<CommState*> heard = group.heard;
+    const std::vector<Communicator*> heard = group.heard;
     if (result == ncclSuccess) {
-        for (CommState* state : group.flagged) {
+        for (Communicator* state : group.flagged) {
             state->skipped_steps->launched(runtime.api(), state->device);
         }
     }
@@ -307,7 +316,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         return created;
     }
     if (!queue.empty()) {
-        const std::string first = where(*queue.front().state);
+        const std::string first = log_prefix(*queue.front().state);
         if (Status status = run_queue(runtime, std::move(queue), beside_native); !status.ok()) {
             return runtime.fail({status.code(), first + ": " + status.message()});
         }
@@ -318,11 +327,11 @@ ncclResult_t group_end_impl(Runtime& runtime) {
             const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, pending);
             if (!status.ok()) {
                 return runtime.fail(
-                    {status.code(), where(*pending.state) + ": " + status.message()});
+                    {status.code(), log_prefix(*pending.state) + ": " + status.message()});
             }
         }
     }
-    for (CommState* state : heard) {
+    for (Communicator* state : heard) {
         Status status = read_results(runtime, state);
         if (!status.ok() && runtime.observer != nullptr) {
             runtime.observer->stop_hearing(state, status);
@@ -359,7 +368,7 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
     return result;
 }
 
-void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t result) noexcept {
+void flag_forwarded(const Runtime& runtime, Communicator* state, ncclResult_t result) noexcept {
     if (state->skipped_steps == nullptr || !state->skipped_steps->waits_for_launch() ||
         in_group()) {
         return;
@@ -374,7 +383,7 @@ void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t resul
 }
 
 ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept {
-    CommState* const state = !in_group() ? runtime.comms.find(comm) : nullptr;
+    Communicator* const state = !in_group() ? runtime.comms.find(comm) : nullptr;
     if (state == nullptr) {
         return result;
     }
@@ -386,11 +395,11 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
             const ReentryGuard guard;
             const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, *waits);
             if (!status.ok()) {
-                return runtime.fail({status.code(), where(*state) + ": " + status.message()});
+                return runtime.fail({status.code(), log_prefix(*state) + ": " + status.message()});
             }
         }
     }
-    if (state->contents == nullptr) {
+    if (state->tracker == nullptr) {
         return result;
     }
     try {
@@ -401,15 +410,15 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
     }
 }
 
-Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, CommState* state) {
+Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, Communicator* state) {
     const ReentryGuard guard;
     return listen(runtime, call, state);
 }
 
-Status heard(Runtime& runtime, CommState* state, ncclResult_t result) {
+Status heard(Runtime& runtime, Communicator* state, ncclResult_t result) {
     const ReentryGuard guard;
     const bool ran = result == ncclSuccess || result == ncclInProgress;
-    state->contents->group_ends(ran);
+    state->tracker->group_ends(ran);
     return ran ? read_results(runtime, state) : Status();
 }
 

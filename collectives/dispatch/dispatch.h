@@ -1,5 +1,5 @@
 // Takes a call and runs it, or queues it in the thread's group (thread_group.h), or leaves it to
-// the caller (detours.h says why). Called by plugin/preload only, after re-entry was ruled out.
+// the caller (fallbacks.h says why). Called by plugin/preload only, after re-entry was ruled out.
 //
 // Compressed calls of a group run after its native part was launched, one after the other for each
 // communicator and side by side over communicators, whatever the group's composition: the order in
@@ -23,11 +23,11 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
 
 // In mode shadow, around a call on a communicator with contents: the number of what it carries, and
 // after a call outside groups what NCCL returned. Errors: those that dispatch() would return.
-Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, CommState* state);
-Status heard(Runtime& runtime, CommState* state, ncclResult_t result);
+Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, Communicator* state);
+Status heard(Runtime& runtime, Communicator* state, ncclResult_t result);
 
 // After a call outside groups that follow_native() was told of: takes what NCCL returned.
-void flag_forwarded(const Runtime& runtime, CommState* state, ncclResult_t result) noexcept;
+void flag_forwarded(const Runtime& runtime, Communicator* state, ncclResult_t result) noexcept;
 
 // Called for the thread's GroupEnd; closes the real group and runs what was queued. For any but the
 // outermost end it only forwards.

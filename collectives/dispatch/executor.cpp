@@ -22,17 +22,17 @@ namespace {
 constexpr uint64_t kScratchAlignment = 256;
 
 // A compressed call that runs now.
-struct Running {
-    Running() = default;
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-    ~Running() {
+struct RunningCall {
+    RunningCall() = default;
+    RunningCall(const RunningCall&) = delete;
+    RunningCall& operator=(const RunningCall&) = delete;
+    ~RunningCall() {
         if (item.state != nullptr) {
             item.state->users.fetch_sub(1);
         }
     }
 
-    Queued item;
+    QueuedCall item;
     StreamCapture capture;   // of the program's stream
     bool elsewhere = false;  // not on the device of the round's first call
     FirstCall first;
@@ -51,7 +51,7 @@ struct Running {
 // A round works on the device of its first call; this is another one's where that differs.
 class RunDevice {
   public:
-    RunDevice(const DeviceApi& api, const Running& run) {
+    RunDevice(const DeviceApi& api, const RunningCall& run) {
         if (run.elsewhere) {
             scope_.emplace(api, run.item.state->device);
         }
@@ -61,14 +61,14 @@ class RunDevice {
     std::optional<DeviceScope> scope_;
 };
 
-enum class Company : uint8_t { kAlone, kGrouped, kBesideNative };
+enum class GroupMode : uint8_t { kAlone, kGrouped, kBesideNative };
 
 // Timing: every call until eight are known, then one of sixteen.
 // Without the events' help nothing is timed.
-void start_timing(const DeviceApi& api, CommState& state, KeyStats* stats, Running* run) {
+void start_timing(const DeviceApi& api, Communicator& state, CallStats* stats, RunningCall* run) {
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
-    state.aim_reading.look(api);
-    state.owed_reading.look(api, state.stats.get());
+    state.survivor_counts.look(api);
+    state.residual_norms.look(api, state.stats.get());
     if (state.timing_key != nullptr) {
         // An event that is not ready is no error of the program.
         if (tolerate(api, api.event_query(state.timing[1]))) {
@@ -90,7 +90,7 @@ void start_timing(const DeviceApi& api, CommState& state, KeyStats* stats, Runni
 // too: a per-thread default stream, or a new stream at an old address, is another stream. In a
 // graph the first call waits for what was last enqueued when the graph is launched, as NCCL's own
 // do.
-Status wait_for_call_before(const DeviceApi& api, CommState* state, const Running& run) {
+Status wait_for_call_before(const DeviceApi& api, Communicator* state, const RunningCall& run) {
     if (!run.capture.active) {
         return state->chained ? cuda_status(api, api.stream_wait_event(run.work, state->chain, 0),
                                             "wait for the call before")
@@ -107,22 +107,23 @@ Status wait_for_call_before(const DeviceApi& api, CommState* state, const Runnin
 // This rank alone knows that the budget of its process is spent, so the call is compressed as on
 // the others, and what its encoding loses is lost.
 void without_residual(const Runtime& runtime,
-                      CommState* state,
+                      Communicator* state,
                       const Plan& plan,
                       const CollectiveCall& call) {
-    state->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
+    state->stats->calls_without_residual.fetch_add(1, std::memory_order_relaxed);
     if (!std::exchange(state->told_of_memory, true)) {
         log_line(LogLevel::kWarn,
-                 where(*state, TensorNames::of(call)) + ": " + op_name(plan.facts.op) + " count " +
-                     std::to_string(plan.facts.count) + " goes without its residual of " +
-                     std::to_string(plan.residual_bytes) + " bytes: scratch and residuals hold " +
+                 log_prefix(*state, TensorNames::of(call)) + ": " + op_name(plan.signature.op) +
+                     " count " + std::to_string(plan.signature.count) +
+                     " goes without its residual of " + std::to_string(plan.residual_bytes) +
+                     " bytes: scratch and residuals hold " +
                      std::to_string(runtime.memory.held(state->device)) +
                      " of SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit()) +
                      " on device " + std::to_string(state->device));
     }
 }
 
-Status no_room(Runtime& runtime, const CommState& state, const char* what, uint64_t bytes) {
+Status no_room(Runtime& runtime, const Communicator& state, const char* what, uint64_t bytes) {
     return {Code::kInvalidUsage,
             std::string("no room for the ") + what +
                 ", which the other ranks may have: " + std::to_string(bytes) +
@@ -131,21 +132,21 @@ Status no_room(Runtime& runtime, const CommState& state, const char* what, uint6
 }
 
 // What the call's tensor keeps on this rank by the plan, which calls that average it share.
-Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& keeper) {
+Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Plan& keeper) {
     const DeviceApi& api = runtime.api();
-    CommState& state = *run.item.state;
+    Communicator& state = *run.item.state;
     const CollectiveCall& call = run.item.call;
     Residual own;
-    const bool shares = keeper.shares_state();
+    const bool shares = keeper.replicated_state();
     if (keeper.residual_bytes > 0 && keeps_residual(keeper, state.rank)) {
         const TensorKey key = identify(state.state_key, call, keeper.tensor, run.item.place);
         const uint64_t path =
             keeper.tensor == TensorBy::kStep ? run.item.place.path : state.models.count();
         SLIMWIRE_TRY_ASSIGN(
             own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
-                                       {state.lasting_key, keeper.residual_shape, shares}, run.work,
-                                       run.capture.active));
-        if (own.arrival != Arrival::kKept) {
+                                       {state.checkpoint_key, keeper.residual_shape, shares},
+                                       run.work, run.capture.active));
+        if (own.origin != ResidualOrigin::kKept) {
             const ResidualStore::Held held = runtime.residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
@@ -161,14 +162,14 @@ Result<Residual> residual_of(Runtime& runtime, const Running& run, const Plan& k
     return own;
 }
 
-Status begin(Runtime& runtime, Running* run, Company company) {
+Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
-    CommState& state = *run->item.state;
+    Communicator& state = *run->item.state;
     Plan& plan = *run->item.plan;
     const bool averages = run->item.averaged != nullptr;
     const Plan& keeper = averages ? *run->item.averaged : plan;  // of residuals
     const CollectiveCall& call = run->item.call;
-    run->work = company == Company::kBesideNative ? state.work_stream : call.stream;
+    run->work = group_mode == GroupMode::kBesideNative ? state.work_stream : call.stream;
     SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
     if (!run->capture.active && !averages) {
         start_timing(api, state, plan.stats, run);
@@ -181,20 +182,20 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     const PreMulScalar* const scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
     if (own.buffer != nullptr && !run->capture.active && !averages && plan.compressed &&
         (scalar == nullptr || scalar->device == nullptr)) {
-        run->read = state.owed_reading.begin(api, state, plan, run->item.place, call.send,
-                                             scalar != nullptr ? scalar->value : 1.0f, run->scratch,
-                                             run->work);
+        run->read = state.residual_norms.begin(api, state, plan, run->item.place, call.send,
+                                               scalar != nullptr ? scalar->value : 1.0f,
+                                               run->scratch, run->work);
     }
     ExchangeContext context{api, runtime.nccl, state, plan, call};
     context.work = run->work;
     context.scratch = run->scratch;
     context.residual = run->residual = own.buffer;
     context.scalar = scalar;
-    context.alone = company == Company::kAlone;
+    context.alone = group_mode == GroupMode::kAlone;
     context.random = plan.random;
     context.random.rank = static_cast<uint32_t>(state.rank);
     if (plan.draws) {
-        const int counter = is_point_to_point(plan.facts.op) ? 1 : 0;
+        const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
         // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
         // or not: by what they loaded only where they agreed on that.
         const bool alike =
@@ -202,7 +203,7 @@ Status begin(Runtime& runtime, Running* run, Company company) {
         const uint32_t own = state.drawn_before[counter];
         const uint32_t before = !alike ? own : counter == 0 ? state.progress.drawn : 0;
         context.drawn_before = own - before;
-        state.sharing_calls += alike && counter == 0 ? 1 : 0;
+        state.replicated_calls += alike && counter == 0 ? 1 : 0;
         if (run->capture.active && state.device_steps == nullptr) {
             SLIMWIRE_TRY(move_steps_to_device(api, &state));
         }
@@ -221,16 +222,16 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     if (run->exchange == nullptr) {
         return {Code::kInternalError, "a plan without an algorithm"};
     }
-    const bool shares = plan.shares_state();
+    const bool shares = plan.replicated_state();
     if (shares) {
-        ++state.sharing_calls;
+        ++state.replicated_calls;
     }
-    if (shares && own.arrival != Arrival::kKept) {
-        std::optional<uint64_t> moment;
-        if (own.arrival == Arrival::kRestored) {
-            moment = PendingState::instance().comm(state.lasting_key).moment;
+    if (shares && own.origin != ResidualOrigin::kKept) {
+        std::optional<uint64_t> snapshot_id;
+        if (own.origin == ResidualOrigin::kRestored) {
+            snapshot_id = PendingState::instance().comm(state.checkpoint_key).snapshot_id;
         }
-        run->exchange = &run->of_all.emplace(context, moment, run->exchange);
+        run->exchange = &run->of_all.emplace(context, snapshot_id, run->exchange);
     }
     if (run->item.paced.tensor != nullptr && !averages) {
         run->exchange = &run->paced.emplace(context, run->item.paced, run->exchange);
@@ -238,11 +239,11 @@ Status begin(Runtime& runtime, Running* run, Company company) {
     return {};
 }
 
-Status end(Runtime& runtime, Running* run, Company company, bool after_another) {
+Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_another) {
     const DeviceApi& api = runtime.api();
-    CommState& state = *run->item.state;
+    Communicator& state = *run->item.state;
     if (run->read) {
-        state.owed_reading.end(api, *run->item.plan, run->residual, run->scratch, run->work);
+        state.residual_norms.end(api, *run->item.plan, run->residual, run->scratch, run->work);
     }
     if (run->timed) {
         if (tolerate(api, api.event_record(state.timing[1], run->work))) {
@@ -250,14 +251,14 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
         }
         state.timing_started = false;
         if (const Plan& aimed = *run->item.plan; aimed.aims && run->residual != nullptr) {
-            state.aim_reading.begin(api, aimed.stats,
-                                    static_cast<const char*>(run->residual) + aimed.aims_offset,
-                                    aimed.residual_bytes - aimed.aims_offset,
-                                    static_cast<size_t>(aimed.layout.aim_bytes), run->work);
+            state.survivor_counts.begin(api, aimed.stats,
+                                        static_cast<const char*>(run->residual) + aimed.aims_offset,
+                                        aimed.residual_bytes - aimed.aims_offset,
+                                        static_cast<size_t>(aimed.layout.aim_bytes), run->work);
         }
     }
     if (run->item.plan->draws && state.device_steps != nullptr) {
-        const int counter = is_point_to_point(run->item.plan->facts.op) ? 1 : 0;
+        const int counter = is_point_to_point(run->item.plan->signature.op) ? 1 : 0;
         SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.device_steps + counter, 1}, run->work));
     }
     const bool captured = run->capture.active;
@@ -276,7 +277,7 @@ Status end(Runtime& runtime, Running* run, Company company, bool after_another) 
         state.capture_id = run->capture.id;
     }
     state.chained = true;
-    if (company == Company::kBesideNative) {
+    if (group_mode == GroupMode::kBesideNative) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),
                                  "join the stream"));
     }
@@ -297,21 +298,21 @@ uint64_t aligned(uint64_t bytes) noexcept {
 }
 
 // Gives every call its part of its communicator's scratch, or a graph's.
-Status claim_scratch(Runtime& runtime, std::span<Running> running) {
+Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
     const DeviceApi& api = runtime.api();
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         run.item.state->claimed_bytes = 0;
     }
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         if (!run.capture.active) {
             run.item.state->claimed_bytes += aligned(run.item.plan->scratch_bytes);
         }
     }
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         SLIMWIRE_TRY(prepare_device_objects(api, run.item.state, run.item.state->claimed_bytes));
     }
-    for (Running& run : running) {
-        CommState& state = *run.item.state;
+    for (RunningCall& run : running) {
+        Communicator& state = *run.item.state;
         const uint64_t bytes = aligned(run.item.plan->scratch_bytes);
         if (run.capture.active) {
             const RunDevice device(api, run);
@@ -327,22 +328,22 @@ Status claim_scratch(Runtime& runtime, std::span<Running> running) {
     return {};
 }
 
-bool exchanges(const Running& run, int phase) {
+bool exchanges(const RunningCall& run, int phase) {
     return phase < run.exchange->phases() && run.exchange->exchanges(phase);
 }
 
 // One real NCCL group of what all have for the phase.
-Status exchange_phase(const RealNccl& nccl, std::span<Running> running, int phase) {
+Status exchange_phase(const RealNccl& nccl, std::span<RunningCall> running, int phase) {
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status queued;
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         if (queued.ok() && exchanges(run, phase)) {
             queued = run.exchange->exchange(phase);
         }
     }
     const ncclResult_t group_result = nccl.GroupEnd();
     Status launched = nccl_status(nccl, group_result, "ncclGroupEnd");
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         if (launched.ok() && group_result == ncclInProgress) {
             launched = settle_exchange(nccl, run.item.state);
         }
@@ -351,25 +352,25 @@ Status exchange_phase(const RealNccl& nccl, std::span<Running> running, int phas
     return launched;
 }
 
-Status run_phases(Runtime& runtime, std::span<Running> running) {
+Status run_phases(Runtime& runtime, std::span<RunningCall> running) {
     const DeviceApi& api = runtime.api();
     const RealNccl& nccl = runtime.nccl;
     int phases = 0;
-    for (const Running& run : running) {
+    for (const RunningCall& run : running) {
         phases = std::max(phases, run.exchange->phases());
     }
     for (int phase = 0; phase < phases; ++phase) {
-        for (Running& run : running) {
+        for (RunningCall& run : running) {
             const RunDevice device(api, run);
             if (phase < run.exchange->phases()) {
                 SLIMWIRE_TRY(run.exchange->kernels(phase));
             }
         }
         if (std::any_of(running.begin(), running.end(),
-                        [&](const Running& run) { return exchanges(run, phase); })) {
+                        [&](const RunningCall& run) { return exchanges(run, phase); })) {
             SLIMWIRE_TRY(exchange_phase(nccl, running, phase));
         }
-        for (Running& run : running) {
+        for (RunningCall& run : running) {
             const RunDevice device(api, run);
             if (phase < run.exchange->phases()) {
                 SLIMWIRE_TRY(run.exchange->finish(phase));
@@ -379,13 +380,13 @@ Status run_phases(Runtime& runtime, std::span<Running> running) {
     return {};
 }
 
-Status run_round(Runtime& runtime, std::span<const Queued> round, Company company) {
+Status run_batch(Runtime& runtime, std::span<const QueuedCall> round, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
-    Running alone;  // the usual case allocates nothing
-    std::unique_ptr<Running[]> several;
-    std::span<Running> running(&alone, 1);
+    RunningCall alone;  // the usual case allocates nothing
+    std::unique_ptr<RunningCall[]> several;
+    std::span<RunningCall> running(&alone, 1);
     if (round.size() > 1) {
-        several = std::make_unique<Running[]>(round.size());
+        several = std::make_unique<RunningCall[]>(round.size());
         running = {several.get(), round.size()};
     }
     const DeviceScope device_of_round(api, round.front().state->device);
@@ -400,17 +401,17 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
         running[i].first = first_call_begins(api, *round[i].state);
     }
     SLIMWIRE_TRY(claim_scratch(runtime, running));
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         const RunDevice device(api, run);
-        SLIMWIRE_TRY(begin(runtime, &run, company));
+        SLIMWIRE_TRY(begin(runtime, &run, group_mode));
     }
     SLIMWIRE_TRY(run_phases(runtime, running));
-    for (Running& run : running) {
+    for (RunningCall& run : running) {
         const RunDevice device(api, run);
-        const bool after_another = std::any_of(running.data(), &run, [&](const Running& before) {
-            return before.item.state == run.item.state;
-        });
-        SLIMWIRE_TRY(end(runtime, &run, company, after_another));
+        const bool after_another = std::any_of(
+            running.data(), &run,
+            [&](const RunningCall& before) { return before.item.state == run.item.state; });
+        SLIMWIRE_TRY(end(runtime, &run, group_mode, after_another));
         first_call_ends(api, run.item.state, run.first);
     }
     return {};
@@ -418,38 +419,38 @@ Status run_round(Runtime& runtime, std::span<const Queued> round, Company compan
 
 }  // namespace
 
-std::string where(const CommState& state, const char* name) {
+std::string log_prefix(const Communicator& state, const char* name) {
     return "rank " + std::to_string(state.rank) + " comm " +
            (state.stats ? state.stats->comm : "?") +
            (name != nullptr ? std::string(" tensor ") + name : "");
 }
 
-Queued averaging_of(const Queued& call, Plan* plan) {
-    Queued item{call.call, call.state, &plan->averaging->call, call.place, {}};
+QueuedCall averaging_of(const QueuedCall& call, Plan* plan) {
+    QueuedCall item{call.call, call.state, &plan->averaging->call, call.place, {}};
     item.averaged = plan;
     return item;
 }
 
-Status run_alone(Runtime& runtime, const Queued& item) {
-    return run_round(runtime, {&item, 1}, Company::kAlone);
+Status run_alone(Runtime& runtime, const QueuedCall& item) {
+    return run_batch(runtime, {&item, 1}, GroupMode::kAlone);
 }
 
-Status prepare_queue(Runtime& runtime, const std::vector<Queued>& queue) {
+Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
     if (queue.empty()) {
         return {};  // of native calls only; there may be no device functions
     }
     const DeviceApi& api = runtime.api();
-    for (const Queued& item : queue) {
+    for (const QueuedCall& item : queue) {
         item.state->claimed_bytes = 0;
     }
-    for (const Queued& item : queue) {
-        CommState& state = *item.state;
+    for (const QueuedCall& item : queue) {
+        Communicator& state = *item.state;
         SLIMWIRE_TRY_ASSIGN(const auto capture, capture_of(api, item.call.stream));
         if (state.ended || capture.active) {
-            continue;  // run_round says the first; a graph has scratch of its own
+            continue;  // run_batch says the first; a graph has scratch of its own
         }
         uint64_t bytes = aligned(item.plan->scratch_bytes);
-        if (is_point_to_point(item.call.facts.op)) {
+        if (is_point_to_point(item.call.signature.op)) {
             bytes = state.claimed_bytes += bytes;  // those run together
         }
         SLIMWIRE_TRY(prepare_device_objects(api, &state, bytes));
@@ -457,12 +458,12 @@ Status prepare_queue(Runtime& runtime, const std::vector<Queued>& queue) {
     return {};
 }
 
-Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue) {
+Status fork_work_streams(Runtime& runtime, const std::vector<QueuedCall>& queue) {
     const DeviceApi& api = runtime.api();
-    for (const Queued& item : queue) {
-        CommState& state = *item.state;
+    for (const QueuedCall& item : queue) {
+        Communicator& state = *item.state;
         if (state.ended) {
-            continue;  // run_round says so
+            continue;  // run_batch says so
         }
         const DeviceScope device(api, state.device);
         SLIMWIRE_TRY(prepare_device_objects(api, &state, 0));
@@ -474,29 +475,29 @@ Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue) {
     return {};
 }
 
-Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native) {
-    const Company company = beside_native      ? Company::kBesideNative
-                            : queue.size() > 1 ? Company::kGrouped
-                                               : Company::kAlone;
+Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_native) {
+    const GroupMode group_mode = beside_native      ? GroupMode::kBesideNative
+                                 : queue.size() > 1 ? GroupMode::kGrouped
+                                                    : GroupMode::kAlone;
     const auto messages_begin = std::stable_partition(
         queue.begin(), queue.end(),
-        [](const Queued& item) { return !is_point_to_point(item.call.facts.op); });
-    const std::vector<Queued> messages(messages_begin, queue.end());
+        [](const QueuedCall& item) { return !is_point_to_point(item.call.signature.op); });
+    const std::vector<QueuedCall> messages(messages_begin, queue.end());
     queue.erase(messages_begin, queue.end());
     while (!queue.empty()) {
         // The next collective of every communicator.
-        std::vector<Queued> round;
-        std::vector<Queued> rest;
-        for (Queued& item : queue) {
-            const bool taken = std::any_of(round.begin(), round.end(), [&](const Queued& other) {
-                return other.state == item.state;
-            });
+        std::vector<QueuedCall> round;
+        std::vector<QueuedCall> rest;
+        for (QueuedCall& item : queue) {
+            const bool taken =
+                std::any_of(round.begin(), round.end(),
+                            [&](const QueuedCall& other) { return other.state == item.state; });
             (taken ? rest : round).push_back(item);
         }
-        SLIMWIRE_TRY(run_round(runtime, round, company));
+        SLIMWIRE_TRY(run_batch(runtime, round, group_mode));
         queue = std::move(rest);
     }
-    return messages.empty() ? Status() : run_round(runtime, messages, company);
+    return messages.empty() ? Status() : run_batch(runtime, messages, group_mode);
 }
 
 }  // namespace slimwire

@@ -16,35 +16,35 @@
 namespace slimwire {
 
 // A compressed call that waits for its turn.
-struct Queued {
+struct QueuedCall {
     CollectiveCall call;
-    CommState* state = nullptr;
+    Communicator* state = nullptr;
     Plan* plan = nullptr;
-    StepPlace place;  // sure where the plan tells tensors apart by it
+    StepPosition place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
-    PacedCall paced = {};  // of a plan with a controller
+    AccordionCall paced = {};  // of a plan with a controller
     // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
     const Plan* averaged = nullptr;
 };
 
 // What averages the residuals of a tensor behind a call of it.
-[[nodiscard]] Queued averaging_of(const Queued& call, Plan* plan);
+[[nodiscard]] QueuedCall averaging_of(const QueuedCall& call, Plan* plan);
 
 // Runs one call that no group holds.
-Status run_alone(Runtime& runtime, const Queued& item);
+Status run_alone(Runtime& runtime, const QueuedCall& item);
 // Makes room for the calls of a group before anything of it is launched: growing scratch waits for
 // the device, where a receive of this group would wait for a peer that waits for the rest of it.
-Status prepare_queue(Runtime& runtime, const std::vector<Queued>& queue);
+Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue);
 // Before the real ncclGroupEnd launches the native calls of a group: forks the work streams of the
 // queued calls from the program's, so that a native receive which waits for a peer cannot hold back
 // what that peer waits for.
-Status fork_work_streams(Runtime& runtime, const std::vector<Queued>& queue);
+Status fork_work_streams(Runtime& runtime, const std::vector<QueuedCall>& queue);
 // Runs the calls of a group. `beside_native`: on the forked streams, joined with the program's at
 // the end.
-Status run_queue(Runtime& runtime, std::vector<Queued> queue, bool beside_native);
+Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_native);
 
 // "rank 3 comm 0123... tensor NAME", for messages; without a name that part is left out.
-std::string where(const CommState& state, const char* name = nullptr);
+std::string log_prefix(const Communicator& state, const char* name = nullptr);
 
 }  // namespace slimwire

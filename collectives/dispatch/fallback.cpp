@@ -13,9 +13,9 @@ namespace slimwire {
 namespace {
 
 // The buffers that a call reads or writes on this rank.
-std::pair<bool, bool> used_buffers(const CallFacts& facts, int rank) noexcept {
-    const bool at_root = rank == facts.root_or_peer;
-    switch (facts.op) {
+std::pair<bool, bool> used_buffers(const CallSignature& signature, int rank) noexcept {
+    const bool at_root = rank == signature.root_or_peer;
+    switch (signature.op) {
         case Op::kBroadcast:
         case Op::kScatter:
             return {at_root, true};
@@ -42,22 +42,22 @@ Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
 }
 
 // Asks for the place of a well-formed call, which counts it.
-StepPlace place_of(const CallFacts& facts, CommState* state) {
+StepPosition place_of(const CallSignature& signature, Communicator* state) {
     const uint64_t number = group_number();
     if (in_group()) {
         auto& counted = thread_group().counted;
-        if (counted.empty() || counted.back() != std::pair<CommState*, Plan*>(state, nullptr)) {
+        if (counted.empty() || counted.back() != std::pair<Communicator*, Plan*>(state, nullptr)) {
             counted.emplace_back(state, nullptr);
         }
     }
-    return state->places->next(facts, number, state->stats.get());
+    return state->places->next(signature, number, state->stats.get());
 }
 
 // Whether the place of a call may have a residual, or the call needs none.
 bool has_room(const Settings& settings,
-              CommState* state,
+              Communicator* state,
               const Plan& plan,
-              const StepPlace& place) {
+              const StepPosition& place) {
     bool first = false;
     const bool granted = grant_place(settings, state, plan, place, &first);
     if (first && in_group()) {
@@ -68,109 +68,112 @@ bool has_room(const Settings& settings,
 
 }  // namespace
 
-Result<std::optional<Detour>> malformed(const DeviceApi& api,
-                                        const CollectiveCall& call,
-                                        const CommState& state) {
-    const int root = call.facts.root_or_peer;
+Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
+                                                const CollectiveCall& call,
+                                                const Communicator& state) {
+    const int root = call.signature.root_or_peer;
     if (root < 0 || root >= state.shape.ranks) {
-        return std::optional(Detour::kBadRoot);
+        return std::optional(FallbackReason::kBadRoot);
     }
-    const auto [sends, receives] = used_buffers(call.facts, state.rank);
+    const auto [sends, receives] = used_buffers(call.signature, state.rank);
     for (const auto& [used, buffer] : {std::pair(sends, call.send), {receives, call.recv}}) {
         SLIMWIRE_TRY_ASSIGN(const bool bad, used ? bad_buffer(api, buffer) : Result<bool>(false));
         if (bad) {
-            return std::optional(Detour::kBadBuffer);
+            return std::optional(FallbackReason::kBadBuffer);
         }
     }
     const bool unknown_operator =
-        call.facts.redop == RedOp::kPreMulSum && scalar_of(state, call.nccl_op) == nullptr;
-    return unknown_operator ? std::optional(Detour::kUnknownOperator) : std::nullopt;
+        call.signature.redop == RedOp::kPreMulSum && scalar_of(state, call.nccl_op) == nullptr;
+    return unknown_operator ? std::optional(FallbackReason::kUnknownOperator) : std::nullopt;
 }
 
-Result<std::optional<Detour>> detour_of(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace* place) {
+Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
+                                                     const CollectiveCall& call,
+                                                     Communicator* state,
+                                                     Plan* plan,
+                                                     AskedPlace* place) {
     const DeviceApi& api = runtime.api();
-    SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused, malformed(api, call, *state));
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused, malformed(api, call, *state));
     if (refused.has_value()) {
         return refused;
     }
-    const bool message = is_point_to_point(call.facts.op);
-    if (message && call.facts.root_or_peer == state->rank) {
-        return std::optional(Detour::kToItself);
+    const bool message = is_point_to_point(call.signature.op);
+    if (message && call.signature.root_or_peer == state->rank) {
+        return std::optional(FallbackReason::kToItself);
     }
     const bool by_step = plan->tensor == TensorBy::kStep;
     // Of evaluation the steps of training know nothing.
     if (!training_state().training()) {
-        if (plan->feeds_back) {
-            return std::optional(Detour::kPhase);
+        if (plan->uses_error_feedback) {
+            return std::optional(FallbackReason::kPhase);
         }
     } else if (state->places != nullptr && !place->asked && (by_step || !message)) {
-        *place = {place_of(call.facts, state), true};
+        *place = {place_of(call.signature, state), true};
     }
     if (plan->counted()) {
         if (in_group()) {
             thread_group().counted.emplace_back(state, plan);
         }
-        state->sharing_calls += message ? 0 : 1;
+        state->replicated_calls += message ? 0 : 1;
         if (plan->calls++ < plan->start_call) {
-            return std::optional(Detour::kBeforeStart);
+            return std::optional(FallbackReason::kBeforeStart);
         }
     }
-    if (by_step && !place->place.sure()) {
-        return std::optional(Detour::kUnplaced);
+    if (by_step && !place->place.known()) {
+        return std::optional(FallbackReason::kUnplaced);
     }
     if (by_step && !has_room(runtime.config.settings, state, *plan, place->place)) {
-        return std::optional(Detour::kNoMemory);
+        return std::optional(FallbackReason::kNoMemory);
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured,
                         plan->capturable ? Result<bool>(false) : capturing(api, call.stream));
-    return captured ? std::optional(Detour::kCapture) : std::nullopt;
+    return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
 }
 
-StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state) {
+StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Communicator* state) {
     // Of no elements, a buffer may be null on some ranks only.
-    if (state->places == nullptr || call.facts.count == 0 || is_point_to_point(call.facts.op) ||
-        !training_state().training()) {
+    if (state->places == nullptr || call.signature.count == 0 ||
+        is_point_to_point(call.signature.op) || !training_state().training()) {
         return {};
     }
-    const Result<std::optional<Detour>> refused = malformed(runtime.api(), call, *state);
+    const Result<std::optional<FallbackReason>> refused = malformed(runtime.api(), call, *state);
     if (!refused.ok() || refused.value().has_value()) {
         return {};
     }
-    if (SkippedSteps::may_tell(call.facts)) {
+    if (SkippedSteps::may_tell(call.signature)) {
         state->skipped_steps->made(runtime.api(), state->device, call, state->stats.get());
         if (in_group()) {
             thread_group().flagged.push_back(state);
         }
     }
-    return place_of(call.facts, state);
+    return place_of(call.signature, state);
 }
 
 Status find_placed_plan(
-    Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
+    Runtime& runtime, Communicator* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
     const bool to_itself =
-        is_point_to_point(call->facts.op) && call->facts.root_or_peer == state->rank;
+        is_point_to_point(call->signature.op) && call->signature.root_or_peer == state->rank;
     if (state->places == nullptr || to_itself) {
         return {};
     }
-    SLIMWIRE_TRY_ASSIGN(const std::optional<Detour> refused,
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused,
                         malformed(runtime.api(), *call, *state));
     if (refused.has_value()) {
         return {};
     }
     if (training_state().training()) {
-        *place = {place_of(call->facts, state), true};
+        *place = {place_of(call->signature, state), true};
     }
-    if (place->place.sure()) {
+    if (place->place.known()) {
         const std::vector<uint32_t>& bounds = (*plan)->ordinals;
-        call->facts.nth =
-            *(std::upper_bound(bounds.begin(), bounds.end(), place->place.nth) - 1) + 1;
-        *plan = plan_of(runtime, state, call->facts, !in_group());
+        call->signature.ordinal =
+            *(std::upper_bound(bounds.begin(), bounds.end(), place->place.occurrence) - 1) + 1;
+        *plan = plan_of(runtime, state, call->signature, !in_group());
     }
     return {};
 }
 
-const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept {
+const PreMulScalar* scalar_of(const Communicator& state, ncclRedOp_t op) noexcept {
     for (const PreMulScalar& scalar : state.scalars) {
         if (scalar.op == op) {
             return &scalar;

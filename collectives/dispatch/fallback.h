@@ -14,32 +14,35 @@ namespace slimwire {
 
 // The place of a call in the step, which is asked for once, because that counts the call.
 struct AskedPlace {
-    StepPlace place;
+    StepPosition place;
     bool asked = false;
 };
 
 // Malformed calls go native, and NCCL refuses them; they do not count, because the other ranks know
 // nothing of them. Errors: of a question to CUDA.
-Result<std::optional<Detour>> malformed(const DeviceApi& api,
-                                        const CollectiveCall& call,
-                                        const CommState& state);
+Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
+                                                const CollectiveCall& call,
+                                                const Communicator& state);
 
 // Why a call of a compressed plan goes native all the same: the phase, the ordinal of the call, its
 // place, being captured. Counts the call. A question that CUDA does not answer is an error of the
 // call: the other ranks compress.
-Result<std::optional<Detour>> detour_of(
-    Runtime& runtime, const CollectiveCall& call, CommState* state, Plan* plan, AskedPlace* place);
+Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
+                                                     const CollectiveCall& call,
+                                                     Communicator* state,
+                                                     Plan* plan,
+                                                     AskedPlace* place);
 
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
-StepPlace follow_native(Runtime& runtime, const CollectiveCall& call, CommState* state);
+StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Communicator* state);
 
 // For a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds it and, where it is
-// known, puts the plan of such calls and their facts. Errors: of a question to CUDA.
+// known, puts the plan of such calls and their signature. Errors: of a question to CUDA.
 Status find_placed_plan(
-    Runtime& runtime, CommState* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
+    Runtime& runtime, Communicator* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
 
 // A user-made operator of the communicator, or null.
-const PreMulScalar* scalar_of(const CommState& state, ncclRedOp_t op) noexcept;
+const PreMulScalar* scalar_of(const Communicator& state, ncclRedOp_t op) noexcept;
 
 }  // namespace slimwire

@@ -27,7 +27,7 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
             put(piece.offset_elems);
             put(static_cast<uint64_t>(piece.count));
             put(static_cast<uint64_t>(piece.chunk_elems));
-            text += piece.codec.to_string() + (piece.feeds ? "" : "!");
+            text += piece.codec.to_string() + (piece.has_residual ? "" : "!");
         }
     }
     if (plan.layout.factored != nullptr) {
@@ -47,7 +47,7 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
 
 // Whether calls that a plan compresses are native all the same, and what the plan says is counted
 // beside them.
-bool only_observed(const CommState& state) noexcept {
+bool is_shadow(const Communicator& state) noexcept {
     return state.observed != nullptr;
 }
 
@@ -59,12 +59,15 @@ std::string shadow_reason(const Plan& plan) {
 }
 
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
-KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::string reason) {
-    KeyStats& key = state->stats->add_key();
-    key.facts = plan.facts;
+CallStats* add_counters(Communicator* state,
+                        const Plan& plan,
+                        bool compressed,
+                        std::string reason) {
+    CallStats& key = state->stats->add_key();
+    key.signature = plan.signature;
     key.rule = plan.rule;
     key.reason = std::move(reason);
-    if (compressed && only_observed(*state)) {
+    if (compressed && is_shadow(*state)) {
         key.reason = shadow_reason(plan);
         key.shadow_codec = codec_text(plan);
         key.shadow_algorithm = algorithm_name(plan.algorithm);
@@ -73,8 +76,8 @@ KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::str
     }
     key.codec = compressed ? codec_text(plan) : "native";
     key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
-    key.input_bytes_per_call = plan.facts.count * dtype_bytes(plan.facts.dtype);
-    key.native_bytes_per_call = native_wire_bytes(plan.facts, state->shape.ranks, state->rank);
+    key.input_bytes_per_call = plan.signature.count * dtype_bytes(plan.signature.dtype);
+    key.native_bytes_per_call = native_wire_bytes(plan.signature, state->shape.ranks, state->rank);
     key.wire_bytes_per_call =
         compressed ? wire_bytes_of(plan, state->shape, state->rank) : key.native_bytes_per_call;
     key.wire_is_estimate = !compressed;
@@ -86,27 +89,29 @@ KeyStats* show_key(CommState* state, const Plan& plan, bool compressed, std::str
     key.previewed = compressed && plan.preview.has_value();
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
-        log_line(LogLevel::kInfo,
-                 where(*state) + ": " + op_name(plan.facts.op) + " " +
-                     dtype_name(plan.facts.dtype) + " " + redop_name(plan.facts.redop) + " count " +
-                     std::to_string(plan.facts.count) + ": " + key.codec + " (" + key.reason + ")");
+        log_line(LogLevel::kInfo, log_prefix(*state) + ": " + op_name(plan.signature.op) + " " +
+                                      dtype_name(plan.signature.dtype) + " " +
+                                      redop_name(plan.signature.redop) + " count " +
+                                      std::to_string(plan.signature.count) + ": " + key.codec +
+                                      " (" + key.reason + ")");
     }
     return &key;
 }
 
 // The counters that kinds of calls beyond kMaxPlans share.
-KeyStats* folded_key(CommState* state, const CallFacts& facts, const Plan* compressed) {
-    KeyStats*& key = state->folded[{facts.op, facts.dtype, facts.redop, compressed != nullptr}];
+CallStats* folded_key(Communicator* state, const CallSignature& signature, const Plan* compressed) {
+    CallStats*& key =
+        state->folded[{signature.op, signature.dtype, signature.redop, compressed != nullptr}];
     if (key == nullptr) {
         key = &state->stats->add_key();
-        key->facts = facts;
-        key->facts.count = 0;
-        key->facts.root_or_peer = 0;
+        key->signature = signature;
+        key->signature.count = 0;
+        key->signature.root_or_peer = 0;
         key->codec = key->algorithm = algorithm_name(Algorithm::kNative);
         key->reason = "native, and one of very many kinds of calls";
-        key->wire_is_estimate = compressed == nullptr || only_observed(*state);
+        key->wire_is_estimate = compressed == nullptr || is_shadow(*state);
         if (compressed != nullptr) {
-            const bool observed = only_observed(*state);
+            const bool observed = is_shadow(*state);
             key->rule = compressed->rule;
             (observed ? key->shadow_codec : key->codec) = codec_text(*compressed);
             (observed ? key->shadow_algorithm : key->algorithm) =
@@ -120,29 +125,29 @@ KeyStats* folded_key(CommState* state, const CallFacts& facts, const Plan* compr
     return key;
 }
 
-uint64_t input_bytes(const CallFacts& facts) noexcept {
-    return facts.count * dtype_bytes(facts.dtype);
+uint64_t input_bytes(const CallSignature& signature) noexcept {
+    return signature.count * dtype_bytes(signature.dtype);
 }
 
-const char* detour_reason(Detour detour) noexcept {
-    switch (detour) {
-        case Detour::kBeforeStart:
+const char* fallback_text(FallbackReason fallback) noexcept {
+    switch (fallback) {
+        case FallbackReason::kBeforeStart:
             return "before start_step";
-        case Detour::kCapture:
+        case FallbackReason::kCapture:
             return "under stream capture";
-        case Detour::kBadBuffer:
+        case FallbackReason::kBadBuffer:
             return "a buffer is null or not device memory";
-        case Detour::kUnknownOperator:
+        case FallbackReason::kUnknownOperator:
             return "the operator was not made on this communicator";
-        case Detour::kToItself:
+        case FallbackReason::kToItself:
             return "a message of a rank to itself";
-        case Detour::kBadRoot:
+        case FallbackReason::kBadRoot:
             return "the root or peer is no rank of the communicator";
-        case Detour::kUnplaced:
+        case FallbackReason::kUnplaced:
             return "its place in the step is not known";
-        case Detour::kNoMemory:
+        case FallbackReason::kNoMemory:
             return "its residual and those granted before exceed SLIMWIRE_MAX_MEMORY";
-        case Detour::kPhase:
+        case FallbackReason::kPhase:
             return "with error feedback, which counts in training only";
     }
     return "";
@@ -150,60 +155,61 @@ const char* detour_reason(Detour detour) noexcept {
 
 // What was granted to calls that come in the same order on all ranks that make them: the
 // collectives of a communicator, or the messages of one peer and direction.
-CommState::Committed& committed_of(CommState* state, const CallFacts& facts) {
-    return state->committed[is_point_to_point(facts.op)
-                                ? std::pair(static_cast<int>(facts.root_or_peer), facts.op)
-                                : std::pair(-1, Op::kAllReduce)];
+Communicator::Reservation& committed_of(Communicator* state, const CallSignature& signature) {
+    return state->reserved[is_point_to_point(signature.op)
+                               ? std::pair(static_cast<int>(signature.root_or_peer), signature.op)
+                               : std::pair(-1, Op::kAllReduce)];
 }
 
 }  // namespace
 
 bool grant_place(const Settings& settings,
-                 CommState* state,
+                 Communicator* state,
                  const Plan& plan,
-                 const StepPlace& place,
+                 const StepPosition& place,
                  bool* first) {
     const PlaceKey key{&plan, place.slot, place.ordinal};
     *first = false;
     if (plan.residual_bytes == 0) {
         return true;
     }
-    const auto [found, is_new] = state->granted_places.try_emplace(key, true);
+    const auto [found, is_new] = state->memory_reservations.try_emplace(key, true);
     if (is_new) {
         *first = true;
-        uint64_t& committed = committed_of(state, plan.facts).residual_bytes;
+        uint64_t& reserved = committed_of(state, plan.signature).residual_bytes;
         // A plan's first place is granted with the plan.
         const auto sibling = std::find_if(
-            state->granted_places.begin(), state->granted_places.end(),
+            state->memory_reservations.begin(), state->memory_reservations.end(),
             [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
-        if (sibling != state->granted_places.end()) {
+        if (sibling != state->memory_reservations.end()) {
             const uint64_t tensor = plan.tensor_bytes();
-            found->second = !exceeds(committed + plan.scratch_bytes + tensor, settings);
-            committed += found->second ? tensor : 0;
+            found->second = !exceeds(reserved + plan.scratch_bytes + tensor, settings);
+            reserved += found->second ? tensor : 0;
         }
     }
     return found->second;
 }
 
-void ungrant_place(CommState* state, const PlaceKey& key) noexcept {
-    const auto found = state->granted_places.find(key);
-    if (found == state->granted_places.end()) {
+void ungrant_place(Communicator* state, const PlaceKey& key) noexcept {
+    const auto found = state->memory_reservations.find(key);
+    if (found == state->memory_reservations.end()) {
         return;
     }
     const bool granted = found->second;
-    state->granted_places.erase(found);
-    const bool last = std::none_of(state->granted_places.begin(), state->granted_places.end(),
-                                   [&](const auto& other) { return other.first.plan == key.plan; });
+    state->memory_reservations.erase(found);
+    const bool last =
+        std::none_of(state->memory_reservations.begin(), state->memory_reservations.end(),
+                     [&](const auto& other) { return other.first.plan == key.plan; });
     if (granted && !last) {
-        committed_of(state, key.plan->facts).residual_bytes -= key.plan->tensor_bytes();
+        committed_of(state, key.plan->signature).residual_bytes -= key.plan->tensor_bytes();
     }
 }
 
 namespace {
 
 // A new plan whose calls are counted goes on where a process before was.
-Plan* counted_on(CommState* state, Plan* plan) {
-    if (plan->counted() && !is_point_to_point(plan->facts.op)) {
+Plan* counted_on(Communicator* state, Plan* plan) {
+    if (plan->counted() && !is_point_to_point(plan->signature.op)) {
         const std::vector<std::byte> loaded =
             state->progress.take(counted_calls(*state, *plan), StateKind::kCalls);
         (void)RecordReader(loaded).get(&plan->calls);
@@ -213,39 +219,43 @@ Plan* counted_on(CommState* state, Plan* plan) {
 
 }  // namespace
 
-Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool may_drop) {
-    if (Plan* plan = state->plans.find(facts); plan != nullptr) {
+Plan* plan_of(Runtime& runtime,
+              Communicator* state,
+              const CallSignature& signature,
+              bool may_drop) {
+    if (Plan* plan = state->plans.find(signature); plan != nullptr) {
         return plan;
     }
-    CommState::Committed& committed = committed_of(state, facts);
-    state->shape.committed_bytes = committed.residual_bytes;
-    const Carried* const carried =
-        state->contents != nullptr ? state->contents->find(facts.carried) : nullptr;
-    Plan made = make_plan(facts, state->shape, runtime.config, carried);
-    const uint64_t native = native_wire_bytes(facts, state->shape.ranks, state->rank);
+    Communicator::Reservation& reserved = committed_of(state, signature);
+    state->shape.committed_bytes = reserved.residual_bytes;
+    const ParameterRanges* const parameters =
+        state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;
+    Plan made = make_plan(signature, state->shape, runtime.config, parameters);
+    const uint64_t native = native_wire_bytes(signature, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, only such count as those others know of.
-    const bool shares = made.shares_state() || made.low != nullptr;
-    if ((shares ? committed.sharing : state->plans.lasting()) < kMaxPlans) {
-        committed.sharing += shares ? 1 : 0;
+    const bool shares = made.replicated_state() || made.low != nullptr;
+    if ((shares ? reserved.sharing : state->plans.lasting()) < kMaxPlans) {
+        reserved.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
         Plan* plan = state->plans.insert(std::move(made));
-        committed.residual_bytes += plan->tensor_bytes();
+        reserved.residual_bytes += plan->tensor_bytes();
         state->stats->plans = state->plans.size();
-        plan->stats = show_key(state, *plan, plan->compressed, plan->reason);
+        plan->stats = add_counters(state, *plan, plan->compressed, plan->reason);
         if (plan->low != nullptr) {
             plan->low->residual_shape = plan->residual_shape;
-            plan->low->stats = show_key(state, *plan->low, true, plan->low->reason);
+            plan->low->stats = add_counters(state, *plan->low, true, plan->low->reason);
         }
         for (const Rung& rung : plan->ramp) {
             rung.plan->residual_shape = plan->residual_shape;
             rung.plan->stats =
-                show_key(state, *rung.plan, rung.plan->compressed, rung.plan->reason);
+                add_counters(state, *rung.plan, rung.plan->compressed, rung.plan->reason);
         }
         return counted_on(state, plan);
     }
     if (!made.compressed || shares) {
-        folded_key(state, facts, nullptr)->count_folded_call(input_bytes(facts), native, native);
+        folded_key(state, signature, nullptr)
+            ->count_folded_call(input_bytes(signature), native, native);
         return nullptr;
     }
     if (may_drop && state->plans.passing() >= kMaxPlans) {
@@ -254,41 +264,42 @@ Plan* plan_of(Runtime& runtime, CommState* state, const CallFacts& facts, bool m
     // A residual of a tensor that does not come back would be memory for nothing.
     made.error_feedback = ErrorFeedback::kNone;
     made.residual_bytes = 0;
-    made.residuals_apart = false;
+    made.staged_residual = false;
     made.averaging = nullptr;
     // Both ends of a message count its calls until the start; forgetting them would part the ends.
     made.passing = made.start_call == 0;
     made.ramp.clear();
     Plan* plan = state->plans.insert(std::move(made));
     state->stats->plans = state->plans.size();
-    plan->stats = folded_key(state, facts, plan);
+    plan->stats = folded_key(state, signature, plan);
     return counted_on(state, plan);
 }
 
-void count_run(const CommState& state, const Plan& plan) noexcept {
+void count_run(const Communicator& state, const Plan& plan) noexcept {
     if (plan.stats->folded) {
-        const uint64_t native = native_wire_bytes(plan.facts, state.shape.ranks, state.rank);
+        const uint64_t native = native_wire_bytes(plan.signature, state.shape.ranks, state.rank);
         const uint64_t wire = wire_bytes_of(plan, state.shape, state.rank);
-        const bool observed = only_observed(state);
+        const bool observed = is_shadow(state);
         if (observed) {
             plan.stats->folded_shadow_bytes.fetch_add(wire, std::memory_order_relaxed);
         }
-        plan.stats->count_folded_call(input_bytes(plan.facts), native, observed ? native : wire);
+        plan.stats->count_folded_call(input_bytes(plan.signature), native,
+                                      observed ? native : wire);
     } else {
         plan.stats->count_call();
     }
 }
 
-void count_detour(CommState* state, Plan* plan, Detour detour) {
+void count_fallback(Communicator* state, Plan* plan, FallbackReason fallback) {
     if (plan->stats->folded) {
-        const uint64_t native = native_wire_bytes(plan->facts, state->shape.ranks, state->rank);
-        folded_key(state, plan->facts, nullptr)
-            ->count_folded_call(input_bytes(plan->facts), native, native);
+        const uint64_t native = native_wire_bytes(plan->signature, state->shape.ranks, state->rank);
+        folded_key(state, plan->signature, nullptr)
+            ->count_folded_call(input_bytes(plan->signature), native, native);
         return;
     }
-    KeyStats*& stats = plan->detours[static_cast<size_t>(detour)];
+    CallStats*& stats = plan->fallbacks[static_cast<size_t>(fallback)];
     if (stats == nullptr) {
-        stats = show_key(state, *plan, false, detour_reason(detour));
+        stats = add_counters(state, *plan, false, fallback_text(fallback));
     }
     stats->count_call();
 }

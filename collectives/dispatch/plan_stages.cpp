@@ -17,8 +17,8 @@ bool same_chunks(const Chunks& a, const Chunks& b) {
 bool keep_alike(const Plan& a, const Plan& b) {
     if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
         a.residual_bytes != b.residual_bytes || a.residual_type != b.residual_type ||
-        a.feeds_back != b.feeds_back || a.tensor != b.tensor || a.shared_elems != b.shared_elems ||
-        a.layout.slices.size() != b.layout.slices.size()) {
+        a.uses_error_feedback != b.uses_error_feedback || a.tensor != b.tensor ||
+        a.shared_elems != b.shared_elems || a.layout.slices.size() != b.layout.slices.size()) {
         return false;
     }
     for (size_t i = 0; i < a.layout.slices.size(); ++i) {
@@ -27,7 +27,7 @@ bool keep_alike(const Plan& a, const Plan& b) {
                         [](const Piece& one, const Piece& other) {
                             return same_chunks(one, other) &&
                                    one.offset_elems == other.offset_elems &&
-                                   one.feeds == other.feeds;
+                                   one.has_residual == other.has_residual;
                         })) {
             return false;
         }
@@ -40,7 +40,7 @@ template <class Change>
 Plan plan_after(const Plan& plan,
                 const PlanShape& shape,
                 const Config& config,
-                const Carried* carried,
+                const ParameterRanges* parameters,
                 const Change& change) {
     Config changed = config;
     for (Rule& rule : changed.policy.rules) {
@@ -49,7 +49,7 @@ Plan plan_after(const Plan& plan,
             rule.action.average_every = 0;  // the plan's own do it
         }
     }
-    return make_plan(plan.facts, shape, changed, carried);
+    return make_plan(plan.signature, shape, changed, parameters);
 }
 
 // The plan that the call would have if the rule named the stage's codec.
@@ -57,16 +57,16 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
                                     const Plan& plan,
                                     const PlanShape& shape,
                                     const Config& config,
-                                    const Carried* carried) {
+                                    const ParameterRanges* parameters) {
     auto made = std::make_shared<Plan>();
-    made->facts = plan.facts;
+    made->signature = plan.signature;
     made->rule = plan.rule;
     const std::string until = " until call " + std::to_string(stage.until);
     if (!stage.codec.has_value()) {
         made->reason = "native by its ramp" + until;
         return made;
     }
-    Plan as_asked = plan_after(plan, shape, config, carried, [&](Action* action) {
+    Plan as_asked = plan_after(plan, shape, config, parameters, [&](Action* action) {
         action->least_state_rank = action->low_rank() ? action->state_rank() : 0;
         action->codec = stage.codec;
         action->ramp.clear();
@@ -84,14 +84,14 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
 }
 
 // Where every rank's own residuals lie by the elements of its buffer.
-void add_preview(const PreviewRule& rule, Plan* plan) {
+void add_preview(const StepAheadRule& rule, Plan* plan) {
     if (plan->residual_bytes == 0) {
         return;
     }
     if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {
         plan->preview = rule;
-        plan->reason += plan->facts.op == Op::kReduceScatter ? ", gathers previewed"
-                                                             : ", previewed where it is asked";
+        plan->reason += plan->signature.op == Op::kReduceScatter ? ", gathers previewed"
+                                                                 : ", previewed where it is asked";
     } else {
         plan->reason += std::string(", no preview with ") + algorithm_name(plan->algorithm);
     }
@@ -101,12 +101,12 @@ void add_preview(const PreviewRule& rule, Plan* plan) {
 std::string add_low(const AccordionRule& rule,
                     const PlanShape& shape,
                     const Config& config,
-                    const Carried* carried,
+                    const ParameterRanges* parameters,
                     Plan* plan) {
     if (plan->tensor != TensorBy::kStep) {
         return "accordion without places in the step";
     }
-    Plan low = plan_after(*plan, shape, config, carried, [&](Action* action) {
+    Plan low = plan_after(*plan, shape, config, parameters, [&](Action* action) {
         action->codec = rule.low;
         action->accordion->window = 0;
     });
@@ -129,7 +129,7 @@ std::string add_low(const AccordionRule& rule,
 std::string add_stages(const Action& action,
                        const PlanShape& shape,
                        const Config& config,
-                       const Carried* carried,
+                       const ParameterRanges* parameters,
                        Plan* plan) {
     std::string against;
     if (action.preview.has_value()) {
@@ -139,13 +139,13 @@ std::string add_stages(const Action& action,
         against = add_averaging(action, shape, config, plan);
     }
     if (against.empty() && action.accordion.has_value() && action.accordion->window > 0) {
-        against = add_low(*action.accordion, shape, config, carried, plan);
+        against = add_low(*action.accordion, shape, config, parameters, plan);
     }
     if (!against.empty()) {
         return against;
     }
     for (const RampStage& stage : action.ramp) {
-        plan->ramp.push_back({stage.until, plan_of_stage(stage, *plan, shape, config, carried)});
+        plan->ramp.push_back({stage.until, plan_of_stage(stage, *plan, shape, config, parameters)});
     }
     return {};
 }

@@ -13,7 +13,7 @@ namespace slimwire {
 std::string add_stages(const Action& action,
                        const PlanShape& shape,
                        const Config& config,
-                       const Carried* carried,
+                       const ParameterRanges* parameters,
                        Plan* plan);
 
 }  // namespace slimwire

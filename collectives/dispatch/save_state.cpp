@@ -61,7 +61,7 @@ Result<std::string> path_of(Runtime* runtime, const char* pattern) {
     std::optional<int> rank = launcher_rank();
     if (!rank.has_value() && runtime != nullptr) {
         int most = 0;
-        runtime->comms.for_each([&](CommState& state) {
+        runtime->comms.for_each([&](Communicator& state) {
             if (state.shape.ranks > most || (state.shape.ranks == most && state.rank < *rank)) {
                 most = state.shape.ranks;
                 rank = state.rank;
@@ -83,7 +83,7 @@ Status settle(Runtime* runtime, uint64_t patience_us) {
     while (runtime != nullptr) {
         bool busy = false;
         Status failed;
-        runtime->comms.for_each([&](CommState& state) {
+        runtime->comms.for_each([&](Communicator& state) {
             busy |= state.users.load() > 0;
             if (!state.chained || state.ended) {
                 return;
@@ -123,7 +123,7 @@ Status copy_to_host(const DeviceApi& api, int device, const void* from, std::spa
 }
 
 // Calls of this process that drew; those that the communicator took over are not in it.
-Status drawn_here(const Runtime& runtime, const CommState& state, uint32_t* drawn) {
+Status drawn_here(const Runtime& runtime, const Communicator& state, uint32_t* drawn) {
     std::copy_n(state.steps, 2, drawn);
     return state.device_steps == nullptr
                ? Status()
@@ -134,21 +134,22 @@ Status drawn_here(const Runtime& runtime, const CommState& state, uint32_t* draw
 Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64_t>* begun) {
     Status status;
     std::set<uint64_t> live;
-    runtime->comms.for_each([&](CommState& state) {
-        if (state.lasting_key == 0 || !status.ok()) {
+    runtime->comms.for_each([&](Communicator& state) {
+        if (state.checkpoint_key == 0 || !status.ok()) {
             return;
         }
-        StateComm comm{state.lasting_key, state.rank, state.shape.ranks, {}, moment_of(state), 0};
+        StateComm comm{state.checkpoint_key, state.rank, state.shape.ranks, {},
+                       moment_of(state),     0};
         status = drawn_here(*runtime, state, comm.drawn);
         comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
         for (int i = 0; i < 2; ++i) {
             comm.drawn[i] += state.drawn_before[i];
         }
         live.insert(comm.key);
-        if (comm.moment != 0) {
+        if (comm.snapshot_id != 0) {
             begun->insert(comm.key);
         } else {
-            comm.moment = PendingState::instance().comm(comm.key).moment;
+            comm.snapshot_id = PendingState::instance().comm(comm.key).snapshot_id;
         }
         comms->push_back(comm);
     });
@@ -173,8 +174,8 @@ Status add_progress(Runtime* runtime, StateIndex* index, std::vector<Source>* so
     // Of two plans that had a tensor the later one counts, whose calls are known better.
     std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>> records;
     Status status;
-    runtime->comms.for_each([&](CommState& state) {
-        if (state.lasting_key == 0 || state.ended || !status.ok()) {
+    runtime->comms.for_each([&](Communicator& state) {
+        if (state.checkpoint_key == 0 || state.ended || !status.ok()) {
             return;
         }
         const auto read = [&](const void* memory, std::span<std::byte> out) {
@@ -185,7 +186,7 @@ Status add_progress(Runtime* runtime, StateIndex* index, std::vector<Source>* so
             [&](const LastingTensor& tensor, StateKind kind, std::vector<std::byte> bytes) {
                 const auto found = records.find({tensor, kind});
                 if (found != records.end()) {
-                    if (found->first.first.facts.nth > tensor.facts.nth) {
+                    if (found->first.first.signature.ordinal > tensor.signature.ordinal) {
                         return;
                     }
                     records.erase(found);
@@ -262,11 +263,11 @@ Status same_job(const Job& job,
     bool any = false, known = false;
     std::string here;
     if (runtime != nullptr) {
-        runtime->comms.for_each([&](CommState& state) {
-            any |= state.lasting_key != 0;
-            known |=
-                std::any_of(index.comms.begin(), index.comms.end(),
-                            [&](const StateComm& comm) { return comm.key == state.lasting_key; });
+        runtime->comms.for_each([&](Communicator& state) {
+            any |= state.checkpoint_key != 0;
+            known |= std::any_of(
+                index.comms.begin(), index.comms.end(),
+                [&](const StateComm& comm) { return comm.key == state.checkpoint_key; });
             here = of_ranks(state.rank, state.shape.ranks);
         });
     }
@@ -346,10 +347,10 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
         saved.emplace(comm.key, comm);
     }
     Status status;
-    std::map<const CommState*, std::array<uint32_t, 2>> before;
+    std::map<const Communicator*, std::array<uint32_t, 2>> before;
     if (runtime != nullptr) {
-        runtime->comms.for_each([&](CommState& state) {
-            const auto found = saved.find(state.lasting_key);
+        runtime->comms.for_each([&](Communicator& state) {
+            const auto found = saved.find(state.checkpoint_key);
             uint32_t here[2] = {};
             if (found != saved.end() && status.ok()) {
                 status = drawn_here(*runtime, state, here);
@@ -365,7 +366,7 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
     PendingState::instance().replace(std::move(content));
     if (runtime != nullptr) {
         runtime->residuals.renew_placed();
-        runtime->comms.for_each([&](CommState& state) {
+        runtime->comms.for_each([&](Communicator& state) {
             if (const auto found = before.find(&state); found != before.end()) {
                 std::copy_n(found->second.begin(), 2, state.drawn_before);
             }

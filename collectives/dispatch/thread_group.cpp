@@ -12,10 +12,10 @@
 namespace slimwire {
 
 void ThreadGroup::end_counting(bool ran) noexcept {
-    for (CommState* state : heard) {
-        state->contents->group_ends(ran);
+    for (Communicator* state : heard) {
+        state->tracker->group_ends(ran);
     }
-    for (CommState* state : flagged) {
+    for (Communicator* state : flagged) {
         state->skipped_steps->dropped();
     }
     counted.clear();
@@ -32,21 +32,21 @@ void ThreadGroup::uncount() noexcept {
     for (const auto& [state, plan] : counted) {
         if (plan != nullptr) {
             --plan->calls;
-            state->sharing_calls -= is_point_to_point(plan->facts.op) ? 0 : 1;
+            state->replicated_calls -= is_point_to_point(plan->signature.op) ? 0 : 1;
         } else {
             state->places->drop(number);
         }
     }
     for (const auto& [state, tensor] : paced) {
         tensor->control.uncount();
-        --state->sharing_calls;
+        --state->replicated_calls;
     }
     for (const StepAhead::Pending& pending : ahead) {
         pending.state->step_ahead->lose();
     }
     for (const auto& [state, tensor] : averaged) {
         --tensor->calls;
-        --state->sharing_calls;
+        --state->replicated_calls;
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
@@ -69,10 +69,10 @@ uint64_t group_number() noexcept {
     return number;
 }
 
-void forget_queued(const CommState& state) noexcept {
+void forget_queued(const Communicator& state) noexcept {
     if (in_group()) {
         std::erase_if(thread_group().queued,
-                      [&](const Queued& item) { return item.state == &state; });
+                      [&](const QueuedCall& item) { return item.state == &state; });
         std::erase_if(thread_group().counted,
                       [&](const auto& counted) { return counted.first == &state; });
         std::erase_if(thread_group().granted,

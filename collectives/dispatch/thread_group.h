@@ -17,16 +17,17 @@ struct ThreadGroup {
     uint64_t number = 0;  // of all groups that ask for places; 0 until this one does
     bool has_native = false;
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
-    std::vector<Queued> queued;
+    std::vector<QueuedCall> queued;
     // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
-    std::vector<std::pair<CommState*, Plan*>> counted;
-    std::vector<std::pair<CommState*, PlaceKey>> granted;    // by calls of this group
-    std::vector<std::pair<CommState*, PacedTensor*>> paced;  // that a call of this group counts for
+    std::vector<std::pair<Communicator*, Plan*>> counted;
+    std::vector<std::pair<Communicator*, PlaceKey>> granted;  // by calls of this group
+    std::vector<std::pair<Communicator*, AccordionTensor*>>
+        paced;  // that a call of this group counts for
     // Whose averages a call of this group counts for.
-    std::vector<std::pair<CommState*, CountedTensor*>> averaged;
+    std::vector<std::pair<Communicator*, CountedTensor*>> averaged;
     std::vector<StepAhead::Pending> ahead;  // what is to be done behind calls of this group
-    std::vector<CommState*> heard;          // whose contents listened to a call of this group
-    std::vector<CommState*> flagged;        // that a call of this group may give a flag of a step
+    std::vector<Communicator*> heard;       // whose contents listened to a call of this group
+    std::vector<Communicator*> flagged;     // that a call of this group may give a flag of a step
 
     // What was counted stands; `ran`: the calls were launched.
     void end_counting(bool ran) noexcept;
@@ -44,7 +45,7 @@ inline constinit thread_local int t_group_depth = 0;
 // Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
 [[nodiscard]] uint64_t group_number() noexcept;
 // Takes the calls of a communicator that is being destroyed out of the thread's group.
-void forget_queued(const CommState& state) noexcept;
+void forget_queued(const Communicator& state) noexcept;
 void group_started() noexcept;
 // The group was simulated: nothing of it runs.
 void group_dropped() noexcept;

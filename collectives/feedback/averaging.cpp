@@ -15,9 +15,9 @@ uint64_t aligned(uint64_t bytes) noexcept {
 
 using UseRun = std::function<void(const AveragedRun&)>;
 
-// Blocks of facts.count elements, each of all pieces.
+// Blocks of signature.count elements, each of all pieces.
 void runs_of_blocks(const Plan& plan, int64_t store, int64_t vector, const UseRun& use) {
-    const auto count = static_cast<int64_t>(plan.facts.count);
+    const auto count = static_cast<int64_t>(plan.signature.count);
     const auto pieces = static_cast<int64_t>(plan.layout.fed_pieces());
     for (const Slice& slice : plan.layout.slices) {
         for (const Piece& piece : slice.pieces) {
@@ -36,7 +36,7 @@ void runs_of_columns(const Plan& plan, const NodeTable& nodes, int rank, const U
     int64_t first = 0, index = 0;
     for (const Slice& slice : plan.layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            if (!piece.feeds) {
+            if (!piece.has_residual) {
                 continue;
             }
             const int64_t of_column = (count + 1) * piece.chunk_elems;
@@ -46,7 +46,7 @@ void runs_of_columns(const Plan& plan, const NodeTable& nodes, int rank, const U
                 const int64_t elems = piece.chunk_begin((column + 1) * count) - begin;
                 if (elems > 0) {
                     use({first + number * of_column, index + 2 * number, elems,
-                         piece.fed_before + begin});
+                         piece.residual_offset + begin});
                 }
                 ++number;
             }
@@ -79,27 +79,28 @@ void for_averaged_runs(const Plan& plan, const PlanShape& shape, int rank, const
         case Algorithm::kGather:
             for (const Slice& slice : plan.layout.slices) {
                 for (const Piece& piece : slice.pieces) {
-                    if (piece.feeds) {
-                        use({piece.fed_before, piece.order, piece.count, piece.fed_before});
+                    if (piece.has_residual) {
+                        use({piece.residual_offset, piece.order, piece.count,
+                             piece.residual_offset});
                     }
                 }
             }
             return;
         case Algorithm::kDirect:
         case Algorithm::kSummable:
-            for (int block = 0; block < (plan.facts.op == Op::kReduceScatter ? shape.ranks : 1);
+            for (int block = 0; block < (plan.signature.op == Op::kReduceScatter ? shape.ranks : 1);
                  ++block) {
                 runs_of_blocks(plan, block, block, use);
             }
             return;
         case Algorithm::kLowRank:
-            use({0, 0, static_cast<int64_t>(plan.facts.count), 0});
+            use({0, 0, static_cast<int64_t>(plan.signature.count), 0});
             return;
         case Algorithm::kHierarchical: {
             // The first node's ranks own all that there is.
             const std::vector<int> own{rank};
             for (const int owner : rank == kEveryRank ? shape.nodes->ranks_of(0) : own) {
-                if (plan.facts.op == Op::kReduceScatter) {
+                if (plan.signature.op == Op::kReduceScatter) {
                     runs_of_owned_blocks(plan, *shape.nodes, owner, use);
                 } else {
                     runs_of_columns(plan, *shape.nodes, owner, use);
@@ -115,7 +116,7 @@ void for_averaged_runs(const Plan& plan, const PlanShape& shape, int rank, const
 
 namespace {
 
-CallFacts facts_of(int64_t count) {
+CallSignature facts_of(int64_t count) {
     return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, static_cast<uint64_t>(count)};
 }
 
@@ -186,7 +187,7 @@ std::string add_averaging(const Action& action,
                           Plan* plan) {
     const bool owes =
         plan->error_feedback == ErrorFeedback::kEf14 || plan->error_feedback == ErrorFeedback::kEma;
-    if (!owes || !reduces(plan->facts.op)) {
+    if (!owes || !reduces(plan->signature.op)) {
         return {};
     }
     if (plan->tensor != TensorBy::kStep) {
@@ -227,10 +228,10 @@ std::string add_averaging(const Action& action,
             lost_bytes = std::max(lost_bytes, aligned(part.coded->residual_bytes));
         }
     }
-    made->window_offset = exchange_bytes;
+    made->staging_offset = exchange_bytes;
     made->lost_offset = exchange_bytes + aligned(static_cast<uint64_t>(largest) * sizeof(float));
     Plan& call = made->call;
-    call.facts = facts_of(static_cast<int64_t>(made->elems()));
+    call.signature = facts_of(static_cast<int64_t>(made->elems()));
     call.compressed = true;
     call.rule = plan->rule;
     call.scratch_bytes = made->lost_offset + lost_bytes;
@@ -288,7 +289,7 @@ Exchange* AveragingExchange::make_inner() {
         return nullptr;
     }
     CollectiveCall call = context_.call;
-    call.facts = coded->facts;
+    call.signature = coded->signature;
     call.nccl_dtype = ncclFloat32;
     call.nccl_op = ncclSum;
     call.send = call.recv = window();

@@ -24,7 +24,7 @@ namespace slimwire {
 
 // A run of a tensor's residuals and where it belongs in the vector.
 struct AveragedRun {
-    int64_t first = 0, index = 0;  // in the store, as SlicedExchange::Owed
+    int64_t first = 0, index = 0;  // in the store, as SlicedExchange::ResidualSpan
     int64_t count = 0;
     int64_t at = 0;
 };
@@ -42,7 +42,7 @@ struct Averaging {
     // What runs: facts and scratch of these calls. Its counters are the tensor's plan's.
     Plan call;
     // In the scratch: the elements of a part, and what encoding them loses.
-    uint64_t window_offset = 0, lost_offset = 0;
+    uint64_t staging_offset = 0, lost_offset = 0;
     std::string codec;  // "native" as they are
 
     [[nodiscard]] uint64_t elems() const noexcept {
@@ -88,7 +88,7 @@ class AveragingExchange final : public Exchange {
     [[nodiscard]] const Averaging::Part& part() const noexcept { return averaging_.parts[part_]; }
     [[nodiscard]] int64_t count() const noexcept { return part().end - part().begin; }
     [[nodiscard]] float* window() const noexcept {
-        return reinterpret_cast<float*>(context_.scratch + averaging_.window_offset);
+        return reinterpret_cast<float*>(context_.scratch + averaging_.staging_offset);
     }
     [[nodiscard]] float* lost() const noexcept {
         return reinterpret_cast<float*>(context_.scratch + averaging_.lost_offset);

@@ -17,14 +17,14 @@ static_assert(kLarge < 3.4e38f && kLarge > 3.3e38f);
 
 }  // namespace
 
-uint64_t moment_of(const CommState& state) noexcept {
-    return state.sharing_calls == 0 ? 0 : mix_key(state.comm_key, state.sharing_calls) | 1;
+uint64_t moment_of(const Communicator& state) noexcept {
+    return state.replicated_calls == 0 ? 0 : mix_key(state.comm_key, state.replicated_calls) | 1;
 }
 
-MomentRows moment_rows(uint64_t moment) noexcept {
-    MomentRows rows;
+SnapshotRows snapshot_rows(uint64_t snapshot_id) noexcept {
+    SnapshotRows rows;
     for (size_t bit = 0; bit < kMomentBits; ++bit) {
-        const bool set = (moment >> bit & 1) != 0;
+        const bool set = (snapshot_id >> bit & 1) != 0;
         rows[bit] = set ? kLarge : 0.0f;
         rows[kMomentBits + bit] = set ? 0.0f : kLarge;
     }
@@ -37,8 +37,9 @@ Status EstimatesOfAll::kernels(int phase) {
     }
     const DeviceApi& api = context_.api;
     constexpr size_t kRow = kMomentBits * sizeof(float);
-    if (moment_.has_value()) {
-        const MomentRows rows = moment_rows(*moment_);  // copied from when the copy is enqueued
+    if (snapshot_id_.has_value()) {
+        const SnapshotRows rows =
+            snapshot_rows(*snapshot_id_);  // copied from when the copy is enqueued
         return cuda_status(api,
                            api.memcpy_async(told(), rows.data(), sizeof rows,
                                             cudaMemcpyHostToDevice, context_.work),

@@ -17,22 +17,22 @@
 namespace slimwire {
 
 inline constexpr size_t kMomentBits = 64;
-using MomentRows = std::array<float, 2 * kMomentBits>;
+using SnapshotRows = std::array<float, 2 * kMomentBits>;
 // Scratch that the first phase works with.
 inline constexpr uint64_t kMomentBytes = 3 * kMomentBits * sizeof(float);
 
 // This communicator's moment now, StateComm::moment; and its rows.
-[[nodiscard]] uint64_t moment_of(const CommState& state) noexcept;
-[[nodiscard]] MomentRows moment_rows(uint64_t moment) noexcept;
+[[nodiscard]] uint64_t moment_of(const Communicator& state) noexcept;
+[[nodiscard]] SnapshotRows snapshot_rows(uint64_t snapshot_id) noexcept;
 
 class EstimatesOfAll final : public Exchange {
   public:
     // `call`, made with `context`, is what follows. `moment`: at which this rank's estimates were
     // saved; empty where they are zero.
     EstimatesOfAll(const ExchangeContext& context,
-                   std::optional<uint64_t> moment,
+                   std::optional<uint64_t> snapshot_id,
                    Exchange* call) noexcept
-        : context_(context), moment_(moment), call_(call) {}
+        : context_(context), snapshot_id_(snapshot_id), call_(call) {}
 
     [[nodiscard]] int phases() const noexcept override { return 1 + call_->phases(); }
     [[nodiscard]] bool exchanges(int phase) const noexcept override {
@@ -48,7 +48,7 @@ class EstimatesOfAll final : public Exchange {
     }
 
     ExchangeContext context_;
-    std::optional<uint64_t> moment_;
+    std::optional<uint64_t> snapshot_id_;
     Exchange* call_;
 };
 

@@ -5,7 +5,7 @@
 
 #include "codecs/ops/measure.h"
 #include "codecs/residual/feedback.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 
 namespace slimwire {
 namespace {
@@ -20,7 +20,7 @@ int64_t run_elems(const Plan& plan) noexcept {
 bool readable(const Plan& plan) noexcept {
     const bool owes =
         plan.error_feedback == ErrorFeedback::kEf14 || plan.error_feedback == ErrorFeedback::kEma;
-    return owes && reduces(plan.facts.op) && can_measure(plan.facts.dtype) &&
+    return owes && reduces(plan.signature.op) && can_measure(plan.signature.dtype) &&
            plan.residual_elems > 0 &&
            (plan.residual_type == ResidualType::kInt8 ? run_elems(plan) > 0
                                                       : plan.scratch_bytes >= sizeof(MeasureWork));
@@ -28,14 +28,14 @@ bool readable(const Plan& plan) noexcept {
 
 }  // namespace
 
-bool OwedReading::measure(const DeviceApi& api,
-                          const void* input,
-                          int64_t count,
-                          DType dtype,
-                          float scale,
-                          Measured* result,
-                          char* scratch,
-                          cudaStream_t stream) noexcept {
+bool ResidualNorms::measure(const DeviceApi& api,
+                            const void* input,
+                            int64_t count,
+                            DType dtype,
+                            float scale,
+                            Measured* result,
+                            char* scratch,
+                            cudaStream_t stream) noexcept {
     if (!tolerate(api, api.memset_async(scratch, 0, sizeof(MeasureWork), stream))) {
         return false;
     }
@@ -54,14 +54,14 @@ bool OwedReading::measure(const DeviceApi& api,
     return true;
 }
 
-bool OwedReading::begin(const DeviceApi& api,
-                        const CommState& state,
-                        const Plan& plan,
-                        const StepPlace& place,
-                        const void* input,
-                        float scale,
-                        char* scratch,
-                        cudaStream_t stream) noexcept {
+bool ResidualNorms::begin(const DeviceApi& api,
+                          const Communicator& state,
+                          const Plan& plan,
+                          const StepPosition& place,
+                          const void* input,
+                          float scale,
+                          char* scratch,
+                          cudaStream_t stream) noexcept {
     const uint64_t call = plan.stats->calls.load(std::memory_order_relaxed);
     if (call % kEvery != 0 || key_ != nullptr || !readable(plan)) {
         return false;
@@ -77,9 +77,9 @@ bool OwedReading::begin(const DeviceApi& api,
         end_ = nullptr;
         return false;
     }
-    const int blocks = plan.facts.op == Op::kReduceScatter ? state.shape.ranks : 1;
-    const auto count = static_cast<int64_t>(plan.facts.count) * blocks;
-    if (!measure(api, input, count, plan.facts.dtype, scale, found_, scratch, stream)) {
+    const int blocks = plan.signature.op == Op::kReduceScatter ? state.shape.ranks : 1;
+    const auto count = static_cast<int64_t>(plan.signature.count) * blocks;
+    if (!measure(api, input, count, plan.signature.dtype, scale, found_, scratch, stream)) {
         return false;
     }
     if (call == 0 && state.stats != nullptr) {
@@ -93,11 +93,11 @@ bool OwedReading::begin(const DeviceApi& api,
     return true;
 }
 
-bool OwedReading::measure_runs(const DeviceApi& api,
-                               const Plan& plan,
-                               const char* residual,
-                               char* scratch,
-                               cudaStream_t stream) noexcept {
+bool ResidualNorms::measure_runs(const DeviceApi& api,
+                                 const Plan& plan,
+                                 const char* residual,
+                                 char* scratch,
+                                 cudaStream_t stream) noexcept {
     const auto elems = static_cast<int64_t>(plan.residual_elems);
     const int64_t run = std::min(elems, run_elems(plan));
     const int64_t all = (elems + run - 1) / run;
@@ -125,11 +125,11 @@ bool OwedReading::measure_runs(const DeviceApi& api,
     return true;
 }
 
-void OwedReading::end(const DeviceApi& api,
-                      const Plan& plan,
-                      const void* residual,
-                      char* scratch,
-                      cudaStream_t stream) noexcept {
+void ResidualNorms::end(const DeviceApi& api,
+                        const Plan& plan,
+                        const void* residual,
+                        char* scratch,
+                        cudaStream_t stream) noexcept {
     const char* const stored = static_cast<const char*>(residual) + plan.state_bytes;
     const DType dtype =
         plan.residual_type == ResidualType::kFloat32 ? DType::kFloat32 : DType::kBfloat16;
@@ -143,7 +143,7 @@ void OwedReading::end(const DeviceApi& api,
     key_ = ended_ ? key_ : nullptr;
 }
 
-void OwedReading::look(const DeviceApi& api, CommStats* stats) noexcept {
+void ResidualNorms::look(const DeviceApi& api, CommStats* stats) noexcept {
     if (key_ == nullptr || !ended_ || !tolerate(api, api.event_query(end_))) {
         return;
     }
@@ -152,13 +152,13 @@ void OwedReading::look(const DeviceApi& api, CommStats* stats) noexcept {
     for (int64_t i = 0; i < runs_; ++i) {
         sample_.owed_square += found_[1 + i].square_sum / part_;
     }
-    const KeyStats& key = *std::exchange(key_, nullptr);
+    const CallStats& key = *std::exchange(key_, nullptr);
     if (stats != nullptr) {
         stats->update([&](CommStats& comm) { comm.owed[&key].add(sample_); });
     }
 }
 
-void OwedReading::release(const DeviceApi& api, CommStats* stats, bool lost) noexcept {
+void ResidualNorms::release(const DeviceApi& api, CommStats* stats, bool lost) noexcept {
     if (!lost) {
         look(api, stats);
     }

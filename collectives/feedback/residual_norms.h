@@ -19,10 +19,10 @@
 
 namespace slimwire {
 
-struct CommState;
+struct Communicator;
 
 // Of one communicator; used by one thread at a time, on its device.
-class OwedReading {
+class ResidualNorms {
   public:
     // So many calls of a key are from one reading to the next: a prime, so that all tensors of a
     // step have their turn.
@@ -32,9 +32,9 @@ class OwedReading {
     // In front of a call on `stream`: measures what it gives, if its turn has come. `scratch`: the
     // call's own. What fails is not read. True: end() belongs to it.
     bool begin(const DeviceApi& api,
-               const CommState& state,
+               const Communicator& state,
                const Plan& plan,
-               const StepPlace& place,
+               const StepPosition& place,
                const void* input,
                float scale,
                char* scratch,
@@ -70,8 +70,8 @@ class OwedReading {
     int64_t runs_ = 1;
     double part_ = 1;  // of the residuals that was measured
     cudaEvent_t end_ = nullptr;
-    KeyStats* key_ = nullptr;  // null: none is under way
-    bool ended_ = false;       // end_ was recorded
+    CallStats* key_ = nullptr;  // null: none is under way
+    bool ended_ = false;        // end_ was recorded
     OwedSample sample_;
 };
 

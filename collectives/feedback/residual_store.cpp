@@ -39,8 +39,8 @@ Result<PendingState::Loaded> restore(const DeviceApi& api,
     }
     if (loaded.misfit) {
         log_once(LogLevel::kWarn, "state misfit",
-                 std::string("loaded state of ") + op_name(tensor.facts.op) + " count " +
-                     std::to_string(tensor.facts.count) +
+                 std::string("loaded state of ") + op_name(tensor.signature.op) + " count " +
+                     std::to_string(tensor.signature.count) +
                      " is of another plan (other nodes?); it begins at zero");
     }
     if (loaded.held != nullptr) {
@@ -54,11 +54,11 @@ Result<PendingState::Loaded> restore(const DeviceApi& api,
 TensorKey identify(uint64_t comm_key,
                    const CollectiveCall& call,
                    TensorBy by,
-                   const StepPlace& place) noexcept {
+                   const StepPosition& place) noexcept {
     if (by == TensorBy::kStep) {
-        return {comm_key, call.facts, nullptr, place.slot, place.ordinal};
+        return {comm_key, call.signature, nullptr, place.slot, place.ordinal};
     }
-    return {comm_key, call.facts, call.recv != nullptr ? call.recv : call.send};
+    return {comm_key, call.signature, call.recv != nullptr ? call.recv : call.send};
 }
 
 Result<Residual> ResidualStore::get(const DeviceApi& api,
@@ -66,13 +66,13 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
                                     const TensorKey& key,
                                     uint64_t path,
                                     uint64_t bytes,
-                                    const LastingPlace& lasting,
+                                    const CheckpointSlot& lasting,
                                     cudaStream_t stream,
                                     bool captured) {
     std::lock_guard lock(mutex_);
-    const LastingTensor tensor{lasting.comm, key.facts, path, key.ordinal};
-    const auto residual_in = [](Entry& entry, Arrival arrival) {
-        return Residual{entry.buffer, arrival, &entry.loss_scale};
+    const LastingTensor tensor{lasting.comm, key.signature, path, key.ordinal};
+    const auto residual_in = [](Entry& entry, ResidualOrigin origin) {
+        return Residual{entry.buffer, origin, &entry.loss_scale};
     };
     if (const auto found = entries_.find(key); found != entries_.end()) {
         Entry& entry = found->second;
@@ -93,7 +93,7 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         entry.path = path;
         entry.lasting = lasting;
         entry.renewed = false;
-        return residual_in(entry, Arrival::kKept);
+        return residual_in(entry, ResidualOrigin::kKept);
     }
     if (!budget_->reserve(device, bytes)) {
         return Residual{};
@@ -121,12 +121,12 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     }
     Entry& entry = entries_[key];
     entry = {.buffer = buffer, .bytes = bytes, .path = path, .device = device, .lasting = lasting};
-    Arrival arrival = Arrival::kMade;
+    ResidualOrigin origin = ResidualOrigin::kMade;
     if (loaded.held != nullptr) {
-        arrival = Arrival::kRestored;
+        origin = ResidualOrigin::kRestored;
         entry.loss_scale = loaded.loss_scale;
     }
-    return residual_in(entry, arrival);
+    return residual_in(entry, origin);
 }
 
 void* ResidualStore::find(const TensorKey& key, uint64_t path) const {
@@ -144,7 +144,7 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(uint64_t* by_address) c
             ++*by_address;
         } else if (entry.lasting.comm != 0 && !entry.renewed) {  // else it is what waits, or zero
             // Of a tensor whose communicator's role became known the later one, which counts now.
-            const LastingTensor tensor{entry.lasting.comm, key.facts, entry.path, key.ordinal};
+            const LastingTensor tensor{entry.lasting.comm, key.signature, entry.path, key.ordinal};
             placed.insert_or_assign(
                 tensor, Placed{tensor, entry.lasting.shape, entry.bytes, entry.lasting.shared,
                                entry.buffer, entry.device, entry.loss_scale});

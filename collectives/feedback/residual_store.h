@@ -24,14 +24,15 @@ namespace slimwire {
 // used for local state only, or the call's place in the training step.
 struct TensorKey {
     uint64_t comm_key = 0;
-    CallFacts facts;
+    CallSignature signature;
     const void* address = nullptr;  // null where the place counts
     uint32_t slot = 0;              // of the place, as is the next
     uint32_t ordinal = 0;
 
     [[nodiscard]] auto order() const noexcept {
-        return std::tuple(comm_key, facts.op, facts.dtype, facts.redop, facts.root_or_peer,
-                          facts.count, facts.carried, facts.nth, address, slot, ordinal);
+        return std::tuple(comm_key, signature.op, signature.dtype, signature.redop,
+                          signature.root_or_peer, signature.count, signature.ranges_id,
+                          signature.ordinal, address, slot, ordinal);
     }
     bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
 };
@@ -39,17 +40,17 @@ struct TensorKey {
 TensorKey identify(uint64_t comm_key,
                    const CollectiveCall& call,
                    TensorBy by,
-                   const StepPlace& place) noexcept;
+                   const StepPosition& place) noexcept;
 
 // What tells a tensor with a place in other processes, too, and what its residuals lie by.
-struct LastingPlace {
-    uint64_t comm = 0;    // CommState::lasting_key; 0: no other process may find it
+struct CheckpointSlot {
+    uint64_t comm = 0;    // Communicator::checkpoint_key; 0: no other process may find it
     uint64_t shape = 0;   // Plan::residual_shape
     bool shared = false;  // StateTensor::shared: EF21's estimates
 };
 
 // How a tensor's residuals were come by.
-enum class Arrival : uint8_t {
+enum class ResidualOrigin : uint8_t {
     kKept,      // from its last call
     kMade,      // zero, at its first
     kRestored,  // from a loaded state, at its first
@@ -58,7 +59,7 @@ enum class Arrival : uint8_t {
 // A tensor's residuals for one call, valid until the tensor's next.
 struct Residual {
     void* buffer = nullptr;  // null where the budget has no room
-    Arrival arrival = Arrival::kKept;
+    ResidualOrigin origin = ResidualOrigin::kKept;
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;
 };
@@ -69,15 +70,15 @@ class ResidualStore {
     explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
 
     // The residuals of `key`, made on `device` and zeroed at first use, and zeroed when `path`
-    // (StepPlace; of addresses ModelStarts::count()) is another than at the last use: on `stream`,
-    // or waited for when that stream is captured. Instead of zeros they are what was loaded for the
-    // tensor (pending_state.h).
+    // (StepPosition; of addresses ModelStarts::count()) is another than at the last use: on
+    // `stream`, or waited for when that stream is captured. Instead of zeros they are what was
+    // loaded for the tensor (pending_state.h).
     Result<Residual> get(const DeviceApi& api,
                          int device,
                          const TensorKey& key,
                          uint64_t path,
                          uint64_t bytes,
-                         const LastingPlace& lasting,
+                         const CheckpointSlot& lasting,
                          cudaStream_t stream,
                          bool captured);
     // Those of `key` if there are any, as the last call of this path left them; else null.
@@ -121,7 +122,7 @@ class ResidualStore {
         uint64_t bytes = 0;
         uint64_t path = 0;
         int device = 0;
-        LastingPlace lasting = {};
+        CheckpointSlot lasting = {};
         bool renewed = false;
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
     };

@@ -10,7 +10,7 @@
 #include "collectives/algorithms/exchange.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/feedback/averaging.h"
@@ -28,7 +28,7 @@ uint64_t aligned(uint64_t bytes) noexcept {
 }
 
 // Of this rank's own configuration; 0: not known, and then nothing moves.
-float told_step(const PreviewRule& rule) noexcept {
+float told_step(const StepAheadRule& rule) noexcept {
     if (rule.step_size > 0) {
         return static_cast<float>(rule.step_size);
     }
@@ -54,13 +54,13 @@ Status make_events(const DeviceApi& api, StepAhead::Unit* unit) {
 
 // Room for two copies of the shard; none where the budget has no more, and then the step is
 // unknown.
-Status make_memory(const DeviceApi& api, CommState* state, StepAhead::Unit* unit) {
+Status make_memory(const DeviceApi& api, Communicator* state, StepAhead::Unit* unit) {
     if (unit->memory != nullptr || unit->no_room) {
         return {};
     }
-    const CallFacts& facts = unit->plan->facts;
+    const CallSignature& signature = unit->plan->signature;
     // The parameters may be of a wider type than the gradients.
-    const uint64_t shard = aligned(facts.count * sizeof(float));
+    const uint64_t shard = aligned(signature.count * sizeof(float));
     const uint64_t fixed = aligned(sizeof(StepSize)) + aligned(sizeof(StepSizeWork));
     unit->bytes = fixed + 2 * shard;
     if (!state->memory->reserve(state->device, unit->bytes)) {
@@ -93,7 +93,7 @@ Status make_memory(const DeviceApi& api, CommState* state, StepAhead::Unit* unit
 }
 
 // Behind the first gather of a step: how far the step before moved this rank's shard.
-Status find_step(const DeviceApi& api, CommState* state, const StepAhead::Pending& pending) {
+Status find_step(const DeviceApi& api, Communicator* state, const StepAhead::Pending& pending) {
     StepAhead::Unit& unit = *pending.unit;
     const CollectiveCall& call = pending.call;
     const bool begins = unit.memory == nullptr;
@@ -105,13 +105,14 @@ Status find_step(const DeviceApi& api, CommState* state, const StepAhead::Pendin
         SLIMWIRE_TRY(cuda_status(api, api.memset_async(unit.step, 0, sizeof(StepSize), call.stream),
                                  "size of a step"));
     }
-    const bool known = unit.has_before && unit.has_reduced && unit.dtype == call.facts.dtype;
-    SLIMWIRE_TRY(enqueue(api,
-                         StepSizeArgs{call.send, unit.before, known ? unit.reduced : nullptr,
-                                      unit.work, unit.step, static_cast<int64_t>(call.facts.count),
-                                      call.facts.dtype, unit.plan->facts.dtype},
-                         call.stream));
-    unit.dtype = call.facts.dtype;
+    const bool known = unit.has_before && unit.has_reduced && unit.dtype == call.signature.dtype;
+    SLIMWIRE_TRY(
+        enqueue(api,
+                StepSizeArgs{call.send, unit.before, known ? unit.reduced : nullptr, unit.work,
+                             unit.step, static_cast<int64_t>(call.signature.count),
+                             call.signature.dtype, unit.plan->signature.dtype},
+                call.stream));
+    unit.dtype = call.signature.dtype;
     unit.has_before = true;
     unit.has_reduced = false;
     if (known) {
@@ -127,15 +128,15 @@ Status find_step(const DeviceApi& api, CommState* state, const StepAhead::Pendin
 
 // What was gathered less what is owed, block by block of the ranks.
 Status move(const DeviceApi& api,
-            const CommState& state,
+            const Communicator& state,
             void* residual,
             float scale,
             const StepSize* step,
             const StepAhead::Pending& pending) {
     const Plan& plan = *pending.unit->plan;
     const CollectiveCall& call = pending.call;
-    const auto count = static_cast<int64_t>(call.facts.count);
-    const auto width = static_cast<int64_t>(dtype_bytes(call.facts.dtype));
+    const auto count = static_cast<int64_t>(call.signature.count);
+    const auto width = static_cast<int64_t>(dtype_bytes(call.signature.dtype));
     auto* const gathered = static_cast<char*>(call.recv);
     // In place this rank's block is what it sent, which may be the parameters themselves.
     const int64_t own = static_cast<int64_t>(state.rank) * count;
@@ -153,7 +154,7 @@ Status move(const DeviceApi& api,
             args.step = step;
             args.count = joined.count;
             args.scale = scale;
-            args.dtype = call.facts.dtype;
+            args.dtype = call.signature.dtype;
             status = enqueue(api, args, call.stream);
         }
         joined.count = 0;
@@ -203,7 +204,7 @@ Status was_read(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream
 
 // Room for so many bytes of a parameter; false where the budget has none.
 Result<bool> keep_room(const DeviceApi& api,
-                       CommState* state,
+                       Communicator* state,
                        uint64_t bytes,
                        StepAhead::Kept* kept) {
     if (kept->bytes >= bytes) {
@@ -229,27 +230,28 @@ Result<bool> keep_room(const DeviceApi& api,
 }  // namespace
 
 Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api,
-                                                            CommState* state,
+                                                            Communicator* state,
                                                             const CollectiveCall& call,
-                                                            const StepPlace& place,
+                                                            const StepPosition& place,
                                                             const Plan* plan) {
-    if (call.facts.op == Op::kAllReduce && plan != nullptr && plan->preview.has_value() &&
+    if (call.signature.op == Op::kAllReduce && plan != nullptr && plan->preview.has_value() &&
         !plan->passing) {
         Unit& unit = follow_sum(*state, call, place, *plan);
         SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
         return std::optional(Pending{state, &unit, call, false});
     }
-    const bool scatters = call.facts.op == Op::kReduceScatter;
-    if ((!scatters && call.facts.op != Op::kAllGather) || place.path != kMarkedPath) {
+    const bool scatters = call.signature.op == Op::kReduceScatter;
+    if ((!scatters && call.signature.op != Op::kAllGather) || place.path != kMarkedPath) {
         return std::optional<Pending>();
     }
     const Plan* const asks = plan != nullptr && plan->preview.has_value() ? plan : nullptr;
-    const uint64_t key = std::max<uint64_t>(1, mix_key(call_signature(call.facts), place.ordinal));
-    const GatherPair pair = pairs_.next({key, call.facts.count, scatters, call.send},
+    const uint64_t key =
+        std::max<uint64_t>(1, mix_key(call_signature(call.signature), place.ordinal));
+    const GatherPair pair = pairs_.next({key, call.signature.count, scatters, call.send},
                                         training_state().marks.load(std::memory_order_relaxed));
     if (!scatters) {
-        const auto unit =
-            pair.unit != 0 && is_float(call.facts.dtype) ? units_.find(pair.unit) : units_.end();
+        const auto unit = pair.unit != 0 && is_float(call.signature.dtype) ? units_.find(pair.unit)
+                                                                           : units_.end();
         if (unit == units_.end() || unit->second.plan == nullptr) {
             return std::optional<Pending>();
         }
@@ -268,7 +270,7 @@ Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api
 
 Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const Pending& pending) {
     Unit& unit = *pending.unit;
-    CommState* const state = pending.state;
+    Communicator* const state = pending.state;
     const CollectiveCall& call = pending.call;
     // A replay would not know which step it is in.
     SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
@@ -277,16 +279,16 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
     }
     const DeviceScope scope(api, state->device);
     SLIMWIRE_TRY(make_events(api, &unit));
-    const PreviewRule& rule = *unit.plan->preview;
+    const StepAheadRule& rule = *unit.plan->preview;
     const bool estimates = rule.step_size == 0 && !rule.told;
-    if (call.facts.op != Op::kAllGather) {
+    if (call.signature.op != Op::kAllGather) {
         if (unit.memory != nullptr) {
-            SLIMWIRE_TRY(
-                cuda_status(api,
-                            api.memcpy_async(unit.reduced, call.recv,
-                                             call.facts.count * dtype_bytes(call.facts.dtype),
-                                             cudaMemcpyDeviceToDevice, call.stream),
-                            "reduced gradients of a preview"));
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.memcpy_async(unit.reduced, call.recv,
+                                 call.signature.count * dtype_bytes(call.signature.dtype),
+                                 cudaMemcpyDeviceToDevice, call.stream),
+                "reduced gradients of a preview"));
             unit.has_reduced = true;
         }
         SLIMWIRE_TRY(
@@ -313,12 +315,12 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
     return cuda_status(api, api.event_record(unit.moved, call.stream), "event of a preview");
 }
 
-StepAhead::Unit& StepAhead::follow_sum(const CommState& state,
+StepAhead::Unit& StepAhead::follow_sum(const Communicator& state,
                                        const CollectiveCall& call,
-                                       const StepPlace& place,
+                                       const StepPosition& place,
                                        const Plan& plan) {
     const auto* const begin = static_cast<const char*>(call.recv);
-    const char* const end = begin + plan.facts.count * dtype_bytes(plan.facts.dtype);
+    const char* const end = begin + plan.signature.count * dtype_bytes(plan.signature.dtype);
     // Buffers that are no more, where this one lies.
     auto at = sums_.lower_bound(begin);
     if (at != sums_.begin() && std::prev(at)->second->end > begin) {
@@ -343,7 +345,7 @@ StepAhead::Unit& StepAhead::follow_sum(const CommState& state,
 }
 
 Result<bool> StepAhead::ahead(const DeviceApi& api,
-                              CommState* state,
+                              Communicator* state,
                               const ResidualStore& residuals,
                               const Moved& what,
                               cudaStream_t stream) {
@@ -358,13 +360,13 @@ Result<bool> StepAhead::ahead(const DeviceApi& api,
         return false;
     }
     const Plan& plan = *unit.plan;
-    const size_t width = dtype_bytes(plan.facts.dtype);
+    const size_t width = dtype_bytes(plan.signature.dtype);
     const auto offset = static_cast<uint64_t>(gradient - at->first);
-    if (offset % width != 0 || what.count > plan.facts.count - offset / width) {
+    if (offset % width != 0 || what.count > plan.signature.count - offset / width) {
         return Status(Code::kInvalidArgument,
                       std::to_string(what.count) + " elements from byte " + std::to_string(offset) +
-                          " on of an all-reduce of " + std::to_string(plan.facts.count) + " " +
-                          dtype_name(plan.facts.dtype));
+                          " on of an all-reduce of " + std::to_string(plan.signature.count) + " " +
+                          dtype_name(plan.signature.dtype));
     }
     void* const residual = residuals.find(unit.tensor, unit.path);
     const float scale = told_step(*plan.preview) * static_cast<float>(plan.preview->gain_ppm) *
@@ -411,7 +413,7 @@ Result<bool> StepAhead::ahead(const DeviceApi& api,
 }
 
 Result<bool> StepAhead::back(const DeviceApi& api,
-                             const CommState& state,
+                             const Communicator& state,
                              void* parameter,
                              cudaStream_t stream) {
     const auto found = kept_.find(parameter);
@@ -427,7 +429,9 @@ Result<bool> StepAhead::back(const DeviceApi& api,
     return true;
 }
 
-void StepAhead::release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept {
+void StepAhead::release(const DeviceApi& api,
+                        Communicator* state,
+                        std::vector<void*>* left) noexcept {
     const auto give = [&](void* memory, uint64_t bytes) {
         if (memory == nullptr) {
             return;

@@ -7,8 +7,8 @@
 // Driven by dispatch: follow() before a collective, finish() behind it. gather_pairs.h says which
 // gather belongs to which reduce-scatter. Parameters that are never gathered, because whole
 // gradients are reduced, the program moves and brings back itself: ahead() and back(), by
-// slimwire_step_ahead and slimwire_step_back. Part of a CommState, and like it used by one thread
-// at a time.
+// slimwire_step_ahead and slimwire_step_back. Part of a Communicator, and like it used by one
+// thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@
 
 namespace slimwire {
 
-struct CommState;
+struct Communicator;
 struct Plan;
 
 class StepAhead {
@@ -56,7 +56,7 @@ class StepAhead {
     };
     // What is to be done behind a call.
     struct Pending {
-        CommState* state = nullptr;
+        Communicator* state = nullptr;
         Unit* unit = nullptr;
         CollectiveCall call;
         bool first = false;  // of the gathers of the unit in the step
@@ -65,9 +65,9 @@ class StepAhead {
     // A collective of this place, which is to be made; `plan` where it is a reduce-scatter that
     // will be compressed. Has the stream wait for gathers that read what the call will change.
     Result<std::optional<Pending>> follow(const DeviceApi& api,
-                                          CommState* state,
+                                          Communicator* state,
                                           const CollectiveCall& call,
-                                          const StepPlace& place,
+                                          const StepPosition& place,
                                           const Plan* plan);
     // The call is enqueued on its stream.
     static Status finish(const DeviceApi& api, ResidualStore* residuals, const Pending& pending);
@@ -92,23 +92,23 @@ class StepAhead {
     // Keeps it and moves it, on `stream`. False, and nothing done: its gradient is in no such
     // result, or the step is not known, or SLIMWIRE_MAX_MEMORY has no room for what is kept.
     Result<bool> ahead(const DeviceApi& api,
-                       CommState* state,
+                       Communicator* state,
                        const ResidualStore& residuals,
                        const Moved& what,
                        cudaStream_t stream);
     // Brings it back byte for byte. False: it is not ahead.
     Result<bool> back(const DeviceApi& api,
-                      const CommState& state,
+                      const Communicator& state,
                       void* parameter,
                       cudaStream_t stream);
 
     // Frees what it has; where work may still use it, that goes to `left` instead.
-    void release(const DeviceApi& api, CommState* state, std::vector<void*>* left) noexcept;
+    void release(const DeviceApi& api, Communicator* state, std::vector<void*>* left) noexcept;
 
   private:
-    Unit& follow_sum(const CommState& state,
+    Unit& follow_sum(const Communicator& state,
                      const CollectiveCall& call,
-                     const StepPlace& place,
+                     const StepPosition& place,
                      const Plan& plan);
 
     GatherPairs pairs_;

@@ -12,12 +12,12 @@ constexpr size_t kBytes = 64 << 10;  // the runs of a larger state beyond it are
 
 }  // namespace
 
-void AimReading::begin(const DeviceApi& api,
-                       KeyStats* key,
-                       const void* state,
-                       size_t bytes,
-                       size_t run_bytes,
-                       cudaStream_t stream) noexcept {
+void SurvivorCounts::begin(const DeviceApi& api,
+                           CallStats* key,
+                           const void* state,
+                           size_t bytes,
+                           size_t run_bytes,
+                           cudaStream_t stream) noexcept {
     if (key_ != nullptr) {
         return;
     }
@@ -38,7 +38,7 @@ void AimReading::begin(const DeviceApi& api,
     }
 }
 
-void AimReading::look(const DeviceApi& api) noexcept {
+void SurvivorCounts::look(const DeviceApi& api) noexcept {
     if (key_ == nullptr || !tolerate(api, api.event_query(end_))) {
         return;
     }
@@ -54,7 +54,7 @@ void AimReading::look(const DeviceApi& api) noexcept {
     std::exchange(key_, nullptr)->set_aims(totals);
 }
 
-void AimReading::release(const DeviceApi& api, bool lost) noexcept {
+void SurvivorCounts::release(const DeviceApi& api, bool lost) noexcept {
     if (!lost) {
         look(api);
     }

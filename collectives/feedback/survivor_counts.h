@@ -13,12 +13,12 @@
 namespace slimwire {
 
 // Of one communicator; used by one thread at a time, on its device.
-class AimReading {
+class SurvivorCounts {
   public:
     // Enqueues a copy of `bytes` of state, each run's `run_bytes`, on `stream`, unless one is under
     // way. What fails is not read.
     void begin(const DeviceApi& api,
-               KeyStats* key,
+               CallStats* key,
                const void* state,
                size_t bytes,
                size_t run_bytes,
@@ -31,7 +31,7 @@ class AimReading {
   private:
     void* copy_ = nullptr;  // pinned, kBytes
     cudaEvent_t end_ = nullptr;
-    KeyStats* key_ = nullptr;  // null: none is under way
+    CallStats* key_ = nullptr;  // null: none is under way
     size_t bytes_ = 0, run_bytes_ = 0;
 };
 

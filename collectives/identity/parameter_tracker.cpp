@@ -7,19 +7,19 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/pending_creations.h"
 
 namespace slimwire {
 namespace {
 
-bool may_be_bucket(const CallFacts& facts) noexcept {
-    const bool floats = facts.dtype == DType::kFloat64 || facts.dtype == DType::kFloat32 ||
-                        facts.dtype == DType::kFloat16 || facts.dtype == DType::kBfloat16;
-    const bool sums = facts.redop == RedOp::kSum || facts.redop == RedOp::kAvg ||
-                      facts.redop == RedOp::kPreMulSum;
-    return facts.op == Op::kAllReduce && floats && sums;
+bool may_be_bucket(const CallSignature& signature) noexcept {
+    const bool floats = signature.dtype == DType::kFloat64 || signature.dtype == DType::kFloat32 ||
+                        signature.dtype == DType::kFloat16 || signature.dtype == DType::kBfloat16;
+    const bool sums = signature.redop == RedOp::kSum || signature.redop == RedOp::kAvg ||
+                      signature.redop == RedOp::kPreMulSum;
+    return signature.op == Op::kAllReduce && floats && sums;
 }
 
 class Deadline {
@@ -51,37 +51,37 @@ std::vector<int64_t> integers(const std::vector<char>& bytes, DType dtype, uint6
     return values;
 }
 
-Carried carried_in(const Bucket& bucket,
-                   std::span<const ParameterShape> shapes,
-                   std::span<const std::string> names) {
-    Carried carried;
+ParameterRanges parameters_in(const Bucket& bucket,
+                              std::span<const ParameterShape> shapes,
+                              std::span<const std::string> names) {
+    ParameterRanges parameters;
     for (const Bucket::Range& range : bucket.ranges) {
         if (range.count > 0) {
-            carried.ranges.push_back({range.offset, range.count, range.parameter,
-                                      static_cast<uint8_t>(shapes[range.parameter].dimensions()),
-                                      names.empty() ? std::string() : names[range.parameter],
-                                      shapes[range.parameter].count() != range.count
-                                          ? 0
-                                          : shapes[range.parameter].rows()});
+            parameters.ranges.push_back({range.offset, range.count, range.parameter,
+                                         static_cast<uint8_t>(shapes[range.parameter].dimensions()),
+                                         names.empty() ? std::string() : names[range.parameter],
+                                         shapes[range.parameter].count() != range.count
+                                             ? 0
+                                             : shapes[range.parameter].rows()});
         }
     }
-    return carried;
+    return parameters;
 }
 
 }  // namespace
 
-CallContents::CallContents(std::shared_ptr<const RegisteredParameters> registered,
-                           uint64_t limit_us) noexcept
+ParameterTracker::ParameterTracker(std::shared_ptr<const RegisteredParameters> registered,
+                                   uint64_t limit_us) noexcept
     : registered_(std::move(registered)),
       changes_(ParameterRegistry::instance().changes()),
       limit_us_(limit_us) {}
 
-const Carried* CallContents::find(uint32_t number) const noexcept {
+const ParameterRanges* ParameterTracker::find(uint32_t number) const noexcept {
     return number == 0 || number > known_.size() ? nullptr : &known_[number - 1];
 }
 
 // Ranks compared what they had registered when the communicator was made; nothing later is used.
-void CallContents::warn_if_late() {
+void ParameterTracker::warn_if_late() {
     if (registered_ != nullptr && !warned_late_ &&
         ParameterRegistry::instance().changes() != changes_) {
         warned_late_ = true;
@@ -92,7 +92,7 @@ void CallContents::warn_if_late() {
     }
 }
 
-uint32_t CallContents::number_of(const BucketPlace& place) {
+uint32_t ParameterTracker::number_of(const BucketPlace& place) {
     warn_if_late();
     const auto key = std::tuple(place.model_number, place.division, place.number);
     if (const auto found = numbers_.find(key); found != numbers_.end()) {
@@ -102,7 +102,7 @@ uint32_t CallContents::number_of(const BucketPlace& place) {
         return 0;
     }
     const std::vector<ParameterShape>& shapes = place.model->parameters;
-    known_.push_back(carried_in(
+    known_.push_back(parameters_in(
         *place.bucket, shapes,
         registered_ != nullptr ? registered_->names_of(shapes) : std::vector<std::string>()));
     const auto number = static_cast<uint32_t>(known_.size());
@@ -110,7 +110,7 @@ uint32_t CallContents::number_of(const BucketPlace& place) {
     return number;
 }
 
-Result<CallContents::Buffer> CallContents::take_buffer(const DeviceApi& api, size_t bytes) {
+Result<ParameterTracker::Buffer> ParameterTracker::take_buffer(const DeviceApi& api, size_t bytes) {
     const auto fits = std::find_if(spare_.begin(), spare_.end(),
                                    [&](const Buffer& spare) { return spare.bytes >= bytes; });
     if (fits != spare_.end()) {
@@ -133,8 +133,8 @@ Result<CallContents::Buffer> CallContents::take_buffer(const DeviceApi& api, siz
 
 // Of an all-gather no result is needed unless the very next call is the broadcast that goes with
 // it.
-void CallContents::drop_unfollowed(const CallFacts* next) {
-    if (reads_.empty() || reads_.back().facts.op != Op::kAllGather ||
+void ParameterTracker::drop_unfollowed(const CallSignature* next) {
+    if (reads_.empty() || reads_.back().signature.op != Op::kAllGather ||
         (next != nullptr && next->op == Op::kBroadcast && next->dtype == DType::kInt64)) {
         return;
     }
@@ -148,32 +148,32 @@ void CallContents::drop_unfollowed(const CallFacts* next) {
     reads_.pop_back();
 }
 
-Status CallContents::want(const DeviceApi& api,
-                          const CommState& state,
-                          const CollectiveCall& call,
-                          uint64_t count) {
+Status ParameterTracker::want(const DeviceApi& api,
+                              const Communicator& state,
+                              const CollectiveCall& call,
+                              uint64_t count) {
     Read read;
-    read.facts = call.facts;
+    read.signature = call.signature;
     read.count = count;
     read.source = call.recv;
     read.stream = call.stream;
     const DeviceScope device(api, state.device);
     SLIMWIRE_TRY_ASSIGN(read.captured, capturing(api, call.stream));
-    SLIMWIRE_TRY_ASSIGN(read.buffer, take_buffer(api, count * dtype_bytes(call.facts.dtype)));
+    SLIMWIRE_TRY_ASSIGN(read.buffer, take_buffer(api, count * dtype_bytes(call.signature.dtype)));
     reads_.push_back(read);
     ++launches_;
     return {};
 }
 
-Result<uint32_t> CallContents::next(const RealNccl& nccl,
-                                    const DeviceApi& api,
-                                    const CommState& state,
-                                    const CollectiveCall& call) {
+Result<uint32_t> ParameterTracker::next(const RealNccl& nccl,
+                                        const DeviceApi& api,
+                                        const Communicator& state,
+                                        const CollectiveCall& call) {
     const std::lock_guard lock(mutex_);
     SLIMWIRE_TRY(broken_);
-    const uint64_t count = listener_.wanted(call.facts, state.shape.ranks);
-    drop_unfollowed(count > 0 ? &call.facts : nullptr);
-    const bool bucket = may_be_bucket(call.facts);
+    const uint64_t count = listener_.wanted(call.signature, state.shape.ranks);
+    drop_unfollowed(count > 0 ? &call.signature : nullptr);
+    const bool bucket = may_be_bucket(call.signature);
     if (bucket || (count > 0 && reads_.size() >= kMaxReads)) {
         SLIMWIRE_TRY(broken_ = settle(nccl, api, state));
     }
@@ -183,19 +183,23 @@ Result<uint32_t> CallContents::next(const RealNccl& nccl,
     if (!bucket) {
         return 0u;
     }
-    const BucketPlace place = listener_.next(call.facts.count);
+    const BucketPlace place = listener_.next(call.signature.count);
     if (place.model == nullptr) {
         return 0u;
     }
     return number_of(place);
 }
 
-Status CallContents::launched(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
+Status ParameterTracker::launched(const RealNccl& nccl,
+                                  const DeviceApi& api,
+                                  const Communicator& state) {
     const std::lock_guard lock(mutex_);
     return broken_ = copy(nccl, api, state);
 }
 
-Status CallContents::copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
+Status ParameterTracker::copy(const RealNccl& nccl,
+                              const DeviceApi& api,
+                              const Communicator& state) {
     const DeviceScope device(api, state.device);
     bool launching = true;
     const Deadline deadline(limit_us_);
@@ -215,7 +219,7 @@ Status CallContents::copy(const RealNccl& nccl, const DeviceApi& api, const Comm
         read.buffer.used = true;
         SLIMWIRE_TRY(cuda_status(api,
                                  api.memcpy_async(read.buffer.memory, read.source,
-                                                  read.count * dtype_bytes(read.facts.dtype),
+                                                  read.count * dtype_bytes(read.signature.dtype),
                                                   cudaMemcpyDeviceToDevice, read.stream),
                                  "copy of a result"));
         SLIMWIRE_TRY(
@@ -227,7 +231,9 @@ Status CallContents::copy(const RealNccl& nccl, const DeviceApi& api, const Comm
 }
 
 // Hands the listener all results that are wanted.
-Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const CommState& state) {
+Status ParameterTracker::settle(const RealNccl& nccl,
+                                const DeviceApi& api,
+                                const Communicator& state) {
     if (reads_.empty()) {
         return {};
     }
@@ -261,18 +267,20 @@ Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const Co
     };
     Status status;
     for (const Read& read : reads_) {
-        std::vector<char> bytes(read.count * dtype_bytes(read.facts.dtype));
+        std::vector<char> bytes(read.count * dtype_bytes(read.signature.dtype));
         if (!read.captured) {
             status = fetch(read, &bytes);
         }
         if (!status.ok()) {
             break;
         }
-        const std::vector<int64_t> values =
-            read.captured ? std::vector<int64_t>() : integers(bytes, read.facts.dtype, read.count);
-        listener_.read(read.facts, values);
+        const std::vector<int64_t> values = read.captured
+                                                ? std::vector<int64_t>()
+                                                : integers(bytes, read.signature.dtype, read.count);
+        listener_.read(read.signature, values);
         if (mark_.has_value()) {
-            mark_->listener.read(read.facts, values);  // the results are of calls before the group
+            mark_->listener.read(read.signature,
+                                 values);  // the results are of calls before the group
         }
     }
     tolerate(api, api.stream_destroy(stream));
@@ -287,12 +295,12 @@ Status CallContents::settle(const RealNccl& nccl, const DeviceApi& api, const Co
     return {};
 }
 
-void CallContents::group_begins() {
+void ParameterTracker::group_begins() {
     const std::lock_guard lock(mutex_);
     mark_ = Mark{listener_, reads_.size(), std::nullopt, known_.size()};
 }
 
-void CallContents::group_ends(bool ran) {
+void ParameterTracker::group_ends(bool ran) {
     const std::lock_guard lock(mutex_);
     std::optional<Mark> mark = std::exchange(mark_, std::nullopt);
     if (!mark.has_value()) {
@@ -317,7 +325,10 @@ void CallContents::group_ends(bool ran) {
     std::erase_if(numbers_, [&](const auto& entry) { return entry.second > known_.size(); });
 }
 
-void CallContents::end(const DeviceApi& api, int device, bool wait, ParkedMemory* parked) {
+void ParameterTracker::end(const DeviceApi& api,
+                           int device,
+                           bool wait,
+                           DeferredFreeList* deferred_frees) {
     std::unique_lock lock(mutex_, std::defer_lock);
     if (wait) {
         lock.lock();
@@ -339,7 +350,7 @@ void CallContents::end(const DeviceApi& api, int device, bool wait, ParkedMemory
             idle = tolerate(api, api.event_synchronize(buffer.end));
         }
         if (!idle) {
-            parked->park({device, buffer.end, {buffer.memory}});
+            deferred_frees->park({device, buffer.end, {buffer.memory}});
             continue;
         }
         tolerate(api, api.free(buffer.memory));

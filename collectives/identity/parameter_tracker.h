@@ -10,7 +10,7 @@
 // Names of parameters (slimwire.h) are not in the traffic: those count that all ranks had
 // registered when the communicator was made (registered.h).
 //
-// Part of a CommState, and like it used by one thread at a time; end() may meet another that is
+// Part of a Communicator, and like it used by one thread at a time; end() may meet another that is
 // still in a call (an abort).
 #pragma once
 
@@ -35,33 +35,33 @@
 
 namespace slimwire {
 
-struct CommState;
+struct Communicator;
 
-class CallContents {
+class ParameterTracker {
   public:
     static constexpr size_t kMaxKnown = 4096;  // further ones are not known
     static constexpr size_t kMaxReads = 16;    // results wanted and not read yet
 
     // `registered`: by all ranks alike; null: no rule asks. `limit_us`: how long it waits for a
     // result before that is an error; 0: as long as the communicator lives.
-    explicit CallContents(std::shared_ptr<const RegisteredParameters> registered,
-                          uint64_t limit_us = 0) noexcept;
+    explicit ParameterTracker(std::shared_ptr<const RegisteredParameters> registered,
+                              uint64_t limit_us = 0) noexcept;
 
     // The next well-formed collective of some elements: the number of what it carries, 0 where that
     // is not known. Errors: CUDA's, an aborted or broken communicator, and a call in the same group
     // as the broadcast that would tell what it carries. They stay, because other ranks may know.
     Result<uint32_t> next(const RealNccl& nccl,
                           const DeviceApi& api,
-                          const CommState& state,
+                          const Communicator& state,
                           const CollectiveCall& call);
     // The calls given so far are launched: has the results wanted copied on their streams. Waits
     // for a launch in the background (ncclInProgress).
-    Status launched(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
+    Status launched(const RealNccl& nccl, const DeviceApi& api, const Communicator& state);
     // Whether launched() has something to do.
     [[nodiscard]] bool waits_for_launch() const noexcept { return launches_ > 0; }
 
     // By the number, for good; null for 0.
-    [[nodiscard]] const Carried* find(uint32_t number) const noexcept;
+    [[nodiscard]] const ParameterRanges* find(uint32_t number) const noexcept;
 
     // Around the calls of a group, which if it is dropped never were. Once for each group.
     void group_begins();
@@ -69,7 +69,7 @@ class CallContents {
 
     // Frees what it has on the device. `wait`: for its last use; else what may still be in use is
     // parked.
-    void end(const DeviceApi& api, int device, bool wait, ParkedMemory* parked);
+    void end(const DeviceApi& api, int device, bool wait, DeferredFreeList* deferred_frees);
 
   private:
     struct Buffer {
@@ -80,7 +80,7 @@ class CallContents {
     };
     // A result that is wanted.
     struct Read {
-        CallFacts facts;
+        CallSignature signature;
         uint64_t count = 0;
         const void* source = nullptr;
         cudaStream_t stream = nullptr;
@@ -97,12 +97,12 @@ class CallContents {
     };
     Result<Buffer> take_buffer(const DeviceApi& api, size_t bytes);
     Status want(const DeviceApi& api,
-                const CommState& state,
+                const Communicator& state,
                 const CollectiveCall& call,
                 uint64_t count);
-    void drop_unfollowed(const CallFacts* next);
-    Status settle(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
-    Status copy(const RealNccl& nccl, const DeviceApi& api, const CommState& state);
+    void drop_unfollowed(const CallSignature* next);
+    Status settle(const RealNccl& nccl, const DeviceApi& api, const Communicator& state);
+    Status copy(const RealNccl& nccl, const DeviceApi& api, const Communicator& state);
     void warn_if_late();
     uint32_t number_of(const BucketPlace& place);
 
@@ -115,7 +115,7 @@ class CallContents {
     std::vector<Read> reads_;
     size_t launches_ = 0;  // of reads_ that are to be launched yet
     std::optional<Mark> mark_;
-    std::deque<Carried> known_;  // by numbers from 1 on
+    std::deque<ParameterRanges> known_;  // by numbers from 1 on
     bool warned_late_ = false;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;  // of a BucketPlace
     std::vector<Buffer> spare_;

@@ -34,9 +34,9 @@ uint64_t bits_of_one(DType dtype) noexcept {
 
 }  // namespace
 
-bool SkippedSteps::may_tell(const CallFacts& facts) noexcept {
-    return facts.count == 1 && facts.op == Op::kAllReduce && facts.redop == RedOp::kMax &&
-           bits_of_one(facts.dtype) != 0;
+bool SkippedSteps::may_tell(const CallSignature& signature) noexcept {
+    return signature.count == 1 && signature.op == Op::kAllReduce &&
+           signature.redop == RedOp::kMax && bits_of_one(signature.dtype) != 0;
 }
 
 void SkippedSteps::made(const DeviceApi& api,
@@ -57,7 +57,7 @@ void SkippedSteps::made(const DeviceApi& api,
         capture != cudaStreamCaptureStatusNone) {
         return;
     }
-    pending_.push_back({call.facts.dtype, call.recv, call.stream});
+    pending_.push_back({call.signature.dtype, call.recv, call.stream});
 }
 
 void SkippedSteps::launched(const DeviceApi& api, int device) noexcept {

@@ -4,7 +4,7 @@
 // result is copied to the host behind the program's call and read at the next such call; nothing
 // waits for it.
 //
-// Part of a CommState, and like it used by one thread at a time; end() may meet another that is
+// Part of a Communicator, and like it used by one thread at a time; end() may meet another that is
 // still in a call (an abort).
 #pragma once
 
@@ -26,7 +26,7 @@ class SkippedSteps {
     static constexpr size_t kMostUnread = 8;  // results beyond these are not counted
 
     // An all-reduce of one number by its maximum.
-    [[nodiscard]] static bool may_tell(const CallFacts& facts) noexcept;
+    [[nodiscard]] static bool may_tell(const CallSignature& signature) noexcept;
 
     // Such a call is handed to NCCL on `device`. Counts the results that have come in.
     void made(const DeviceApi& api, int device, const CollectiveCall& call, CommStats* stats);

@@ -105,18 +105,18 @@ std::vector<uint32_t> earlier_equals(const std::vector<uint64_t>& block) {
 
 }  // namespace
 
-uint64_t call_signature(const CallFacts& facts) noexcept {
-    const bool message = is_point_to_point(facts.op);
-    const auto op = static_cast<uint64_t>(message ? Op::kSend : facts.op);
-    const auto root = message ? 0u : static_cast<uint32_t>(facts.root_or_peer);
-    const uint64_t kind = op | static_cast<uint64_t>(facts.dtype) << 8 |
-                          static_cast<uint64_t>(facts.redop) << 16 |
+uint64_t call_signature(const CallSignature& signature) noexcept {
+    const bool message = is_point_to_point(signature.op);
+    const auto op = static_cast<uint64_t>(message ? Op::kSend : signature.op);
+    const auto root = message ? 0u : static_cast<uint32_t>(signature.root_or_peer);
+    const uint64_t kind = op | static_cast<uint64_t>(signature.dtype) << 8 |
+                          static_cast<uint64_t>(signature.redop) << 16 |
                           static_cast<uint64_t>(root) << 32;
-    const bool one = facts.count == 1 && facts.op == Op::kAllReduce;
-    const StepMark mark = one && facts.redop == RedOp::kMax   ? StepMark::kFlag
-                          : one && facts.redop == RedOp::kSum ? StepMark::kNorm
-                                                              : StepMark::kNone;
-    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ facts.count);
+    const bool one = signature.count == 1 && signature.op == Op::kAllReduce;
+    const StepMark mark = one && signature.redop == RedOp::kMax   ? StepMark::kFlag
+                          : one && signature.redop == RedOp::kSum ? StepMark::kNorm
+                                                                  : StepMark::kNone;
+    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ signature.count);
     return all << 2 | static_cast<uint64_t>(mark);
 }
 
@@ -167,10 +167,10 @@ void StepDetector::leave() noexcept {
     now_.unchecked = 0;
 }
 
-StepPlace StepDetector::follow() noexcept {
+StepPosition StepDetector::follow() noexcept {
     const Path& path = now_.paths[now_.current];
-    const StepPlace place{path.id, now_.current, now_.position, now_.steps,
-                          path.block->nth[now_.position]};
+    const StepPosition place{path.id, now_.current, now_.position, now_.steps,
+                             path.block->occurrence[now_.position]};
     if (++now_.position == path.block->size()) {
         now_.position = 0;
         ++now_.steps;
@@ -178,7 +178,7 @@ StepPlace StepDetector::follow() noexcept {
     return place;
 }
 
-StepPlace StepDetector::next(uint64_t signature) {
+StepPosition StepDetector::next(uint64_t signature) {
     ring_[now_.calls & (ring_.size() - 1)] = signature;
     ++now_.calls;
     if (now_.following) {
@@ -294,7 +294,7 @@ void StepDetector::adopt(uint32_t period) {
     path.id = std::max<uint64_t>(id, 1);
     path.anchor = rarest_call(block);
     now_.anchors[now_.current] = block[path.anchor];
-    made.nth = earlier_equals(block);
+    made.occurrence = earlier_equals(block);
     path.block = std::make_shared<const Block>(std::move(made));
     path.recall_calls = least_recall(path);
     path.used = now_.calls;

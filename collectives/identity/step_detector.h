@@ -35,7 +35,7 @@ namespace slimwire {
 
 // Of what ranks agree on; equal on both ends of a message. Also equal between runs and builds. Its
 // last two bits are the call's StepMark.
-[[nodiscard]] uint64_t call_signature(const CallFacts& facts) noexcept;
+[[nodiscard]] uint64_t call_signature(const CallSignature& signature) noexcept;
 
 // All-reduces of one number that programs make where a step of the optimizer begins: the flag of an
 // overflow (a maximum), the norm of all gradients (a sum). A step that has such calls begins behind
@@ -50,13 +50,13 @@ enum class StepState : uint8_t { kLearn, kStable, kProbe };
 // Where a call stands. Ordinals count from behind the marks of the step (StepMark); where there is
 // none the origin is arbitrary, but the same whenever the same block is learned, by any rank, in
 // any run.
-struct StepPlace {
+struct StepPosition {
     uint64_t path = 0;  // hash of the step's calls; 0: unsure, and the rest says nothing
     uint32_t slot = 0;  // below StepLimits::paths; another path may take it over
     uint32_t ordinal = 0;
-    uint64_t step = 0;  // steps that were recognised to their end before
-    uint32_t nth = 0;   // calls of the same signature before it in the step
-    [[nodiscard]] bool sure() const noexcept { return path != 0; }
+    uint64_t step = 0;        // steps that were recognised to their end before
+    uint32_t occurrence = 0;  // calls of the same signature before it in the step
+    [[nodiscard]] bool known() const noexcept { return path != 0; }
 };
 
 struct StepLimits {
@@ -73,7 +73,7 @@ class StepDetector {
     explicit StepDetector(const StepLimits& limits = {});
 
     // The next call of the communicator.
-    StepPlace next(uint64_t signature);
+    StepPosition next(uint64_t signature);
     // rewind() makes the calls since mark() never to have been, if they are not more than
     // `history`.
     void mark();
@@ -86,7 +86,7 @@ class StepDetector {
   private:
     struct Block {
         std::vector<uint64_t> calls;
-        std::vector<uint32_t> nth;  // of each: equal ones before it
+        std::vector<uint32_t> occurrence;  // of each: equal ones before it
         [[nodiscard]] size_t size() const noexcept { return calls.size(); }
     };
     struct Path {
@@ -117,7 +117,7 @@ class StepDetector {
     }
     [[nodiscard]] uint32_t least_recall(const Path& path) const noexcept;
     [[nodiscard]] bool came(const Path& path) const noexcept;
-    StepPlace follow() noexcept;
+    StepPosition follow() noexcept;
     void leave() noexcept;
     bool recall(uint64_t signature) noexcept;
     bool learn();

@@ -2,7 +2,7 @@
 
 namespace slimwire {
 
-StepPlace MarkedStep::next(uint64_t signature, uint64_t mark, uint64_t step) {
+StepPosition MarkedStep::next(uint64_t signature, uint64_t mark, uint64_t step) {
     if (mark_ != mark) {
         if (mark_ != 0) {
             step_calls_ = calls_;
@@ -25,8 +25,8 @@ StepPlace MarkedStep::next(uint64_t signature, uint64_t mark, uint64_t step) {
         count = {mark, 0};
     }
     group_.push_back(signature);
-    const uint32_t nth = count.calls++;
-    return {kMarkedPath, kMarkedSlot, nth, step, nth};
+    const uint32_t occurrence = count.calls++;
+    return {kMarkedPath, kMarkedSlot, occurrence, step, occurrence};
 }
 
 void MarkedStep::begin_group() {

@@ -26,7 +26,7 @@ class MarkedStep {
 
     // The next call of the sequence. `mark` is the number of the last mark, from 1, `step` what
     // the program calls that step.
-    StepPlace next(uint64_t signature, uint64_t mark, uint64_t step);
+    StepPosition next(uint64_t signature, uint64_t mark, uint64_t step);
     // rewind() makes the calls since begin_group() never to have been.
     void begin_group();
     void rewind();

@@ -8,9 +8,9 @@ constexpr StepLimits kMessageLimits{2048, 512, 64, 8};
 
 }  // namespace
 
-StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* stats) {
-    const bool message = is_point_to_point(facts.op);
-    Sequence& sequence = message ? messages_[{facts.root_or_peer, facts.op}] : collectives_;
+StepPosition TensorSlots::next(const CallSignature& signature, uint64_t group, CommStats* stats) {
+    const bool message = is_point_to_point(signature.op);
+    Sequence& sequence = message ? messages_[{signature.root_or_peer, signature.op}] : collectives_;
     const uint64_t mark = training_->marks.load(std::memory_order_acquire);
     if (mark == 0 && !sequence.detector.has_value()) {
         sequence.detector.emplace(message ? kMessageLimits : StepLimits{});
@@ -22,26 +22,26 @@ StepPlace CallPlaces::next(const CallFacts& facts, uint64_t group, CommStats* st
         sequence.marked.begin_group();
         sequence.group = group;
     }
-    const uint64_t signature = call_signature(facts);
-    const StepPlace place =
-        mark == 0 ? sequence.detector->next(signature)
-                  : sequence.marked.next(signature, mark,
-                                         training_->step.load(std::memory_order_relaxed));
-    stats->count_place(place.sure());
+    const uint64_t hash = call_signature(signature);
+    const StepPosition place =
+        mark == 0
+            ? sequence.detector->next(hash)
+            : sequence.marked.next(hash, mark, training_->step.load(std::memory_order_relaxed));
+    stats->count_place(place.known());
     if (!message) {
         stats->step_calls.store(
             mark == 0 ? sequence.detector->step_calls() : sequence.marked.step_calls(),
             std::memory_order_relaxed);
         if (mark != 0) {
             stats->steps.store(sequence.marked.steps(), std::memory_order_relaxed);
-        } else if (place.sure()) {
+        } else if (place.known()) {
             stats->steps.store(place.step, std::memory_order_relaxed);
         }
     }
     return place;
 }
 
-void CallPlaces::drop(uint64_t group) {
+void TensorSlots::drop(uint64_t group) {
     const auto rewind = [group](Sequence* sequence) {
         if (sequence->group == group) {
             if (sequence->detector.has_value()) {

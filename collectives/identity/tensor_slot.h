@@ -6,7 +6,7 @@
 // Once the program marks its steps (training.h) the marks say where a step begins, and nothing is
 // detected any more: they too come at the same point between the same calls on all ranks.
 //
-// Part of a CommState, and like it used by one thread at a time.
+// Part of a Communicator, and like it used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@
 
 namespace slimwire {
 
-class CallPlaces {
+class TensorSlots {
   public:
     // `training`, which outlives the object, has the marks.
-    explicit CallPlaces(const Training& training = training_state()) noexcept
+    explicit TensorSlots(const Training& training = training_state()) noexcept
         : training_(&training) {}
 
     // The next call. Every well-formed collective must be given, compressed or not, and of messages
     // those whose plan wants a place; counted in `stats`. `group`: a number of the group that the
     // call belongs to, 0 for none.
-    StepPlace next(const CallFacts& facts, uint64_t group, CommStats* stats);
+    StepPosition next(const CallSignature& signature, uint64_t group, CommStats* stats);
     // The group, the last one that calls were given of, was dropped: its calls never were.
     void drop(uint64_t group);
 

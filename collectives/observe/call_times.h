@@ -19,7 +19,7 @@ class CallTimes {
         cudaEvent_t begin = nullptr, end = nullptr;
         TraceKind kind = TraceKind::kTime;
         uint64_t call = 0;
-        KeyStats* stats = nullptr;  // counts the time; may be null
+        CallStats* stats = nullptr;  // counts the time; may be null
         bool busy = false;
     };
 

@@ -93,7 +93,7 @@ Json comm_json(const CommRecord& c) {
             {"scratch_bytes", c.scratch_bytes},
             {"residual_bytes", c.residual_bytes},
             {"residual_tensors", c.residual_tensors},
-            {"unfed_calls", c.unfed_calls},
+            {"unfed_calls", c.calls_without_residual},
             {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},
@@ -116,11 +116,11 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                  {"record", "key"},
                  {"comm", c.comm},
                  {"rank", c.rank},
-                 {"op", op_name(k.facts.op)},
-                 {"dtype", dtype_name(k.facts.dtype)},
-                 {"redop", redop_name(k.facts.redop)},
-                 {"count", k.facts.count},
-                 {"root_or_peer", k.facts.root_or_peer},
+                 {"op", op_name(k.signature.op)},
+                 {"dtype", dtype_name(k.signature.dtype)},
+                 {"redop", redop_name(k.signature.redop)},
+                 {"count", k.signature.count},
+                 {"root_or_peer", k.signature.root_or_peer},
                  {"rule", k.rule},
                  {"codec", k.codec},
                  {"algorithm", k.algorithm},
@@ -257,12 +257,12 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
                                        const std::string& report_path) {
     KeyRecord compressed, shadowed;
     uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
-    uint64_t residual_bytes = 0, unfed_calls = 0;
+    uint64_t residual_bytes = 0, calls_without_residual = 0;
     std::map<std::string, uint64_t> codecs, reasons, agreements;
     for (const CommRecord& comm : comms) {
         communicators += comm.communicators;
         residual_bytes += comm.residual_bytes;
-        unfed_calls += comm.unfed_calls;
+        calls_without_residual += comm.calls_without_residual;
         agreements[comm.agreement] += comm.communicators;
         for (const KeyRecord& key : comm.keys) {
             if (key.calls == 0) {
@@ -307,8 +307,8 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
         if (residual_bytes > 0) {
             lines.back() += ", residuals " + format_bytes(residual_bytes);
         }
-        if (unfed_calls > 0) {
-            lines.back() += ", " + std::to_string(unfed_calls) +
+        if (calls_without_residual > 0) {
+            lines.back() += ", " + std::to_string(calls_without_residual) +
                             " calls without theirs for SLIMWIRE_MAX_MEMORY";
         }
     }

@@ -15,7 +15,7 @@ namespace slimwire {
 
 // Totals of one key, or of several added up.
 struct KeyRecord {
-    CallFacts facts;  // count and root_or_peer are 0 when folded
+    CallSignature signature;  // count and root_or_peer are 0 when folded
     std::string rule, codec, algorithm, reason;
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0;
     uint64_t timed_calls = 0, time_ns = 0;
@@ -44,7 +44,7 @@ struct CommRecord {
     std::vector<CostThreshold> thresholds;
     std::string name, agreement;
     uint64_t scratch_bytes = 0, residual_bytes = 0, residual_tensors = 0, plans = 0;
-    uint64_t unfed_calls = 0;
+    uint64_t calls_without_residual = 0;
     uint64_t setup_us = 0, private_setup_us = 0, private_connections = 0, private_bytes = 0;
     uint64_t first_call_us = 0;
     uint64_t step_calls = 0, steps = 0, placed_calls = 0, unplaced_calls = 0;

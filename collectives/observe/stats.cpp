@@ -29,8 +29,9 @@ void add(const KeyRecord& from, KeyRecord* to) {
 }
 
 auto fold_identity(const KeyRecord& key) {
-    return std::make_tuple(key.facts.op, key.facts.dtype, key.facts.redop, key.rule, key.codec,
-                           key.algorithm, key.reason, key.shadow_codec, key.shadow_algorithm);
+    return std::make_tuple(key.signature.op, key.signature.dtype, key.signature.redop, key.rule,
+                           key.codec, key.algorithm, key.reason, key.shadow_codec,
+                           key.shadow_algorithm);
 }
 
 // Adds `keys` up by identity; those already folded take part.
@@ -39,8 +40,8 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
     for (const KeyRecord& key : keys) {
         const auto [where, is_new] = totals.try_emplace(fold_identity(key), key);
         if (is_new) {
-            where->second.facts.count = 0;
-            where->second.facts.root_or_peer = 0;
+            where->second.signature.count = 0;
+            where->second.signature.root_or_peer = 0;
             where->second.folded = true;
             where->second.name.clear();
             where->second.accordions.clear();
@@ -84,12 +85,12 @@ void AccordionTotals::add(const AccordionDecision& decision) {
     last.push_back(decision);
 }
 
-KeyStats& CommStats::add_key() {
+CallStats& CommStats::add_key() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return keys_.emplace_back();
 }
 
-void CommStats::publish(KeyStats& key) {
+void CommStats::publish(CallStats& key) {
     const std::lock_guard<std::mutex> lock(mutex_);
     published_.push_back(&key);
     ++version_;
@@ -110,7 +111,7 @@ CommRecord CommStats::snapshot() const {
     record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
     record.residual_tensors = residual_tensors.load(std::memory_order_relaxed);
-    record.unfed_calls = unfed_calls.load(std::memory_order_relaxed);
+    record.calls_without_residual = calls_without_residual.load(std::memory_order_relaxed);
     record.plans = plans.load(std::memory_order_relaxed);
     record.setup_us = setup_us;
     record.private_setup_us = private_setup_us;
@@ -125,7 +126,7 @@ CommRecord CommStats::snapshot() const {
     record.skipped_steps = skipped_steps.load(std::memory_order_relaxed);
     record.other_flags = other_flags.load(std::memory_order_relaxed);
     record.keys.reserve(published_.size());
-    for (const KeyStats* key : published_) {
+    for (const CallStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
         const uint64_t averagings = key->averagings.load(std::memory_order_relaxed);
         const uint64_t averaging_bytes = averagings * key->wire_bytes_per_averaging;
@@ -133,7 +134,7 @@ CommRecord CommStats::snapshot() const {
         const char* const name = key->one_name.load(std::memory_order_relaxed);
         const auto looked_at = owed.find(key);
         record.keys.push_back(
-            {key->facts,
+            {key->signature,
              key->rule,
              key->codec,
              key->algorithm,
@@ -178,13 +179,13 @@ uint64_t CommStats::mark() const {
     uint64_t mark = version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
                     5 * residual_bytes.load(std::memory_order_relaxed) +
                     residual_tensors.load(std::memory_order_relaxed) +
-                    unfed_calls.load(std::memory_order_relaxed) +
+                    calls_without_residual.load(std::memory_order_relaxed) +
                     7 * plans.load(std::memory_order_relaxed) +
                     private_bytes.load(std::memory_order_relaxed) +
                     first_call_us.load(std::memory_order_relaxed) +
                     placed_calls.load(std::memory_order_relaxed) +
                     unplaced_calls.load(std::memory_order_relaxed);
-    for (const KeyStats* key : published_) {
+    for (const CallStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->averagings.load(std::memory_order_relaxed) +
                 key->previews.load(std::memory_order_relaxed) +
@@ -218,7 +219,7 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->setup_us += comm.setup_us;
     total->private_setup_us += comm.private_setup_us;
     total->first_call_us += comm.first_call_us;
-    total->unfed_calls += comm.unfed_calls;
+    total->calls_without_residual += comm.calls_without_residual;
     total->steps += comm.steps;
     total->placed_calls += comm.placed_calls;
     total->unplaced_calls += comm.unplaced_calls;

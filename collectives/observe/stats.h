@@ -1,7 +1,7 @@
 // Counters of what was done, and the report files made of them. One CommStats a communicator, one
-// KeyStats a tensor key; counters are relaxed atomics written by the calling thread and read by the
-// reporter's thread, which starts with the first communicator and only if a report was asked for.
-// Record format: collectives/SCHEMA.md.
+// CallStats a tensor key; counters are relaxed atomics written by the calling thread and read by
+// the reporter's thread, which starts with the first communicator and only if a report was asked
+// for. Record format: collectives/SCHEMA.md.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ struct AccordionTotals {
 // By slot and ordinal of the tensor's place in the step.
 using AccordionTensors = std::map<std::pair<uint32_t, uint32_t>, AccordionTotals>;
 
-// What a tensor was owed by a call of its (owed_reading.h): squared norms of what this rank gave
+// What a tensor was owed by a call of its (residual_norms.h): squared norms of what this rank gave
 // and of its residuals behind it.
 struct OwedSample {
     uint64_t call = 0;  // of the key
@@ -84,9 +84,9 @@ struct CostThreshold {
 };
 
 // All calls of one plan. Addresses are stable until the CommStats dies.
-struct KeyStats {
+struct CallStats {
     // Set before the key is published, then constant.
-    CallFacts facts;
+    CallSignature signature;
     std::string rule;       // name of the rule that decided; empty when none matched
     std::string codec;      // canonical specification; "native"
     std::string algorithm;  // "native", "two_shot"
@@ -184,8 +184,9 @@ struct CommStats {
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
-    std::atomic<uint64_t> unfed_calls{0};  // compressed, without a residual for want of memory
-    std::atomic<uint64_t> plans{0};        // held now
+    std::atomic<uint64_t> calls_without_residual{
+        0};                          // compressed, without a residual for want of memory
+    std::atomic<uint64_t> plans{0};  // held now
     // What the private communicator costs; 0 without one.
     uint64_t setup_us = 0;             // slimwire's part of the creation, in all
     uint64_t private_setup_us = 0;     // of that, making the private communicator
@@ -199,7 +200,7 @@ struct CommStats {
     // Results of skipped_steps.h: made, of those set, and of those no flags at all.
     std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
     // Of keys that were looked at, which are few.
-    std::map<const KeyStats*, OwedTotals> owed;
+    std::map<const CallStats*, OwedTotals> owed;
 
     // One call was asked for its place. Wait-free.
     void count_place(bool sure) noexcept {
@@ -216,8 +217,8 @@ struct CommStats {
 
     // Thread-safe; the reference stays valid as long as this object. Fill the constant members,
     // then publish(). Only published keys are reported.
-    KeyStats& add_key();
-    void publish(KeyStats& key);
+    CallStats& add_key();
+    void publish(CallStats& key);
 
     // A copy of the counters; for the reporter, tests and benchmarks.
     [[nodiscard]] CommRecord snapshot() const;
@@ -227,8 +228,8 @@ struct CommStats {
   private:
     mutable std::mutex mutex_;
     uint64_t version_ = 0;
-    std::deque<KeyStats> keys_;
-    std::vector<const KeyStats*> published_;
+    std::deque<CallStats> keys_;
+    std::vector<const CallStats*> published_;
 };
 
 // What the report says of the process; all of it optional.

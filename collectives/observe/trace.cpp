@@ -33,15 +33,15 @@ double us(uint64_t ns) noexcept {
 }
 
 void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
-    const CallFacts& facts = item.facts;
+    const CallSignature& signature = item.signature;
     put(out,
         "{\"v\":1,\"record\":\"call\",\"call\":%" PRIu64 ",\"comm\":\"%016" PRIx64
         "\",\"op\":\"%s\",\"dtype\":\"%s\",\"redop\":\"%s\",\"count\":%" PRIu64
         ",\"root_or_peer\":%d,\"bytes\":%" PRIu64 ",\"tensor\":\"%016" PRIx64
         "\",\"occurrence\":%" PRIu64,
-        item.call, item.comm, op_name(facts.op), dtype_name(facts.dtype), redop_name(facts.redop),
-        facts.count, facts.root_or_peer, facts.count * dtype_bytes(facts.dtype), item.tensor,
-        item.occurrence);
+        item.call, item.comm, op_name(signature.op), dtype_name(signature.dtype),
+        redop_name(signature.redop), signature.count, signature.root_or_peer,
+        signature.count * dtype_bytes(signature.dtype), item.tensor, item.occurrence);
     put(out,
         ",\"group\":%u,\"stream\":\"%" PRIxPTR
         "\",\"in_place\":%s,\"captured\":%s,\"at_us\":%.3f,\"host_us\":%.3f",
@@ -53,7 +53,7 @@ void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
     if (item.result != 0) {
         put(out, ",\"result\":%u", item.result);
     }
-    if (item.place.sure()) {
+    if (item.place.known()) {
         put(out, ",\"path\":\"%016" PRIx64 "\",\"place\":%u,\"step\":%" PRIu64, item.place.path,
             item.place.ordinal, item.place.step);
     }

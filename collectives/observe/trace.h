@@ -34,7 +34,7 @@ struct TraceItem {
     uint32_t group = 0;           // number of the group in this process; 0: none
     uint64_t call = 0;            // number of the call in this process, from 1; of times: which
     uint64_t comm = 0;            // key of the communicator
-    CallFacts facts;              // kCall
+    CallSignature signature;      // kCall
     uint64_t tensor = 0;          // key of the tensor
     uint64_t occurrence = 0;      // of the tensor before
     uint64_t at_ns = 0;           // of a steady clock: when it began
@@ -43,7 +43,7 @@ struct TraceItem {
                                   // kCodecTime: around its encoding and decoding
     const void* stream = nullptr;
     const char* name = nullptr;  // of the buffer; null without one, else valid for ever
-    StepPlace place;
+    StepPosition place;
     int32_t rank = 0, ranks = 0, device = 0;  // kComm
     uint32_t ordinal = 0;                     // kComm: in this process; kGroup: calls in it
     // kTraining; the step is in `place`, where steps are marked.

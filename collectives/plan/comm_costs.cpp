@@ -88,20 +88,23 @@ std::vector<CostThreshold> CommCosts::thresholds() const {
     return all;
 }
 
-CommCosts::Call known_costs(const CallFacts& facts, const PlanShape& shape, const Action& action) {
+CommCosts::Call known_costs(const CallSignature& signature,
+                            const PlanShape& shape,
+                            const Action& action) {
     // Stages of one tensor keep residuals alike, so they are of one algorithm.
     const bool staged =
         !action.ramp.empty() || action.accordion.has_value() || action.least_state_rank > 0;
     const bool open = action.auto_bytes || action.algorithm == Algorithm::kAuto;
     // What lies between the two ends of a message was measured only where it is the same for all.
-    const bool mixed = is_point_to_point(facts.op) && shape.scope == Scope::kInterNode &&
+    const bool mixed = is_point_to_point(signature.op) && shape.scope == Scope::kInterNode &&
                        shape.max_ranks_per_node > 1;
     if (shape.costs == nullptr || staged || !open || mixed || !action.codec.has_value() ||
         action.intra_codec.has_value()) {
         return {};
     }
-    CommCosts::Call call = shape.costs->find(facts.op, facts.dtype, action.codec->to_string(),
-                                             message_bytes(facts, shape.ranks));
+    CommCosts::Call call =
+        shape.costs->find(signature.op, signature.dtype, action.codec->to_string(),
+                          message_bytes(signature, shape.ranks));
     if (action.algorithm != Algorithm::kAuto) {
         std::erase_if(call.ways,
                       [&](const CommCosts::Way& way) { return way.algorithm != action.algorithm; });
@@ -109,10 +112,12 @@ CommCosts::Call known_costs(const CallFacts& facts, const PlanShape& shape, cons
     return call;
 }
 
-std::string why_slower(const CallFacts& facts, const PlanShape& shape, const Action& action) {
-    const uint64_t bytes = message_bytes(facts, shape.ranks);
-    const auto elems = static_cast<int64_t>(bytes / dtype_bytes(facts.dtype));
-    const int64_t encoded = action.codec->encoded_bytes(facts.dtype, elems);
+std::string why_slower(const CallSignature& signature,
+                       const PlanShape& shape,
+                       const Action& action) {
+    const uint64_t bytes = message_bytes(signature, shape.ranks);
+    const auto elems = static_cast<int64_t>(bytes / dtype_bytes(signature.dtype));
+    const int64_t encoded = action.codec->encoded_bytes(signature.dtype, elems);
     const bool spread = shape.scope == Scope::kInterNode && shape.max_ranks_per_node > 0;
     const int ends = spread ? (shape.ranks - 1) / shape.max_ranks_per_node + 1 : shape.ranks;
     if (shape.slowest_mb_s == 0 || encoded <= 0 || ends < 2) {
@@ -127,7 +132,7 @@ std::string why_slower(const CallFacts& facts, const PlanShape& shape, const Act
     const auto size = static_cast<double>(bytes);
     const TimeBySize pass = TimeBySize::of_rate(kCodecGbS, kLaunchS);
     const CodecCost codec{size / static_cast<double>(encoded), pass, pass};
-    const bool message = is_point_to_point(facts.op);
+    const bool message = is_point_to_point(signature.op);
     const double native_s =
         (message ? send_cost(size, link) : dense_ring_cost(size, ends, link)).total_s();
     const double seconds =
@@ -139,12 +144,12 @@ std::string why_slower(const CallFacts& facts, const PlanShape& shape, const Act
                      " natively, as estimated for " + std::to_string(shape.slowest_mb_s) + " MB/s";
 }
 
-CostChoice choose_by_costs(const CallFacts& facts,
+CostChoice choose_by_costs(const CallSignature& signature,
                            const PlanShape& shape,
                            const Action& action,
                            std::vector<Algorithm> shaped) {
     CostChoice choice;
-    const CommCosts::Call known = known_costs(facts, shape, action);
+    const CommCosts::Call known = known_costs(signature, shape, action);
     if (known.ways.empty()) {
         choice.algorithms = std::move(shaped);
         return choice;

@@ -61,14 +61,14 @@ class CommCosts {
 
 // What is known of a call by this action, which compresses it; without ways where the action says
 // everything itself or differs from what was measured.
-[[nodiscard]] CommCosts::Call known_costs(const CallFacts& facts,
+[[nodiscard]] CommCosts::Call known_costs(const CallSignature& signature,
                                           const PlanShape& shape,
                                           const Action& action);
 
 // Why min_bytes "auto" leaves a call native of which nothing is calibrated; empty: it does not. By
 // the bandwidth of the slowest link and the cost model (topology/cost.h), where ranks know one,
 // else by kLeastBytesOfUnknown.
-[[nodiscard]] std::string why_slower(const CallFacts& facts,
+[[nodiscard]] std::string why_slower(const CallSignature& signature,
                                      const PlanShape& shape,
                                      const Action& action);
 
@@ -79,7 +79,7 @@ struct CostChoice {
     std::string reason;                 // that belongs to the plan's; may be empty
 };
 // `shaped`: what the communicator's shape suggests.
-[[nodiscard]] CostChoice choose_by_costs(const CallFacts& facts,
+[[nodiscard]] CostChoice choose_by_costs(const CallSignature& signature,
                                          const PlanShape& shape,
                                          const Action& action,
                                          std::vector<Algorithm> shaped);

@@ -15,7 +15,7 @@ std::string named(const Rule& rule) {
 
 // Empty where the rule, null for none, compresses such a call; else why it does not.
 std::string why_native(const Rule* rule,
-                       const CallFacts& facts,
+                       const CallSignature& signature,
                        const PlanShape& shape,
                        uint64_t bytes) {
     if (rule == nullptr) {
@@ -26,26 +26,26 @@ std::string why_native(const Rule* rule,
         return named(*rule) + " says native";
     }
     // choose_by_costs() says what follows of calls that were calibrated.
-    if (action.auto_bytes && known_costs(facts, shape, action).ways.empty()) {
-        if (const std::string slower = why_slower(facts, shape, action); !slower.empty()) {
+    if (action.auto_bytes && known_costs(signature, shape, action).ways.empty()) {
+        if (const std::string slower = why_slower(signature, shape, action); !slower.empty()) {
             return slower + ", min_bytes of " + named(*rule) + " being auto";
         }
     }
     if (bytes < action.min_bytes) {
         return std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule);
     }
-    return action.codec->accepts(facts.dtype)
+    return action.codec->accepts(signature.dtype)
                ? ""
-               : action.codec->to_string() + " does not take " + dtype_name(facts.dtype);
+               : action.codec->to_string() + " does not take " + dtype_name(signature.dtype);
 }
 
 Decision of_one_rule(const Rule* rule,
-                     const CallFacts& facts,
+                     const CallSignature& signature,
                      const PlanShape& shape,
                      uint64_t bytes) {
     Decision decision;
     decision.rule = rule == nullptr ? "" : rule->name;
-    decision.reason = why_native(rule, facts, shape, bytes);
+    decision.reason = why_native(rule, signature, shape, bytes);
     if (decision.reason.empty()) {
         decision.action = rule->action;
         decision.reason = named(*rule);
@@ -62,12 +62,14 @@ std::string percent(uint64_t elems, uint64_t count) {
 
 // The matrices of a message whose ranges `ranges` (of parameters, or all of it without a shape)
 // have a codec of low rank; without one that is worth it the call is native.
-Decision with_matrices(Decision decision, const std::vector<CarriedRange>& ranges, uint64_t count) {
+Decision with_matrices(Decision decision,
+                       const std::vector<ParameterRange>& ranges,
+                       uint64_t count) {
     const CodecSpec codec = *decision.action.codec;
     const int64_t rank = decision.action.state_rank(), row = codec.params.row;
     bool shaped = false;  // some matrix was looked at
     uint64_t covered = 0;
-    for (const CarriedRange& range : ranges) {
+    for (const ParameterRange& range : ranges) {
         const auto elems = static_cast<int64_t>(range.count);
         int64_t rows = 0, cols = 0;
         if (range.rows > 0 && range.dimensions > 1 && elems % range.rows == 0) {
@@ -102,9 +104,9 @@ Decision with_matrices(Decision decision, const std::vector<CarriedRange>& range
     return decision;
 }
 
-bool covers(const Carried& carried, uint64_t count) {
+bool covers(const ParameterRanges& parameters, uint64_t count) {
     uint64_t end = 0;
-    for (const CarriedRange& range : carried.ranges) {
+    for (const ParameterRange& range : parameters.ranges) {
         if (range.offset != end || range.count > count - end) {
             return false;
         }
@@ -207,7 +209,7 @@ Action merge(const std::vector<Share>& shares, const Share& main, std::string* n
 void append(std::vector<Segment>* segments, const Segment& next) {
     if (!segments->empty()) {
         Segment& last = segments->back();
-        if (last.codec == next.codec && last.feeds == next.feeds) {
+        if (last.codec == next.codec && last.has_residual == next.has_residual) {
             last.count += next.count;
             return;
         }
@@ -216,7 +218,7 @@ void append(std::vector<Segment>* segments, const Segment& next) {
 }
 
 // Lets small codec segments travel raw while there are many; how many of them did.
-size_t thin_out(std::vector<Segment>* segments) {
+size_t drop_small_segments(std::vector<Segment>* segments) {
     size_t coded = 0;
     std::vector<size_t> small;
     for (size_t i = 0; i < segments->size(); ++i) {
@@ -248,18 +250,18 @@ size_t thin_out(std::vector<Segment>* segments) {
 // Calls use(rule) for each rule that may decide about a part of such a call, in order, until one
 // decides about all that are left or use() returns false.
 template <class Use>
-void for_each_candidate(const CallFacts& facts,
+void for_each_candidate(const CallSignature& signature,
                         const PlanShape& shape,
                         const Policy& policy,
                         const Use& use) {
-    const uint64_t bytes = message_bytes(facts, shape.ranks);
+    const uint64_t bytes = message_bytes(signature, shape.ranks);
     for (const Rule& rule : policy.rules) {
         if (rule.off ||
-            !matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
+            !matches_call(rule.match, signature, bytes, shape.ranks, shape.scope, shape.name)) {
             continue;
         }
         const bool takes_all =
-            rule.match.parameters.any() && (rule.match.ordinals.empty() || facts.nth != 0);
+            rule.match.parameters.any() && (rule.match.ordinals.empty() || signature.ordinal != 0);
         if (!use(rule) || takes_all) {
             return;
         }
@@ -275,11 +277,11 @@ Decision not_known(const Rule& rule, const char* what) {
 
 }  // namespace
 
-std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
+std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
                                      const PlanShape& shape,
                                      const Policy& policy) {
     std::vector<uint32_t> bounds;
-    for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+    for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
         for (const ParameterMatch::Indices& one : rule.match.ordinals) {
             bounds.insert(bounds.end(), {0, one.first});
             if (one.last != UINT32_MAX) {
@@ -293,14 +295,14 @@ std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
     return bounds;
 }
 
-Decision decide(const CallFacts& facts,
+Decision decide(const CallSignature& signature,
                 const PlanShape& shape,
                 const Policy& policy,
-                const Carried* carried) {
-    const uint64_t bytes = message_bytes(facts, shape.ranks);
-    if (facts.nth == 0) {
+                const ParameterRanges* parameters) {
+    const uint64_t bytes = message_bytes(signature, shape.ranks);
+    if (signature.ordinal == 0) {
         const Rule* asking = nullptr;
-        for_each_candidate(facts, shape, policy, [&](const Rule& rule) {
+        for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
             asking = rule.match.ordinals.empty() ? nullptr : &rule;
             return asking == nullptr;
         });
@@ -308,47 +310,48 @@ Decision decide(const CallFacts& facts,
             return not_known(*asking, "its place in the step");
         }
     }
-    if (carried == nullptr) {
+    if (parameters == nullptr) {
         const Rule* decided =
-            policy.match(facts, bytes, shape.ranks, shape.scope, nullptr, shape.name);
+            policy.match(signature, bytes, shape.ranks, shape.scope, nullptr, shape.name);
         for (const Rule& rule : policy.rules) {
             if (&rule == decided) {
                 break;
             }
             if (!rule.off &&
-                matches_call(rule.match, facts, bytes, shape.ranks, shape.scope, shape.name)) {
+                matches_call(rule.match, signature, bytes, shape.ranks, shape.scope, shape.name)) {
                 return not_known(rule, "which parameters it carries");
             }
         }
-        Decision decision = of_one_rule(decided, facts, shape, bytes);
-        CarriedRange unknown;
-        unknown.count = facts.count;
+        Decision decision = of_one_rule(decided, signature, shape, bytes);
+        ParameterRange unknown;
+        unknown.count = signature.count;
         return decision.action.low_rank()
-                   ? with_matrices(std::move(decision), {unknown}, facts.count)
+                   ? with_matrices(std::move(decision), {unknown}, signature.count)
                    : decision;
     }
-    if (!covers(*carried, facts.count)) {
+    if (!covers(*parameters, signature.count)) {
         Decision native;
         native.reason = "the parameters said of it are not those of its elements";
         return native;
     }
     std::vector<Share> shares;
-    std::vector<size_t> share_of(carried->ranges.size());
-    for (size_t i = 0; i < carried->ranges.size(); ++i) {
-        const CarriedRange& range = carried->ranges[i];
-        const Rule* rule = policy.match(facts, bytes, shape.ranks, shape.scope, &range, shape.name);
+    std::vector<size_t> share_of(parameters->ranges.size());
+    for (size_t i = 0; i < parameters->ranges.size(); ++i) {
+        const ParameterRange& range = parameters->ranges[i];
+        const Rule* rule =
+            policy.match(signature, bytes, shape.ranks, shape.scope, &range, shape.name);
         const auto found = std::find_if(shares.begin(), shares.end(),
                                         [&](const Share& share) { return share.rule == rule; });
         share_of[i] = static_cast<size_t>(found - shares.begin());
         if (found == shares.end()) {
-            shares.push_back({rule, 0, why_native(rule, facts, shape, bytes)});
+            shares.push_back({rule, 0, why_native(rule, signature, shape, bytes)});
         }
         shares[share_of[i]].elems += range.count;
     }
     if (shares.size() == 1) {
-        Decision decision = of_one_rule(shares[0].rule, facts, shape, bytes);
+        Decision decision = of_one_rule(shares[0].rule, signature, shape, bytes);
         return decision.action.low_rank()
-                   ? with_matrices(std::move(decision), carried->ranges, facts.count)
+                   ? with_matrices(std::move(decision), parameters->ranges, signature.count)
                    : decision;
     }
     Decision decision;
@@ -378,31 +381,31 @@ Decision decide(const CallFacts& facts,
         decision.reason +=
             (decision.reason.empty() ? "" : ", ") +
             (share.coded() ? named(*share.rule) + " for " : share.why_raw + ", so raw, for ") +
-            percent(share.elems, facts.count);
+            percent(share.elems, signature.count);
     }
     decision.reason += notes;
     if (low_rank) {
-        std::vector<CarriedRange> ranges;
-        for (size_t i = 0; i < carried->ranges.size(); ++i) {
+        std::vector<ParameterRange> ranges;
+        for (size_t i = 0; i < parameters->ranges.size(); ++i) {
             if (shares[share_of[i]].coded()) {
-                ranges.push_back(carried->ranges[i]);
+                ranges.push_back(parameters->ranges[i]);
             }
         }
-        return with_matrices(std::move(decision), ranges, facts.count);
+        return with_matrices(std::move(decision), ranges, signature.count);
     }
-    for (size_t i = 0; i < carried->ranges.size(); ++i) {
-        const CarriedRange& range = carried->ranges[i];
+    for (size_t i = 0; i < parameters->ranges.size(); ++i) {
+        const ParameterRange& range = parameters->ranges[i];
         const Share& share = shares[share_of[i]];
         Segment segment{range.offset, range.count, {}, false};
         if (share.coded()) {
             segment.codec = *share.rule->action.codec;
-            segment.feeds = share.fed();
+            segment.has_residual = share.fed();
         }
         if (range.count > 0) {
             append(&decision.segments, segment);
         }
     }
-    if (const size_t thinned = thin_out(&decision.segments); thinned > 0) {
+    if (const size_t thinned = drop_small_segments(&decision.segments); thinned > 0) {
         decision.reason +=
             "; " + std::to_string(thinned) + " small parts travel raw, because there are too many";
     }

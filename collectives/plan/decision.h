@@ -36,14 +36,14 @@ inline constexpr uint64_t kSmallSegment = 16384;
 
 // The ordinals, ascending and with 0, from which on rules decide otherwise about such calls, of
 // which no ordinal is known; empty where no rule that may decide asks.
-[[nodiscard]] std::vector<uint32_t> ordinals_asked(const CallFacts& facts,
+[[nodiscard]] std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
                                                    const PlanShape& shape,
                                                    const Policy& policy);
 
-// Of a call that can be compressed at all. `carried`: null where not known.
-[[nodiscard]] Decision decide(const CallFacts& facts,
+// Of a call that can be compressed at all. `parameters`: null where not known.
+[[nodiscard]] Decision decide(const CallSignature& signature,
                               const PlanShape& shape,
                               const Policy& policy,
-                              const Carried* carried);
+                              const ParameterRanges* parameters);
 
 }  // namespace slimwire

@@ -69,7 +69,7 @@ void number_pieces(Layout* layout) {
     std::vector<Piece*> fed;
     for (Slice& slice : layout->slices) {
         for (Piece& piece : slice.pieces) {
-            if (piece.feeds) {
+            if (piece.has_residual) {
                 fed.push_back(&piece);
             }
         }
@@ -79,7 +79,7 @@ void number_pieces(Layout* layout) {
     int64_t order = 0, before = 0;
     for (Piece* piece : fed) {
         piece->order = order++;
-        piece->fed_before = before;
+        piece->residual_offset = before;
         before += piece->count;
     }
 }
@@ -92,7 +92,7 @@ Layout make_layout(const std::vector<Segment>& segments,
                    uint64_t slice_bytes,
                    std::optional<DType> fed_dtype) {
     const auto encoded = [&](const Segment& segment) {
-        return segment.feeds && !segment.raw() ? fed_dtype.value_or(dtype) : dtype;
+        return segment.has_residual && !segment.raw() ? fed_dtype.value_or(dtype) : dtype;
     };
     uint64_t total = 0, raw = 0, bytes = 0;
     for (const Segment& segment : segments) {
@@ -141,7 +141,7 @@ Layout make_layout(const std::vector<Segment>& segments,
             piece.count = cut.end - cut.begin;
             piece.codec = segment.codec;
             piece.dtype = own;
-            piece.feeds = segment.feeds;
+            piece.has_residual = segment.has_residual;
             place(&piece, granule);
             slice.slot_bytes +=
                 round_up(segment.codec.encoded_bytes(own, piece.chunk_elems), kSlotAlignment);
@@ -231,7 +231,7 @@ uint64_t of_fed(const Layout& layout, const Value& value) noexcept {
     uint64_t sum = 0;
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            sum += piece.feeds ? value(piece) : 0;
+            sum += piece.has_residual ? value(piece) : 0;
         }
     }
     return sum;

@@ -17,8 +17,8 @@ namespace slimwire {
 struct Segment {
     uint64_t offset_elems = 0;
     uint64_t count = 0;
-    CodecSpec codec = {};  // without a codec: raw
-    bool feeds = true;     // it has residuals where the message has error feedback
+    CodecSpec codec = {};      // without a codec: raw
+    bool has_residual = true;  // it has residuals where the message has error feedback
 
     [[nodiscard]] bool raw() const noexcept { return codec.codec == nullptr; }
 };
@@ -43,11 +43,11 @@ struct Piece : Chunks {
     uint64_t offset_elems = 0;  // in the buffer
     CodecSpec codec;
     DType dtype = DType::kFloat32;  // of the elements that the codec encodes and decodes
-    bool feeds = true;              // it has residuals where the message has error feedback
+    bool has_residual = true;       // it has residuals where the message has error feedback
     // Among the pieces of all slices that have residuals, by offset_elems: which one it is, and how
     // many elements are in those before it.
     int64_t order = 0;
-    int64_t fed_before = 0;
+    int64_t residual_offset = 0;
 };
 
 // The part of all raw segments, as if they were one, that falls into one slice: its elements lie in

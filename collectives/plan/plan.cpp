@@ -13,32 +13,32 @@
 namespace slimwire {
 namespace {
 
-uint64_t hash_facts(const CallFacts& facts) noexcept {
-    uint64_t hash = facts.count * 0x9e3779b97f4a7c15ull;
-    hash ^= (static_cast<uint64_t>(facts.op) << 16 | static_cast<uint64_t>(facts.dtype) << 8 |
-             static_cast<uint64_t>(facts.redop)) *
+uint64_t hash_facts(const CallSignature& signature) noexcept {
+    uint64_t hash = signature.count * 0x9e3779b97f4a7c15ull;
+    hash ^= (static_cast<uint64_t>(signature.op) << 16 |
+             static_cast<uint64_t>(signature.dtype) << 8 | static_cast<uint64_t>(signature.redop)) *
             0xc2b2ae3d27d4eb4full;
-    hash ^=
-        static_cast<uint64_t>(static_cast<uint32_t>(facts.root_or_peer)) * 0x165667b19e3779f9ull;
-    hash ^= facts.carried * 0x9fb21c651e98df25ull;
-    hash ^= facts.nth * 0xd6e8feb86659fd93ull;
+    hash ^= static_cast<uint64_t>(static_cast<uint32_t>(signature.root_or_peer)) *
+            0x165667b19e3779f9ull;
+    hash ^= signature.ranges_id * 0x9fb21c651e98df25ull;
+    hash ^= signature.ordinal * 0xd6e8feb86659fd93ull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }
 
 // Empty when the call can be compressed on this communicator at all, else the reason.
-std::string why_native(const CallFacts& facts, const PlanShape& shape) {
+std::string why_native(const CallSignature& signature, const PlanShape& shape) {
     if (shape.ranks == 1) {
         return "one rank: nothing crosses a wire";
     }
     if (!shape.go) {
         return shape.native_reason;
     }
-    if (reduces(facts.op) && facts.redop != RedOp::kSum && facts.redop != RedOp::kAvg &&
-        facts.redop != RedOp::kPreMulSum) {
-        return std::string(redop_name(facts.redop)) + " is not a sum";
+    if (reduces(signature.op) && signature.redop != RedOp::kSum && signature.redop != RedOp::kAvg &&
+        signature.redop != RedOp::kPreMulSum) {
+        return std::string(redop_name(signature.redop)) + " is not a sum";
     }
-    if (facts.count <= 1) {
+    if (signature.count <= 1) {
         return "at most one element";
     }
     return {};
@@ -54,15 +54,15 @@ bool exceeds(uint64_t bytes, const Settings& settings) noexcept {
     return settings.max_memory_bytes != 0 && bytes > settings.max_memory_bytes;
 }
 
-uint64_t elements_given(const CallFacts& facts, int ranks) noexcept {
-    const bool blocks =
-        facts.op == Op::kReduceScatter || facts.op == Op::kAllToAll || facts.op == Op::kScatter;
-    return facts.count * (blocks ? static_cast<uint64_t>(ranks) : 1);
+uint64_t elements_given(const CallSignature& signature, int ranks) noexcept {
+    const bool blocks = signature.op == Op::kReduceScatter || signature.op == Op::kAllToAll ||
+                        signature.op == Op::kScatter;
+    return signature.count * (blocks ? static_cast<uint64_t>(ranks) : 1);
 }
 
-uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept {
-    const uint64_t bytes = facts.count * dtype_bytes(facts.dtype);
-    switch (facts.op) {
+uint64_t message_bytes(const CallSignature& signature, int ranks) noexcept {
+    const uint64_t bytes = signature.count * dtype_bytes(signature.dtype);
+    switch (signature.op) {
         case Op::kReduceScatter:
         case Op::kAllGather:
         case Op::kAllToAll:
@@ -79,14 +79,14 @@ uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept {
     return bytes;
 }
 
-uint64_t native_wire_bytes(const CallFacts& facts, int ranks, int rank) noexcept {
-    const uint64_t bytes = facts.count * dtype_bytes(facts.dtype);
+uint64_t native_wire_bytes(const CallSignature& signature, int ranks, int rank) noexcept {
+    const uint64_t bytes = signature.count * dtype_bytes(signature.dtype);
     const uint64_t n = static_cast<uint64_t>(ranks);
     if (n <= 1) {
         return 0;
     }
-    const bool at_root = rank == facts.root_or_peer;
-    switch (facts.op) {
+    const bool at_root = rank == signature.root_or_peer;
+    switch (signature.op) {
         case Op::kAllReduce:
             return 2 * (n - 1) * bytes / n;
         case Op::kReduceScatter:
@@ -99,7 +99,8 @@ uint64_t native_wire_bytes(const CallFacts& facts, int ranks, int rank) noexcept
         case Op::kGather:
             return at_root ? 0 : bytes;
         case Op::kBroadcast:  // a chain that begins at the root
-            return rank != kNeediestRank && (rank + 1) % ranks == facts.root_or_peer ? 0 : bytes;
+            return rank != kNeediestRank && (rank + 1) % ranks == signature.root_or_peer ? 0
+                                                                                         : bytes;
         case Op::kSend:
             return bytes;
         case Op::kRecv:
@@ -122,31 +123,31 @@ std::string try_algorithm(Algorithm algorithm,
                           const PlanShape& shape,
                           const Config& config,
                           Plan* plan) {
-    const CallFacts& facts = plan->facts;
+    const CallSignature& signature = plan->signature;
     const Action& action = decision.action;
-    if (std::string reason = why_not(algorithm, facts, shape, action, decision.segments);
+    if (std::string reason = why_not(algorithm, signature, shape, action, decision.segments);
         !reason.empty()) {
         return reason;
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
     const bool low_rank = algorithm == Algorithm::kLowRank;
     Layout layout = low_rank ? factored_layout(*action.codec, action.state_rank(),
-                                               decision.matrices, facts.count)
-                             : layout_of(algorithm, facts, shape, action,
+                                               decision.matrices, signature.count)
+                             : layout_of(algorithm, signature, shape, action,
                                          config.settings.slice_bytes, decision.segments);
-    if (facts.count > 0) {
-        const uint64_t block_bytes = facts.count * dtype_bytes(facts.dtype);
-        reserve_workspace(static_cast<int64_t>(message_bytes(facts, shape.ranks) / block_bytes),
+    if (signature.count > 0) {
+        const uint64_t block_bytes = signature.count * dtype_bytes(signature.dtype);
+        reserve_workspace(static_cast<int64_t>(message_bytes(signature, shape.ranks) / block_bytes),
                           shape.ranks, &layout);
     }
-    ExchangeSizes sizes = sizes_of(algorithm, layout, facts, shape);
+    ExchangeSizes sizes = sizes_of(algorithm, layout, signature, shape);
     if (estimates) {
         plan->shared_estimate = sizes.shared_begin;
         sizes.residual_elems = sizes.estimate_elems;
     }
     // A receiver decides as its sender does.
-    CallFacts sender = facts;
-    sender.op = facts.op == Op::kRecv ? Op::kSend : facts.op;
+    CallSignature sender = signature;
+    sender.op = signature.op == Op::kRecv ? Op::kSend : signature.op;
     const uint64_t native = native_wire_bytes(sender, shape.ranks);
     if (sizes.wire_bytes >= native) {
         return std::string(algorithm_name(algorithm)) + " would send " +
@@ -176,18 +177,18 @@ std::string try_algorithm(Algorithm algorithm,
         estimates || layout.aim_bytes == 0
             ? residual_bytes
             : aims_offset + sizes.residual_runs * static_cast<uint64_t>(layout.aim_bytes);
-    const uint64_t window_offset = (sizes.scratch_bytes + 255) / 256 * 256;
+    const uint64_t staging_offset = (sizes.scratch_bytes + 255) / 256 * 256;
     const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
     const uint64_t window_end =
-        std::max((window_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
+        std::max((staging_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
     // What adds up results for a controller comes when the exchange is done with the scratch.
     const uint64_t sketch_bytes =
         action.accordion.has_value()
-            ? static_cast<uint64_t>(sketch_workspace_bytes(static_cast<int64_t>(facts.count)))
+            ? static_cast<uint64_t>(sketch_workspace_bytes(static_cast<int64_t>(signature.count)))
             : 0;
     const uint64_t exchange_bytes =
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
-        : apart               ? window_offset + window_bytes
+        : apart               ? staging_offset + window_bytes
                               : sizes.scratch_bytes;
     const uint64_t scratch_bytes = std::max(exchange_bytes, sketch_bytes);
     const uint64_t control_bytes = action.accordion.has_value() ? sizeof(SketchState) : 0;
@@ -199,8 +200,9 @@ std::string try_algorithm(Algorithm algorithm,
     plan->compressed = true;
     plan->algorithm = algorithm;
     // Both ends of a message have this, also where only one keeps a residual.
-    plan->feeds_back = action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
-    plan->tensor = plan->feeds_back ? action.tensor : TensorBy::kAddress;
+    plan->uses_error_feedback =
+        action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
+    plan->tensor = plan->uses_error_feedback ? action.tensor : TensorBy::kAddress;
     // The steps of a graph are not seen.
     plan->capturable = plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
@@ -209,8 +211,8 @@ std::string try_algorithm(Algorithm algorithm,
     plan->residual_bytes = kept_bytes;
     plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
     plan->aims = kept_bytes > residual_bytes;
-    plan->residuals_apart = apart;
-    plan->window_offset = window_offset;
+    plan->staged_residual = apart;
+    plan->staging_offset = staging_offset;
     plan->marks_offset = window_end;
     plan->residual_type = type;
     plan->residual_elems = elems;
@@ -218,14 +220,14 @@ std::string try_algorithm(Algorithm algorithm,
     plan->shared_elems = low_rank ? sizes.state_elems : estimates ? elems : 0;
     plan->layout = std::move(layout);
     const auto segment_draws = [&](const Segment& segment) {
-        return !segment.raw() && draws(segment.codec, facts.dtype);
+        return !segment.raw() && draws(segment.codec, signature.dtype);
     };
-    plan->draws = draws(*action.codec, facts.dtype) ||
+    plan->draws = draws(*action.codec, signature.dtype) ||
                   std::any_of(decision.segments.begin(), decision.segments.end(), segment_draws) ||
-                  (action.intra_codec.has_value() && draws(*action.intra_codec, facts.dtype)) ||
+                  (action.intra_codec.has_value() && draws(*action.intra_codec, signature.dtype)) ||
                   (apart && type != ResidualType::kFloat32);
     plan->random.seed = config.settings.seed;
-    plan->random.tensor = static_cast<uint32_t>(hash_facts(facts) >> 32);
+    plan->random.tensor = static_cast<uint32_t>(hash_facts(signature) >> 32);
     return {};
 }
 
@@ -274,20 +276,20 @@ Plan* Plan::of_last_call() noexcept {
     return this;
 }
 
-Plan make_plan(const CallFacts& facts,
+Plan make_plan(const CallSignature& signature,
                const PlanShape& shape,
                const Config& config,
-               const Carried* carried) {
+               const ParameterRanges* parameters) {
     Plan plan;
-    plan.facts = facts;
-    plan.reason = why_native(facts, shape);
+    plan.signature = signature;
+    plan.reason = why_native(signature, shape);
     if (!plan.reason.empty()) {
         return plan;
     }
-    if (facts.nth == 0) {
-        plan.ordinals = ordinals_asked(facts, shape, config.policy);
+    if (signature.ordinal == 0) {
+        plan.ordinals = ordinals_asked(signature, shape, config.policy);
     }
-    const Decision decision = decide(facts, shape, config.policy, carried);
+    const Decision decision = decide(signature, shape, config.policy, parameters);
     plan.rule = decision.rule;
     const Action& action = decision.action;
     if (!action.codec.has_value()) {
@@ -295,19 +297,19 @@ Plan make_plan(const CallFacts& facts,
         return plan;
     }
     CostChoice choice;
-    choice.algorithms = candidates(facts, shape, action, decision.segments);
+    choice.algorithms = candidates(signature, shape, action, decision.segments);
     if (decision.segments.empty()) {
-        choice = choose_by_costs(facts, shape, action, std::move(choice.algorithms));
+        choice = choose_by_costs(signature, shape, action, std::move(choice.algorithms));
     }
     plan.reason = std::move(choice.native);
     for (const Algorithm algorithm : choice.algorithms) {
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
             plan.reason = decision.reason + (choice.reason.empty() ? "" : ", " + choice.reason);
-            std::string against = add_stages(action, shape, config, carried, &plan);
+            std::string against = add_stages(action, shape, config, parameters, &plan);
             if (!against.empty()) {
                 Plan native;
-                native.facts = facts;
+                native.signature = signature;
                 native.rule = plan.rule;
                 native.reason = std::move(against);
                 return native;
@@ -319,18 +321,18 @@ Plan make_plan(const CallFacts& facts,
     return plan;
 }
 
-Plan* PlanCache::find(const CallFacts& facts) const noexcept {
+Plan* PlanCache::find(const CallSignature& signature) const noexcept {
     if (slots_.empty()) {
         return nullptr;
     }
-    const uint64_t hash = hash_facts(facts);
+    const uint64_t hash = hash_facts(signature);
     const size_t mask = slots_.size() - 1;
     for (size_t i = hash >> 7 & mask;; i = (i + 1) & mask) {
         const Slot& slot = slots_[i];
         if (slot.hash == 0) {
             return nullptr;
         }
-        if (slot.hash == hash && slot.plan->facts == facts) {
+        if (slot.hash == hash && slot.plan->signature == signature) {
             return slot.plan.get();
         }
     }
@@ -354,7 +356,7 @@ Plan* PlanCache::insert(Plan plan) {
             }
         }
     }
-    Slot slot{hash_facts(plan.facts), std::make_unique<Plan>(std::move(plan))};
+    Slot slot{hash_facts(plan.signature), std::make_unique<Plan>(std::move(plan))};
     Plan* inserted = slot.plan.get();
     ++size_;
     passing_ += inserted->passing ? 1 : 0;

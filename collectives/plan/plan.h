@@ -21,7 +21,7 @@
 namespace slimwire {
 
 // Why single calls of a compressed plan go native.
-enum class Detour : uint8_t {
+enum class FallbackReason : uint8_t {
     kBeforeStart,
     kCapture,
     kBadBuffer,
@@ -32,7 +32,7 @@ enum class Detour : uint8_t {
     kNoMemory,  // its place would keep one residual too many
     kPhase,     // it feeds back, and the program is not training
 };
-inline constexpr size_t kDetourCount = 9;
+inline constexpr size_t kFallbackReasonCount = 9;
 
 struct Plan;
 class CommCosts;   // comm_costs.h
@@ -46,14 +46,14 @@ struct Rung {
 };
 
 struct Plan {
-    CallFacts facts;
+    CallSignature signature;
     bool compressed = false;
     bool capturable = true;  // false: native under capture
     bool draws = false;      // its codecs draw random numbers
     bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
-    bool feeds_back = false;
+    bool uses_error_feedback = false;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     TensorBy tensor = TensorBy::kAddress;
     uint64_t start_call = 0;  // calls of this plan that stay native first
@@ -63,7 +63,7 @@ struct Plan {
     std::optional<AccordionRule> accordion;
     std::shared_ptr<Plan> low;
     // That gathers of the same parameters are moved by the residuals.
-    std::optional<PreviewRule> preview;
+    std::optional<StepAheadRule> preview;
     // Where residuals are averaged over the ranks.
     std::shared_ptr<Averaging> averaging;
     Layout layout;
@@ -73,8 +73,8 @@ struct Plan {
     [[nodiscard]] uint64_t tensor_bytes() const noexcept;
     // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
     // fp32 at this offset of the scratch and put back, run by run.
-    bool residuals_apart = false;
-    uint64_t window_offset = 0;
+    bool staged_residual = false;
+    uint64_t staging_offset = 0;
     ResidualType residual_type = ResidualType::kFloat32;
     // Floats at the begin of what a tensor keeps that must fit those of the other ranks, and where
     // in the scratch a word for each rank's chunk.
@@ -91,15 +91,16 @@ struct Plan {
     // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
     // plan belongs to a communicator.
     uint64_t residual_shape = 0;
-    // Of calls whose ordinal rules ask for and is not known (facts.nth): where rules begin to
+    // Of calls whose ordinal rules ask for and is not known (signature.ordinal): where rules begin to
     // decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is another
     // one.
     std::vector<uint32_t> ordinals;
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
 
-    KeyStats* stats = nullptr;                      // null until the plan belongs to a communicator
-    std::array<KeyStats*, kDetourCount> detours{};  // null until a call took that detour
+    CallStats* stats = nullptr;  // null until the plan belongs to a communicator
+    std::array<CallStats*, kFallbackReasonCount>
+        fallbacks{};     // null until a call took that fallback
     RandomKey random;    // of the codecs' rounding; rank and step are set for each call
     uint64_t calls = 0;  // made so far on this communicator, if counted()
 
@@ -107,10 +108,10 @@ struct Plan {
     // The plan of the call that was counted last.
     [[nodiscard]] Plan* of_last_call() noexcept;
     // Whether what a tensor keeps must fit that of the other ranks.
-    [[nodiscard]] bool shares_state() const noexcept { return shared_elems > 0; }
+    [[nodiscard]] bool replicated_state() const noexcept { return shared_elems > 0; }
     // Of the elements that its codecs encode and decode: EF21's differences are fp32.
     [[nodiscard]] DType encoded_dtype() const noexcept {
-        return error_feedback == ErrorFeedback::kEf21 ? DType::kFloat32 : facts.dtype;
+        return error_feedback == ErrorFeedback::kEf21 ? DType::kFloat32 : signature.dtype;
     }
 };
 
@@ -132,12 +133,12 @@ struct PlanShape {
 // Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
 [[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;
 
-// Pure: no clock, no address, no local state. `carried`: what facts.carried stands for; null where
-// that is 0.
-Plan make_plan(const CallFacts& facts,
+// Pure: no clock, no address, no local state. `parameters`: what signature.ranges_id stands for;
+// null where that is 0.
+Plan make_plan(const CallSignature& signature,
                const PlanShape& shape,
                const Config& config,
-               const Carried* carried = nullptr);
+               const ParameterRanges* parameters = nullptr);
 
 // The codecs of a compressed plan as reports name them, "int4:block=64+raw+ef14".
 [[nodiscard]] std::string codec_text(const Plan& plan);
@@ -146,18 +147,18 @@ inline constexpr int kNeediestRank = -1;
 // Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and
 // all-to-all exact), or the rank that sends most. An estimate on real NCCL, which may choose
 // another algorithm.
-[[nodiscard]] uint64_t native_wire_bytes(const CallFacts& facts,
+[[nodiscard]] uint64_t native_wire_bytes(const CallSignature& signature,
                                          int ranks,
                                          int rank = kNeediestRank) noexcept;
 // Elements of the buffer that a rank gives, where it gives one.
-[[nodiscard]] uint64_t elements_given(const CallFacts& facts, int ranks) noexcept;
+[[nodiscard]] uint64_t elements_given(const CallSignature& signature, int ranks) noexcept;
 // Size of the message as policies count it: the full buffer of the operation.
-[[nodiscard]] uint64_t message_bytes(const CallFacts& facts, int ranks) noexcept;
+[[nodiscard]] uint64_t message_bytes(const CallSignature& signature, int ranks) noexcept;
 
 // Open-addressing table from facts to plans. One thread at a time, as NCCL asks for a communicator.
 class PlanCache {
   public:
-    [[nodiscard]] Plan* find(const CallFacts& facts) const noexcept;
+    [[nodiscard]] Plan* find(const CallSignature& signature) const noexcept;
     Plan* insert(Plan plan);
     void drop_passing();
     // Calls use(const Plan&) of each.

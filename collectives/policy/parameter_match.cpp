@@ -30,7 +30,7 @@ bool ParameterMatch::any() const noexcept {
     return dimensions == kAllDimensions && indices.empty() && names.empty();
 }
 
-bool ParameterMatch::matches(const CarriedRange& range) const noexcept {
+bool ParameterMatch::matches(const ParameterRange& range) const noexcept {
     const unsigned bit = std::min<unsigned>(range.dimensions, kMostDimensions);
     return (dimensions >> bit & 1u) != 0 &&
            (indices.empty() || std::any_of(indices.begin(), indices.end(),

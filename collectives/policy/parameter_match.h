@@ -29,7 +29,7 @@ struct ParameterMatch {
 
     // Whether it takes every range, also one of which nothing is known.
     [[nodiscard]] bool any() const noexcept;
-    [[nodiscard]] bool matches(const CarriedRange& range) const noexcept;
+    [[nodiscard]] bool matches(const ParameterRange& range) const noexcept;
     // Whether its indices and names take all that those of `other` take. Of names it knows equal
     // patterns and "*" alone, so it may say no where yes is true.
     [[nodiscard]] bool covers_but_for_dimensions(const ParameterMatch& other) const noexcept;

@@ -9,7 +9,7 @@
 
 namespace slimwire {
 
-struct CarriedRange {
+struct ParameterRange {
     uint64_t offset = 0;     // elements from the start of the buffer
     uint64_t count = 0;      // elements
     uint32_t parameter = 0;  // index among the model's parameters
@@ -18,13 +18,13 @@ struct CarriedRange {
     // Of a parameter that is whole: extent of the dimension that lies outermost in memory, so that
     // the elements are a matrix of so many rows; 0: not known.
     int64_t rows = 0;
-    bool operator==(const CarriedRange&) const = default;
+    bool operator==(const ParameterRange&) const = default;
 };
 
 // Ascending and without gaps from 0 to the call's count.
-struct Carried {
-    std::vector<CarriedRange> ranges;
-    bool operator==(const Carried&) const = default;
+struct ParameterRanges {
+    std::vector<ParameterRange> ranges;
+    bool operator==(const ParameterRanges&) const = default;
 };
 
 }  // namespace slimwire

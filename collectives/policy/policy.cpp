@@ -178,14 +178,14 @@ bool compresses(const Rule& rule) noexcept {
            rule.action.algorithm != Algorithm::kNative;
 }
 
-// Operations that the rule names and for which `carried` is false; those of a rule that names none
+// Operations that the rule names and for which `allows` is false; those of a rule that names none
 // only when it is for all.
-template <class Carried>
-uint32_t ops_without(const Rule& rule, const Carried& carried) {
+template <class Allows>
+uint32_t ops_without(const Rule& rule, const Allows& allows) {
     const uint32_t ops = rule.match.ops & kAllOps;
     uint32_t without = 0;
     for (int i = 0; i < kOpCount; ++i) {
-        if ((ops >> i & 1u) != 0 && !carried(static_cast<Op>(i))) {
+        if ((ops >> i & 1u) != 0 && !allows(static_cast<Op>(i))) {
             without |= 1u << i;
         }
     }
@@ -273,28 +273,29 @@ bool Match::takes_ordinal(uint32_t ordinal) const noexcept {
 }
 
 bool matches_call(const Match& m,
-                  const CallFacts& facts,
+                  const CallSignature& signature,
                   uint64_t bytes,
                   int ranks,
                   Scope scope,
                   std::string_view comm) noexcept {
-    return matches_name(m, comm) && (facts.nth == 0 || m.takes_ordinal(facts.nth - 1)) &&
-           has(m.ops, facts.op) && has(m.dtypes, facts.dtype) && has(m.redops, facts.redop) &&
-           m.min_bytes <= bytes && bytes <= m.max_bytes && m.min_ranks <= ranks &&
-           ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
-           (m.parameters.any() || has(kCarryingOps, facts.op));
+    return matches_name(m, comm) &&
+           (signature.ordinal == 0 || m.takes_ordinal(signature.ordinal - 1)) &&
+           has(m.ops, signature.op) && has(m.dtypes, signature.dtype) &&
+           has(m.redops, signature.redop) && m.min_bytes <= bytes && bytes <= m.max_bytes &&
+           m.min_ranks <= ranks && ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
+           (m.parameters.any() || has(kCarryingOps, signature.op));
 }
 
-const Rule* Policy::match(const CallFacts& facts,
+const Rule* Policy::match(const CallSignature& signature,
                           uint64_t bytes,
                           int ranks,
                           Scope scope,
-                          const CarriedRange* range,
+                          const ParameterRange* range,
                           std::string_view comm) const noexcept {
     for (const Rule& rule : rules) {
         const ParameterMatch& parameters = rule.match.parameters;
-        if (!rule.off && matches_call(rule.match, facts, bytes, ranks, scope, comm) &&
-            (rule.match.ordinals.empty() || facts.nth != 0) &&
+        if (!rule.off && matches_call(rule.match, signature, bytes, ranks, scope, comm) &&
+            (rule.match.ordinals.empty() || signature.ordinal != 0) &&
             (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
             return &rule;
         }
@@ -336,7 +337,7 @@ bool Policy::wants_steps() const noexcept {
         const Action& action = rule.action;
         return (!rule.off && !rule.match.ordinals.empty()) ||
                (compresses(rule) && action.tensor == TensorBy::kStep &&
-                (action.error_feedback != ErrorFeedback::kNone || action.shares_state()));
+                (action.error_feedback != ErrorFeedback::kNone || action.replicated_state()));
     });
 }
 

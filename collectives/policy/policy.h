@@ -113,10 +113,10 @@ struct Match {
     [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
 };
 
-// Whether a call is of the match, but for what it carries, and for its ordinal where facts.nth is
+// Whether a call is of the match, but for what it carries, and for its ordinal where signature.ordinal is
 // 0. `comm`: name of its communicator.
 [[nodiscard]] bool matches_call(const Match& match,
-                                const CallFacts& facts,
+                                const CallSignature& signature,
                                 uint64_t bytes,
                                 int ranks,
                                 Scope scope,
@@ -141,11 +141,11 @@ struct AccordionRule {
 };
 
 // By how much what is gathered to compute with is moved by what is owed (step_ahead.h).
-struct PreviewRule {
+struct StepAheadRule {
     uint32_t gain_ppm = 1000000;
     double step_size = 0;  // of a reduced gradient of 1; 0: as the program tells it, or estimated
     bool told = false;
-    bool operator==(const PreviewRule&) const = default;
+    bool operator==(const StepAheadRule&) const = default;
 };
 
 // With min_bytes "auto": smaller calls are native where nothing is known of calls and links.
@@ -157,14 +157,14 @@ struct Action {
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
-    TensorBy tensor = TensorBy::kAddress;  // kStep where shares_state()
+    TensorBy tensor = TensorBy::kAddress;  // kStep where replicated_state()
     std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
     std::optional<AccordionRule> accordion;
     // Compressed calls of a tensor after which its residuals become their mean over the ranks, and
     // what they travel by for that (averaging.h); 0: never, empty: as they are.
     uint64_t average_every = 0;
     std::optional<CodecSpec> average_codec;
-    std::optional<PreviewRule> preview;
+    std::optional<StepAheadRule> preview;
     uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;    // smaller calls stay native
     bool auto_bytes = false;   // instead: those that are faster so (choose_by_costs())
@@ -184,7 +184,7 @@ struct Action {
     }
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
     // alike.
-    [[nodiscard]] bool shares_state() const noexcept {
+    [[nodiscard]] bool replicated_state() const noexcept {
         return error_feedback == ErrorFeedback::kEf21 || low_rank();
     }
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
@@ -209,13 +209,13 @@ struct Policy {
     std::string source;
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
-    // rules that ask for parameters pass it over, as those do that ask for ordinals where facts.nth
+    // rules that ask for parameters pass it over, as those do that ask for ordinals where signature.ordinal
     // is 0. Pure; no allocation.
-    [[nodiscard]] const Rule* match(const CallFacts& facts,
+    [[nodiscard]] const Rule* match(const CallSignature& signature,
                                     uint64_t bytes,
                                     int ranks,
                                     Scope scope,
-                                    const CarriedRange* range = nullptr,
+                                    const ParameterRange* range = nullptr,
                                     std::string_view comm = {}) const noexcept;
     // Whether any rule with a codec can match on a communicator of this shape.
     [[nodiscard]] bool can_compress(int ranks, Scope scope) const noexcept;

@@ -50,7 +50,7 @@ class PolicyActionReader : protected PolicyReader {
                 action->error_feedback = *value;
             }
         }
-        if (action->shares_state()) {
+        if (action->replicated_state()) {
             action->tensor = TensorBy::kStep;
         }
         if (const auto value = read_one(table, "tensor", parse_tensor_by, tensor_by_names())) {
@@ -98,7 +98,7 @@ class PolicyActionReader : protected PolicyReader {
                               "which may be left out");
         }
         check_keys(*of, keys, "'preview'");
-        PreviewRule rule;
+        StepAheadRule rule;
         if (const toml::node* gain = of->get("gain")) {
             const double value = gain->value<double>().value_or(0);
             if (!(value >= 1e-6 && value <= 100)) {

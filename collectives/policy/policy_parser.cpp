@@ -253,7 +253,7 @@ class Parser : PolicyActionReader {
                    "'accordion' with tensor = \"address\", which ranks do not have alike; "
                    "accepted: tensor = \"step\", or no 'tensor'");
         }
-        if (action.error_feedback == ErrorFeedback::kNone && !action.shares_state()) {
+        if (action.error_feedback == ErrorFeedback::kNone && !action.replicated_state()) {
             report(
                 where,
                 "'accordion' without error feedback; accepted: error_feedback other than \"none\"");
@@ -349,7 +349,7 @@ class Parser : PolicyActionReader {
                                          " without error feedback; accepted: error_feedback "
                                          "other than \"none\", or no 'tensor'");
         }
-        if (action.shares_state() && action.tensor != TensorBy::kStep) {
+        if (action.replicated_state() && action.tensor != TensorBy::kStep) {
             report(
                 table.get("tensor")->source(),
                 std::string("tensor = \"address\" with ") +

@@ -1,6 +1,6 @@
 #include "collectives/state/replicated_progress.h"
 
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/rank_identities.h"
 
 namespace slimwire {
@@ -16,17 +16,17 @@ std::vector<std::byte> Progress::take(const LastingTensor& tensor, StateKind kin
 }
 
 uint64_t told_progress(const StateComm& loaded) noexcept {
-    return loaded.moment == 0 ? 0 : mix_key(loaded.moment, loaded.drawn_alike) | 1;
+    return loaded.snapshot_id == 0 ? 0 : mix_key(loaded.snapshot_id, loaded.drawn_alike) | 1;
 }
 
-LastingTensor counted_calls(const CommState& state, const Plan& plan) noexcept {
-    const CallFacts& facts = plan.facts;
+LastingTensor counted_calls(const Communicator& state, const Plan& plan) noexcept {
+    const CallSignature& signature = plan.signature;
     // The zeros keep the keys of saved files.
-    const uint64_t asked = mix_key(mix_key(mix_key(1, facts.nth), 0), 0);
-    return {state.lasting_key, facts, asked | 1, 0};
+    const uint64_t asked = mix_key(mix_key(mix_key(1, signature.ordinal), 0), 0);
+    return {state.checkpoint_key, signature, asked | 1, 0};
 }
 
-Status for_progress(const CommState& state, const ReadMemory& read, const KeepRecord& keep) {
+Status for_progress(const Communicator& state, const ReadMemory& read, const KeepRecord& keep) {
     for (const auto& [of, bytes] : state.progress.waiting) {
         keep(of.first, of.second, bytes);
     }
@@ -34,11 +34,11 @@ Status for_progress(const CommState& state, const ReadMemory& read, const KeepRe
     for (const auto& [place, tensor] : state.averaged) {
         RecordWriter record;
         record.put(tensor.calls);
-        keep({state.lasting_key, place.plan->facts, tensor.path, place.ordinal},
+        keep({state.checkpoint_key, place.plan->signature, tensor.path, place.ordinal},
              StateKind::kAveraging, record.take());
     }
     state.plans.for_each([&](const Plan& plan) {
-        if (plan.counted() && !is_point_to_point(plan.facts.op)) {
+        if (plan.counted() && !is_point_to_point(plan.signature.op)) {
             RecordWriter record;
             record.put(plan.calls);
             keep(counted_calls(state, plan), StateKind::kCalls, record.take());

@@ -22,7 +22,7 @@
 
 namespace slimwire {
 
-struct CommState;
+struct Communicator;
 struct Plan;
 
 using ProgressRecords = std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>>;
@@ -40,7 +40,7 @@ struct Progress {
 [[nodiscard]] uint64_t told_progress(const StateComm& loaded) noexcept;
 
 // What the count of a kind of calls is known by.
-[[nodiscard]] LastingTensor counted_calls(const CommState& state, const Plan& plan) noexcept;
+[[nodiscard]] LastingTensor counted_calls(const Communicator& state, const Plan& plan) noexcept;
 
 // The bytes of records, field by field.
 class RecordWriter {
@@ -81,6 +81,6 @@ using ReadMemory = std::function<Status(const void* memory, std::span<std::byte>
 
 // Every record of the communicator as it is now, between two calls; of a tensor that two plans know
 // the later one counts. An error is the device's.
-Status for_progress(const CommState& state, const ReadMemory& read, const KeepRecord& keep);
+Status for_progress(const Communicator& state, const ReadMemory& read, const KeepRecord& keep);
 
 }  // namespace slimwire

@@ -37,14 +37,14 @@ struct CommBytes {
     uint64_t key;
     int32_t rank, ranks;
     uint32_t drawn[2];
-    uint64_t moment;
+    uint64_t snapshot_id;
     uint32_t drawn_alike, zero;
 };
 static_assert(sizeof(CommBytes) == 40);
 
 struct TensorBytes {
     uint64_t comm, path, count, zero, shape, bytes;
-    uint32_t ordinal, carried;
+    uint32_t ordinal, ranges_id;
     int32_t root_or_peer;
     uint8_t op, dtype, redop, kind;
     double loss_scale;
@@ -169,7 +169,7 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
     StateTensor tensor;
     tensor.tensor = {raw.comm,
                      {static_cast<Op>(raw.op), static_cast<DType>(raw.dtype),
-                      static_cast<RedOp>(raw.redop), raw.root_or_peer, raw.count, raw.carried},
+                      static_cast<RedOp>(raw.redop), raw.root_or_peer, raw.count, raw.ranges_id},
                      raw.path,
                      raw.ordinal};
     tensor.shape = raw.shape;
@@ -180,19 +180,19 @@ Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
 }
 
 TensorBytes raw_of(const StateTensor& tensor) noexcept {
-    const CallFacts& facts = tensor.tensor.facts;
+    const CallSignature& signature = tensor.tensor.signature;
     TensorBytes raw{};
     raw.comm = tensor.tensor.comm;
     raw.path = tensor.tensor.path;
-    raw.count = facts.count;
+    raw.count = signature.count;
     raw.shape = tensor.shape;
     raw.bytes = tensor.bytes;
     raw.ordinal = tensor.tensor.ordinal;
-    raw.carried = facts.carried;
-    raw.root_or_peer = facts.root_or_peer;
-    raw.op = static_cast<uint8_t>(facts.op);
-    raw.dtype = static_cast<uint8_t>(facts.dtype);
-    raw.redop = static_cast<uint8_t>(facts.redop);
+    raw.ranges_id = signature.ranges_id;
+    raw.root_or_peer = signature.root_or_peer;
+    raw.op = static_cast<uint8_t>(signature.op);
+    raw.dtype = static_cast<uint8_t>(signature.dtype);
+    raw.redop = static_cast<uint8_t>(signature.redop);
     raw.kind = static_cast<uint8_t>(tensor.kind);
     raw.loss_scale = tensor.loss_scale;
     return raw;
@@ -243,7 +243,7 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
                                             comm.rank,
                                             comm.ranks,
                                             {comm.drawn[0], comm.drawn[1]},
-                                            comm.moment,
+                                            comm.snapshot_id,
                                             comm.drawn_alike,
                                             0})));
     }
@@ -324,7 +324,7 @@ Result<StateContent> read_state(const std::string& path) {
                                        comm.rank,
                                        comm.ranks,
                                        {comm.drawn[0], comm.drawn[1]},
-                                       comm.moment,
+                                       comm.snapshot_id,
                                        comm.drawn_alike});
     }
     uint64_t left = file_bytes - sizeof header - records - sizeof(uint64_t);
@@ -339,7 +339,7 @@ Result<StateContent> read_state(const std::string& path) {
         const auto of = std::find_if(content.index.comms.begin(), content.index.comms.end(),
                                      [&](const StateComm& comm) { return comm.key == raw.comm; });
         if (tensor.kind != StateKind::kResiduals &&
-            (of == content.index.comms.end() || of->moment == 0)) {
+            (of == content.index.comms.end() || of->snapshot_id == 0)) {
             return damaged(path, "is damaged: a tensor of all ranks is of no moment");
         }
         left -= padded(raw.bytes);

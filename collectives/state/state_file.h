@@ -20,16 +20,17 @@
 namespace slimwire {
 
 // What tells a tensor in every process of a job: the rank's communicator by its lasting key
-// (comm_state.h), the facts of its calls, and its place in the step.
+// (communicator.h), the facts of its calls, and its place in the step.
 struct LastingTensor {
     uint64_t comm = 0;
-    CallFacts facts;
+    CallSignature signature;
     uint64_t path = 0;
     uint32_t ordinal = 0;
 
     [[nodiscard]] auto order() const noexcept {
-        return std::tuple(comm, facts.op, facts.dtype, facts.redop, facts.root_or_peer, facts.count,
-                          facts.carried, path, ordinal);
+        return std::tuple(comm, signature.op, signature.dtype, signature.redop,
+                          signature.root_or_peer, signature.count, signature.ranges_id, path,
+                          ordinal);
     }
     bool operator<(const LastingTensor& other) const noexcept { return order() < other.order(); }
 };
@@ -40,7 +41,7 @@ struct StateComm {
     uint32_t drawn[2] = {};  // calls that drew random numbers: collectives, messages
     // Equal on ranks that saved at the same moment of the same job, and on no others; 0 before the
     // first call that changed what ranks keep alike.
-    uint64_t moment = 0;
+    uint64_t snapshot_id = 0;
     uint32_t drawn_alike =
         0;  // collectives that drew, as codecs count that draw on all ranks alike
 };

@@ -114,7 +114,7 @@ int run_step(const char* nothing, const Work& work) noexcept {
         }
         const ReentryGuard guard;
         Status status;
-        runtime->comms.for_each([&](CommState& state) {
+        runtime->comms.for_each([&](Communicator& state) {
             if (done || !status.ok() || state.step_ahead == nullptr) {
                 return;
             }
@@ -258,7 +258,7 @@ int slimwire_step_ahead(
     constexpr char kNothing[] =
         "no rule with preview has compressed that gradient yet, or the step is not known, or there "
         "is no room";
-    return run_step(kNothing, [&](Runtime& runtime, CommState& state) {
+    return run_step(kNothing, [&](Runtime& runtime, Communicator& state) {
         return state.step_ahead->ahead(runtime.api(), &state, runtime.residuals,
                                        {gradient, parameter, count, dtype},
                                        static_cast<cudaStream_t>(stream));
@@ -266,7 +266,7 @@ int slimwire_step_ahead(
 }
 
 int slimwire_step_back(void* parameter, void* stream) {
-    return run_step("the parameter is not ahead", [&](Runtime& runtime, CommState& state) {
+    return run_step("the parameter is not ahead", [&](Runtime& runtime, Communicator& state) {
         return state.step_ahead->back(runtime.api(), state, parameter,
                                       static_cast<cudaStream_t>(stream));
     });

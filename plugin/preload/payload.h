@@ -19,11 +19,11 @@ inline CollectiveCall make_call(Op op,
                                 ncclComm_t comm,
                                 cudaStream_t stream) noexcept {
     CollectiveCall call;
-    call.facts.op = op;
-    call.facts.dtype = static_cast<DType>(type);
-    call.facts.redop = reduces ? redop_of(redop) : RedOp::kNone;
-    call.facts.root_or_peer = root_or_peer;
-    call.facts.count = count;
+    call.signature.op = op;
+    call.signature.dtype = static_cast<DType>(type);
+    call.signature.redop = reduces ? redop_of(redop) : RedOp::kNone;
+    call.signature.root_or_peer = root_or_peer;
+    call.signature.count = count;
     call.send = send;
     call.recv = recv;
     call.nccl_dtype = type;

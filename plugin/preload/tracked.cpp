@@ -231,7 +231,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
     SLIMWIRE_AWAIT_CREATION(comm)
     const ncclResult_t result =
         forward(rt->nccl.RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
-    CommState* state = result == ncclSuccess ? rt->comms.find(comm) : nullptr;
+    Communicator* state = result == ncclSuccess ? rt->comms.find(comm) : nullptr;
     if (state != nullptr && known_dtype(datatype)) {
         PreMulScalar made;
         made.op = *op;
@@ -248,7 +248,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     SLIMWIRE_ENTER(RedOpDestroy, op, comm)
-    if (CommState* state = rt->comms.find(comm); state != nullptr) {
+    if (Communicator* state = rt->comms.find(comm); state != nullptr) {
         std::erase_if(state->scalars, [&](const PreMulScalar& scalar) { return scalar.op == op; });
     }
     return forward(rt->nccl.RedOpDestroy, op, comm);

@@ -104,7 +104,7 @@ CallCost measure(const Case& of, long calls) {
     static int handles = 0;  // a thread remembers the last it looked up
     std::vector<CollectiveCall> group;
     for (int i = 0; i < of.grouped; ++i) {
-        auto state = std::make_unique<CommState>();
+        auto state = std::make_unique<Communicator>();
         state->comm = reinterpret_cast<ncclComm_t>(g_memory + ++handles);
         state->exchange_comm = reinterpret_cast<ncclComm_t>(g_memory + 128 + handles);
         state->state_key = static_cast<uint64_t>(i);
@@ -112,8 +112,8 @@ CallCost measure(const Case& of, long calls) {
         state->shape.go = true;
         state->stats = std::make_shared<CommStats>();
         CollectiveCall call;
-        call.facts.redop = RedOp::kSum;
-        call.facts.count = 1 << 20;
+        call.signature.redop = RedOp::kSum;
+        call.signature.count = 1 << 20;
         call.send = call.recv = g_memory;
         call.comm = state->comm;
         group.push_back(call);

@@ -17,13 +17,13 @@
 namespace slimwire {
 namespace {
 
-using Calls = std::vector<CallFacts>;
+using Calls = std::vector<CallSignature>;
 
-CallFacts all_reduce(uint64_t count) {
-    CallFacts facts;
-    facts.redop = RedOp::kSum;
-    facts.count = count;
-    return facts;
+CallSignature all_reduce(uint64_t count) {
+    CallSignature signature;
+    signature.redop = RedOp::kSum;
+    signature.count = count;
+    return signature;
 }
 
 // A step of `calls` all-reduces, again and again.

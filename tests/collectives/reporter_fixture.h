@@ -70,9 +70,9 @@ inline int thread_count() {
     return count - 2;
 }
 
-inline KeyStats& add_key(CommStats& comm, const char* codec) {
-    KeyStats& key = comm.add_key();
-    key.facts = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
+inline CallStats& add_key(CommStats& comm, const char* codec) {
+    CallStats& key = comm.add_key();
+    key.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
     key.codec = codec;
     key.algorithm = "two_shot";
     key.rule = "env";

@@ -22,12 +22,12 @@ struct TrueCall {
 using Trace = std::vector<TrueCall>;
 
 inline uint64_t signature_of(Op op, uint64_t count, DType dtype = DType::kFloat32) {
-    CallFacts facts;
-    facts.op = op;
-    facts.dtype = dtype;
-    facts.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
-    facts.count = count;
-    return call_signature(facts);
+    CallSignature signature;
+    signature.op = op;
+    signature.dtype = dtype;
+    signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+    signature.count = count;
+    return call_signature(signature);
 }
 
 inline void append(Trace* trace, const Trace& more, int times = 1) {
@@ -68,9 +68,9 @@ inline std::vector<bool> undecidable(const Trace& trace, size_t context) {
 class Judge {
   public:
     // An answer; false when the key stood for another tensor before.
-    bool hear(const TrueCall& call, const StepPlace& place) {
+    bool hear(const TrueCall& call, const StepPosition& place) {
         ++calls_;
-        if (!place.sure()) {
+        if (!place.known()) {
             return true;
         }
         ++sure_;
@@ -115,10 +115,10 @@ inline size_t wrong_answers(const Trace& trace,
                             std::vector<bool>* sure = nullptr) {
     size_t wrong = 0;
     for (const TrueCall& call : trace) {
-        const StepPlace place = detector->next(call.signature);
+        const StepPosition place = detector->next(call.signature);
         wrong += judge->hear(call, place) ? 0 : 1;
         if (sure != nullptr) {
-            sure->push_back(place.sure());
+            sure->push_back(place.known());
         }
     }
     return wrong;

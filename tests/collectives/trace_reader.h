@@ -18,7 +18,7 @@ struct TracedCall {
     uint64_t call = 0, occurrence = 0, bytes = 0, step = 0;
     std::string comm, tensor, name;
     std::string path;  // empty where the place is unsure
-    CallFacts facts;
+    CallSignature signature;
     uint32_t group = 0, place = 0;
     int result = 0;
     bool in_place = false, captured = false, would_compress = false;
@@ -79,11 +79,11 @@ inline ReadTrace read_trace(const std::string& path) {
             call.path = json.value("path", "");
             call.place = json.value("place", 0u);
             call.step = json.value("step", uint64_t{0});
-            call.facts.op = parse_op(json.at("op").get<std::string>()).value();
-            call.facts.dtype = parse_dtype(json.at("dtype").get<std::string>()).value();
-            call.facts.redop = parse_redop(json.at("redop").get<std::string>()).value();
-            call.facts.count = json.at("count");
-            call.facts.root_or_peer = json.at("root_or_peer");
+            call.signature.op = parse_op(json.at("op").get<std::string>()).value();
+            call.signature.dtype = parse_dtype(json.at("dtype").get<std::string>()).value();
+            call.signature.redop = parse_redop(json.at("redop").get<std::string>()).value();
+            call.signature.count = json.at("count");
+            call.signature.root_or_peer = json.at("root_or_peer");
             call.group = json.at("group");
             call.result = json.value("result", 0);
             call.in_place = json.at("in_place");

@@ -58,7 +58,7 @@ TEST(Record, traces_every_call_with_place_time_and_data) {
         for (size_t i = 0; i < trace.calls.size(); ++i) {
             const TracedCall& call = trace.calls[i];
             EXPECT_EQ(call.call, i + 1);
-            EXPECT_EQ(call.bytes, call.facts.count * dtype_bytes(call.facts.dtype));
+            EXPECT_EQ(call.bytes, call.signature.count * dtype_bytes(call.signature.dtype));
             captured += call.captured ? 1 : 0;
             grouped += call.group != 0 ? 1 : 0;
             timed += call.device_us >= 0 ? 1 : 0;
@@ -78,7 +78,7 @@ TEST(Record, traces_every_call_with_place_time_and_data) {
     // Ranks have equal keys, of communicators and tensors, though they never spoke.
     for (size_t i = 0; i < traces[0].calls.size(); ++i) {
         EXPECT_EQ(traces[0].calls[i].comm, traces[1].calls[i].comm);
-        if (!is_point_to_point(traces[0].calls[i].facts.op)) {
+        if (!is_point_to_point(traces[0].calls[i].signature.op)) {
             EXPECT_EQ(traces[0].calls[i].tensor, traces[1].calls[i].tensor);
         }
     }
@@ -93,12 +93,12 @@ TEST(Record, a_trace_drives_the_step_detector) {
     size_t sure = 0;
     std::set<std::string> tensors, places;
     for (const TracedCall& call : trace.calls) {
-        if (call.comm != training || is_point_to_point(call.facts.op)) {
+        if (call.comm != training || is_point_to_point(call.signature.op)) {
             continue;
         }
-        const StepPlace place = detector.next(call_signature(call.facts));
-        ASSERT_EQ(place.sure(), !call.path.empty());
-        if (place.sure()) {
+        const StepPosition place = detector.next(call_signature(call.signature));
+        ASSERT_EQ(place.known(), !call.path.empty());
+        if (place.known()) {
             ++sure;
             ASSERT_EQ(place.ordinal, call.place);
             tensors.insert(call.tensor);

@@ -126,7 +126,7 @@ TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
     size_t rehearsed = 0, stand_ins = 0;
     for (const TracedCall& call : trace.calls) {
         rehearsed += call.rel_error >= 0 ? 1 : 0;
-        EXPECT_FALSE(call.rel_error >= 0 && call.facts.dtype != DType::kFloat32);
+        EXPECT_FALSE(call.rel_error >= 0 && call.signature.dtype != DType::kFloat32);
     }
     for (const nlohmann::json& decision : trace.decisions) {
         stand_ins += decision.value("stand_in", false) ? 1 : 0;
@@ -185,11 +185,11 @@ TEST(Shadow, stays_within_the_memory_that_it_may_take) {
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     size_t would = 0;
     for (const TracedCall& call : trace.calls) {
-        would +=
-            call.would_compress && call.facts.count == 5003 && call.facts.dtype == DType::kFloat32
-                ? 1
-                : 0;
-        EXPECT_FALSE(call.facts.count == 5003 && call.facts.dtype == DType::kFloat32 &&
+        would += call.would_compress && call.signature.count == 5003 &&
+                         call.signature.dtype == DType::kFloat32
+                     ? 1
+                     : 0;
+        EXPECT_FALSE(call.signature.count == 5003 && call.signature.dtype == DType::kFloat32 &&
                      call.rel_error >= 0);
     }
     EXPECT_GT(would, 4u);

@@ -18,8 +18,8 @@ std::string why_not_here(Runtime& runtime) {
 
 Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
     const RealNccl& nccl = runtime.nccl;
-    CommState* const state = creation->state.get();
-    state->comm = creation->underway->comm;
+    Communicator* const state = creation->state.get();
+    state->comm = creation->pending->comm;
     (void)runtime.device();
     state->stats = runtime.reporter().add_comm();
     state->stats->name = state->name;
@@ -130,9 +130,9 @@ Status hear(Runtime& runtime, Creation* creation, Watch* watch) {
 namespace {
 
 Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSharing* sharing) {
-    std::vector<const CommState*> parents;
+    std::vector<const Communicator*> parents;
     for (const Creation* creation : grown) {
-        const CommState* parent = runtime.comms.find(creation->parent);
+        const Communicator* parent = runtime.comms.find(creation->parent);
         if (parent == nullptr) {
             return {Code::kInvalidUsage, "the communicator that grows was destroyed meanwhile"};
         }

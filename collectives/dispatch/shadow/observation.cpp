@@ -18,13 +18,13 @@ namespace {
 
 // Calls of a thread's group whose end is not timed yet.
 struct GroupedTiming {
-    CommState* state;
+    Communicator* state;
     CallTimes::Timing* timing;
     cudaStream_t stream;
 };
 struct ObservedGroup {
     std::vector<GroupedTiming> timings;
-    std::vector<Rehearsal::Call> rehearsals;  // of calls that the group's end launches
+    std::vector<ShadowEncoder::Call> rehearsals;  // of calls that the group's end launches
     uint32_t calls = 0;
     bool failed = false;  // NCCL refused one of them
     void clear() noexcept {
@@ -40,29 +40,29 @@ ObservedGroup& observed_group() noexcept {
 }
 
 bool reads_send(const CollectiveCall& call, int rank) noexcept {
-    const Op op = call.facts.op;
+    const Op op = call.signature.op;
     const bool only_root = op == Op::kBroadcast || op == Op::kScatter;
-    return op != Op::kRecv && (!only_root || call.facts.root_or_peer == rank);
+    return op != Op::kRecv && (!only_root || call.signature.root_or_peer == rank);
 }
 
 constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no buffer
 
 }  // namespace
 
-void forget_observed(const CommState& state) noexcept {
+void forget_observed(const Communicator& state) noexcept {
     ObservedGroup& group = observed_group();
     std::erase_if(group.timings, [&](const GroupedTiming& of) { return of.state == &state; });
     std::erase_if(group.rehearsals,
-                  [&](const Rehearsal::Call& of) { return of.item.state == &state; });
+                  [&](const ShadowEncoder::Call& of) { return of.item.state == &state; });
 }
 
-ObservedTensor& Observer::tensor_of(const CollectiveCall& call, CommState* state) {
+ObservedTensor& Observer::tensor_of(const CollectiveCall& call, Communicator* state) {
     ObservedComm& observed = *state->observed;
-    const bool message = is_point_to_point(call.facts.op);
-    uint64_t signature = call_signature(call.facts);
+    const bool message = is_point_to_point(call.signature.op);
+    uint64_t signature = call_signature(call.signature);
     if (message) {  // which is one for both ends and all peers
-        signature = mix_key(signature, static_cast<uint64_t>(call.facts.op) << 32 |
-                                           static_cast<uint32_t>(call.facts.root_or_peer));
+        signature = mix_key(signature, static_cast<uint64_t>(call.signature.op) << 32 |
+                                           static_cast<uint32_t>(call.signature.root_or_peer));
     }
     const void* buffer = call.recv != nullptr ? call.recv : call.send;
     const auto found = observed.tensors.find({signature, buffer});
@@ -82,8 +82,8 @@ void Observer::group_ending() noexcept {
     if (mine.failed || mine.rehearsals.empty()) {
         return;
     }
-    for (const Rehearsal::Call& call : mine.rehearsals) {
-        call.item.state->observed->rehearsal->run(call);
+    for (const ShadowEncoder::Call& call : mine.rehearsals) {
+        call.item.state->observed->shadow_encoder->run(call);
     }
     for (const GroupedTiming& of : mine.timings) {
         const DeviceScope scope(*api_, of.state->device);
@@ -131,21 +131,21 @@ Observation::Observation(Runtime& runtime, const CollectiveCall& call) noexcept
 
 void Observation::begin(const CollectiveCall& made) {
     Runtime& runtime = observer_.runtime_;
-    CommState* const state = observer_.state_of(made.comm);
+    Communicator* const state = observer_.state_of(made.comm);
     if (state == nullptr || !state->observed->known) {
         return;
     }
     const DeviceApi* const api = observer_.api_;
     CollectiveCall call = made;
-    call.facts.carried = hear(made, state);
+    call.signature.ranges_id = hear(made, state);
     // Rehearsals of a group keep theirs.
-    Plan* plan = plan_of(runtime, state, call.facts, !in_group());
+    Plan* plan = plan_of(runtime, state, call.signature, !in_group());
     AskedPlace place;
     if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
         !find_placed_plan(runtime, state, &call, &plan, &place).ok()) {
         return;
     }
-    KeyStats* const stats = plan != nullptr ? plan->stats : nullptr;
+    CallStats* const stats = plan != nullptr ? plan->stats : nullptr;
     item_.name = TensorNames::of(call);
     if (stats != nullptr) {
         stats->count_name(item_.name);
@@ -156,7 +156,7 @@ void Observation::begin(const CollectiveCall& made) {
     const bool new_tensor = tensor.calls == 0;
     item_.call = observer_.calls_.fetch_add(1, std::memory_order_relaxed) + 1;
     item_.comm = state->observed->key;
-    item_.facts = call.facts;
+    item_.signature = call.signature;
     item_.tensor = tensor.key;
     item_.occurrence = tensor.calls++;
     item_.stream = call.stream;
@@ -165,7 +165,7 @@ void Observation::begin(const CollectiveCall& made) {
         item_.group = static_cast<uint32_t>(group_number());
         ++observed_group().calls;
     }
-    if (new_tensor && plan != nullptr && state->observed->rehearsal != nullptr) {
+    if (new_tensor && plan != nullptr && state->observed->shadow_encoder != nullptr) {
         observer_.show_decision(*state, *plan, tensor.key);
     }
     if (api == nullptr || state->revoked) {
@@ -185,21 +185,21 @@ void Observation::begin(const CollectiveCall& made) {
     const bool timed = tensor.timed < 8 || item_.occurrence % 16 == 0;
     const uint32_t every = runtime.config.settings.trace_sample;
     const bool sampled = every != 0 && item_.occurrence % every == 0 &&
-                         can_measure(call.facts.dtype) && call.facts.count > 0 &&
+                         can_measure(call.signature.dtype) && call.signature.count > 0 &&
                          reads_send(call, state->rank);
     if (!timed && !sampled) {
         return;
     }
     const DeviceScope scope(*api, state->device);
-    const uint64_t elements = elements_given(call.facts, state->shape.ranks);
+    const uint64_t elements = elements_given(call.signature, state->shape.ranks);
     if (sampled && elements < kMostSampled && on_device(*api, call.send)) {
         Samples::Batch batch = observer_.samples_.begin(
-            state->device, {item_.call, item_.comm, item_.tensor, call.facts.dtype});
+            state->device, {item_.call, item_.comm, item_.tensor, call.signature.dtype});
         MeasureArgs look{};
         look.input = call.send;
         look.count = static_cast<int64_t>(elements);
         look.scale = 1.0f;
-        look.dtype = call.facts.dtype;
+        look.dtype = call.signature.dtype;
         observer_.samples_.add(*api, &batch, look, call.stream);
         Samples::commit(&batch);
     }
@@ -223,11 +223,11 @@ void Observation::begin(const CollectiveCall& made) {
     }
 }
 
-uint32_t Observation::hear(const CollectiveCall& call, CommState* state) {
-    if (state->contents == nullptr || state->observed->deaf || state->revoked) {
+uint32_t Observation::hear(const CollectiveCall& call, Communicator* state) {
+    if (state->tracker == nullptr || state->observed->deaf || state->revoked) {
         return 0;
     }
-    if (is_point_to_point(call.facts.op)) {
+    if (is_point_to_point(call.signature.op)) {
         return 0;
     }
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -238,23 +238,24 @@ uint32_t Observation::hear(const CollectiveCall& call, CommState* state) {
         return 0;
     }
     heard_ = in_group() ? nullptr : state;
-    const Result<uint32_t> carried = slimwire::hear(observer_.runtime_, call, state);
-    if (!carried.ok()) {
-        Observer::stop_hearing(state, carried.status());
+    const Result<uint32_t> ranges_id = slimwire::hear(observer_.runtime_, call, state);
+    if (!ranges_id.ok()) {
+        Observer::stop_hearing(state, ranges_id.status());
     }
-    return carried.ok() ? carried.value() : 0;
+    return ranges_id.ok() ? ranges_id.value() : 0;
 }
 
 bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place) {
     Runtime& runtime = observer_.runtime_;
     if (plan != nullptr && plan->compressed && observer_.api_ != nullptr) {
-        const Result<std::optional<Detour>> detour = detour_of(runtime, call, state_, plan, place);
+        const Result<std::optional<FallbackReason>> fallback =
+            check_fallback(runtime, call, state_, plan, place);
         item_.place = place->place;
-        if (!detour.ok()) {
+        if (!fallback.ok()) {
             return false;
         }
-        if (detour.value().has_value()) {
-            count_detour(state_, plan, *detour.value());
+        if (fallback.value().has_value()) {
+            count_fallback(state_, plan, *fallback.value());
             return false;
         }
         count_run(*state_, *plan);
@@ -270,18 +271,18 @@ bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* p
 }
 
 void Observation::rehearse(const CollectiveCall& call, Plan* plan) {
-    Rehearsal::Call rehearsed{{call, state_, plan, item_.place, {}},
-                              item_.call,
-                              item_.comm,
-                              item_.tensor,
-                              item_.occurrence};
-    if (call.facts.redop == RedOp::kPreMulSum) {
+    ShadowEncoder::Call rehearsed{{call, state_, plan, item_.place, {}},
+                                  item_.call,
+                                  item_.comm,
+                                  item_.tensor,
+                                  item_.occurrence};
+    if (call.signature.redop == RedOp::kPreMulSum) {
         rehearsed.item.scalar = *scalar_of(*state_, call.nccl_op);
     }
     if (in_group()) {
         observed_group().rehearsals.push_back(rehearsed);
     } else {
-        state_->observed->rehearsal->run(rehearsed);
+        state_->observed->shadow_encoder->run(rehearsed);
     }
 }
 

@@ -92,7 +92,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
         const Result<DeviceApi>& device = runtime_.device();
         api_ = device.ok() ? &device.value() : nullptr;
         runtime_.reporter().set_beside([this] { trace_.flush(); });
-        auto state = std::make_unique<CommState>();
+        auto state = std::make_unique<Communicator>();
         state->comm = comm;
         state->observed = std::make_shared<ObservedComm>();
         ObservedComm& observed = *state->observed;
@@ -103,7 +103,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
                                           observed.ordinal);
         observed.others.key = mix_key(observed.ordinal, 0);
         state->comm_key = observed.key;
-        state->places = std::make_unique<CallPlaces>();
+        state->places = std::make_unique<TensorSlots>();
         state->skipped_steps = std::make_unique<SkippedSteps>();
         state->stats = runtime_.reporter().add_comm();
         state->stats->comm = hex_key(observed.key);
@@ -119,7 +119,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
 }
 
 uint64_t Observer::key_of_part(ncclComm_t parent, int color) noexcept {
-    const CommState* state = runtime_.comms.find(parent);
+    const Communicator* state = runtime_.comms.find(parent);
     if (state == nullptr || state->observed == nullptr) {
         return 0;
     }
@@ -127,7 +127,7 @@ uint64_t Observer::key_of_part(ncclComm_t parent, int color) noexcept {
                    static_cast<uint64_t>(static_cast<uint32_t>(color)) + 1);
 }
 
-void Observer::ending(CommState* state) noexcept {
+void Observer::ending(Communicator* state) noexcept {
     if (state->observed == nullptr) {
         return;
     }
@@ -140,19 +140,19 @@ void Observer::ending(CommState* state) noexcept {
     const DeviceScope device(*api_, state->device);
     observed.times.read(*api_, &trace_);
     observed.times.clear(*api_);
-    if (observed.rehearsal != nullptr) {
-        observed.rehearsal->end();
+    if (observed.shadow_encoder != nullptr) {
+        observed.shadow_encoder->end();
     }
 }
 
 void Observer::free_parked() noexcept {
     if (api_ != nullptr && api_->peek_at_last_error() == cudaSuccess) {
-        runtime_.parked.collect(*api_, 0);
+        runtime_.deferred_frees.collect(*api_, 0);
     }
 }
 
-CommState* Observer::state_of(ncclComm_t comm) {
-    CommState* state = runtime_.comms.find(comm);
+Communicator* Observer::state_of(ncclComm_t comm) {
+    Communicator* state = runtime_.comms.find(comm);
     if (state == nullptr && comm != nullptr) {
         adopt(comm, 0, {});
         state = runtime_.comms.find(comm);
@@ -167,7 +167,7 @@ CommState* Observer::state_of(ncclComm_t comm) {
 }
 
 // A communicator that is not ready yet refuses, as it will the program's call.
-void Observer::ask(CommState* state) {
+void Observer::ask(Communicator* state) {
     const RealNccl& nccl = runtime_.nccl;
     const ReentryGuard guard;
     int ranks = 0, rank = 0, device = 0;
@@ -192,13 +192,13 @@ void Observer::ask(CommState* state) {
         if (state->shape.go && api_ != nullptr && runtime_.config.policy.wants_parameters()) {
             // The job waits for such results itself; never long for what only a prediction wants.
             constexpr uint64_t kPatienceUs = 1'000'000;
-            state->contents =
-                std::make_shared<CallContents>(ParameterRegistry::instance().now(), kPatienceUs);
+            state->tracker = std::make_shared<ParameterTracker>(ParameterRegistry::instance().now(),
+                                                                kPatienceUs);
         }
         if (state->shape.go && api_ != nullptr) {
             make_room_for_samples(&errors_, device);
-            state->observed->rehearsal =
-                std::make_unique<Rehearsal>(runtime_, state, &errors_, &trace_);
+            state->observed->shadow_encoder =
+                std::make_unique<ShadowEncoder>(runtime_, state, &errors_, &trace_);
         }
     }
     TraceItem item;
@@ -223,7 +223,7 @@ void Observer::make_room_for_samples(Samples* samples, int device) {
     }
 }
 
-void Observer::ask_shape(CommState* state) {
+void Observer::ask_shape(Communicator* state) {
     PlanShape& shape = state->shape;
     const LocalShape local = local_shape(api_, shape.ranks, state->rank);
     shape.scope = local.shape.scope;
@@ -243,16 +243,17 @@ void Observer::ask_shape(CommState* state) {
     });
 }
 
-void Observer::stop_hearing(CommState* state, const Status& why) noexcept {
+void Observer::stop_hearing(Communicator* state, const Status& why) noexcept {
     if (!std::exchange(state->observed->deaf, true)) {
-        log_line(LogLevel::kWarn, where(*state) + ": what its calls carry is not heard any more: " +
+        log_line(LogLevel::kWarn, log_prefix(*state) +
+                                      ": what its calls carry is not heard any more: " +
                                       why.message() + " (SLIMWIRE_MODE=shadow); the job goes on");
     }
 }
 
 // Once a tensor.
-void Observer::show_decision(const CommState& state, const Plan& plan, uint64_t tensor) {
-    const KeyStats& stats = *plan.stats;
+void Observer::show_decision(const Communicator& state, const Plan& plan, uint64_t tensor) {
+    const CallStats& stats = *plan.stats;
     const bool native = stats.shadow_codec.empty();
     std::string line = "{\"v\":1,\"record\":\"decision\",\"comm\":\"" +
                        hex_key(state.observed->key) + "\",\"tensor\":\"" + hex_key(tensor) +
@@ -262,10 +263,11 @@ void Observer::show_decision(const CommState& state, const Plan& plan, uint64_t 
                        ",\"reason\":" + json_text(plan.reason);
     if (!native) {
         line += ",\"wire_bytes\":" + std::to_string(wire_bytes_of(plan, state.shape, state.rank)) +
-                ",\"stand_in\":" + (Rehearsal::stands_in(plan) ? "true" : "false");
+                ",\"stand_in\":" + (ShadowEncoder::stands_in(plan) ? "true" : "false");
     }
     line += ",\"native_wire_bytes\":" +
-            std::to_string(native_wire_bytes(plan.facts, state.shape.ranks, state.rank)) + "}\n";
+            std::to_string(native_wire_bytes(plan.signature, state.shape.ranks, state.rank)) +
+            "}\n";
     const std::lock_guard lock(decisions_mutex_);
     decisions_ += line;
 }

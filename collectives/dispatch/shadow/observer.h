@@ -34,7 +34,8 @@ struct ObservedTensor {
     uint32_t timed = 0;
 };
 
-// What an observing mode keeps of a communicator, as part of its CommState. One thread at a time.
+// What an observing mode keeps of a communicator, as part of its Communicator. One thread at a
+// time.
 struct ObservedComm {
     struct Kind {
         uint64_t signature;
@@ -55,7 +56,7 @@ struct ObservedComm {
     std::unordered_map<uint64_t, uint32_t> buffers;  // of a signature, so far
     ObservedTensor others;                           // beyond kMaxTensors
     CallTimes times;
-    std::unique_ptr<Rehearsal> rehearsal;  // in mode shadow
+    std::unique_ptr<ShadowEncoder> shadow_encoder;  // in mode shadow
     static constexpr size_t kMaxTensors = 4096;
 };
 
@@ -70,12 +71,12 @@ class Observer {
     // called by all ranks of the parent, also those that get no part.
     [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;
     // The communicator ends: gives back its events.
-    void ending(CommState* state) noexcept;
+    void ending(Communicator* state) noexcept;
     // Frees what communicators that ended left and nothing uses any more; may wait for the device.
     void free_parked() noexcept;
 
     // What calls of the communicator carry is not heard any more; a line in the log says so.
-    static void stop_hearing(CommState* state, const Status& why) noexcept;
+    static void stop_hearing(Communicator* state, const Status& why) noexcept;
     // The program told of its training (training.h): a line of the trace. Any thread.
     void told() noexcept;
 
@@ -91,19 +92,19 @@ class Observer {
 
     TraceOptions trace_options();
     // The state of a communicator, known or not; null when memory is short.
-    CommState* state_of(ncclComm_t comm);
-    void ask(CommState* state);
-    ObservedTensor& tensor_of(const CollectiveCall& call, CommState* state);
+    Communicator* state_of(ncclComm_t comm);
+    void ask(Communicator* state);
+    ObservedTensor& tensor_of(const CollectiveCall& call, Communicator* state);
     // Gives plans what mode on would know, as far as this rank can tell.
-    void ask_shape(CommState* state);
-    void show_decision(const CommState& state, const Plan& plan, uint64_t tensor);
+    void ask_shape(Communicator* state);
+    void show_decision(const Communicator& state, const Plan& plan, uint64_t tensor);
     void make_room_for_samples(Samples* samples, int device);
     [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
 
     Runtime& runtime_;
     const DeviceApi* api_ = nullptr;  // null without a device
     Samples samples_{1, "samples of the data"};
-    Samples errors_{Rehearsal::kParts, "errors of rehearsals"};
+    Samples errors_{ShadowEncoder::kParts, "errors of rehearsals"};
     std::mutex decisions_mutex_;
     std::string decisions_;  // lines for the trace
     Trace trace_;            // reads all of these
@@ -113,7 +114,7 @@ class Observer {
 };
 
 // Takes the calls of a communicator that ends out of the thread's group.
-void forget_observed(const CommState& state) noexcept;
+void forget_observed(const Communicator& state) noexcept;
 
 // One call: made before NCCL's function, ended after it.
 class Observation {
@@ -125,14 +126,14 @@ class Observation {
   private:
     void begin(const CollectiveCall& made);
     // What the call carries, where a rule asks; 0 where it is not known.
-    uint32_t hear(const CollectiveCall& call, CommState* state);
+    uint32_t hear(const CollectiveCall& call, Communicator* state);
     // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
     bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
     void rehearse(const CollectiveCall& call, Plan* plan);
 
     Observer& observer_;
-    CommState* state_ = nullptr;  // null: not observed
-    CommState* heard_ = nullptr;  // whose contents heard of the call, outside groups
+    Communicator* state_ = nullptr;  // null: not observed
+    Communicator* heard_ = nullptr;  // whose contents heard of the call, outside groups
     CallTimes::Timing* timing_ = nullptr;
     cudaStream_t stream_;
     TraceItem item_;

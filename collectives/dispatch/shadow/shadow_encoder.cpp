@@ -23,7 +23,7 @@ uint64_t blocks_given(const Plan& plan, int ranks) noexcept {
             in_block += static_cast<uint64_t>(piece.count);
         }
     }
-    return in_block == 0 ? 0 : elements_given(plan.facts, ranks) / in_block;
+    return in_block == 0 ? 0 : elements_given(plan.signature, ranks) / in_block;
 }
 
 // Encodings of what a rank gives, at most.
@@ -37,8 +37,8 @@ uint64_t parts_given(const Plan& plan, int ranks) noexcept {
 
 // Whether there is something to rehearse: what this rank gives, in the type that is encoded.
 bool gives(const Plan& plan, int rank) noexcept {
-    return plan.encoded_dtype() == plan.facts.dtype && plan.algorithm != Algorithm::kLowRank &&
-           (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.facts, rank));
+    return plan.encoded_dtype() == plan.signature.dtype && plan.algorithm != Algorithm::kLowRank &&
+           (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.signature, rank));
 }
 
 // Where a rehearsal's parts of the scratch lie.
@@ -47,18 +47,18 @@ struct Rooms {
 };
 
 Rooms rooms_of(const Plan& plan, int ranks) {
-    const uint64_t element = dtype_bytes(plan.facts.dtype);
+    const uint64_t element = dtype_bytes(plan.signature.dtype);
     Rooms rooms;
     uint64_t largest = static_cast<uint64_t>(plan.layout.largest_piece());
-    if (Rehearsal::stands_in(plan)) {
+    if (ShadowEncoder::stands_in(plan)) {
         int64_t slots = 0, workspace = 0;
         for (const Slice& slice : plan.layout.slices) {
             for (const Piece& piece : slice.pieces) {
                 const int64_t chunks = (piece.count + piece.chunk_elems - 1) / piece.chunk_elems;
                 slots = std::max(slots, chunks * slice.slot_bytes);
-                workspace = std::max(
-                    workspace,
-                    piece.codec.workspace_bytes(plan.facts.dtype, piece.count, piece.chunk_elems));
+                workspace =
+                    std::max(workspace, piece.codec.workspace_bytes(
+                                            plan.signature.dtype, piece.count, piece.chunk_elems));
             }
         }
         rooms.workspace = aligned(static_cast<uint64_t>(slots));
@@ -66,7 +66,7 @@ Rooms rooms_of(const Plan& plan, int ranks) {
     } else {
         // Blocks of one slice may be encoded together.
         if (plan.algorithm == Algorithm::kDirect && plan.layout.slices.size() == 1) {
-            largest = elements_given(plan.facts, ranks);
+            largest = elements_given(plan.signature, ranks);
         }
         rooms.decoded = aligned(plan.scratch_bytes);
     }
@@ -77,7 +77,7 @@ Rooms rooms_of(const Plan& plan, int ranks) {
 }  // namespace
 
 // What a call's rehearsal is to find out.
-struct Rehearsal::Wish {
+struct ShadowEncoder::Wish {
     bool measured = false, timed = false, fed = false;
     RandomKey random;
     uint64_t every_part = 1;  // of which one is compared
@@ -142,14 +142,14 @@ class Trial final : public EncodingListener {
     MeasureArgs rest_{};
 };
 
-Rehearsal::Rehearsal(Runtime& runtime, CommState* state, Samples* errors, Trace* trace)
+ShadowEncoder::ShadowEncoder(Runtime& runtime, Communicator* state, Samples* errors, Trace* trace)
     : runtime_(runtime), state_(state), errors_(errors), trace_(trace) {}
 
-bool Rehearsal::stands_in(const Plan& plan) noexcept {
+bool ShadowEncoder::stands_in(const Plan& plan) noexcept {
     return !encodes_contributions(plan);
 }
 
-void Rehearsal::run(const Call& call) noexcept {
+void ShadowEncoder::run(const Call& call) noexcept {
     state_->users.fetch_add(1);
     try {
         const Status status = state_->ended ? Status() : rehearse(call);
@@ -162,27 +162,27 @@ void Rehearsal::run(const Call& call) noexcept {
     state_->users.fetch_sub(1);
 }
 
-void Rehearsal::refuse(const std::string& why) noexcept {
+void ShadowEncoder::refuse(const std::string& why) noexcept {
     if (!std::exchange(refused_, true)) {
-        log_line(LogLevel::kWarn, where(*state_) + ": no more rehearsals: " + why +
+        log_line(LogLevel::kWarn, log_prefix(*state_) + ": no more rehearsals: " + why +
                                       " (SLIMWIRE_MODE=shadow); the job goes on");
     }
 }
 
-Status Rehearsal::rehearse(const Call& call) {
+Status ShadowEncoder::rehearse(const Call& call) {
     const Plan& plan = *call.item.plan;
     Wish wish;
     wish.random = plan.random;
     wish.random.rank = static_cast<uint32_t>(state_->rank);
     if (plan.draws) {  // as many as in mode on, whatever comes of it here
-        wish.random.step = state_->steps[is_point_to_point(plan.facts.op) ? 1 : 0]++;
+        wish.random.step = state_->steps[is_point_to_point(plan.signature.op) ? 1 : 0]++;
     }
     const uint32_t every = runtime_.config.settings.trace_sample;
     if (refused_ || every == 0 || !gives(plan, state_->rank)) {
         return {};
     }
     const uint64_t parts = parts_given(plan, state_->shape.ranks);
-    wish.measured = call.occurrence % every == 0 && can_measure(plan.facts.dtype);
+    wish.measured = call.occurrence % every == 0 && can_measure(plan.signature.dtype);
     wish.timed =
         (call.occurrence < 8 || call.occurrence % 16 == 0) && (!wish.measured || parts == 1);
     wish.fed = !stands_in(plan) && plan.residual_bytes > 0 && keeps_residual(plan, state_->rank);
@@ -200,7 +200,7 @@ Status Rehearsal::rehearse(const Call& call) {
     return enqueue_all(call, wish);
 }
 
-Result<void*> Rehearsal::residual_of(const Call& call) {
+Result<void*> ShadowEncoder::residual_of(const Call& call) {
     const Plan& plan = *call.item.plan;
     const TensorKey key = identify(state_->state_key, call.item.call, plan.tensor, call.item.place);
     // As in mode on; of no job that is gone on with.
@@ -210,12 +210,12 @@ Result<void*> Rehearsal::residual_of(const Call& call) {
         const Residual residual,
         runtime_.residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
                                {0, plan.residual_shape}, call.item.call.stream, false));
-    if (residual.arrival != Arrival::kKept) {
+    if (residual.origin != ResidualOrigin::kKept) {
         const ResidualStore::Held held = runtime_.residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;
         state_->stats->residual_tensors = held.tensors;
     } else if (residual.buffer == nullptr) {
-        state_->stats->unfed_calls.fetch_add(1, std::memory_order_relaxed);
+        state_->stats->calls_without_residual.fetch_add(1, std::memory_order_relaxed);
         say_no_room(call, "is rehearsed without its residual", plan.residual_bytes);
     }
     if (residual.buffer != nullptr) {
@@ -224,7 +224,7 @@ Result<void*> Rehearsal::residual_of(const Call& call) {
     return residual.buffer;
 }
 
-Result<bool> Rehearsal::make_room(uint64_t bytes) {
+Result<bool> ShadowEncoder::make_room(uint64_t bytes) {
     if (bytes <= scratch_bytes_) {
         return true;
     }
@@ -253,12 +253,12 @@ Result<bool> Rehearsal::make_room(uint64_t bytes) {
     return true;
 }
 
-void Rehearsal::say_no_room(const Call& call, const char* what, uint64_t bytes) {
+void ShadowEncoder::say_no_room(const Call& call, const char* what, uint64_t bytes) {
     if (!std::exchange(state_->told_of_memory, true)) {
-        const CallFacts& facts = call.item.plan->facts;
+        const CallSignature& signature = call.item.plan->signature;
         log_line(LogLevel::kWarn,
-                 where(*state_) + ": " + op_name(facts.op) + " count " +
-                     std::to_string(facts.count) + " " + what + ": " + std::to_string(bytes) +
+                 log_prefix(*state_) + ": " + op_name(signature.op) + " count " +
+                     std::to_string(signature.count) + " " + what + ": " + std::to_string(bytes) +
                      " bytes more than the " +
                      std::to_string(runtime_.memory.held(state_->device)) +
                      " held exceed SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime_.memory.limit()) +
@@ -266,13 +266,13 @@ void Rehearsal::say_no_room(const Call& call, const char* what, uint64_t bytes) 
     }
 }
 
-Status Rehearsal::encode_stand_in(const Call& call, Trial* trial) {
+Status ShadowEncoder::encode_stand_in(const Call& call, Trial* trial) {
     const Plan& plan = *call.item.plan;
     const Rooms rooms = rooms_of(plan, state_->shape.ranks);
     const uint64_t blocks = blocks_given(plan, state_->shape.ranks);
-    const uint64_t element = dtype_bytes(plan.facts.dtype);
+    const uint64_t element = dtype_bytes(plan.signature.dtype);
     const uint64_t block_elems =
-        blocks == 0 ? 0 : elements_given(plan.facts, state_->shape.ranks) / blocks;
+        blocks == 0 ? 0 : elements_given(plan.signature, state_->shape.ranks) / blocks;
     for (uint64_t block = 0; block < blocks; ++block) {
         for (const Slice& slice : plan.layout.slices) {
             for (const Piece& piece : slice.pieces) {
@@ -285,7 +285,7 @@ Status Rehearsal::encode_stand_in(const Call& call, Trial* trial) {
                 args.chunk_elems = piece.chunk_elems;
                 args.slot_bytes = slice.slot_bytes;
                 args.params = piece.codec.params;
-                args.dtype = plan.facts.dtype;
+                args.dtype = plan.signature.dtype;
                 args.random = plan.random;
                 args.random.tensor += static_cast<uint32_t>(block);
                 args.workspace = scratch_ + rooms.workspace;
@@ -297,7 +297,7 @@ Status Rehearsal::encode_stand_in(const Call& call, Trial* trial) {
     return {};
 }
 
-Status Rehearsal::enqueue_all(const Call& call, const Wish& wish) {
+Status ShadowEncoder::enqueue_all(const Call& call, const Wish& wish) {
     const DeviceApi& api = runtime_.api();
     const Plan& plan = *call.item.plan;
     const cudaStream_t stream = call.item.call.stream;
@@ -321,8 +321,8 @@ Status Rehearsal::enqueue_all(const Call& call, const Wish& wish) {
     }
     Samples::Batch batch;
     if (wish.measured) {
-        batch =
-            errors_->begin(state_->device, {call.call, call.comm, call.tensor, plan.facts.dtype});
+        batch = errors_->begin(state_->device,
+                               {call.call, call.comm, call.tensor, plan.signature.dtype});
     }
     Trial trial(api, stream, scratch_ + rooms.decoded);
     if (!batch.empty()) {
@@ -359,19 +359,19 @@ Status Rehearsal::enqueue_all(const Call& call, const Wish& wish) {
     return chained;
 }
 
-void Rehearsal::end() noexcept {
+void ShadowEncoder::end() noexcept {
     const DeviceApi& api = runtime_.api();
     const DeviceScope device(api, state_->device);
     times_.read(api, trace_);
     times_.clear(api);
     runtime_.memory.give_back(state_->device, std::exchange(held_bytes_, 0));
-    Parked left{state_->device, std::exchange(chain_, nullptr), std::move(outgrown_)};
+    DeferredFree left{state_->device, std::exchange(chain_, nullptr), std::move(outgrown_)};
     if (scratch_ != nullptr) {
         left.memory.push_back(std::exchange(scratch_, nullptr));
     }
     runtime_.residuals.take(state_->state_key, &left.memory);
     if (left.end != nullptr) {
-        runtime_.parked.park(std::move(left));
+        runtime_.deferred_frees.park(std::move(left));
     }
 }
 

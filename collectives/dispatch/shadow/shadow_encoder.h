@@ -31,19 +31,19 @@ namespace slimwire {
 
 class Trial;  // rehearsal.cpp
 
-class Rehearsal {
+class ShadowEncoder {
   public:
     // Parts of a call that are compared, at most; of more, some.
     static constexpr int kParts = 16;
     // One of those that mode on would compress; not under capture.
     struct Call {
-        Queued item;
+        QueuedCall item;
         uint64_t call = 0, comm = 0, tensor = 0;  // as in the trace
         uint64_t occurrence = 0;                  // calls of the tensor before
     };
 
     // All outlive it; `errors` takes kParts, `state` its rank and device.
-    Rehearsal(Runtime& runtime, CommState* state, Samples* errors, Trace* trace);
+    ShadowEncoder(Runtime& runtime, Communicator* state, Samples* errors, Trace* trace);
     // Whether the plan's own encoding is rehearsed, or a stand-in for it.
     [[nodiscard]] static bool stands_in(const Plan& plan) noexcept;
 
@@ -63,7 +63,7 @@ class Rehearsal {
     void refuse(const std::string& why) noexcept;
 
     Runtime& runtime_;
-    CommState* state_;
+    Communicator* state_;
     Samples* errors_;
     Trace* trace_;
     CallTimes times_;

@@ -31,24 +31,26 @@ bool DdpListener::may_be_indices(uint64_t count) const noexcept {
             }));
 }
 
-uint64_t DdpListener::wanted(const CallFacts& facts, int ranks) noexcept {
+uint64_t DdpListener::wanted(const CallSignature& signature, int ranks) noexcept {
     const Expects expected = std::exchange(expects_, Expects::kNothing);
-    if (facts.op == Op::kAllGather && facts.dtype == DType::kInt64 && facts.count == 1) {
+    if (signature.op == Op::kAllGather && signature.dtype == DType::kInt64 &&
+        signature.count == 1) {
         expects_ = Expects::kShapes;
         return static_cast<uint64_t>(ranks);
     }
-    if (facts.op != Op::kBroadcast || facts.root_or_peer != 0 || facts.count > kMaxValues) {
+    if (signature.op != Op::kBroadcast || signature.root_or_peer != 0 ||
+        signature.count > kMaxValues) {
         return 0;
     }
-    const bool shapes = facts.dtype == DType::kInt64 && expected == Expects::kShapes &&
-                        facts.count > 0 && facts.count % 2 == 0;
-    const bool buckets = facts.dtype == DType::kInt32 && facts.count > 0 &&
-                         (expected == Expects::kBucketSizes || may_be_indices(facts.count));
+    const bool shapes = signature.dtype == DType::kInt64 && expected == Expects::kShapes &&
+                        signature.count > 0 && signature.count % 2 == 0;
+    const bool buckets = signature.dtype == DType::kInt32 && signature.count > 0 &&
+                         (expected == Expects::kBucketSizes || may_be_indices(signature.count));
     if (buckets) {
         expects_ = Expects::kBucketSizes;
     }
     unread_ += shapes || buckets ? 1 : 0;
-    return shapes || buckets ? facts.count : 0;
+    return shapes || buckets ? signature.count : 0;
 }
 
 void DdpListener::found_model(std::vector<ParameterShape> shapes) {
@@ -93,14 +95,14 @@ void DdpListener::found_indices(std::span<const int64_t> values) {
     indices_.clear();
 }
 
-void DdpListener::read(const CallFacts& facts, std::span<const int64_t> values) {
-    unread_ -= facts.op == Op::kBroadcast ? 1 : 0;
-    if (facts.dtype == DType::kInt32) {
+void DdpListener::read(const CallSignature& signature, std::span<const int64_t> values) {
+    unread_ -= signature.op == Op::kBroadcast ? 1 : 0;
+    if (signature.dtype == DType::kInt32) {
         found_indices(values);
         return;
     }
     indices_.clear();
-    if (facts.op == Op::kAllGather) {
+    if (signature.op == Op::kAllGather) {
         const bool equal =
             std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
         parameters_ =

@@ -37,12 +37,12 @@ class DdpListener {
     static constexpr uint64_t kMaxValues = uint64_t{1} << 17;  // of one tensor; larger are not read
     static constexpr size_t kMaxModels = 64;  // further ones take the place of the oldest
 
-    // Of every collective that the communicator makes, in order: how many elements of facts.dtype
+    // Of every collective that the communicator makes, in order: how many elements of signature.dtype
     // to read from its result and to hand to read(); 0 for nearly all.
-    [[nodiscard]] uint64_t wanted(const CallFacts& facts, int ranks) noexcept;
+    [[nodiscard]] uint64_t wanted(const CallSignature& signature, int ranks) noexcept;
     // The results asked for, in the order of their calls. Of an all-gather that no broadcast which
     // was asked for follows directly, none is needed.
-    void read(const CallFacts& facts, std::span<const int64_t> values);
+    void read(const CallSignature& signature, std::span<const int64_t> values);
     // The next all-reduce of floating point elements.
     BucketPlace next(uint64_t count);
 

@@ -22,17 +22,17 @@ class ModelStarts {
     static constexpr uint32_t kMost = 64;
 
     // The next call of the communicator.
-    void hear(const CallFacts& facts) noexcept {
-        if (facts.op != Op::kAllGather && facts.op != Op::kBroadcast) {
+    void hear(const CallSignature& signature) noexcept {
+        if (signature.op != Op::kAllGather && signature.op != Op::kBroadcast) {
             heard_ = Heard::kNothing;
             return;
         }
-        const bool gathered = facts.op == Op::kAllGather;
-        const bool integers = facts.dtype == DType::kInt64;
+        const bool gathered = signature.op == Op::kAllGather;
+        const bool integers = signature.dtype == DType::kInt64;
         if (gathered) {
-            heard_ = integers && facts.count == 1 ? Heard::kCounts : Heard::kNothing;
-        } else if (heard_ == Heard::kCounts && integers && facts.root_or_peer == 0 &&
-                   facts.count > 0 && facts.count % 2 == 0) {
+            heard_ = integers && signature.count == 1 ? Heard::kCounts : Heard::kNothing;
+        } else if (heard_ == Heard::kCounts && integers && signature.root_or_peer == 0 &&
+                   signature.count > 0 && signature.count % 2 == 0) {
             heard_ = Heard::kShapes;
         } else {
             count_ += heard_ == Heard::kShapes && !integers && count_ < kMost ? 1 : 0;

@@ -7,13 +7,13 @@
 namespace slimwire {
 namespace {
 
-CallFacts facts_of(Op op, uint64_t count = 1 << 20, DType dtype = DType::kFloat32) {
-    CallFacts facts;
-    facts.op = op;
-    facts.count = count;
-    facts.dtype = dtype;
-    facts.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
-    return facts;
+CallSignature facts_of(Op op, uint64_t count = 1 << 20, DType dtype = DType::kFloat32) {
+    CallSignature signature;
+    signature.op = op;
+    signature.count = count;
+    signature.dtype = dtype;
+    signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+    return signature;
 }
 
 PlanShape four_ranks() {
@@ -45,11 +45,11 @@ TEST(Algorithms, AutoTakesTheOneThatTheCodecAndTheOperationAllow) {
                            Case{Op::kReduceScatter, "int4", Algorithm::kDirect},
                            Case{Op::kSend, "bf16", Algorithm::kDirect}}) {
         const Action action = action_of(of.codec);
-        const CallFacts facts = facts_of(of.op);
-        const std::vector<Algorithm> found = candidates(facts, four_ranks(), action);
+        const CallSignature signature = facts_of(of.op);
+        const std::vector<Algorithm> found = candidates(signature, four_ranks(), action);
         ASSERT_EQ(found.size(), 1u);
         EXPECT_EQ(found[0], of.expected) << of.codec;
-        EXPECT_EQ(why_not(found[0], facts, four_ranks(), action), "");
+        EXPECT_EQ(why_not(found[0], signature, four_ranks(), action), "");
     }
 }
 
@@ -83,21 +83,21 @@ TEST(Algorithms, ARefusalSaysWhy) {
 
 // The worked examples of collectives/FORMAT.md.
 TEST(Gather, WorkedExampleOfTheFormat) {
-    const CallFacts facts = facts_of(Op::kAllReduce, 1000);
+    const CallSignature signature = facts_of(Op::kAllReduce, 1000);
     const Layout layout =
-        layout_of(Algorithm::kGather, facts, four_ranks(), action_of("int4:block=64"), 0);
+        layout_of(Algorithm::kGather, signature, four_ranks(), action_of("int4:block=64"), 0);
     EXPECT_EQ(layout.total_slot_bytes, 544);
     EXPECT_EQ(gather_wire_bytes(layout, 4), 1632u);
-    EXPECT_EQ(gather_sizes(layout, facts, four_ranks()).residual_elems, 1000u);
+    EXPECT_EQ(gather_sizes(layout, signature, four_ranks()).residual_elems, 1000u);
 }
 
 TEST(Summable, WorkedExampleOfTheFormat) {
-    const CallFacts facts = facts_of(Op::kAllReduce, 100000);
-    const Layout layout =
-        layout_of(Algorithm::kSummable, facts, four_ranks(), action_of("randomk:fraction=0.1"), 0);
+    const CallSignature signature = facts_of(Op::kAllReduce, 100000);
+    const Layout layout = layout_of(Algorithm::kSummable, signature, four_ranks(),
+                                    action_of("randomk:fraction=0.1"), 0);
     EXPECT_EQ(layout.total_slot_bytes, 16 + 40064);
-    EXPECT_EQ(summable_wire_bytes(layout, facts, 4, 0), 60096u);
-    const CallFacts scattered = facts_of(Op::kReduceScatter, 100000);
+    EXPECT_EQ(summable_wire_bytes(layout, signature, 4, 0), 60096u);
+    const CallSignature scattered = facts_of(Op::kReduceScatter, 100000);
     EXPECT_EQ(summable_wire_bytes(layout, scattered, 4, 0), 3u * (16 + 40064));
     EXPECT_EQ(summable_sizes(layout, scattered, four_ranks()).residual_elems, 400000u);
 }

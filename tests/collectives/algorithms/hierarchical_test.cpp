@@ -43,16 +43,16 @@ Config config_of(const std::string& action) {
     return config;
 }
 
-CallFacts sum_of(uint64_t count,
-                 DType dtype = DType::kFloat32,
-                 RedOp redop = RedOp::kSum,
-                 Op op = Op::kAllReduce) {
-    CallFacts facts;
-    facts.op = op;
-    facts.count = count;
-    facts.dtype = dtype;
-    facts.redop = redop;
-    return facts;
+CallSignature sum_of(uint64_t count,
+                     DType dtype = DType::kFloat32,
+                     RedOp redop = RedOp::kSum,
+                     Op op = Op::kAllReduce) {
+    CallSignature signature;
+    signature.op = op;
+    signature.count = count;
+    signature.dtype = dtype;
+    signature.redop = redop;
+    return signature;
 }
 
 const std::vector<uint64_t> kTwoOfFour = {1, 1, 1, 1, 2, 2, 2, 2};
@@ -88,19 +88,19 @@ TEST(Hierarchical, WorkedExampleOfTheFormat) {
     ASSERT_EQ(layout.slices.size(), 1u);
     EXPECT_EQ(layout.slices[0].pieces[0].chunk_elems, 256);
     EXPECT_EQ(layout.slices[0].slot_bytes, 144);
-    const CallFacts facts = sum_of(1000);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *even.nodes, 0), 2528u);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *even.nodes, 1), 2624u);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *even.nodes, 2), 2528u);
-    const ExchangeSizes sizes = hierarchical_sizes(layout, facts, even);
+    const CallSignature signature = sum_of(1000);
+    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *even.nodes, 0), 2528u);
+    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *even.nodes, 1), 2624u);
+    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *even.nodes, 2), 2528u);
+    const ExchangeSizes sizes = hierarchical_sizes(layout, signature, even);
     EXPECT_EQ(sizes.wire_bytes, 2624u);
     EXPECT_EQ(sizes.node_wire_bytes, 576u);
     EXPECT_EQ(sizes.residual_elems, 3u * 256);
 
     const PlanShape uneven = shape_of({1, 1, 2});
-    EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *uneven.nodes, 0), 2528u);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, facts, *uneven.nodes, 2), 576u);
-    EXPECT_EQ(hierarchical_sizes(layout, facts, uneven).residual_elems, 2u * 3 * 256);
+    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *uneven.nodes, 0), 2528u);
+    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *uneven.nodes, 2), 576u);
+    EXPECT_EQ(hierarchical_sizes(layout, signature, uneven).residual_elems, 2u * 3 * 256);
 }
 
 // The worked examples of collectives/FORMAT.md for a reduce to rank 1 and for a reduce-scatter.
@@ -108,7 +108,7 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     const Result<CodecSpec> int4 = parse_codec("int4:block=64");
     ASSERT_TRUE(int4.ok());
     const PlanShape even = shape_of({1, 1, 2, 2});
-    CallFacts reduce = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduce);
+    CallSignature reduce = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduce);
     reduce.root_or_peer = 1;
     const Layout columns = hierarchical_layout({{0, 1000, int4.value()}}, DType::kFloat32,
                                                *even.nodes, std::nullopt, 0);
@@ -118,7 +118,7 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 3), 2048u + 288);
     EXPECT_EQ(hierarchical_sizes(columns, reduce, even).node_wire_bytes, 576u);
 
-    const CallFacts scatter = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduceScatter);
+    const CallSignature scatter = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduceScatter);
     const Layout block =
         hierarchical_scatter_layout({{0, 1000, int4.value()}}, DType::kFloat32, std::nullopt, 0);
     ASSERT_EQ(block.total_slot_bytes, 544);
@@ -146,12 +146,12 @@ TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
             ASSERT_TRUE(plan.compressed) << plan.reason;
             EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
             const ExchangeSizes sizes =
-                sizes_of(plan.algorithm, plan.layout, plan.facts, shape_of(kTwoOfFour));
+                sizes_of(plan.algorithm, plan.layout, plan.signature, shape_of(kTwoOfFour));
             const double ratio = 4.0 * (1 << 22) /
                                  static_cast<double>(parse_codec(codec).value().encoded_bytes(
                                      DType::kFloat32, int64_t{1} << 22));
             // A native ring leaves a node with 2 (N - 1) / N, 1 and N - 1 times the buffer.
-            const uint64_t native = native_wire_bytes(plan.facts, 8);
+            const uint64_t native = native_wire_bytes(plan.signature, 8);
             EXPECT_LE(static_cast<double>(sizes.node_wire_bytes),
                       1.05 * static_cast<double>(native) / ratio);
             EXPECT_LT(sizes.wire_bytes, native);
@@ -180,9 +180,9 @@ TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
                         continue;
                     }
                     ++taken;
-                    const uint64_t native = native_wire_bytes(plan.facts, shape.ranks);
+                    const uint64_t native = native_wire_bytes(plan.signature, shape.ranks);
                     const ExchangeSizes sizes =
-                        sizes_of(plan.algorithm, plan.layout, plan.facts, shape);
+                        sizes_of(plan.algorithm, plan.layout, plan.signature, shape);
                     EXPECT_LT(sizes.node_wire_bytes, native);
                     for (int rank = 0; rank < shape.ranks; ++rank) {
                         EXPECT_LT(wire_bytes_of(plan, shape, rank), native);
@@ -197,12 +197,12 @@ TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
 TEST(Hierarchical, SaysWhyItIsNotTaken) {
     struct Case {
         const char* action;
-        CallFacts facts;
+        CallSignature signature;
         std::vector<uint64_t> hosts;
         const char* reason;
     };
-    const CallFacts gather = sum_of(1 << 20, DType::kFloat32, RedOp::kNone, Op::kAllGather);
-    const CallFacts premul = sum_of(1 << 20, DType::kFloat32, RedOp::kPreMulSum);
+    const CallSignature gather = sum_of(1 << 20, DType::kFloat32, RedOp::kNone, Op::kAllGather);
+    const CallSignature premul = sum_of(1 << 20, DType::kFloat32, RedOp::kPreMulSum);
     const char* plain = "codec = \"int4\"\nalgorithm = \"hierarchical\"\n";
     for (const Case& of :
          {Case{plain, sum_of(1 << 20), {1, 1, 1}, "all ranks are on one node"},
@@ -214,7 +214,7 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
                sum_of(1 << 20),
                {1, 1, 1},
                "all ranks are on one node"}}) {
-        const Plan plan = make_plan(of.facts, shape_of(of.hosts), config_of(of.action));
+        const Plan plan = make_plan(of.signature, shape_of(of.hosts), config_of(of.action));
         EXPECT_FALSE(plan.compressed);
         EXPECT_NE(plan.reason.find(of.reason), std::string::npos) << plan.reason;
     }

@@ -45,7 +45,7 @@ DeviceApi plain_memory() {
 }
 
 constexpr uint64_t kBytes = 40, kPath = 5, kShape = 6;
-const CallFacts kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10};
+const CallSignature kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10};
 
 // As in a process: a runtime is never destroyed.
 Runtime& lasting_runtime() {
@@ -60,11 +60,11 @@ class Process {
         runtime_.use_device(plain_memory());
         runtime_.config.active = true;
         runtime_.config.hash = 99;
-        auto state = std::make_unique<CommState>();
+        auto state = std::make_unique<Communicator>();
         state->comm = reinterpret_cast<ncclComm_t>(this);
         state->rank = rank;
         state->shape.ranks = 2;
-        state->lasting_key = 1000 + static_cast<uint64_t>(rank);
+        state->checkpoint_key = 1000 + static_cast<uint64_t>(rank);
         state->state_key = 2000 + static_cast<uint64_t>(rank);
         state->chained = true;
         comm_ = runtime_.comms.add(std::move(state));
@@ -72,7 +72,7 @@ class Process {
     ~Process() { (void)runtime_.residuals.forget(api_, comm_->state_key); }
 
     [[nodiscard]] Runtime* runtime() noexcept { return &runtime_; }
-    [[nodiscard]] CommState& comm() noexcept { return *comm_; }
+    [[nodiscard]] Communicator& comm() noexcept { return *comm_; }
     // The residual of the tensor at a place, as a call gets it.
     char* residual(uint32_t ordinal, uint64_t path = kPath, uint64_t shape = kShape) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
@@ -81,7 +81,7 @@ class Process {
     // The same once its ordinal is known, for which rules ask.
     char* residual_of_ordinal(uint32_t ordinal) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
-        key.facts.nth = 1;
+        key.signature.ordinal = 1;
         return get(key, kPath, kShape);
     }
     char* residual_at(const void* address) {
@@ -89,26 +89,26 @@ class Process {
     }
     // Estimates of a call of all ranks, as its `calls`-th call gets them.
     char* shared(uint32_t ordinal, uint64_t calls) {
-        comm_->sharing_calls = calls;
+        comm_->replicated_calls = calls;
         shared_ = true;
         char* const got = residual(ordinal);
         shared_ = false;
         return got;
     }
-    [[nodiscard]] Arrival arrival() const noexcept { return arrival_; }
+    [[nodiscard]] ResidualOrigin origin() const noexcept { return arrival_; }
 
   private:
     char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
         Result<Residual> got = runtime_.residuals.get(
-            api_, 0, key, path, kBytes, {comm_->lasting_key, shape, shared_}, nullptr, false);
-        arrival_ = got.ok() ? got.value().arrival : Arrival::kKept;
+            api_, 0, key, path, kBytes, {comm_->checkpoint_key, shape, shared_}, nullptr, false);
+        arrival_ = got.ok() ? got.value().origin : ResidualOrigin::kKept;
         return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
     }
     const DeviceApi api_ = plain_memory();
     Runtime& runtime_ = lasting_runtime();
-    CommState* comm_;
+    Communicator* comm_;
     bool shared_ = false;
-    Arrival arrival_ = Arrival::kKept;
+    ResidualOrigin arrival_ = ResidualOrigin::kKept;
 };
 
 std::string held(const char* residual) {
@@ -237,14 +237,14 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
         Process process;
         process.comm().comm_key = 55;
         std::memset(process.shared(0, calls), 'a', kBytes);
-        EXPECT_EQ(process.arrival(), Arrival::kMade);
+        EXPECT_EQ(process.origin(), ResidualOrigin::kMade);
         const auto saved = save_state(process.runtime(), path_.c_str());
         ASSERT_TRUE(saved.ok()) << saved.status().message();
         EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone) << saved.value().text;
         const StateIndex index = read_state(path_).value().index;
         ASSERT_EQ(index.tensors.size(), 1u);
         EXPECT_EQ(index.tensors[0].kind, StateKind::kShared);
-        moments[calls - 3] = index.comms.at(0).moment;
+        moments[calls - 3] = index.comms.at(0).snapshot_id;
         EXPECT_EQ(moments[calls - 3], moment_of(process.comm()));
     }
     EXPECT_NE(moments[0], moments[1]);
@@ -254,13 +254,13 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
     ASSERT_TRUE(save_state(process.runtime(), folder_.file("early").c_str()).ok());
     const StateIndex early = read_state(folder_.file("early")).value().index;
     ASSERT_EQ(early.tensors.size(), 1u);
-    EXPECT_EQ(early.comms.at(0).moment, moments[1]);
+    EXPECT_EQ(early.comms.at(0).snapshot_id, moments[1]);
     EXPECT_EQ(held(process.shared(0, 1)), filled('a'));
-    EXPECT_EQ(process.arrival(), Arrival::kRestored);
-    EXPECT_EQ(PendingState::instance().comm(process.comm().lasting_key).moment, moments[1]);
+    EXPECT_EQ(process.origin(), ResidualOrigin::kRestored);
+    EXPECT_EQ(PendingState::instance().comm(process.comm().checkpoint_key).snapshot_id, moments[1]);
     // Ranks may load at different moments: what is in use stays.
     std::memset(process.shared(0, 2), 'n', kBytes);
-    EXPECT_EQ(process.arrival(), Arrival::kKept);
+    EXPECT_EQ(process.origin(), ResidualOrigin::kKept);
     ASSERT_TRUE(load(&process).ok());
     EXPECT_EQ(held(process.shared(0, 3)), filled('n'));
     // What still waits is of the moment that was loaded, and saved without another.
@@ -268,7 +268,7 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
     const StateContent again = read_state(folder_.file("again")).value();
     ASSERT_EQ(again.index.tensors.size(), 1u);
     EXPECT_EQ(static_cast<char>(again.held[0][0]), 'n');
-    EXPECT_EQ(again.index.comms.at(0).moment, moment_of(process.comm()));
+    EXPECT_EQ(again.index.comms.at(0).snapshot_id, moment_of(process.comm()));
 }
 
 TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
@@ -282,7 +282,7 @@ TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
     ASSERT_TRUE(write_state(path_, index, zeros).ok());
     EXPECT_NE(read_state(path_).status().message().find("a tensor of all ranks is of no moment"),
               std::string::npos);
-    index.comms[0].moment = 7;
+    index.comms[0].snapshot_id = 7;
     ASSERT_TRUE(write_state(path_, index, zeros).ok());
     EXPECT_TRUE(read_state(path_).ok());
 }
@@ -300,7 +300,7 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
                     return Status();
                 }).ok());
     Process process;
-    CommState& comm = process.comm();
+    Communicator& comm = process.comm();
     ASSERT_TRUE(load(&process).ok());
     const auto save = [&] {
         EXPECT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
@@ -315,7 +315,7 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
     ASSERT_EQ(again.index.tensors.size(), 1u);
     EXPECT_EQ(again.index.tensors[0].kind, StateKind::kAveraging);
     EXPECT_EQ(static_cast<char>(again.held[0][7]), 6);
-    EXPECT_EQ(again.index.comms.at(0).moment, 7u);
+    EXPECT_EQ(again.index.comms.at(0).snapshot_id, 7u);
     EXPECT_EQ(again.index.comms.at(0).drawn_alike, 5u);
     EXPECT_TRUE(comm.progress.take({1000, kSum, kPath, 1}, StateKind::kAveraging).empty());
     EXPECT_TRUE(comm.progress.take(tensor, StateKind::kCalls).empty());
@@ -325,11 +325,11 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
 
 // Ranks agree only where they loaded the same of all that they must have alike.
 TEST_F(SavedState, WhatRanksTellOfTheirProgressFollowsFromMomentAndDraws) {
-    const StateComm none, moment{1, 0, 2, {}, 7, 0}, drawn{1, 0, 2, {}, 7, 1};
+    const StateComm none, snapshot_id{1, 0, 2, {}, 7, 0}, drawn{1, 0, 2, {}, 7, 1};
     const StateComm other_rank{2, 1, 2, {3, 4}, 7, 1};
     EXPECT_EQ(told_progress(none), 0u);
-    EXPECT_NE(told_progress(moment), 0u);
-    EXPECT_NE(told_progress(moment), told_progress(drawn));
+    EXPECT_NE(told_progress(snapshot_id), 0u);
+    EXPECT_NE(told_progress(snapshot_id), told_progress(drawn));
     EXPECT_EQ(told_progress(drawn), told_progress(other_rank));
 }
 
@@ -361,10 +361,10 @@ TEST_F(SavedState, WhatIsRefusedChangesNothing) {
     refused("saved by a process without a launcher's rank; this is rank 1 of 4");
     ::unsetenv("RANK");
     ::unsetenv("WORLD_SIZE");
-    process.comm().lasting_key = 77;
+    process.comm().checkpoint_key = 77;
     refused(
         "knows none of this process's communicators: it is of rank 0 of 2, here is rank 0 of 2");
-    process.comm().lasting_key = 1000;
+    process.comm().checkpoint_key = 1000;
     g_event = cudaErrorNotReady;
     refused("have not ended");
     g_event = cudaSuccess;

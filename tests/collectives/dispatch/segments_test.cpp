@@ -16,7 +16,7 @@
 #include "codecs/float16.h"
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/call/backend.h"
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/support/seed.h"
 
 namespace slimwire {
@@ -72,8 +72,8 @@ class Ranks {
         shape_.max_ranks_per_node = shape_.nodes->most();
         shape_.scope = shape_.nodes->nodes() > 1 ? Scope::kInterNode : Scope::kIntraNode;
         for (int rank = 0; rank < size(); ++rank) {
-            states_.push_back(std::make_unique<CommState>());
-            CommState& state = *states_.back();
+            states_.push_back(std::make_unique<Communicator>());
+            Communicator& state = *states_.back();
             state.exchange_comm = comms_[static_cast<size_t>(rank)];
             state.rank = state.device = rank;
             state.shape = shape_;
@@ -122,7 +122,7 @@ class Ranks {
         std::vector<ExchangeRoom> rooms(ranks);
         std::vector<Exchange*> exchanges(ranks);
         for (size_t rank = 0; rank < ranks; ++rank) {
-            CommState& state = *states_[rank];
+            Communicator& state = *states_[rank];
             EXPECT_EQ(cudaSetDevice(state.device), cudaSuccess);
             const size_t bytes = inputs[rank].size();
             EXPECT_EQ(cudaMalloc(&send[rank], bytes), cudaSuccess);
@@ -140,7 +140,7 @@ class Ranks {
             EXPECT_EQ(cudaMemset(state.scratch, 0xFF, state.scratch_bytes), cudaSuccess);
             EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess) << "the stream waits for no other";
             CollectiveCall call;
-            call.facts = plan.facts;
+            call.signature = plan.signature;
             call.send = send[rank];
             call.recv = recv[rank];
             call.stream = streams[rank];
@@ -148,7 +148,7 @@ class Ranks {
             context.work = streams[rank];
             context.scratch = static_cast<char*>(state.scratch);
             context.residual = residuals[rank];
-            if (plan.facts.redop == RedOp::kPreMulSum) {
+            if (plan.signature.redop == RedOp::kPreMulSum) {
                 held[rank].value = scalars[rank];
                 context.scalar = &held[rank];
             }
@@ -191,7 +191,7 @@ class Ranks {
     RealNccl nccl_;
     PlanShape shape_;
     std::vector<ncclComm_t> comms_;
-    std::vector<std::unique_ptr<CommState>> states_;
+    std::vector<std::unique_ptr<Communicator>> states_;
 };
 
 Config config_of(const std::string& rules, uint64_t slice_bytes) {
@@ -227,9 +227,9 @@ std::string rule(const std::string& name, const std::string& match, const std::s
 class Segments : public testing::TestWithParam<Case> {
   protected:
     // Parameters of one, two and three dimensions in any order and of any size.
-    Carried random_carried() {
+    ParameterRanges random_parameters() {
         const int kinds = *GetParam().embeddings == '\0' ? 2 : 3;
-        Carried carried;
+        ParameterRanges parameters;
         uint64_t offset = 0;
         const size_t ranges = 300;  // more raw ones than one launch takes
         for (uint32_t i = 0; i < ranges; ++i) {
@@ -243,10 +243,10 @@ class Segments : public testing::TestWithParam<Case> {
                 std::strstr(weights, "ema") != nullptr || std::strstr(weights, "ef21") != nullptr;
             const uint64_t least = apart ? 1000 : 1;
             const uint64_t count = norm ? 1 + random_() % 40 : least + random_() % 4000;
-            carried.ranges.push_back({offset, count, i, dimensions, ""});
+            parameters.ranges.push_back({offset, count, i, dimensions, ""});
             offset += count;
         }
-        return carried;
+        return parameters;
     }
 
     // The format's sum of raw elements: FORMAT.md, "Raw elements".
@@ -311,15 +311,15 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
     const Config config =
         config_of(rule("norms", "param = \"1d\"", "codec = \"native\"") + weights + embeddings,
                   of.slice_bytes);
-    const Carried carried = random_carried();
-    CallFacts facts;
-    facts.op = of.op;
-    facts.dtype = of.dtype;
-    facts.redop = of.redop;
-    facts.root_or_peer = of.op == Op::kReduce ? 1 : 0;
-    facts.carried = 1;
-    facts.count = carried.ranges.back().offset + carried.ranges.back().count;
-    const Plan plan = make_plan(facts, ranks.shape(), config, &carried);
+    const ParameterRanges parameters = random_parameters();
+    CallSignature signature;
+    signature.op = of.op;
+    signature.dtype = of.dtype;
+    signature.redop = of.redop;
+    signature.root_or_peer = of.op == Op::kReduce ? 1 : 0;
+    signature.ranges_id = 1;
+    signature.count = parameters.ranges.back().offset + parameters.ranges.back().count;
+    const Plan plan = make_plan(signature, ranks.shape(), config, &parameters);
     ASSERT_TRUE(plan.compressed) << plan.reason;
     ASSERT_EQ(plan.algorithm, of.algorithm) << plan.reason;
     ASSERT_GT(plan.layout.largest_raw_part(), 0);
@@ -333,7 +333,7 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
         std::vector<void*> residuals;
     };
     std::vector<Part> parts;
-    for (const CarriedRange& range : carried.ranges) {
+    for (const ParameterRange& range : parameters.ranges) {
         if (!parts.empty() && parts.back().dimensions == range.dimensions) {
             parts.back().count += range.count;
         } else {
@@ -344,9 +344,9 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
         if (part.dimensions == 1) {
             continue;
         }
-        CallFacts alone = facts;
+        CallSignature alone = signature;
         alone.count = part.count;
-        alone.carried = 0;
+        alone.parameters = 0;
         std::string action = part.dimensions == 2 ? of.weights : of.embeddings;
         Config own = config_of(rule("alone", ops, action), 0);
         part.plan = make_plan(alone, ranks.shape(), own);
@@ -374,11 +374,11 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
     for (int step = 0; step < 3; ++step) {
         std::vector<Bytes> inputs;
         for (int rank = 0; rank < ranks.size(); ++rank) {
-            inputs.push_back(random_values(facts.count, of.dtype));
+            inputs.push_back(random_values(signature.count, of.dtype));
         }
         const std::vector<Bytes> results = ranks.run(plan, inputs, residuals, of.in_place, scalars);
         const auto gets = [&](size_t rank) {
-            return of.op == Op::kAllReduce || static_cast<int>(rank) == facts.root_or_peer;
+            return of.op == Op::kAllReduce || static_cast<int>(rank) == signature.root_or_peer;
         };
         for (const Part& part : parts) {
             std::vector<Bytes> expected;

@@ -1,4 +1,4 @@
-// Places of steps that the program marks: MarkedStep alone, and as CallPlaces chooses it.
+// Places of steps that the program marks: MarkedStep alone, and as TensorSlots chooses it.
 #include "collectives/identity/step_marks.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ TEST(MarkedStep, APlaceIsTheCallOfItsKindSinceTheMark) {
     for (uint64_t mark = 1; mark <= 3; ++mark) {
         uint32_t large = 0, small = 0;
         for (const uint64_t call : {kLarge, kSmall, kLarge, kLarge, kSmall}) {
-            const StepPlace place = steps.next(call, mark, 70 + mark);
-            EXPECT_TRUE(place.sure());
+            const StepPosition place = steps.next(call, mark, 70 + mark);
+            EXPECT_TRUE(place.known());
             EXPECT_EQ(place.path, kMarkedPath);
             EXPECT_EQ(place.slot, kMarkedSlot);
             EXPECT_EQ(place.ordinal, call == kLarge ? large++ : small++);
@@ -66,23 +66,23 @@ TEST(MarkedStep, AProgramThatStoppedMarkingIsUnsureAfterManyCalls) {
     EXPECT_TRUE(steps.next(kLarge, 2, 2).sure());
 }
 
-CallFacts sum_of(uint64_t count) {
+CallSignature sum_of(uint64_t count) {
     return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count};
 }
-CallFacts message(Op op, int peer, uint64_t count) {
+CallSignature message(Op op, int peer, uint64_t count) {
     return {op, DType::kFloat32, RedOp::kNone, peer, count, 0};
 }
 
 TEST(Places, MarksTakeTheDetectorsPlaceWithTheFirstOne) {
     Training training;
-    CallPlaces places(training);
+    TensorSlots places(training);
     CommStats stats;
     for (int i = 0; i < 700; ++i) {
         (void)places.next(sum_of(64), 0, &stats);
         (void)places.next(sum_of(65), 0, &stats);
     }
-    StepPlace place = places.next(sum_of(64), 0, &stats);
-    ASSERT_TRUE(place.sure());
+    StepPosition place = places.next(sum_of(64), 0, &stats);
+    ASSERT_TRUE(place.known());
     EXPECT_NE(place.path, kMarkedPath);
     EXPECT_EQ(stats.step_calls, 2u);
     training.mark_step(900);
@@ -104,7 +104,7 @@ TEST(Places, MarksTakeTheDetectorsPlaceWithTheFirstOne) {
 TEST(Places, MessagesAreCountedForEachPeerAndDirection) {
     Training training;
     training.mark_step(1);
-    CallPlaces places(training);
+    TensorSlots places(training);
     CommStats stats;
     EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 0, &stats).ordinal, 0u);
     EXPECT_EQ(places.next(message(Op::kSend, 2, 64), 0, &stats).ordinal, 0u);
@@ -117,7 +117,7 @@ TEST(Places, MessagesAreCountedForEachPeerAndDirection) {
 TEST(Places, ADroppedGroupIsForgottenWithMarksToo) {
     Training training;
     training.mark_step(1);
-    CallPlaces places(training);
+    TensorSlots places(training);
     CommStats stats;
     (void)places.next(sum_of(64), 0, &stats);
     (void)places.next(sum_of(64), 5, &stats);

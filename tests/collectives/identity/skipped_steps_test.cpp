@@ -79,7 +79,7 @@ DeviceApi fake_api() {
 
 CollectiveCall flag_at(const void* result, DType dtype) {
     CollectiveCall call;
-    call.facts = {Op::kAllReduce, dtype, RedOp::kMax, 0, 1};
+    call.signature = {Op::kAllReduce, dtype, RedOp::kMax, 0, 1};
     call.recv = const_cast<void*>(result);
     return call;
 }
@@ -101,20 +101,20 @@ struct Job {
 };
 
 TEST(SkippedSteps, AreAllReducesOfOneNumberByItsMaximum) {
-    CallFacts facts{Op::kAllReduce, DType::kFloat32, RedOp::kMax, 0, 1};
-    EXPECT_TRUE(SkippedSteps::may_tell(facts));
-    facts.count = 2;
-    EXPECT_FALSE(SkippedSteps::may_tell(facts));
-    facts.count = 1;
-    facts.redop = RedOp::kSum;
-    EXPECT_FALSE(SkippedSteps::may_tell(facts));
-    facts.redop = RedOp::kMax;
-    facts.dtype = DType::kInt64;
-    EXPECT_FALSE(SkippedSteps::may_tell(facts)) << "a length";
-    facts.dtype = DType::kUint8;
-    EXPECT_TRUE(SkippedSteps::may_tell(facts));
-    facts.op = Op::kReduce;
-    EXPECT_FALSE(SkippedSteps::may_tell(facts));
+    CallSignature signature{Op::kAllReduce, DType::kFloat32, RedOp::kMax, 0, 1};
+    EXPECT_TRUE(SkippedSteps::may_tell(signature));
+    signature.count = 2;
+    EXPECT_FALSE(SkippedSteps::may_tell(signature));
+    signature.count = 1;
+    signature.redop = RedOp::kSum;
+    EXPECT_FALSE(SkippedSteps::may_tell(signature));
+    signature.redop = RedOp::kMax;
+    signature.dtype = DType::kInt64;
+    EXPECT_FALSE(SkippedSteps::may_tell(signature)) << "a length";
+    signature.dtype = DType::kUint8;
+    EXPECT_TRUE(SkippedSteps::may_tell(signature));
+    signature.op = Op::kReduce;
+    EXPECT_FALSE(SkippedSteps::may_tell(signature));
 }
 
 TEST(SkippedSteps, AreReadOnceTheyAreThereAndNobodyWaits) {

@@ -50,10 +50,10 @@ TEST(StepDetector, RecordedDdpIsSureOnceItsBucketsAreRebuiltAndStaysSo) {
 TEST(StepDetector, OrdinalsAndStepsCountOn) {
     StepDetector detector;
     const Trace step = RecordedDdp().step();
-    StepPlace before;
+    StepPosition before;
     for (const TrueCall& call : repeated(step, 400)) {
-        const StepPlace place = detector.next(call.signature);
-        if (before.sure()) {
+        const StepPosition place = detector.next(call.signature);
+        if (before.known()) {
             const bool wraps = before.ordinal == 3;
             EXPECT_EQ(place.ordinal, wraps ? 0 : before.ordinal + 1);
             EXPECT_EQ(place.step, before.step + (wraps ? 1 : 0));
@@ -252,7 +252,7 @@ TEST(StepDetector, TwiceAndAHalfIsNotThreeTimes) {
         Trace trace = repeated(step, 2);
         trace.insert(trace.end(), step.begin(), step.begin() + 500);
         (void)wrong_answers(trace, &detector, &judge);
-        EXPECT_EQ(judge.sure(), 0u);
+        EXPECT_EQ(judge.known(), 0u);
     }
 }
 
@@ -310,8 +310,8 @@ TEST(StepDetector, RewoundCallsNeverWere) {
         detector.rewind();
         const Trace& made = steps[round / 150 % 2];
         for (const TrueCall& call : made) {
-            const StepPlace place = detector.next(call.signature);
-            const StepPlace expected = never.next(call.signature);
+            const StepPosition place = detector.next(call.signature);
+            const StepPosition expected = never.next(call.signature);
             ASSERT_EQ(place.path, expected.path) << round;
             ASSERT_EQ(place.ordinal, expected.ordinal) << round;
             ASSERT_EQ(place.slot, expected.slot) << round;
@@ -340,20 +340,20 @@ TEST(StepDetector, TheStepLongestUnusedIsForgotten) {
 }
 
 TEST(StepDetector, BothEndsOfAMessageHaveOneSignature) {
-    CallFacts send, receive;
+    CallSignature send, receive;
     send.op = Op::kSend;
     send.root_or_peer = 3;
     send.count = receive.count = 77;
     receive.op = Op::kRecv;
     receive.root_or_peer = 1;
     EXPECT_EQ(call_signature(send), call_signature(receive));
-    CallFacts other = send;
+    CallSignature other = send;
     other.count = 78;
     EXPECT_NE(call_signature(send), call_signature(other));
     other = send;
     other.dtype = DType::kBfloat16;
     EXPECT_NE(call_signature(send), call_signature(other));
-    CallFacts rooted;
+    CallSignature rooted;
     rooted.op = Op::kBroadcast;
     other = rooted;
     other.root_or_peer = 1;
@@ -372,37 +372,37 @@ TEST(StepDetector, CountsCallsOfAKindWithinTheStep) {
     std::vector<std::vector<uint32_t>> of_starts;
     for (size_t start = 0; start < step.size(); ++start) {
         StepDetector detector;
-        std::vector<uint32_t> nth(step.size(), ~0u);
+        std::vector<uint32_t> occurrence(step.size(), ~0u);
         for (size_t i = 0; i < 1200; ++i) {
             const TrueCall& call = step[(start + i) % step.size()];
-            const StepPlace place = detector.next(call.signature);
-            uint32_t& known = nth[static_cast<size_t>(call.tensor) - 1];
-            if (place.sure()) {
-                ASSERT_TRUE(known == ~0u || known == place.nth) << "start " << start;
-                known = place.nth;
+            const StepPosition place = detector.next(call.signature);
+            uint32_t& known = occurrence[static_cast<size_t>(call.tensor) - 1];
+            if (place.known()) {
+                ASSERT_TRUE(known == ~0u || known == place.occurrence) << "start " << start;
+                known = place.occurrence;
             }
         }
         const auto sorted = [&](std::vector<size_t> calls) {
             std::vector<uint32_t> values;
             for (const size_t i : calls) {
-                values.push_back(nth[i]);
+                values.push_back(occurrence[i]);
             }
             std::sort(values.begin(), values.end());
             return values;
         };
         EXPECT_EQ(sorted({0, 2, 3}), (std::vector<uint32_t>{0, 1, 2}));
         EXPECT_EQ(sorted({1, 5}), (std::vector<uint32_t>{0, 1}));
-        EXPECT_EQ(nth[4], 0u);
-        of_starts.push_back(nth);
+        EXPECT_EQ(occurrence[4], 0u);
+        of_starts.push_back(occurrence);
     }
-    for (const auto& nth : of_starts) {
-        EXPECT_EQ(nth, of_starts[0]);
+    for (const auto& occurrence : of_starts) {
+        EXPECT_EQ(occurrence, of_starts[0]);
     }
 }
 
 // Where a step has a flag of an overflow or a norm, it begins behind them.
 TEST(StepDetector, StepsBeginBehindTheirMarks) {
-    CallFacts one;
+    CallSignature one;
     one.count = 1;
     one.redop = RedOp::kMax;
     const uint64_t flag = call_signature(one);
@@ -427,8 +427,8 @@ TEST(StepDetector, StepsBeginBehindTheirMarks) {
             StepDetector detector;
             for (size_t i = 0; i < 1200; ++i) {
                 const size_t at = (start + i) % step.size();
-                const StepPlace place = detector.next(step[at]);
-                if (place.sure()) {
+                const StepPosition place = detector.next(step[at]);
+                if (place.known()) {
                     ASSERT_EQ(place.ordinal, at) << "step " << n << ", start " << start;
                 }
             }
@@ -441,11 +441,11 @@ TEST(StepDetector, StepsBeginBehindTheirMarks) {
         layers.insert(layers.end(), {sum(100 + i), flag});
     }
     StepDetector detector;
-    StepPlace place;
+    StepPosition place;
     for (size_t i = 0; i < 1200; ++i) {
         place = detector.next(layers[i % layers.size()]);
     }
-    EXPECT_TRUE(place.sure());
+    EXPECT_TRUE(place.known());
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ std::vector<Json> parsed(const std::string& text) {
 
 KeyRecord key(const std::string& codec, uint64_t calls, const std::string& reason = "rule") {
     KeyRecord record;
-    record.facts = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
+    record.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
     record.rule = "env";
     record.codec = codec;
     record.algorithm = codec == "native" ? "native" : "two_shot";
@@ -94,7 +94,7 @@ TEST(Report, what_the_program_told_is_in_the_process_record) {
 TEST(Report, a_key_has_a_name_while_all_its_calls_have_one) {
     CommStats stats;
     stats.comm = "c";
-    KeyStats& key = stats.add_key();
+    CallStats& key = stats.add_key();
     stats.publish(key);
     const char* const first = "first";
     key.count_name(nullptr);
@@ -201,7 +201,7 @@ TEST(Report, keys_beyond_the_bound_are_added_up_and_no_total_is_lost) {
     CommRecord record = comm({});
     for (uint64_t i = 0; i < 5000; ++i) {
         record.keys.push_back(key(i % 2 == 0 ? "int4" : "native", 1 + i % 7));
-        record.keys.back().facts.count = i;
+        record.keys.back().signature.count = i;
     }
     const uint64_t calls = total(record, &KeyRecord::calls);
     const uint64_t wire = total(record, &KeyRecord::wire_bytes);
@@ -209,7 +209,7 @@ TEST(Report, keys_beyond_the_bound_are_added_up_and_no_total_is_lost) {
     EXPECT_EQ(record.keys.size(), kMaxKeysPerComm + 2);
     EXPECT_FALSE(record.keys[kMaxKeysPerComm - 1].folded);
     EXPECT_TRUE(record.keys[kMaxKeysPerComm].folded);
-    EXPECT_EQ(record.keys[kMaxKeysPerComm].facts.count, 0u);
+    EXPECT_EQ(record.keys[kMaxKeysPerComm].signature.count, 0u);
     EXPECT_EQ(total(record, &KeyRecord::calls), calls);
     EXPECT_EQ(total(record, &KeyRecord::wire_bytes), wire);
 }
@@ -232,7 +232,7 @@ TEST(Report, communicators_that_are_gone_are_added_up) {
 
 TEST(Report, a_folded_key_adds_the_bytes_of_each_call) {
     CommStats stats;
-    KeyStats& key = stats.add_key();
+    CallStats& key = stats.add_key();
     key.folded = true;
     stats.publish(key);
     key.count_folded_call(100, 150, 50);
@@ -250,8 +250,8 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     CommStats stats;
     stats.comm = "1";
     EXPECT_EQ(stats.mark(), 0u) << "not shown before it is filled in";
-    KeyStats& hidden = stats.add_key();
-    KeyStats& shown = stats.add_key();
+    CallStats& hidden = stats.add_key();
+    CallStats& shown = stats.add_key();
     hidden.count_call();
     shown.codec = "int8";
     shown.input_bytes_per_call = 100;

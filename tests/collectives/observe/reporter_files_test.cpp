@@ -31,7 +31,7 @@ TEST_F(ReporterTest, no_thread_and_no_file_before_the_first_communicator) {
 TEST_F(ReporterTest, file_is_whole_at_any_time) {
     Reporter reporter(path_, false);
     const auto comm = add_comm(reporter);
-    std::vector<KeyStats*> keys;
+    std::vector<CallStats*> keys;
     for (int i = 0; i < 200; ++i) {
         keys.push_back(&add_key(*comm, "int4"));
     }
@@ -93,7 +93,7 @@ TEST_F(ReporterTest, unwritable_path_is_one_warning_that_names_it) {
     {
         Reporter reporter("/nonexistent/dir/r.jsonl", false);
         const auto comm = add_comm(reporter);
-        KeyStats& key = add_key(*comm, "int4");
+        CallStats& key = add_key(*comm, "int4");
         for (int i = 0; i < 3; ++i) {
             key.count_call();
             reporter.flush();

@@ -23,7 +23,7 @@ TEST_F(ReporterTest, counters_reach_the_file_within_two_seconds) {
     Reporter reporter(directory_ + "/r%r.jsonl", false);
     reporter.set_process_info({"0.1.0", 1, "p.toml", true, "2.28.9", "/x", "emulator"});
     const auto comm = add_comm(reporter);
-    KeyStats& key = add_key(*comm, "int4");
+    CallStats& key = add_key(*comm, "int4");
     for (uint64_t calls : {3, 4}) {
         for (uint64_t i = 0; i < calls; ++i) {
             key.count_call();
@@ -83,7 +83,7 @@ TEST_F(ReporterTest, sigkill_leaves_what_was_counted) {
     if (child == 0) {
         Reporter reporter(path_, false);
         const auto comm = add_comm(reporter);
-        KeyStats& key = add_key(*comm, "int4");
+        CallStats& key = add_key(*comm, "int4");
         for (int i = 0; i < 1000; ++i) {
             key.count_call();
         }
@@ -124,7 +124,7 @@ TEST_F(ReporterTest, fork_after_init) {
     auto reporter = std::make_unique<Reporter>(path_, true);
     reporter->set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
     const auto comm = add_comm(*reporter);
-    KeyStats& key = add_key(*comm, "int4");
+    CallStats& key = add_key(*comm, "int4");
     key.count_call();
     reporter->flush();
     const std::string before = text_of(path_);
@@ -156,7 +156,7 @@ TEST_F(ReporterTest, finish_writes_and_prints_once_from_rank_0) {
     Reporter reporter(path_, true);
     reporter.set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
     const auto comm = add_comm(reporter);
-    KeyStats& key = add_key(*comm, "int4");
+    CallStats& key = add_key(*comm, "int4");
     key.count_call();
     reporter.finish();
     reporter.finish();
@@ -201,12 +201,12 @@ TEST_F(ReporterTest, other_ranks_and_idle_processes_print_nothing) {
 TEST_F(ReporterTest, counting_from_many_threads_loses_nothing) {
     Reporter reporter(path_, false);
     const auto comm = add_comm(reporter);
-    KeyStats& shared = add_key(*comm, "int4");
+    CallStats& shared = add_key(*comm, "int4");
     constexpr uint64_t kCalls = 50000;
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
         threads.emplace_back([&] {
-            KeyStats& own = add_key(*comm, "int8");
+            CallStats& own = add_key(*comm, "int8");
             for (uint64_t i = 0; i < kCalls; ++i) {
                 shared.count_call();
                 own.count_call();

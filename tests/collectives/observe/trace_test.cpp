@@ -27,7 +27,7 @@ TraceOptions options_for(const std::string& path, uint64_t max_bytes = 0) {
 TraceItem call_of(uint64_t number) {
     TraceItem item;
     item.call = number;
-    item.facts.count = number;
+    item.signature.count = number;
     item.at_ns = steady_ns();
     return item;
 }
@@ -38,7 +38,7 @@ TEST(Trace, what_was_pushed_can_be_read) {
     TraceItem item = call_of(1);
     item.comm = 0xABCD;
     item.tensor = 0x1234;
-    item.facts = {Op::kReduce, DType::kBfloat16, RedOp::kAvg, 3, 1000, 0};
+    item.signature = {Op::kReduce, DType::kBfloat16, RedOp::kAvg, 3, 1000, 0};
     item.occurrence = 9;
     item.group = 4;
     item.in_place = true;
@@ -57,7 +57,7 @@ TEST(Trace, what_was_pushed_can_be_read) {
     const TracedCall& call = read.calls[0];
     EXPECT_EQ(call.comm, "000000000000abcd");
     EXPECT_EQ(call.tensor, "0000000000001234");
-    EXPECT_TRUE(call.facts == item.facts);
+    EXPECT_TRUE(call.signature == item.signature);
     EXPECT_EQ(call.bytes, 2000u);
     EXPECT_EQ(call.occurrence, 9u);
     EXPECT_EQ(call.group, 4u);
@@ -151,7 +151,7 @@ TEST(Trace, threads_lose_nothing_but_what_is_counted) {
     std::set<uint64_t> seen;
     for (const TracedCall& call : read.calls) {
         EXPECT_TRUE(seen.insert(call.call).second) << call.call;
-        EXPECT_EQ(call.facts.count, call.call);
+        EXPECT_EQ(call.signature.count, call.call);
     }
     EXPECT_EQ(read.calls.size() + read.dropped, 4 * kEach);
 }

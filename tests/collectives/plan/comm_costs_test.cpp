@@ -86,13 +86,13 @@ PlanShape shape_of(int ranks, std::shared_ptr<const CommCosts> costs) {
     return shape;
 }
 
-CallFacts call_of(uint64_t bytes, Op op = Op::kAllReduce) {
-    CallFacts facts;
-    facts.op = op;
-    facts.count = bytes / 4;
-    facts.dtype = DType::kFloat32;
-    facts.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
-    return facts;
+CallSignature call_of(uint64_t bytes, Op op = Op::kAllReduce) {
+    CallSignature signature;
+    signature.op = op;
+    signature.count = bytes / 4;
+    signature.dtype = DType::kFloat32;
+    signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+    return signature;
 }
 
 Plan plan_of(uint64_t bytes, const std::string& keys, const PlanShape& shape) {

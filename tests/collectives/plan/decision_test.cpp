@@ -33,32 +33,32 @@ PlanShape shape_of(int ranks) {
 }
 
 // Parameters of these counts; a negative one has one dimension, the others two.
-Carried carried_of(const std::vector<int64_t>& counts) {
-    Carried carried;
+ParameterRanges parameters_of(const std::vector<int64_t>& counts) {
+    ParameterRanges parameters;
     uint64_t offset = 0;
     for (const int64_t count : counts) {
         const auto elems = static_cast<uint64_t>(count < 0 ? -count : count);
-        const auto number = static_cast<uint32_t>(carried.ranges.size());
-        carried.ranges.push_back(
+        const auto number = static_cast<uint32_t>(parameters.ranges.size());
+        parameters.ranges.push_back(
             {offset, elems, number, static_cast<uint8_t>(count < 0 ? 1 : 2), ""});
         offset += elems;
     }
-    return carried;
+    return parameters;
 }
 
-CallFacts call_of(const Carried& carried, DType dtype = DType::kFloat32) {
-    CallFacts facts;
-    facts.dtype = dtype;
-    facts.redop = RedOp::kSum;
-    facts.carried = 1;
-    for (const CarriedRange& range : carried.ranges) {
-        facts.count += range.count;
+CallSignature call_of(const ParameterRanges& parameters, DType dtype = DType::kFloat32) {
+    CallSignature signature;
+    signature.dtype = dtype;
+    signature.redop = RedOp::kSum;
+    signature.ranges_id = 1;
+    for (const ParameterRange& range : parameters.ranges) {
+        signature.count += range.count;
     }
-    return facts;
+    return signature;
 }
 
-Decision decided(const std::string& rules, const Carried& carried) {
-    return decide(call_of(carried), shape_of(4), policy_of(rules), &carried);
+Decision decided(const std::string& rules, const ParameterRanges& parameters) {
+    return decide(call_of(parameters), shape_of(4), policy_of(rules), &parameters);
 }
 
 // "int4 0+100, raw 100+5" with a "!" where a codec has no residuals.
@@ -66,7 +66,8 @@ std::string text_of(const std::vector<Segment>& segments) {
     std::string text;
     for (const Segment& segment : segments) {
         text += (text.empty() ? "" : ", ") +
-                (segment.raw() ? "raw" : segment.codec.to_string() + (segment.feeds ? "" : "!")) +
+                (segment.raw() ? "raw"
+                               : segment.codec.to_string() + (segment.has_residual ? "" : "!")) +
                 " " + std::to_string(segment.offset_elems) + "+" + std::to_string(segment.count);
     }
     return text;
@@ -78,7 +79,7 @@ bool has(const Decision& decision, const std::string& text) {
 
 TEST(Decision, RangesGoTheirOwnWays) {
     const Decision decision =
-        decided(kNorms + kWeights, carried_of({3000, -10, -10, 5000, 800, -12}));
+        decided(kNorms + kWeights, parameters_of({3000, -10, -10, 5000, 800, -12}));
     EXPECT_EQ(text_of(decision.segments), "int4 0+3000, raw 3000+20, int4 3020+5800, raw 8820+12");
     EXPECT_EQ(decision.rule, "weights");
     EXPECT_EQ(decision.action.error_feedback, ErrorFeedback::kEf14);
@@ -88,20 +89,20 @@ TEST(Decision, RangesGoTheirOwnWays) {
 
 // As without what it carries, where one rule decides all of it.
 TEST(Decision, OneRuleForAllIsAWholeMessage) {
-    for (const Carried& carried : {carried_of({3000, 10}), carried_of({3010})}) {
-        const Decision decision = decided(kNorms + kWeights, carried);
+    for (const ParameterRanges& parameters : {parameters_of({3000, 10}), parameters_of({3010})}) {
+        const Decision decision = decided(kNorms + kWeights, parameters);
         EXPECT_TRUE(decision.segments.empty());
         EXPECT_EQ(decision.reason, "rule 'weights'");
         ASSERT_TRUE(decision.action.codec.has_value());
     }
-    const Decision native = decided(kNorms + kWeights, carried_of({-3000, -10}));
+    const Decision native = decided(kNorms + kWeights, parameters_of({-3000, -10}));
     EXPECT_FALSE(native.action.codec.has_value());
     EXPECT_EQ(native.reason, "rule 'norms' says native");
     EXPECT_EQ(native.rule, "norms");
     // Two rules that say the same.
     const Decision equal = decided(rule("a", "param = \"1d\"", "codec = \"int8\"") +
                                        rule("b", "op = \"allreduce\"", "codec = \"int8\""),
-                                   carried_of({3000, -1000}));
+                                   parameters_of({3000, -1000}));
     EXPECT_TRUE(equal.segments.empty());
     EXPECT_TRUE(equal.action.codec.has_value());
 }
@@ -111,92 +112,92 @@ const std::string kMiddle =
     rule("middle", "ordinal = [2, \"4-5\"], op = \"allreduce\"", "codec = \"int8\"");
 
 TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {
-    CallFacts facts = call_of(carried_of({100000}));
-    facts.carried = 0;
+    CallSignature signature = call_of(parameters_of({100000}));
+    signature.ranges_id = 0;
     const Policy policy = policy_of(kFirst + kMiddle + kWeights);
-    EXPECT_EQ(ordinals_asked(facts, shape_of(4), policy),
+    EXPECT_EQ(ordinals_asked(signature, shape_of(4), policy),
               (std::vector<uint32_t>{0, 1, 2, 3, 4, 6}));
     std::string rules;
-    for (facts.nth = 1; facts.nth <= 7; ++facts.nth) {
-        rules += decide(facts, shape_of(4), policy, nullptr).rule + " ";
+    for (signature.ordinal = 1; signature.ordinal <= 7; ++signature.ordinal) {
+        rules += decide(signature, shape_of(4), policy, nullptr).rule + " ";
     }
     EXPECT_EQ(rules, "first weights middle weights middle middle weights ");
-    facts.nth = 0;
-    const Decision unsure = decide(facts, shape_of(4), policy, nullptr);
+    signature.ordinal = 0;
+    const Decision unsure = decide(signature, shape_of(4), policy, nullptr);
     EXPECT_FALSE(unsure.action.codec.has_value());
     EXPECT_EQ(unsure.reason, "its place in the step is not known, and rule 'first' asks");
     // Behind a rule that takes all of them nobody asks.
     const Policy never = policy_of(kWeights + kFirst);
-    EXPECT_TRUE(ordinals_asked(facts, shape_of(4), never).empty());
-    EXPECT_EQ(decide(facts, shape_of(4), never, nullptr).rule, "weights");
+    EXPECT_TRUE(ordinals_asked(signature, shape_of(4), never).empty());
+    EXPECT_EQ(decide(signature, shape_of(4), never, nullptr).rule, "weights");
     // A rule that the call is not of does not ask.
-    facts.op = Op::kReduce;
+    signature.op = Op::kReduce;
     const Policy other = policy_of(kMiddle + kWeights);
-    EXPECT_TRUE(ordinals_asked(facts, shape_of(4), other).empty());
-    EXPECT_EQ(decide(facts, shape_of(4), other, nullptr).rule, "weights");
+    EXPECT_TRUE(ordinals_asked(signature, shape_of(4), other).empty());
+    EXPECT_EQ(decide(signature, shape_of(4), other, nullptr).rule, "weights");
 }
 
 TEST(Decision, OrdinalsAndParametersTogether) {
     const std::string both = rule("both", "ordinal = 1, param = \"1d\"", "codec = \"native\"");
-    const Carried carried = carried_of({3000, -1000});
-    CallFacts facts = call_of(carried);
+    const ParameterRanges parameters = parameters_of({3000, -1000});
+    CallSignature signature = call_of(parameters);
     const Policy policy = policy_of(both + kWeights);
-    EXPECT_EQ(decide(facts, shape_of(4), policy, &carried).reason,
+    EXPECT_EQ(decide(signature, shape_of(4), policy, &parameters).reason,
               "its place in the step is not known, and rule 'both' asks");
-    facts.nth = 1;
-    EXPECT_EQ(decide(facts, shape_of(4), policy, &carried).reason, "rule 'weights'");
-    facts.nth = 2;
-    EXPECT_EQ(text_of(decide(facts, shape_of(4), policy, &carried).segments),
+    signature.ordinal = 1;
+    EXPECT_EQ(decide(signature, shape_of(4), policy, &parameters).reason, "rule 'weights'");
+    signature.ordinal = 2;
+    EXPECT_EQ(text_of(decide(signature, shape_of(4), policy, &parameters).segments),
               "int4 0+3000, raw 3000+1000");
-    facts.carried = 0;
-    EXPECT_EQ(decide(facts, shape_of(4), policy, nullptr).reason,
+    signature.ranges_id = 0;
+    EXPECT_EQ(decide(signature, shape_of(4), policy, nullptr).reason,
               "which parameters it carries is not known, and rule 'both' asks");
 }
 
 TEST(Decision, WhatIsNotKnownStaysNativeWhereARuleAsks) {
-    const CallFacts facts = call_of(carried_of({100000}));
-    const auto reason = [&](const std::string& rules, CallFacts call) {
+    const CallSignature signature = call_of(parameters_of({100000}));
+    const auto reason = [&](const std::string& rules, CallSignature call) {
         const Decision decision = decide(call, shape_of(4), policy_of(rules), nullptr);
         return (decision.action.codec.has_value() ? "+" : "-") + decision.reason;
     };
-    EXPECT_EQ(reason(kNorms + kWeights, facts),
+    EXPECT_EQ(reason(kNorms + kWeights, signature),
               "-which parameters it carries is not known, and rule 'norms' asks");
-    EXPECT_EQ(reason(kWeights + kNorms, facts), "+rule 'weights'") << "it is never asked";
-    EXPECT_EQ(reason(kNorms, facts),
+    EXPECT_EQ(reason(kWeights + kNorms, signature), "+rule 'weights'") << "it is never asked";
+    EXPECT_EQ(reason(kNorms, signature),
               "-which parameters it carries is not known, and rule 'norms' asks");
     // A rule that the call is not of does not ask.
-    EXPECT_EQ(
-        reason(rule("far", "param = \"1d\", ranks = 9", "codec = \"native\"") + kWeights, facts),
-        "+rule 'weights'");
+    EXPECT_EQ(reason(rule("far", "param = \"1d\", ranks = 9", "codec = \"native\"") + kWeights,
+                     signature),
+              "+rule 'weights'");
     // Of what is gathered nothing can ever be known.
-    CallFacts gather = facts;
+    CallSignature gather = signature;
     gather.op = Op::kAllGather;
     gather.redop = RedOp::kNone;
     EXPECT_EQ(reason(kNorms + rule("all", "op = \"allgather\"", "codec = \"int8\""), gather),
               "+rule 'all'");
-    CallFacts scatter = facts;
+    CallSignature scatter = signature;
     scatter.op = Op::kReduceScatter;
     EXPECT_EQ(reason(kNorms, scatter),
               "-which parameters it carries is not known, and rule 'norms' asks");
 }
 
 TEST(Decision, RangesThatAreNotOfTheCallAreRefused) {
-    Carried carried = carried_of({3000, -10});
-    CallFacts facts = call_of(carried);
+    ParameterRanges parameters = parameters_of({3000, -10});
+    CallSignature signature = call_of(parameters);
     const auto native = [&] {
         const Decision decision =
-            decide(facts, shape_of(4), policy_of(kNorms + kWeights), &carried);
+            decide(signature, shape_of(4), policy_of(kNorms + kWeights), &parameters);
         return !decision.action.codec.has_value() && has(decision, "not those of its elements");
     };
     EXPECT_FALSE(native());
-    facts.count += 1;
+    signature.count += 1;
     EXPECT_TRUE(native());
-    facts.count -= 2;
+    signature.count -= 2;
     EXPECT_TRUE(native());
-    facts.count += 1;
-    carried.ranges[1].offset += 1;
+    signature.count += 1;
+    parameters.ranges[1].offset += 1;
     EXPECT_TRUE(native());
-    carried.ranges.clear();
+    parameters.ranges.clear();
     EXPECT_TRUE(native());
 }
 
@@ -204,15 +205,15 @@ TEST(Decision, CallConditionsAreOfTheWholeMessage) {
     // 40 KB in all, though the weights alone are less.
     const std::string weights =
         rule("weights", "op = \"allreduce\", bytes = \"30KiB..\"", "codec = \"int4\"");
-    EXPECT_EQ(text_of(decided(kNorms + weights, carried_of({5000, -5000})).segments),
+    EXPECT_EQ(text_of(decided(kNorms + weights, parameters_of({5000, -5000})).segments),
               "int4! 0+5000, raw 5000+5000");
     const Decision small =
         decided(rule("norms", "param = \"1d\"", "codec = \"int8\"\nmin_bytes = \"1MiB\"") + weights,
-                carried_of({5000, -5000}));
+                parameters_of({5000, -5000}));
     EXPECT_EQ(text_of(small.segments), "int4! 0+5000, raw 5000+5000");
     EXPECT_TRUE(has(small, "less than min_bytes of rule 'norms'")) << small.reason;
     const Decision nothing =
-        decided(rule("norms", "param = \"1d\"", "codec = \"int8\""), carried_of({500, -9500}));
+        decided(rule("norms", "param = \"1d\"", "codec = \"int8\""), parameters_of({500, -9500}));
     EXPECT_EQ(text_of(nothing.segments), "raw 0+500, int8! 500+9500");
     EXPECT_TRUE(has(nothing, "no rule matches, so raw, for 5 %")) << nothing.reason;
 }
@@ -221,7 +222,7 @@ TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
     const std::string first =
         rule("a", "param = \"1d\"",
              "codec = \"int8\"\nef = \"ema\"\nalgorithm = \"gather\"\nstart_step = 9");
-    const Decision led = decided(first + kWeights, carried_of({9000, -1000}));
+    const Decision led = decided(first + kWeights, parameters_of({9000, -1000}));
     EXPECT_EQ(text_of(led.segments), "int4 0+9000, int8 9000+1000");
     EXPECT_EQ(led.rule, "weights");
     EXPECT_EQ(led.action.algorithm, Algorithm::kAuto);
@@ -235,7 +236,7 @@ TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
         << led.reason;
     EXPECT_TRUE(has(led, "; start_step 0 of rule 'weights' gives way to 9 of rule 'a'"))
         << led.reason;
-    const Decision other = decided(first + kWeights, carried_of({1000, -9000}));
+    const Decision other = decided(first + kWeights, parameters_of({1000, -9000}));
     EXPECT_EQ(other.rule, "a");
     EXPECT_EQ(other.action.algorithm, Algorithm::kGather);
     EXPECT_EQ(other.action.error_feedback, ErrorFeedback::kEma);
@@ -244,9 +245,9 @@ TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
 // A rule without error feedback has none, whoever leads.
 TEST(Decision, ErrorFeedbackIsOfTheParts) {
     const std::string plain = rule("plain", "param = \"1d\"", "codec = \"int8\"");
-    EXPECT_EQ(text_of(decided(plain + kWeights, carried_of({9000, -1000})).segments),
+    EXPECT_EQ(text_of(decided(plain + kWeights, parameters_of({9000, -1000})).segments),
               "int4 0+9000, int8! 9000+1000");
-    const Decision turned = decided(plain + kWeights, carried_of({1000, -9000}));
+    const Decision turned = decided(plain + kWeights, parameters_of({1000, -9000}));
     EXPECT_EQ(text_of(turned.segments), "int4 0+1000, int8! 1000+9000");
     EXPECT_EQ(turned.rule, "plain");
     EXPECT_EQ(turned.action.error_feedback, ErrorFeedback::kEf14);
@@ -259,7 +260,7 @@ TEST(Decision, VeryManySmallPartsTravelRaw) {
         counts.push_back(i < 20 ? 100000 : 100 + i);
         counts.push_back(-7);
     }
-    const Decision decision = decided(kNorms + kWeights, carried_of(counts));
+    const Decision decision = decided(kNorms + kWeights, parameters_of(counts));
     size_t coded = 0, smallest = ~size_t{0};
     for (const Segment& segment : decision.segments) {
         coded += segment.raw() ? 0 : 1;
@@ -272,13 +273,13 @@ TEST(Decision, VeryManySmallPartsTravelRaw) {
     for (int64_t& count : counts) {
         count = count < 0 ? count : 20000;
     }
-    EXPECT_EQ(decided(kNorms + kWeights, carried_of(counts)).segments.size(), 400u);
+    EXPECT_EQ(decided(kNorms + kWeights, parameters_of(counts)).segments.size(), 400u);
 }
 
 // --- What a plan makes of it
 
 Plan plan_of(const std::string& rules,
-             const Carried& carried,
+             const ParameterRanges& parameters,
              int ranks,
              DType dtype = DType::kFloat32,
              Op op = Op::kAllReduce,
@@ -286,9 +287,9 @@ Plan plan_of(const std::string& rules,
     Config config;
     config.settings.slice_bytes = slice_bytes;
     config.policy = policy_of(rules);
-    CallFacts facts = call_of(carried, dtype);
-    facts.op = op;
-    return make_plan(facts, shape_of(ranks), config, &carried);
+    CallSignature signature = call_of(parameters, dtype);
+    signature.op = op;
+    return make_plan(signature, shape_of(ranks), config, &parameters);
 }
 
 // int4 bytes of the weights and raw bytes of the norms, and at most 0.2 % more.
@@ -316,12 +317,12 @@ TEST(SegmentedPlan, WireBytesAreTheFormula) {
             for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
                 SCOPED_TRACE(std::string(model.name) + " " + std::to_string(ranks) + " ranks " +
                              dtype_name(dtype));
-                const Carried carried = carried_of(model.counts);
-                const Plan plan = plan_of(kNorms + kWeights, carried, ranks, dtype, Op::kAllReduce,
-                                          uint64_t{4} << 20);
+                const ParameterRanges parameters = parameters_of(model.counts);
+                const Plan plan = plan_of(kNorms + kWeights, parameters, ranks, dtype,
+                                          Op::kAllReduce, uint64_t{4} << 20);
                 ASSERT_TRUE(plan.compressed) << plan.reason;
                 double raw = 0, coded = 0;
-                for (const CarriedRange& range : carried.ranges) {
+                for (const ParameterRange& range : parameters.ranges) {
                     (range.dimensions == 1 ? raw : coded) += static_cast<double>(range.count);
                 }
                 const double formula =
@@ -339,9 +340,10 @@ TEST(SegmentedPlan, WireBytesAreTheFormula) {
 }
 
 TEST(SegmentedPlan, WhatCannotTravelInPartsSaysSo) {
-    const Carried carried = carried_of({90000, -1000});
+    const ParameterRanges parameters = parameters_of({90000, -1000});
     const auto reason = [&](const std::string& action, Op op = Op::kAllReduce) {
-        const Plan plan = plan_of(kNorms + rule("w", "", action), carried, 4, DType::kFloat32, op);
+        const Plan plan =
+            plan_of(kNorms + rule("w", "", action), parameters, 4, DType::kFloat32, op);
         return (plan.compressed ? std::string("+") + algorithm_name(plan.algorithm) : "-") + " " +
                plan.reason;
     };
@@ -361,11 +363,11 @@ TEST(SegmentedPlan, WhatCannotTravelInPartsSaysSo) {
 // Codecs that reduce in one pass and such that do not share a message of the latter's kind.
 TEST(SegmentedPlan, DifferentCodecsShareAMessage) {
     const std::string first = rule("a", "index = 1", "codec = \"topk\"");
-    const Plan mixed = plan_of(first + kWeights, carried_of({90000, 9000, 90000}), 4);
+    const Plan mixed = plan_of(first + kWeights, parameters_of({90000, 9000, 90000}), 4);
     ASSERT_TRUE(mixed.compressed) << mixed.reason;
     EXPECT_EQ(mixed.algorithm, Algorithm::kSparse);
     const Plan reducing = plan_of(rule("a", "index = 1", "codec = \"int8\"") + kWeights,
-                                  carried_of({90000, 9000}), 4);
+                                  parameters_of({90000, 9000}), 4);
     ASSERT_TRUE(reducing.compressed) << reducing.reason;
     EXPECT_EQ(reducing.algorithm, Algorithm::kTwoShot);
     EXPECT_EQ(reducing.layout.slices[0].pieces.size(), 2u);
@@ -386,15 +388,15 @@ std::string text_of(const std::vector<MatrixShape>& matrices) {
 
 // A matrix, a vector, a kernel of four dimensions, a matrix too small for two factors, one whose
 // shape is not known.
-Carried shaped() {
-    Carried carried = carried_of({3000, -70, 5400, 24, 4000});
-    carried.ranges[0].rows = 30;
-    carried.ranges[1].rows = 70;
-    carried.ranges[2].rows = 60;
-    carried.ranges[2].dimensions = 4;
-    carried.ranges[3].rows = 6;
-    carried.ranges[4].dimensions = 0;
-    return carried;
+ParameterRanges shaped() {
+    ParameterRanges parameters = parameters_of({3000, -70, 5400, 24, 4000});
+    parameters.ranges[0].rows = 30;
+    parameters.ranges[1].rows = 70;
+    parameters.ranges[2].rows = 60;
+    parameters.ranges[2].dimensions = 4;
+    parameters.ranges[3].rows = 6;
+    parameters.ranges[4].dimensions = 0;
+    return parameters;
 }
 
 TEST(Decision, MatricesAreParametersOrRows) {
@@ -435,11 +437,11 @@ TEST(Decision, OfFactorsOneRankAloneOrNative) {
     const Decision small = decided(rule("a", of_all, "codec = \"powersgd:rank=32\""), shaped());
     EXPECT_FALSE(small.action.codec.has_value());
     EXPECT_EQ(small.reason, "no matrix of it is twice as large as its factors of powersgd:rank=32");
-    CallFacts facts = call_of(shaped());
-    facts.carried = 0;
+    CallSignature signature = call_of(shaped());
+    signature.ranges_id = 0;
     const auto unknown = [&](const std::string& codec) {
-        return decide(facts, shape_of(4), policy_of(rule("a", of_all, "codec = \"" + codec + "\"")),
-                      nullptr);
+        return decide(signature, shape_of(4),
+                      policy_of(rule("a", of_all, "codec = \"" + codec + "\"")), nullptr);
     };
     EXPECT_EQ(unknown("powersgd").reason,
               "the shapes of its matrices are not known, and powersgd has no row");
@@ -449,14 +451,14 @@ TEST(Decision, OfFactorsOneRankAloneOrNative) {
 // Bytes by formula, what a tensor keeps, and which algorithms, operations and error feedback there
 // are.
 TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
-    const Carried carried = shaped();
+    const ParameterRanges parameters = shaped();
     const auto plan_of = [&](const std::string& action, Op op = Op::kAllReduce,
                              DType dtype = DType::kFloat32) {
         Config config;
         config.policy = policy_of("[[rule]]\nname = \"r\"\n" + action + "\n");
-        CallFacts facts = call_of(carried, dtype);
-        facts.op = op;
-        return make_plan(facts, shape_of(4), config, &carried);
+        CallSignature signature = call_of(parameters, dtype);
+        signature.op = op;
+        return make_plan(signature, shape_of(4), config, &parameters);
     };
     constexpr uint64_t kLeft = 2 * (30 + 60), kRight = 2 * (100 + 90), kRaw = 70 + 24 + 4000;
     const Plan plan = plan_of("codec = \"powersgd:rank=2\"\nef = \"ef14\"");
@@ -464,10 +466,10 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     EXPECT_EQ(plan.algorithm, Algorithm::kLowRank);
     EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 1), 2 * 3 * 4 * (kLeft + kRight + kRaw) / 4);
     EXPECT_EQ(plan.state_bytes, (kRight * 4 + 255) / 256 * 256);
-    EXPECT_EQ(plan.residual_bytes, plan.state_bytes + 4 * plan.facts.count);
+    EXPECT_EQ(plan.residual_bytes, plan.state_bytes + 4 * plan.signature.count);
     EXPECT_EQ(plan.shared_elems, kRight);
     EXPECT_EQ(plan.tensor, TensorBy::kStep);
-    EXPECT_TRUE(plan.feeds_back);
+    EXPECT_TRUE(plan.uses_error_feedback);
     EXPECT_FALSE(plan.capturable);
     const auto& ranges = plan.layout.factored->raw.ranges;
     ASSERT_EQ(ranges.size(), 2u);
@@ -480,10 +482,10 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     EXPECT_EQ(wire_bytes_of(half, shape_of(4), 1), 2 * 3 * (4 * (kLeft + kRight) + 2 * kRaw) / 4);
     EXPECT_EQ(half.residual_bytes, half.state_bytes);
     EXPECT_EQ(half.tensor, TensorBy::kStep);
-    EXPECT_TRUE(half.feeds_back) << "its state is one of training";
+    EXPECT_TRUE(half.uses_error_feedback) << "its state is one of training";
 
     const Plan rounded = plan_of("codec = \"powersgd:rank=2\"\nef = \"ema\"");
-    EXPECT_TRUE(rounded.residuals_apart);
+    EXPECT_TRUE(rounded.staged_residual);
     EXPECT_LT(rounded.residual_bytes, rounded.state_bytes + 14000);
 
     EXPECT_EQ(plan_of("codec = \"powersgd:rank=2\"", Op::kReduceScatter).reason,

@@ -24,10 +24,10 @@ void expect_residuals_apart(const Layout& layout) {
     std::vector<int> runs(layout.fed_pieces(), 0), residuals(layout.fed_elems(), 0);
     for (const Slice& slice : layout.slices) {
         for (const Piece& piece : slice.pieces) {
-            if (piece.feeds) {
+            if (piece.has_residual) {
                 ++runs.at(static_cast<size_t>(piece.order));
                 for (int64_t i = 0; i < piece.count; ++i) {
-                    ++residuals.at(static_cast<size_t>(piece.fed_before + i));
+                    ++residuals.at(static_cast<size_t>(piece.residual_offset + i));
                 }
             }
         }
@@ -132,7 +132,7 @@ TEST(Layout, RawSegmentsShareOnePart) {
     EXPECT_EQ(raw.ranges[1].begin, 10);
     EXPECT_EQ(layout.slices[0].slot_bytes, 2 * 144 + 64);
     EXPECT_EQ(layout.fed_elems(), 2000u);
-    EXPECT_EQ(layout.slices[0].pieces[1].fed_before, 1000);
+    EXPECT_EQ(layout.slices[0].pieces[1].residual_offset, 1000);
 }
 
 // Far more parts than a large model in one bucket has; quadratic work would take a minute.
@@ -181,7 +181,7 @@ TEST(Layout, WorkedExampleOfTheFormat) {
     EXPECT_EQ(whole.slices[0].pieces[0].chunk_elems, 256);
     EXPECT_EQ(whole.slices[0].pieces[0].chunk_count(3), 232);
     EXPECT_EQ(whole.slices[0].slot_bytes, 144);
-    EXPECT_EQ(two_shot_wire_bytes(whole, CallFacts{}, 4, 0), 864u);
+    EXPECT_EQ(two_shot_wire_bytes(whole, CallSignature{}, 4, 0), 864u);
 
     const Layout cut = make_layout(segments, DType::kFloat32, 4, 2000);
     ASSERT_EQ(cut.slices.size(), 2u);
@@ -191,7 +191,7 @@ TEST(Layout, WorkedExampleOfTheFormat) {
     EXPECT_EQ(cut.slices[1].pieces[0].chunk_elems, 128);
     EXPECT_EQ(cut.slices[1].pieces[0].chunk_count(3), 104);
     EXPECT_EQ(cut.slices[0].slot_bytes, 80);
-    EXPECT_EQ(two_shot_wire_bytes(cut, CallFacts{}, 4, 0), 960u);
+    EXPECT_EQ(two_shot_wire_bytes(cut, CallSignature{}, 4, 0), 960u);
 }
 
 }  // namespace

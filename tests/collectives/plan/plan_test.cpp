@@ -34,12 +34,12 @@ PlanShape shape_of(int ranks) {
     return shape;
 }
 
-CallFacts sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
-    CallFacts facts;
-    facts.count = count;
-    facts.dtype = dtype;
-    facts.redop = redop;
-    return facts;
+CallSignature sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
+    CallSignature signature;
+    signature.count = count;
+    signature.dtype = dtype;
+    signature.redop = redop;
+    return signature;
 }
 
 TEST(Plan, CompressesWhatARuleNames) {
@@ -61,9 +61,9 @@ TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
                                                      "codec = \"") +
                                          codec + "\"\n")
                                             .c_str());
-        CallFacts facts = sum_of(102'400);
-        facts.op = Op::kReduceScatter;
-        const Plan plan = make_plan(facts, shape_of(kRanks), config);
+        CallSignature signature = sum_of(102'400);
+        signature.op = Op::kReduceScatter;
+        const Plan plan = make_plan(signature, shape_of(kRanks), config);
         ASSERT_TRUE(plan.compressed) << plan.reason;
         ASSERT_EQ(plan.layout.slices.size(), 1u);
         const Piece& piece = plan.layout.slices[0].pieces.at(0);
@@ -93,7 +93,7 @@ TEST(Plan, TensorsByStepAreForEagerCallsWithErrorFeedback) {
 
 struct NativeCase {
     const char* name;
-    CallFacts facts;
+    CallSignature signature;
     PlanShape shape;
     const char* reason;
 };
@@ -102,7 +102,7 @@ TEST(Plan, SaysWhyACallStaysNative) {
     PlanShape not_agreed = shape_of(4);
     not_agreed.go = false;
     not_agreed.native_reason = "rank 1 did not answer";
-    CallFacts gather = sum_of(1 << 20);
+    CallSignature gather = sum_of(1 << 20);
     gather.op = Op::kAllGather;
     gather.redop = RedOp::kNone;
     const NativeCase cases[] = {
@@ -116,7 +116,7 @@ TEST(Plan, SaysWhyACallStaysNative) {
         {"small", sum_of(200), shape_of(4), "800 bytes are less than min_bytes"},
     };
     for (const NativeCase& one : cases) {
-        const Plan plan = make_plan(one.facts, one.shape, int4_config());
+        const Plan plan = make_plan(one.signature, one.shape, int4_config());
         EXPECT_FALSE(plan.compressed) << one.name;
         EXPECT_NE(plan.reason.find(one.reason), std::string::npos)
             << one.name << ": " << plan.reason;
@@ -133,7 +133,7 @@ TEST(Plan, NeverSendsMoreThanNative) {
     for (uint64_t count = 2; count < 300; ++count) {
         const Plan small = make_plan(sum_of(count), shape_of(8), config);
         if (small.compressed) {
-            EXPECT_LT(wire_bytes_of(small, shape_of(8), 0), native_wire_bytes(small.facts, 8));
+            EXPECT_LT(wire_bytes_of(small, shape_of(8), 0), native_wire_bytes(small.signature, 8));
         }
     }
 }
@@ -169,7 +169,7 @@ TEST(Plan, FurtherPlacesAreCounted) {
     Config config = int4_config();
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
     config.settings.max_memory_bytes = plan.scratch_bytes + 3 * plan.residual_bytes - 1;
-    CommState state;
+    Communicator state;
     state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
     bool first = false;
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
@@ -210,7 +210,7 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     // In parts of four slices, at blocks of residuals; the whole buffer of a reduce-scatter.
     Config sliced = coded;
     sliced.settings.slice_bytes = 100'000;
-    CallFacts scatter = sum_of(kCount / 4);
+    CallSignature scatter = sum_of(kCount / 4);
     scatter.op = Op::kReduceScatter;
     plan = make_plan(scatter, shape_of(4), sliced);
     ASSERT_TRUE(plan.compressed) << plan.reason;
@@ -265,7 +265,7 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
         EXPECT_LT(static_cast<double>(plan.residual_bytes), of.bytes * kOwed * 1.001);
         EXPECT_LE(static_cast<double>(plan.residual_bytes) / kOwed,
                   of.bytes == 66.0 / 64 ? 1.1 : 4.0);
-        EXPECT_EQ(plan.residuals_apart, of.apart);
+        EXPECT_EQ(plan.staged_residual, of.apart);
         EXPECT_EQ(plan.draws, of.apart && of.bytes != 4);
         if (of.apart) {
             EXPECT_GE(plan.scratch_bytes, plan.window_offset + 4 * kCount);
@@ -279,21 +279,21 @@ TEST(Plan, EstimatesOfEf21) {
     constexpr uint64_t kCount = 1 << 20;
     const Config config =
         config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nef = \"ef21\"\n");
-    CallFacts facts = sum_of(kCount);
+    CallSignature signature = sum_of(kCount);
     for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
-        facts.dtype = dtype;
-        const Plan plan = make_plan(facts, shape_of(4), config);
+        signature.dtype = dtype;
+        const Plan plan = make_plan(signature, shape_of(4), config);
         ASSERT_TRUE(plan.compressed) << plan.reason;
         EXPECT_EQ(plan.tensor, TensorBy::kStep);
         EXPECT_FALSE(plan.capturable);
-        EXPECT_FALSE(plan.residuals_apart);
+        EXPECT_FALSE(plan.staged_residual);
         EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);
         EXPECT_EQ(plan.residual_bytes, 4 * (2 * kCount + kCount / 4));
         EXPECT_EQ(plan.shared_estimate, kCount + kCount / 4);
         EXPECT_GE(plan.marks_offset, plan.window_offset + 4 * kCount);
         EXPECT_GE(plan.scratch_bytes, plan.marks_offset + 4 * sizeof(uint32_t));
     }
-    facts.dtype = DType::kBfloat16;
+    signature.dtype = DType::kBfloat16;
     // Operation, algorithm, and in blocks of `count` where copies begin and all that is kept.
     const struct {
         Op op;
@@ -301,10 +301,10 @@ TEST(Plan, EstimatesOfEf21) {
         uint64_t begin, kept;
     } forms[] = {{Op::kAllReduce, "gather", 1, 2}, {Op::kReduceScatter, "auto", 4, 8}};
     const auto plan_of = [&](Op op, const std::string& algorithm) {
-        facts.op = op;
-        facts.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+        signature.op = op;
+        signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
         return make_plan(
-            facts, shape_of(4),
+            signature, shape_of(4),
             config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" +
                        std::string(op_name(op)) +
                        "\" }\ncodec = \"int4\"\nef = \"ef21\"\nalgorithm = \"" + algorithm + "\"\n")
@@ -337,11 +337,11 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
     ASSERT_GT(plan.residual_bytes, 0u);
     config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
-    CommState state;
+    Communicator state;
     state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
     const auto grant = [&](uint32_t ordinal) {
         bool first = false;
-        StepPlace place;
+        StepPosition place;
         place.slot = 1;
         place.ordinal = ordinal;
         const bool granted = grant_place(config.settings, &state, plan, place, &first);
@@ -363,7 +363,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
         drop(ordinal);
     }
     EXPECT_EQ((state.committed[{-1, Op::kAllReduce}].residual_bytes), plan.residual_bytes);
-    EXPECT_TRUE(state.granted_places.empty());
+    EXPECT_TRUE(state.memory_reservations.empty());
     config.settings.max_memory_bytes = 0;
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
         EXPECT_TRUE(grant(ordinal));
@@ -375,14 +375,14 @@ TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
     EXPECT_EQ(cache.find(sum_of(1)), nullptr);
     for (uint64_t count = 0; count < 5000; ++count) {
         Plan plan;
-        plan.facts = sum_of(count * 3);
+        plan.signature = sum_of(count * 3);
         ASSERT_NE(cache.insert(std::move(plan)), nullptr);
     }
     for (uint64_t count = 0; count < 15000; ++count) {
         const Plan* plan = cache.find(sum_of(count));
         ASSERT_EQ(plan != nullptr, count % 3 == 0) << count;
         if (plan != nullptr) {
-            EXPECT_EQ(plan->facts.count, count);
+            EXPECT_EQ(plan->signature.count, count);
         }
     }
     EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
@@ -391,49 +391,49 @@ TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
 // Two buckets of one size are two kinds of calls, and two tensors.
 TEST(PlanCache, TellsApartWhatCallsCarry) {
     PlanCache cache;
-    CallFacts facts = sum_of(1 << 20);
-    for (uint32_t carried = 0; carried < 200; ++carried) {
-        facts.carried = carried;
-        EXPECT_EQ(cache.find(facts), nullptr) << carried;
+    CallSignature signature = sum_of(1 << 20);
+    for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
+        signature.ranges_id = ranges_id;
+        EXPECT_EQ(cache.find(signature), nullptr) << ranges_id;
         Plan plan;
-        plan.facts = facts;
-        plan.start_call = carried;
+        plan.signature = signature;
+        plan.start_call = ranges_id;
         cache.insert(std::move(plan));
     }
     std::set<uint32_t> drawn;
-    for (uint32_t carried = 0; carried < 200; ++carried) {
-        facts.carried = carried;
-        const Plan* plan = cache.find(facts);
-        ASSERT_NE(plan, nullptr) << carried;
-        EXPECT_EQ(plan->start_call, carried);
-        drawn.insert(make_plan(facts, shape_of(4), int4_config()).random.tensor);
+    for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
+        signature.ranges_id = ranges_id;
+        const Plan* plan = cache.find(signature);
+        ASSERT_NE(plan, nullptr) << ranges_id;
+        EXPECT_EQ(plan->start_call, ranges_id);
+        drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
     }
     EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
-    CallFacts other = facts;
-    EXPECT_TRUE(other == facts);
-    other.carried = 7;
-    EXPECT_FALSE(other == facts);
+    CallSignature other = signature;
+    EXPECT_TRUE(other == signature);
+    other.ranges_id = 7;
+    EXPECT_FALSE(other == signature);
     TensorKey one, two;
-    one.facts = facts;
-    two.facts = other;
+    one.signature = signature;
+    two.signature = other;
     EXPECT_TRUE(one < two || two < one);
 }
 
 TEST(PlanCache, KeepsApartWhatStandsElsewhereInTheStep) {
     PlanCache cache;
-    CallFacts facts = sum_of(1 << 20);
+    CallSignature signature = sum_of(1 << 20);
     std::set<uint32_t> drawn;
-    for (facts.nth = 0; facts.nth < 100; ++facts.nth) {
-        EXPECT_EQ(cache.find(facts), nullptr) << facts.nth;
+    for (signature.ordinal = 0; signature.ordinal < 100; ++signature.ordinal) {
+        EXPECT_EQ(cache.find(signature), nullptr) << signature.ordinal;
         Plan plan;
-        plan.facts = facts;
+        plan.signature = signature;
         cache.insert(std::move(plan));
-        drawn.insert(make_plan(facts, shape_of(4), int4_config()).random.tensor);
+        drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
     }
     EXPECT_EQ(drawn.size(), 100u) << "tensors draw different numbers";
     TensorKey one, two;
-    one.facts.nth = 1;
-    two.facts.nth = 2;
+    one.signature.ordinal = 1;
+    two.signature.ordinal = 2;
     EXPECT_TRUE(one < two || two < one);
 }
 
@@ -454,12 +454,12 @@ TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
 
 TEST(NativeWireBytes, RingFormulas) {
     EXPECT_EQ(native_wire_bytes(sum_of(1000), 4), 6000u);
-    CallFacts facts = sum_of(1000);
-    facts.op = Op::kAllGather;
-    EXPECT_EQ(native_wire_bytes(facts, 4), 12000u);
-    EXPECT_EQ(message_bytes(facts, 4), 16000u);
-    facts.op = Op::kRecv;
-    EXPECT_EQ(native_wire_bytes(facts, 4), 0u);
+    CallSignature signature = sum_of(1000);
+    signature.op = Op::kAllGather;
+    EXPECT_EQ(native_wire_bytes(signature, 4), 12000u);
+    EXPECT_EQ(message_bytes(signature, 4), 16000u);
+    signature.op = Op::kRecv;
+    EXPECT_EQ(native_wire_bytes(signature, 4), 0u);
     EXPECT_EQ(native_wire_bytes(sum_of(1000), 1), 0u);
 }
 

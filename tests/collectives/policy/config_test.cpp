@@ -60,11 +60,11 @@ class PolicyFile {
     std::string path_;
 };
 
-constexpr CallFacts kGradients = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1 << 20};
+constexpr CallSignature kGradients = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1 << 20};
 constexpr uint64_t kBytes = 4u << 20;
 
-std::string decision(const Config& config, const CallFacts& facts = kGradients) {
-    const Rule* rule = config.policy.match(facts, kBytes, 4, Scope::kInterNode);
+std::string decision(const Config& config, const CallSignature& signature = kGradients) {
+    const Rule* rule = config.policy.match(signature, kBytes, 4, Scope::kInterNode);
     return rule == nullptr ? "-"
                            : rule->name + "/" +
                                  (rule->action.codec ? rule->action.codec->to_string() : "native");

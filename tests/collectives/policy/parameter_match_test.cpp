@@ -18,7 +18,7 @@ ParameterMatch match_of(const std::string& keys) {
     return policy.ok() ? policy.value().rules[0].match.parameters : ParameterMatch{};
 }
 
-CarriedRange range_of(uint32_t parameter, uint8_t dimensions, std::string name = "") {
+ParameterRange range_of(uint32_t parameter, uint8_t dimensions, std::string name = "") {
     return {.offset = 0,
             .count = 1,
             .parameter = parameter,

@@ -15,16 +15,16 @@ Policy parsed(const std::string& rules) {
     return policy.ok() ? policy.value() : Policy{};
 }
 
-CallFacts all_reduce(DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
+CallSignature all_reduce(DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
     return {Op::kAllReduce, dtype, redop, 0, 1024};
 }
 
 std::string decision(const Policy& policy,
-                     const CallFacts& facts,
+                     const CallSignature& signature,
                      uint64_t bytes = 1 << 20,
                      int ranks = 4,
                      Scope scope = Scope::kInterNode) {
-    const Rule* rule = policy.match(facts, bytes, ranks, scope);
+    const Rule* rule = policy.match(signature, bytes, ranks, scope);
     return rule != nullptr ? rule->name : "-";
 }
 
@@ -203,9 +203,9 @@ TEST(Policy, a_rule_without_operations_leaves_copies_of_state_alone) {
         "[[rule]]\nname = \"a\"\nmatch = { op = [\"allgather\", \"broadcast\", \"gather\", "
         "\"scatter\"] }\ncodec = \"int8\"\n");
     for (const Op op : {Op::kAllGather, Op::kBroadcast, Op::kGather, Op::kScatter}) {
-        const CallFacts facts{op, DType::kFloat32, RedOp::kNone, 0, 9};
-        EXPECT_EQ(decision(any, facts), "-") << op_name(op);
-        EXPECT_EQ(decision(named, facts), "a") << op_name(op);
+        const CallSignature signature{op, DType::kFloat32, RedOp::kNone, 0, 9};
+        EXPECT_EQ(decision(any, signature), "-") << op_name(op);
+        EXPECT_EQ(decision(named, signature), "a") << op_name(op);
     }
     for (const Op op : {Op::kAllToAll, Op::kSend, Op::kRecv}) {
         EXPECT_EQ(decision(any, {op, DType::kFloat32, RedOp::kNone, 0, 9}), "a") << op_name(op);
@@ -391,10 +391,10 @@ TEST(Policy, ordinals_are_numbers_and_ranges_and_match_where_one_is_known) {
               (std::vector<ParameterMatch::Indices>{{0, 0}, {3, 6}}));
     EXPECT_NE(policy.canonical().find(" ordinal=0..0+3..6 "), std::string::npos)
         << policy.canonical();
-    CallFacts facts = all_reduce();
+    CallSignature signature = all_reduce();
     std::string decided;
-    for (facts.nth = 0; facts.nth < 9; ++facts.nth) {
-        decided += decision(policy, facts);
+    for (signature.ordinal = 0; signature.ordinal < 9; ++signature.ordinal) {
+        decided += decision(policy, signature);
     }
     EXPECT_EQ(decided, "-a-baaaa-");
     EXPECT_TRUE(policy.wants_steps());

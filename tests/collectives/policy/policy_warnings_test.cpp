@@ -213,7 +213,7 @@ TEST(PolicyWarnings, agrees_with_brute_force) {
                             for (const Scope scope : {Scope::kIntraNode, Scope::kInterNode}) {
                                 for (uint8_t dimensions = 0; dimensions < (reduces ? 9 : 1);
                                      ++dimensions) {
-                                    const CarriedRange range{0, 1, 7, dimensions, ""};
+                                    const ParameterRange range{0, 1, 7, dimensions, ""};
                                     const Rule* rule = policy.match(
                                         {static_cast<Op>(op), static_cast<DType>(dtype),
                                          static_cast<RedOp>(redop), 0, 1},

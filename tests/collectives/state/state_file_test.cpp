@@ -22,12 +22,12 @@ StateIndex example() {
     index.launcher_size = 4;
     index.step = 77;
     index.comms = {{11, 1, 4, {5, 6}, 9, 3}, {12, 0, 2, {0, 0}, 0, 0}};
-    const CallFacts sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
-    CallFacts carried = sum;
-    carried.carried = 3;
+    const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
+    CallSignature parameters = sum;
+    parameters.parameters = 3;
     index.tensors = {{{11, sum, 21, 0}, 31, 13},
                      {{11, sum, 21, 1}, 31, 8},
-                     {{12, carried, 22, 0}, 32, 1},
+                     {{12, parameters, 22, 0}, 32, 1},
                      {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10}, 22, 0}, 33, 40},
                      {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
     for (StateTensor& tensor : index.tensors) {
@@ -76,7 +76,7 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
     EXPECT_EQ(back.comms[0].rank, 1);
     EXPECT_EQ(back.comms[0].ranks, 4);
     EXPECT_EQ(back.comms[0].drawn[1], 6u);
-    EXPECT_EQ(back.comms[0].moment, 9u);
+    EXPECT_EQ(back.comms[0].snapshot_id, 9u);
     EXPECT_EQ(back.comms[0].drawn_alike, 3u);
     ASSERT_EQ(back.tensors.size(), index.tensors.size());
     for (size_t i = 0; i < index.tensors.size(); ++i) {

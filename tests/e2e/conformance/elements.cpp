@@ -107,37 +107,37 @@ void draw_float(Chance& chance, ncclDataType_t type, double low, double high, vo
 }
 
 Table make_table(ncclDataType_t type, Shape shape) {
-    const TypeFacts& facts = facts_of(type);
+    const TypeFacts& signature = facts_of(type);
     Chance chance(0x5eed + static_cast<uint64_t>(type) * 64 + static_cast<uint64_t>(shape));
     Table table;
     table.type = type;
-    table.bytes.resize(Table::kElems * facts.bytes);
+    table.bytes.resize(Table::kElems * signature.bytes);
     table.values.resize(Table::kElems);
     table.words.resize(Table::kElems);
     int zeros = 0;
     for (size_t i = 0; i < Table::kElems; ++i) {
-        char* element = table.bytes.data() + i * facts.bytes;
+        char* element = table.bytes.data() + i * signature.bytes;
         if (shape == Shape::kSparse && zeros == 0 && chance.below(100) == 0) {
             zeros = 30 + chance.below(200);
         }
         if (zeros > 0 || shape == Shape::kNothing) {
             zeros = std::max(zeros - 1, 0);
-            std::memset(element, 0, facts.bytes);
-        } else if (facts.floating) {
+            std::memset(element, 0, signature.bytes);
+        } else if (signature.floating) {
             const bool factors = shape == Shape::kFactors;
             draw_float(chance, type, factors ? 0.5 : 0x1p-6, factors ? 1.5 : 4.0, element);
         } else {
             uint64_t word = chance.next();
             if (shape == Shape::kSmall) {
-                word = static_cast<uint64_t>(chance.below(21) - (facts.is_signed ? 10 : 0));
+                word = static_cast<uint64_t>(chance.below(21) - (signature.is_signed ? 10 : 0));
             }
-            std::memcpy(element, &word, facts.bytes);
+            std::memcpy(element, &word, signature.bytes);
         }
         table.values[i] = to_double(type, element);
         uint64_t word = 0;
-        std::memcpy(&word, element, facts.bytes);
-        const auto unused = static_cast<int>(64 - 8 * facts.bytes);
-        table.words[i] = facts.is_signed
+        std::memcpy(&word, element, signature.bytes);
+        const auto unused = static_cast<int>(64 - 8 * signature.bytes);
+        table.words[i] = signature.is_signed
                              ? static_cast<uint64_t>(static_cast<int64_t>(word << unused) >> unused)
                              : word;
     }

@@ -35,7 +35,7 @@ size_t table_offset(const Call& call, int rank) {
 Oracle::Oracle(const Call& call, const Codec& codec, int ranks, int rank)
     : call_(call),
       codec_(codec),
-      facts_(facts_of(call.type)),
+      signature_(facts_of(call.type)),
       table_(table_of(call.type, call.shape)),
       ranks_(ranks),
       rank_(rank) {}
@@ -45,13 +45,13 @@ void Oracle::write_input(char* input) const {
     size_t from = table_offset(call_, rank_);
     for (size_t done = 0; done < elems;) {
         const size_t run = std::min(elems - done, Table::kElems - from);
-        std::memcpy(input + done * facts_.bytes, table_.bytes.data() + from * facts_.bytes,
-                    run * facts_.bytes);
+        std::memcpy(input + done * signature_.bytes, table_.bytes.data() + from * signature_.bytes,
+                    run * signature_.bytes);
         done += run;
         from = 0;
     }
     if (call_.special && call_.special_rank % ranks_ == rank_) {
-        write_special(call_.type, call_.infinity, input + special_at() * facts_.bytes);
+        write_special(call_.type, call_.infinity, input + special_at() * signature_.bytes);
     }
 }
 
@@ -60,7 +60,7 @@ size_t Oracle::special_at() const {
 }
 
 const char* Oracle::scalar() const {
-    return table_of(call_.type, Shape::kFactors).bytes.data() + call_.scalar * facts_.bytes;
+    return table_of(call_.type, Shape::kFactors).bytes.data() + call_.scalar * signature_.bytes;
 }
 
 bool Oracle::compressible() const {
@@ -71,7 +71,7 @@ bool Oracle::compressible() const {
         call_.op != Operator::kProd && call_.op != Operator::kMax && call_.op != Operator::kMin;
     const size_t elems = std::max(call_.input_elems(ranks_), call_.output_elems(ranks_));
     return codec_.any && type && (sum || !call_.reduces()) && ranks_ > 1 && call_.count > 1 &&
-           elems * facts_.bytes >= codec_.min_bytes;
+           elems * signature_.bytes >= codec_.min_bytes;
 }
 
 std::string Oracle::check_copy(const char* output,
@@ -85,16 +85,16 @@ std::string Oracle::check_copy(const char* output,
     if (compressible() && (broadcast || call_.kind == Kind::kAllGather)) {
         return check_lossy_copy(output, source, source_begin, output_begin);  // as the others get
     }
-    std::vector<char> special(facts_.bytes);
+    std::vector<char> special(signature_.bytes);
     write_special(call_.type, call_.infinity, special.data());
     Walk walk(table_offset(call_, source), source_begin);
     for (size_t i = 0; i < call_.count; ++i, walk.step()) {
         const bool here = call_.special && call_.special_rank % ranks_ == source &&
                           source_begin + i == special_at();
         const char* expected =
-            here ? special.data() : table_.bytes.data() + walk.at() * facts_.bytes;
-        const char* actual = output + (output_begin + i) * facts_.bytes;
-        if (std::memcmp(expected, actual, facts_.bytes) != 0) {
+            here ? special.data() : table_.bytes.data() + walk.at() * signature_.bytes;
+        const char* actual = output + (output_begin + i) * signature_.bytes;
+        if (std::memcmp(expected, actual, signature_.bytes) != 0) {
             return "element " + std::to_string(output_begin + i) + ": " +
                    number(to_double(call_.type, actual)) + " is not rank " +
                    std::to_string(source) + "'s " + number(to_double(call_.type, expected));
@@ -107,8 +107,8 @@ std::string Oracle::check_lossy_copy(const char* output,
                                      int source,
                                      size_t source_begin,
                                      size_t output_begin) const {
-    const double relative = codec_.error + (1 + codec_.error) * (facts_.roundoff + 0x1p-22);
-    const double absolute = 4 * facts_.tiny + 0x1p-120 + owed(false);
+    const double relative = codec_.error + (1 + codec_.error) * (signature_.roundoff + 0x1p-22);
+    const double absolute = 4 * signature_.tiny + 0x1p-120 + owed(false);
     for (size_t block = 0; block < call_.count; block += codec_.block) {
         const size_t until = std::min(block + codec_.block, call_.count);
         double largest = 0;
@@ -122,7 +122,8 @@ std::string Oracle::check_lossy_copy(const char* output,
         Walk walk(table_offset(call_, source), source_begin + block);
         for (size_t i = block; i < until; ++i, walk.step()) {
             const double expected = table_.values[walk.at()];
-            const double actual = to_double(call_.type, output + (output_begin + i) * facts_.bytes);
+            const double actual =
+                to_double(call_.type, output + (output_begin + i) * signature_.bytes);
             const std::string element = "element " + std::to_string(output_begin + i) + ": ";
             if (poisoned && !std::isfinite(actual)) {
                 continue;
@@ -158,8 +159,9 @@ std::string Oracle::check_integers(const char* output, size_t base) const {
                 word = x;
                 continue;
             }
-            const bool less =
-                facts_.is_signed ? static_cast<int64_t>(x) < static_cast<int64_t>(word) : x < word;
+            const bool less = signature_.is_signed
+                                  ? static_cast<int64_t>(x) < static_cast<int64_t>(word)
+                                  : x < word;
             switch (call_.op) {
                 case Operator::kSum:
                 case Operator::kAvg:
@@ -179,12 +181,12 @@ std::string Oracle::check_integers(const char* output, size_t base) const {
             }
         }
         if (call_.op == Operator::kAvg) {
-            word = facts_.is_signed ? static_cast<uint64_t>(static_cast<int64_t>(word) / ranks_)
-                                    : word / static_cast<uint64_t>(ranks_);
+            word = signature_.is_signed ? static_cast<uint64_t>(static_cast<int64_t>(word) / ranks_)
+                                        : word / static_cast<uint64_t>(ranks_);
         }
-        if (std::memcmp(&word, output + i * facts_.bytes, facts_.bytes) != 0) {
+        if (std::memcmp(&word, output + i * signature_.bytes, signature_.bytes) != 0) {
             return "element " + std::to_string(i) + ": " +
-                   number(to_double(call_.type, output + i * facts_.bytes)) + ", expected " +
+                   number(to_double(call_.type, output + i * signature_.bytes)) + ", expected " +
                    number(to_double(call_.type, &word));
         }
     }
@@ -198,13 +200,13 @@ std::string Oracle::check_floats(const char* output, size_t base, size_t begin, 
     const double factor = premul ? table_of(call_.type, Shape::kFactors).values[call_.scalar]
                                  : (call_.op == Operator::kAvg ? 1.0 / n : 1.0);
     const double e = codec_.error;
-    const double u = facts_.roundoff;
+    const double u = signature_.roundoff;
     // |error| <= magnitude * relative + absolute, magnitude being sum|s x|, or M when compressed.
     const double native = (n + 3) * (u + 0x1p-53);
     const double lossy = call_.kind == Kind::kReduceScatter
                              ? e + (1 + e) * ((n + 2) * 0x1p-23 + n * u)
                              : e + e * (1 + e) + (1 + e) * (1 + e) * ((n + 2) * 0x1p-23 + u);
-    const double absolute = 8 * n * facts_.tiny + (compressed ? 0x1p-120 + owed(true) : 0);
+    const double absolute = 8 * n * signature_.tiny + (compressed ? 0x1p-120 + owed(true) : 0);
     const bool blocks = compressed && codec_.block > 1;
     const size_t step = blocks ? codec_.block : Table::kElems;
     for (size_t block = begin; block < end; block += step) {
@@ -250,7 +252,7 @@ std::string Oracle::check_floats(const char* output, size_t base, size_t begin, 
                 bound = absolute +
                         (compressed ? std::max(magnitude, largest) * lossy : magnitude * native);
             }
-            const double actual = to_double(call_.type, output + i * facts_.bytes);
+            const double actual = to_double(call_.type, output + i * signature_.bytes);
             if (call_.special && base + i == special_at()) {
                 if (std::isfinite(actual)) {
                     return "element " + std::to_string(i) + ": the non-finite input became " +
@@ -277,7 +279,7 @@ double Oracle::owed(bool sum) const {
     }
     // Shape::kSpread holds values up to 4, and the scalars of pre-multiplied sums go up to 1.5.
     const double e = codec_.error, part = e / (1 - e), n = ranks_;
-    const double rounding = 1 + 4 * (facts_.roundoff + 0x1p-20);
+    const double rounding = 1 + 4 * (signature_.roundoff + 0x1p-20);
     if (!sum) {
         return part * 4 * (1 + e) * rounding;
     }
@@ -308,7 +310,7 @@ std::string Oracle::check_dense(const char* output) const {
                 return {};
             }
             const size_t base = call_.kind == Kind::kReduceScatter ? mine * call_.count : 0;
-            if (!facts_.floating) {
+            if (!signature_.floating) {
                 return check_integers(output, base);
             }
             size_t begin = 0, end = call_.count;

@@ -202,15 +202,15 @@ std::string Ledger::settle(const Call& call, const Codec& codec, int ranks) cons
     if (special_ && (codec.error > 0 || codec.intra_error > 0)) {
         return {};  // others in the blocks of what was not finite were lost with it
     }
-    const TypeFacts& facts = facts_of(call.type);
+    const TypeFacts& signature = facts_of(call.type);
     const double n = ranks, steps = calls_;
     const double largest = *std::max_element(magnitude_.begin(), magnitude_.end());
     const double codes = 2 * steps * (codec.error + codec.intra_error) * largest;
-    const double relative = (2 * n + 8) * (facts.roundoff + 0x1p-22) + steps * 0x1p-22;
+    const double relative = (2 * n + 8) * (signature.roundoff + 0x1p-22) + steps * 0x1p-22;
     const double kept =
         std::pow(kept_part(codec, call.type), sweeps(codec, call.type)) * steps * n * largest;
-    const double absolute =
-        relative * codes + 2 * kept + (2 * n + 2) * codec.threshold + 8 * n * steps * facts.tiny;
+    const double absolute = relative * codes + 2 * kept + (2 * n + 2) * codec.threshold +
+                            8 * n * steps * signature.tiny;
     for (size_t i = 0; i < put_.size(); ++i) {
         const double bound = relative * magnitude_[i] + absolute;
         if (lost_[i] == 0 && !(std::fabs(got_[i] - put_[i]) <= bound)) {

@@ -28,7 +28,7 @@ std::string element(size_t index, double actual, const char* what, double expect
 SparseOracle::SparseOracle(const Call& call, const Codec& codec, int ranks, int rank)
     : call_(call),
       codec_(codec),
-      facts_(facts_of(call.type)),
+      signature_(facts_of(call.type)),
       table_(table_of(call.type, call.shape)),
       ranks_(ranks),
       rank_(rank) {}
@@ -41,7 +41,7 @@ std::vector<SparseOracle::Chunk> SparseOracle::chunks(bool two_shot) const {
     const size_t owners = two_shot ? static_cast<size_t>(ranks_) : 1;
     const size_t parts =
         call_.parts_input() || call_.collects_output() ? static_cast<size_t>(ranks_) : 1;
-    const size_t bytes = call_.count * facts_.bytes;
+    const size_t bytes = call_.count * signature_.bytes;
     const size_t of_slice =
         codec_.slice_bytes == 0 ? 0 : std::max<size_t>(1, codec_.slice_bytes / parts);
     const size_t slices =
@@ -244,16 +244,16 @@ std::string SparseOracle::check_chunk(
     const char* output, const Chunk& chunk, const Sums& sums, bool again, double factor) const {
     const size_t count = chunk.end - chunk.begin;
     const double n = ranks_, e = codec_.error;
-    const double rounding = (n + 4) * (facts_.roundoff + 0x1p-22);
+    const double rounding = (n + 4) * (signature_.roundoff + 0x1p-22);
     const double code = (again ? 2 + e : 1) * e * sums.largest;
     std::vector<double> results(count), scaled(count), slack(count);
     bool finite = true;
     for (size_t i = 0; i < count; ++i) {
-        results[i] = to_double(call_.type, output + i * facts_.bytes);
+        results[i] = to_double(call_.type, output + i * signature_.bytes);
         finite &= std::isfinite(results[i]);
         scaled[i] = sums.sum[i] * factor;
-        slack[i] = (code + rounding * (sums.magnitude[i] + code)) * factor + 8 * n * facts_.tiny +
-                   0x1p-120;
+        slack[i] = (code + rounding * (sums.magnitude[i] + code)) * factor +
+                   8 * n * signature_.tiny + 0x1p-120;
     }
     if (sums.special) {
         if (finite) {
@@ -310,7 +310,7 @@ std::string SparseOracle::check_sum(const char* output, size_t base) const {
         for (int source = 0; source < ranks_; ++source) {
             add(source, base, chunk, again ? scalar : scalar * average, &sums);
         }
-        std::string wrong = check_chunk(output + chunk.begin * facts_.bytes, chunk, sums, again,
+        std::string wrong = check_chunk(output + chunk.begin * signature_.bytes, chunk, sums, again,
                                         again ? static_cast<double>(average) : 1.0);
         if (!wrong.empty()) {
             return "chunk from element " + std::to_string(chunk.begin) + " on: " + wrong;
@@ -326,8 +326,8 @@ std::string SparseOracle::check_copy(const char* output,
     for (const Chunk& chunk : chunks(false)) {
         Sums sums;
         add(source, base, chunk, 1.0f, &sums);
-        const std::string wrong = check_chunk(output + (output_begin + chunk.begin) * facts_.bytes,
-                                              chunk, sums, false, 1.0);
+        const std::string wrong = check_chunk(
+            output + (output_begin + chunk.begin) * signature_.bytes, chunk, sums, false, 1.0);
         if (!wrong.empty()) {
             return "from rank " + std::to_string(source) + ": " + wrong;
         }

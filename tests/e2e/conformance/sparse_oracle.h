@@ -72,7 +72,7 @@ class SparseOracle {
 
     const Call& call_;
     const Codec& codec_;
-    const TypeFacts& facts_;
+    const TypeFacts& signature_;
     const Table& table_;
     int ranks_, rank_;
 };

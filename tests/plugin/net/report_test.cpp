@@ -42,7 +42,7 @@ std::vector<Json> parsed(const std::string& text) {
     return records;
 }
 
-NetFacts facts() {
+NetFacts signature() {
     NetFacts made;
     made.settings.rate_bytes_per_s = 125e6;
     made.settings.latency_ns = 2500;
@@ -51,8 +51,8 @@ NetFacts facts() {
 }
 
 TEST(NetReport, settings_and_counters_are_in_the_records) {
-    const auto records = parsed(
-        net_lines(facts(), {peer(Direction::kSend, "10.0.0.2"), peer(Direction::kReceive, "h")}));
+    const auto records = parsed(net_lines(
+        signature(), {peer(Direction::kSend, "10.0.0.2"), peer(Direction::kReceive, "h")}));
     ASSERT_EQ(records.size(), 3u);
     const Json& net = records[0];
     EXPECT_EQ(net.at("record"), "net");
@@ -81,7 +81,7 @@ TEST(NetReport, settings_and_counters_are_in_the_records) {
         EXPECT_EQ(sent.at(name), value) << name;
     }
     EXPECT_EQ(records[2].at("direction"), "receive");
-    NetFacts chained = facts();
+    NetFacts chained = signature();
     chained.settings = {};
     chained.settings.inner = "/x/libnccl-net-y.so";
     chained.settings.codec = false;
@@ -102,7 +102,7 @@ TEST(NetReport, schema_names_every_member) {
     const size_t begin = text.find("**`net`**");
     ASSERT_NE(begin, std::string::npos);
     const std::string part = text.substr(begin, text.find("\n## ", begin) - begin);
-    for (const Json& record : parsed(net_lines(facts(), {peer(Direction::kSend, "h")}))) {
+    for (const Json& record : parsed(net_lines(signature(), {peer(Direction::kSend, "h")}))) {
         for (const auto& [name, value] : record.items()) {
             EXPECT_TRUE(name == "v" || name == "record" ||
                         part.find("`" + name + "`") != std::string::npos)

@@ -47,10 +47,10 @@ struct ExplainOptions {
 
 // The call and the communicator that the options name.
 struct Asked {
-    CallFacts facts;
+    CallSignature signature;
     PlanShape shape;
     int nodes = 0;
-    std::optional<Carried> carried;
+    std::optional<ParameterRanges> carried;
     GpuModel gpu{};
     CommCost links;
 };
@@ -79,23 +79,24 @@ Result<Value> one_of(const char* option,
 }
 
 // Elements of NCCL's count argument, of an operation whose message is `bytes` long.
-Result<uint64_t> count_of(CallFacts facts, int ranks, uint64_t bytes) {
-    facts.count = 1;
-    const uint64_t each = message_bytes(facts, ranks);
+Result<uint64_t> count_of(CallSignature signature, int ranks, uint64_t bytes) {
+    signature.count = 1;
+    const uint64_t each = message_bytes(signature, ranks);
     if (bytes % each != 0) {
         return invalid(fmt::format("--bytes {}: {} of {} on {} ranks needs a multiple of {}", bytes,
-                                   op_name(facts.op), dtype_name(facts.dtype), ranks, each));
+                                   op_name(signature.op), dtype_name(signature.dtype), ranks,
+                                   each));
     }
     return bytes / each;
 }
 
 // The parameters that a message of `count` elements carries, from "1024x512,512": one behind the
 // other.
-Result<Carried> read_shapes(const std::string& text, uint64_t count) {
-    Carried carried;
+Result<ParameterRanges> read_shapes(const std::string& text, uint64_t count) {
+    ParameterRanges carried;
     uint64_t end = 0;
     for (const std::string& shape : CLI::detail::split(text, ',')) {
-        CarriedRange range;
+        ParameterRange range;
         range.offset = end;
         range.count = 1;
         range.parameter = static_cast<uint32_t>(carried.ranges.size());
@@ -125,18 +126,19 @@ Result<Carried> read_shapes(const std::string& text, uint64_t count) {
 
 Result<Asked> read_options(const ExplainOptions& options) {
     Asked asked;
-    SLIMWIRE_TRY_ASSIGN(asked.facts.op, one_of("--op", options.op, parse_op, op_names()));
-    SLIMWIRE_TRY_ASSIGN(asked.facts.dtype,
+    SLIMWIRE_TRY_ASSIGN(asked.signature.op, one_of("--op", options.op, parse_op, op_names()));
+    SLIMWIRE_TRY_ASSIGN(asked.signature.dtype,
                         one_of("--dtype", options.dtype, parse_dtype, dtype_names()));
-    asked.facts.redop = reduces(asked.facts.op) ? RedOp::kSum : RedOp::kNone;
+    asked.signature.redop = reduces(asked.signature.op) ? RedOp::kSum : RedOp::kNone;
     if (!options.redop.empty()) {
         SLIMWIRE_TRY_ASSIGN(const RedOp redop,
                             one_of("--redop", options.redop, parse_redop, redop_names()));
-        if ((redop == RedOp::kNone) == reduces(asked.facts.op)) {
-            return invalid(fmt::format("--redop {}: {} {}", options.redop, op_name(asked.facts.op),
-                                       reduces(asked.facts.op) ? "reduces" : "reduces nothing"));
+        if ((redop == RedOp::kNone) == reduces(asked.signature.op)) {
+            return invalid(
+                fmt::format("--redop {}: {} {}", options.redop, op_name(asked.signature.op),
+                            reduces(asked.signature.op) ? "reduces" : "reduces nothing"));
         }
-        asked.facts.redop = redop;
+        asked.signature.redop = redop;
     }
     int per_node = 1;
     asked.nodes = options.ranks;
@@ -166,17 +168,17 @@ Result<Asked> read_options(const ExplainOptions& options) {
     asked.links.between = kBetweenNodes;
     asked.links.between.gb_s = options.between_gbit_s / 8;
     asked.links.slice_s = ClusterCost().slice_s;
-    asked.facts.count = options.count;
+    asked.signature.count = options.count;
     if (options.bytes.empty() == (options.count == 0)) {
         return invalid("accepted: one of --bytes and --count");
     }
     if (!options.bytes.empty()) {
         SLIMWIRE_TRY_ASSIGN(const uint64_t bytes, parse_bytes(options.bytes));
-        SLIMWIRE_TRY_ASSIGN(asked.facts.count, count_of(asked.facts, comm.ranks, bytes));
+        SLIMWIRE_TRY_ASSIGN(asked.signature.count, count_of(asked.signature, comm.ranks, bytes));
     }
     if (!options.shapes.empty()) {
-        SLIMWIRE_TRY_ASSIGN(asked.carried, read_shapes(options.shapes, asked.facts.count));
-        asked.facts.carried = 1;
+        SLIMWIRE_TRY_ASSIGN(asked.carried, read_shapes(options.shapes, asked.signature.count));
+        asked.signature.ranges_id = 1;
     }
     return asked;
 }
@@ -188,13 +190,13 @@ std::string lacks(const Rule& rule, const Asked& asked, uint64_t bytes) {
     const auto has = [](uint32_t set, auto value) { return (set & bit_of(value)) != 0; };
     const PlanShape& shape = asked.shape;
     return rule.off                                                         ? "off"
-           : !has(match.ops, asked.facts.op)                                ? "op"
-           : !has(match.dtypes, asked.facts.dtype)                          ? "dtype"
-           : !has(match.redops, asked.facts.redop)                          ? "redop"
+           : !has(match.ops, asked.signature.op)                            ? "op"
+           : !has(match.dtypes, asked.signature.dtype)                      ? "dtype"
+           : !has(match.redops, asked.signature.redop)                      ? "redop"
            : bytes < match.min_bytes || bytes > match.max_bytes             ? "bytes"
            : shape.ranks < match.min_ranks || shape.ranks > match.max_ranks ? "ranks"
            : match.scope && *match.scope != shape.scope                     ? "scope"
-           : !matches_call(match, asked.facts, bytes, shape.ranks, shape.scope, shape.name)
+           : !matches_call(match, asked.signature, bytes, shape.ranks, shape.scope, shape.name)
                ? (match.parameters.any() ? "comm or role" : "comm, role or param")
                : "";
 }
@@ -284,27 +286,27 @@ std::vector<AlgorithmTime> times_of(const Plan& plan, const Asked& asked, uint64
             most = most == nullptr || piece.count > most->count ? &piece : most;
         }
     }
-    if (asked.facts.op != Op::kAllReduce || most == nullptr || asked.shape.ranks < 2) {
+    if (asked.signature.op != Op::kAllReduce || most == nullptr || asked.shape.ranks < 2) {
         return {};
     }
     CommCost links = asked.links;
     links.slices = static_cast<int>(plan.layout.slices.size());
     return all_reduce_times(static_cast<double>(bytes), links,
-                            codec_on(asked.gpu, most->codec, asked.facts.dtype));
+                            codec_on(asked.gpu, most->codec, asked.signature.dtype));
 }
 
 Explained explained(const Asked& asked, const Config& config) {
     Explained out;
     out.plan =
-        make_plan(asked.facts, asked.shape, config, asked.carried ? &*asked.carried : nullptr);
-    out.bytes = message_bytes(asked.facts, asked.shape.ranks);
-    CallFacts sender = asked.facts;
+        make_plan(asked.signature, asked.shape, config, asked.carried ? &*asked.carried : nullptr);
+    out.bytes = message_bytes(asked.signature, asked.shape.ranks);
+    CallSignature sender = asked.signature;
     sender.op = sender.op == Op::kRecv ? Op::kSend : sender.op;
     out.native = native_wire_bytes(sender, asked.shape.ranks);
     out.wire = out.native;
     if (out.plan.compressed) {
         const ExchangeSizes sizes =
-            sizes_of(out.plan.algorithm, out.plan.layout, asked.facts, asked.shape);
+            sizes_of(out.plan.algorithm, out.plan.layout, asked.signature, asked.shape);
         out.wire = sizes.wire_bytes;
         out.node_wire = sizes.node_wire_bytes;
         if (out.plan.averaging != nullptr) {
@@ -329,10 +331,10 @@ Explained explained(const Asked& asked, const Config& config) {
 Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     const Plan& plan = found.plan;
     Json json = stamped("explain");
-    json["op"] = op_name(asked.facts.op);
-    json["dtype"] = dtype_name(asked.facts.dtype);
-    json["redop"] = redop_name(asked.facts.redop);
-    json["count"] = asked.facts.count;
+    json["op"] = op_name(asked.signature.op);
+    json["dtype"] = dtype_name(asked.signature.dtype);
+    json["redop"] = redop_name(asked.signature.redop);
+    json["count"] = asked.signature.count;
     json["bytes"] = found.bytes;
     json["ranks"] = asked.shape.ranks;
     json["nodes"] = asked.nodes;
@@ -396,11 +398,12 @@ std::string size_text(uint64_t bytes) {
 
 void print(const Explained& found, const Asked& asked, const Config& config) {
     const Plan& plan = found.plan;
-    fmt::print(
-        "{} of {} ({} {}{}) on {} ranks, {} node{}\n", op_name(asked.facts.op),
-        size_text(found.bytes), asked.facts.count, dtype_name(asked.facts.dtype),
-        asked.facts.redop == RedOp::kNone ? "" : fmt::format(", {}", redop_name(asked.facts.redop)),
-        asked.shape.ranks, asked.nodes, asked.nodes == 1 ? "" : "s");
+    fmt::print("{} of {} ({} {}{}) on {} ranks, {} node{}\n", op_name(asked.signature.op),
+               size_text(found.bytes), asked.signature.count, dtype_name(asked.signature.dtype),
+               asked.signature.redop == RedOp::kNone
+                   ? ""
+                   : fmt::format(", {}", redop_name(asked.signature.redop)),
+               asked.shape.ranks, asked.nodes, asked.nodes == 1 ? "" : "s");
     for (const auto& [rule, why] : found.passed) {
         fmt::print("  rule '{}' is passed over: {}\n", rule->name, why);
     }
@@ -473,7 +476,7 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
         fmt::print("  ramp       {}: {}\n",
                    rung.plan->compressed ? codec_text(*rung.plan) : "native", rung.plan->reason);
     }
-    if (plan.tensor == TensorBy::kStep && plan.feeds_back) {
+    if (plan.tensor == TensorBy::kStep && plan.uses_error_feedback) {
         fmt::print("  tensors    by their place in the step: native until that is known\n");
     }
     fmt::print("  graphs     captured calls are {}\n", plan.capturable ? "compressed" : "native");
@@ -515,15 +518,15 @@ int explain(const ExplainOptions& options) {
     const Calibration* calibration =
         calibrations == nullptr
             ? nullptr
-            : find_calibration(*calibrations, asked.value().facts.op, asked.value().facts.dtype,
-                               shape.ranks, asked.value().nodes);
+            : find_calibration(*calibrations, asked.value().signature.op,
+                               asked.value().signature.dtype, shape.ranks, asked.value().nodes);
     if (!options.calibration.empty() && calibration == nullptr) {
         return fail(kCheckFailed,
                     fmt::format("{} has no {} of {} on {} ranks of {} nodes; slimwire calibrate "
                                 "measures them",
-                                options.calibration, op_name(asked.value().facts.op),
-                                dtype_name(asked.value().facts.dtype), asked.value().shape.ranks,
-                                asked.value().nodes));
+                                options.calibration, op_name(asked.value().signature.op),
+                                dtype_name(asked.value().signature.dtype),
+                                asked.value().shape.ranks, asked.value().nodes));
     }
     if (calibration != nullptr) {
         look_up(*calibration, &found);

@@ -36,7 +36,7 @@ std::vector<std::string> bits_to_names(uint32_t bits, const std::vector<std::str
     return chosen;
 }
 
-std::string step_word(const PreviewRule& rule) {
+std::string step_word(const StepAheadRule& rule) {
     return rule.told            ? "told"
            : rule.step_size > 0 ? fmt::format("{:g}", rule.step_size)
                                 : "estimated";
@@ -129,7 +129,7 @@ Json rule_json(const Rule& rule) {
         json["average_codec"] = action.average_codec ? action.average_codec->to_string() : "native";
     }
     if (action.preview.has_value()) {
-        const PreviewRule& rule = *action.preview;
+        const StepAheadRule& rule = *action.preview;
         json["preview"] = {{"gain", rule.gain_ppm * 1e-6}, {"step_size", step_word(rule)}};
     }
     json["start_step"] = action.start_step;

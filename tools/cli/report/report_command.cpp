@@ -85,7 +85,7 @@ void print_json(const MergedReport& report) {
         json["scratch_bytes"] = comm.scratch_bytes;
         json["residual_bytes"] = comm.residual_bytes;
         json["residual_tensors"] = comm.residual_tensors;
-        json["unfed_calls"] = comm.unfed_calls;
+        json["unfed_calls"] = comm.calls_without_residual;
         json["placed_calls"] = comm.placed_calls;
         json["unplaced_calls"] = comm.unplaced_calls;
         json["step_calls"] = comm.step_calls;
@@ -323,9 +323,9 @@ void print_table(const MergedReport& report) {
             agreement.empty() ? "no agreement recorded" : agreement,
             format_bytes(static_cast<double>(comm.scratch_bytes)),
             format_bytes(static_cast<double>(comm.residual_bytes)), comm.residual_tensors);
-        if (comm.unfed_calls > 0) {
+        if (comm.calls_without_residual > 0) {
             fmt::print("  {} calls went without their residual: SLIMWIRE_MAX_MEMORY is spent\n",
-                       comm.unfed_calls);
+                       comm.calls_without_residual);
         }
         if (comm.placed_calls + comm.unplaced_calls > 0) {
             fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",

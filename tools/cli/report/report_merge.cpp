@@ -195,7 +195,7 @@ void Merger::add_comm(const Json& record, const std::string& file) {
     comm.scratch_bytes += record.value("scratch_bytes", uint64_t{0});
     comm.residual_bytes += record.value("residual_bytes", uint64_t{0});
     comm.residual_tensors += record.value("residual_tensors", uint64_t{0});
-    comm.unfed_calls += record.value("unfed_calls", uint64_t{0});
+    comm.calls_without_residual += record.value("unfed_calls", uint64_t{0});
     comm.placed_calls += record.value("placed_calls", uint64_t{0});
     comm.unplaced_calls += record.value("unplaced_calls", uint64_t{0});
     comm.step_calls = std::max(comm.step_calls, record.value("step_calls", uint64_t{0}));

@@ -75,15 +75,15 @@ void Reader::take_call(const Json& record) {
     Call call;
     call.at_us = record.value("at_us", 0.0);
     call.alone = record.value("group", uint64_t{0}) == 0;
-    CallFacts facts;
+    CallSignature signature;
     const auto op = parse_op(record.at("op").get<std::string>());
     const auto dtype = parse_dtype(record.at("dtype").get<std::string>());
     const auto ranks = ranks_of_comm_.find(record.value("comm", ""));
     if (op && dtype && ranks != ranks_of_comm_.end() && ranks->second > 0) {
-        facts.op = *op;
-        facts.dtype = *dtype;
-        facts.count = record.at("count");
-        call.wire_bytes = native_wire_bytes(facts, ranks->second);
+        signature.op = *op;
+        signature.dtype = *dtype;
+        signature.count = record.at("count");
+        call.wire_bytes = native_wire_bytes(signature, ranks->second);
     }
     line_.end_us = std::max(line_.end_us, call.at_us);
     calls_[record.at("call")] = call;

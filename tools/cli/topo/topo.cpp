@@ -36,9 +36,9 @@ void add_tree(const Topo& topo,
               const std::string& first,
               const std::string& rest,
               std::string* text) {
-    const std::string facts = topo.facts(index);
-    *text += fmt::format("{}{}{}{}\n", first, topo.machine.label(index), facts.empty() ? "" : "  ",
-                         facts);
+    const std::string signature = topo.signature(index);
+    *text += fmt::format("{}{}{}{}\n", first, topo.machine.label(index),
+                         signature.empty() ? "" : "  ", signature);
     const std::vector<int> children = topo.children(index);
     for (size_t i = 0; i < children.size(); ++i) {
         const bool last = i + 1 == children.size();
@@ -86,7 +86,7 @@ std::vector<int> Topo::children(int parent) const {
     return found;
 }
 
-std::string Topo::facts(int index) const {
+std::string Topo::signature(int index) const {
     const Device& d = device(index);
     std::vector<std::string> parts;
     if (d.kind == DeviceKind::kCpu) {

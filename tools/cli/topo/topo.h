@@ -28,7 +28,7 @@ struct Topo {
     }
     [[nodiscard]] std::vector<int> children(int parent) const;
     // What is known of a device beside its name: "32 GT/s x16, 48 GB/s; H200, sm 9.0".
-    [[nodiscard]] std::string facts(int index) const;
+    [[nodiscard]] std::string signature(int index) const;
     // "8 GPUs, 9 NICs, 2 processors, 1 NVLink domain, 8 rails"
     [[nodiscard]] std::string summary() const;
     // "16 ranks on 2 nodes, ..."; empty without GPUs.

@@ -19,26 +19,28 @@ using Values = std::vector<int64_t>;
 
 constexpr int kRanks = 4;
 
-CallFacts facts_of(Op op, DType dtype, uint64_t count, int root = 0) {
-    CallFacts facts;
-    facts.op = op;
-    facts.dtype = dtype;
-    facts.count = count;
-    facts.root_or_peer = root;
-    return facts;
+CallSignature facts_of(Op op, DType dtype, uint64_t count, int root = 0) {
+    CallSignature signature;
+    signature.op = op;
+    signature.dtype = dtype;
+    signature.count = count;
+    signature.root_or_peer = root;
+    return signature;
 }
 
 // Makes the calls of DDP jobs on one communicator, and compares what the listener says of them.
 class Job {
   public:
     // A call that is not DDP's.
-    void other(const CallFacts& facts) { EXPECT_EQ(listener.wanted(facts, kRanks), 0u); }
+    void other(const CallSignature& signature) {
+        EXPECT_EQ(listener.wanted(signature, kRanks), 0u);
+    }
 
-    void tensor(const CallFacts& facts, const Values& values) {
-        const uint64_t wanted = listener.wanted(facts, kRanks);
+    void tensor(const CallSignature& signature, const Values& values) {
+        const uint64_t wanted = listener.wanted(signature, kRanks);
         if (wanted > 0) {
             ASSERT_EQ(wanted, values.size());
-            listener.read(facts, values);
+            listener.read(signature, values);
         }
     }
 
@@ -63,10 +65,10 @@ class Job {
 
     // One all-reduce of a bucket. Returns whether the listener knew it; fails if it was wrong.
     bool bucket(const Model& model, const std::vector<uint32_t>& parameters) {
-        const CallFacts facts =
+        const CallSignature signature =
             facts_of(Op::kAllReduce, DType::kFloat32, test::count_of(model, parameters));
-        other(facts);
-        const BucketPlace place = listener.next(facts.count);
+        other(signature);
+        const BucketPlace place = listener.next(signature.count);
         if (place.model == nullptr) {
             return false;
         }
@@ -80,7 +82,7 @@ class Job {
             offset += range.count;
         }
         EXPECT_EQ(heard, parameters);
-        EXPECT_EQ(place.bucket->count, facts.count);
+        EXPECT_EQ(place.bucket->count, signature.count);
         return true;
     }
 

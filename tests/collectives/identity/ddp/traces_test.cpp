@@ -63,24 +63,25 @@ std::vector<uint32_t> listen(const Recorded& recorded) {
     DdpListener listener;
     std::vector<uint32_t> named;
     for (const Json& call : recorded.calls) {
-        CallFacts facts;
+        CallSignature signature;
         const std::optional<Op> op = op_of(call.at("op").get<std::string>());
         if (!op.has_value()) {
             ADD_FAILURE() << call;
             continue;
         }
-        facts.op = *op;
-        facts.dtype = dtype_of(call.at("dtype").get<std::string>());
-        facts.count = call.at("count").get<uint64_t>();
-        facts.root_or_peer = std::max(0, call.at("root").get<int>());
-        if (listener.wanted(facts, 2) > 0) {
-            listener.read(facts, call.at("values").get<std::vector<int64_t>>());
+        signature.op = *op;
+        signature.dtype = dtype_of(call.at("dtype").get<std::string>());
+        signature.count = call.at("count").get<uint64_t>();
+        signature.root_or_peer = std::max(0, call.at("root").get<int>());
+        if (listener.wanted(signature, 2) > 0) {
+            listener.read(signature, call.at("values").get<std::vector<int64_t>>());
         }
-        const bool floats = facts.dtype == DType::kFloat32 || facts.dtype == DType::kFloat64;
-        if (facts.op != Op::kAllReduce || !floats) {
+        const bool floats =
+            signature.dtype == DType::kFloat32 || signature.dtype == DType::kFloat64;
+        if (signature.op != Op::kAllReduce || !floats) {
             continue;
         }
-        const BucketPlace place = listener.next(facts.count);
+        const BucketPlace place = listener.next(signature.count);
         if (place.model == nullptr) {
             continue;
         }
@@ -93,7 +94,7 @@ std::vector<uint32_t> listen(const Recorded& recorded) {
             parameters.push_back(range.parameter);
             offset += range.count;
         }
-        EXPECT_EQ(offset, facts.count);
+        EXPECT_EQ(offset, signature.count);
         EXPECT_EQ(parameters, recorded.buckets.at(place.number));
         named.push_back(place.number);
     }

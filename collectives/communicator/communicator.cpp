@@ -1,4 +1,4 @@
-#include "collectives/communicator/comm_state.h"
+#include "collectives/communicator/communicator.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 struct LastLookup {
     ncclComm_t comm = nullptr;
-    CommState* state = nullptr;
+    Communicator* state = nullptr;
     uint64_t generation = 0;
 };
 thread_local constinit LastLookup t_last;
@@ -21,18 +21,18 @@ thread_local constinit LastLookup t_last;
 
 namespace {
 
-std::array<cudaStream_t*, 2> streams_of(CommState* state) {
+std::array<cudaStream_t*, 2> streams_of(Communicator* state) {
     return {&state->exchange_stream, &state->work_stream};
 }
 // Those that only order work, then those that also tell the time.
 constexpr size_t kTimedFrom = 7;
-std::array<cudaEvent_t*, 9> events_of(CommState* state) {
+std::array<cudaEvent_t*, 9> events_of(Communicator* state) {
     return {&state->ready[0], &state->ready[1],  &state->done[0],
             &state->done[1],  &state->chain,     &state->capture_chain,
             &state->fork,     &state->timing[0], &state->timing[1]};
 }
 
-void destroy_objects(const DeviceApi& api, CommState* state) {
+void destroy_objects(const DeviceApi& api, Communicator* state) {
     for (cudaEvent_t* event : events_of(state)) {
         if (*event != nullptr) {
             tolerate(api, api.event_destroy(std::exchange(*event, nullptr)));
@@ -46,7 +46,7 @@ void destroy_objects(const DeviceApi& api, CommState* state) {
 }
 
 // All or none: a later call takes a stream for the sign that everything is there.
-Status make_objects(const DeviceApi& api, CommState* state) {
+Status make_objects(const DeviceApi& api, Communicator* state) {
     Status status;
     for (cudaStream_t* stream : streams_of(state)) {
         if (status.ok()) {
@@ -67,7 +67,7 @@ Status make_objects(const DeviceApi& api, CommState* state) {
 
 }  // namespace
 
-Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes) {
+Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes) {
     if (state->exchange_stream != nullptr && scratch_bytes <= state->scratch_bytes) {
         return {};
     }
@@ -102,7 +102,9 @@ Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t s
     return {};
 }
 
-std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* state, bool wait) {
+std::optional<DeferredFree> release_device_objects(const DeviceApi& api,
+                                                   Communicator* state,
+                                                   bool wait) {
     if (state->exchange_stream == nullptr) {
         return std::nullopt;
     }
@@ -115,7 +117,7 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
     if (state->memory != nullptr) {
         state->memory->give_back(state->device, std::exchange(state->scratch_bytes, 0));
     }
-    Parked left{state->device, nullptr, {}};
+    DeferredFree left{state->device, nullptr, {}};
     for (void* memory : {std::exchange(state->scratch, nullptr),
                          static_cast<void*>(std::exchange(state->device_steps, nullptr))}) {
         if (memory != nullptr && idle) {
@@ -127,8 +129,8 @@ std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* st
     if (!idle) {
         left.end = std::exchange(state->chain, nullptr);
     }
-    state->aim_reading.release(api, !idle);
-    state->owed_reading.release(api, state->stats.get(), !idle);
+    state->survivor_counts.release(api, !idle);
+    state->residual_norms.release(api, state->stats.get(), !idle);
     state->accordions.release(api, state, idle ? nullptr : &left.memory);
     if (state->step_ahead != nullptr) {
         state->step_ahead->release(api, state, idle ? nullptr : &left.memory);
@@ -152,7 +154,7 @@ uint64_t steady_us() {
                                      .count());
 }
 
-FirstCall first_call_begins(const DeviceApi& api, const CommState& state) {
+FirstCall first_call_begins(const DeviceApi& api, const Communicator& state) {
     FirstCall call;
     if (state.stats->first_call_us.load(std::memory_order_relaxed) == 0) {
         const DeviceScope device(api, state.device);
@@ -163,7 +165,7 @@ FirstCall first_call_begins(const DeviceApi& api, const CommState& state) {
     return call;
 }
 
-void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& call) {
+void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall& call) {
     CommStats& stats = *state->stats;
     if (call.began_us == 0 || stats.first_call_us != 0) {
         return;  // several calls of one group may begin as the first
@@ -174,7 +176,7 @@ void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& ca
     stats.first_call_us = std::max<uint64_t>(1, steady_us() - call.began_us);
 }
 
-Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching) {
+Status still_alive(const RealNccl& nccl, const Communicator& state, bool* launching) {
     if (state.ended) {
         return {Code::kInvalidUsage, "the communicator was aborted meanwhile"};
     }
@@ -187,7 +189,7 @@ Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching
     return nccl_status(nccl, now, "the communicator");
 }
 
-Status settle_exchange(const RealNccl& nccl, CommState* state) {
+Status settle_exchange(const RealNccl& nccl, Communicator* state) {
     ncclResult_t result = ncclInProgress;
     for (Patience patience; result == ncclInProgress; patience.pause()) {
         const std::lock_guard lock(state->exchange_mutex);
@@ -200,7 +202,7 @@ Status settle_exchange(const RealNccl& nccl, CommState* state) {
     return nccl_status(nccl, result, "launch of an exchange");
 }
 
-CommState* CommRegistry::find(ncclComm_t comm) noexcept {
+Communicator* CommRegistry::find(ncclComm_t comm) noexcept {
     const uint64_t generation = generation_.load(std::memory_order_acquire);
     if (t_last.comm == comm && t_last.generation == generation) {
         return t_last.state;
@@ -212,7 +214,7 @@ CommState* CommRegistry::find(ncclComm_t comm) noexcept {
     return t_last.state;
 }
 
-CommState* CommRegistry::add(std::unique_ptr<CommState> state) {
+Communicator* CommRegistry::add(std::unique_ptr<Communicator> state) {
     std::lock_guard lock(mutex_);
     generation_.fetch_add(1, std::memory_order_release);
     auto& slot = states_[state->comm];
@@ -220,21 +222,21 @@ CommState* CommRegistry::add(std::unique_ptr<CommState> state) {
     return slot.get();
 }
 
-std::unique_ptr<CommState> CommRegistry::remove(ncclComm_t comm) {
+std::unique_ptr<Communicator> CommRegistry::remove(ncclComm_t comm) {
     std::lock_guard lock(mutex_);
     const auto found = states_.find(comm);
     if (found == states_.end()) {
         return nullptr;
     }
     generation_.fetch_add(1, std::memory_order_release);
-    std::unique_ptr<CommState> state = std::move(found->second);
+    std::unique_ptr<Communicator> state = std::move(found->second);
     states_.erase(found);
     return state;
 }
 
-void CommRegistry::bury(std::unique_ptr<CommState> state) {
+void CommRegistry::retire(std::unique_ptr<Communicator> state) {
     std::lock_guard lock(mutex_);
-    buried_.push_back(std::move(state));
+    retired_.push_back(std::move(state));
 }
 
 uint64_t CommRegistry::next_ordinal(uint64_t members_hash) {

@@ -1,6 +1,7 @@
-// What slimwire knows of one communicator, and the registry from NCCL handles to it. A CommState is
-// made after the real creation succeeded and dies with the user's handle. One thread at a time uses
-// it, as NCCL asks; the registry itself is thread-safe and its look-up takes no lock on a repeat.
+// What slimwire knows of one communicator, and the registry from NCCL handles to it. A Communicator
+// is made after the real creation succeeded and dies with the user's handle. One thread at a time
+// uses it, as NCCL asks; the registry itself is thread-safe and its look-up takes no lock on a
+// repeat.
 #pragma once
 
 #include <atomic>
@@ -44,8 +45,8 @@ struct PreMulScalar {
     const void* device = nullptr;  // for a device scalar, read when a collective runs
 };
 
-struct ObservedComm;  // observer.h
-class CallContents;   // contents.h
+struct ObservedComm;     // observer.h
+class ParameterTracker;  // contents.h
 
 // One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
 struct PlaceKey {
@@ -56,11 +57,11 @@ struct PlaceKey {
 
 // Compressed calls of a tensor whose residuals are averaged now and then; equal on all ranks.
 struct CountedTensor {
-    uint64_t path = 0;  // of its place (StepPlace)
+    uint64_t path = 0;  // of its place (StepPosition)
     uint64_t calls = 0;
 };
 
-struct CommState {
+struct Communicator {
     ncclComm_t comm = nullptr;
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
     std::mutex exchange_mutex;           // held to ask NCCL about it, which an abort must not meet
@@ -70,34 +71,34 @@ struct CommState {
     uint64_t state_key = 0;  // this rank's own state under comm_key
     // The same in every process of the job: of launcher ranks, size, rank and order of creation; 0
     // where ranks did not agree.
-    uint64_t lasting_key = 0;
+    uint64_t checkpoint_key = 0;
     std::vector<Member> members;  // by rank; empty when the ranks did not agree
     std::string name;             // as this rank's program named it; PlanShape has the agreed one
     PlanShape shape;
     PlanCache plans;
-    std::unique_ptr<CallPlaces> places;  // null when no rule wants them
+    std::unique_ptr<TensorSlots> places;  // null when no rule wants them
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
-    std::shared_ptr<CallContents> contents;       // null when no rule asks for parameters
+    std::shared_ptr<ParameterTracker> tracker;    // null when no rule asks for parameters
     // By this rank when the communicator was made; null when no rule asks for names of parameters.
     std::shared_ptr<const RegisteredParameters> registered;
     std::shared_ptr<CommStats> stats;
     // Of calls beyond kMaxPlans; the last says whether compressed.
-    std::map<std::tuple<Op, DType, RedOp, bool>, KeyStats*> folded;
+    std::map<std::tuple<Op, DType, RedOp, bool>, CallStats*> folded;
     std::vector<PreMulScalar> scalars;
     std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
     // What plans were granted, on all ranks that make such calls alike: of collectives under
     // {-1, kAllReduce}, of messages by peer and direction.
-    struct Committed {
+    struct Reservation {
         uint64_t residual_bytes = 0;
-        size_t sharing = 0;  // kinds of calls whose tensors share state (Plan::shares_state)
+        size_t sharing = 0;  // kinds of calls whose tensors share state (Plan::replicated_state)
     };
-    std::map<std::pair<int, Op>, Committed> committed;
+    std::map<std::pair<int, Op>, Reservation> reserved;
     // Calls so far that changed what ranks keep alike: state that all share, progress
     // (progress.h). Equal on all ranks.
-    uint64_t sharing_calls = 0;
+    uint64_t replicated_calls = 0;
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.
-    std::map<PlaceKey, bool> granted_places;
+    std::map<PlaceKey, bool> memory_reservations;
     MemoryBudget* memory = nullptr;  // of the process
     bool told_of_memory = false;     // that a call went without its residual
 
@@ -111,8 +112,8 @@ struct CommState {
     cudaEvent_t chain = nullptr;         // end of the last compressed call
     cudaEvent_t fork = nullptr;
     cudaEvent_t timing[2] = {};
-    AimReading aim_reading;
-    OwedReading owed_reading;
+    SurvivorCounts survivor_counts;
+    ResidualNorms residual_norms;
     Accordions accordions;
     Progress progress;  // that was loaded
     std::map<PlaceKey, CountedTensor> averaged;
@@ -122,7 +123,7 @@ struct CommState {
     std::atomic<bool> ended{false};
     std::atomic<int> users{0};
     std::atomic<bool> revoked{false};  // NCCL answers every call from here on
-    KeyStats* timing_key = nullptr;    // key whose call the timing events enclose; null when free
+    CallStats* timing_key = nullptr;   // key whose call the timing events enclose; null when free
     bool timing_started = false;       // the first timing event is recorded, the second not yet
     bool chained = false;
     uint64_t claimed_bytes = 0;  // of scratch, by the calls of the round that is being begun
@@ -141,10 +142,12 @@ struct CommState {
 
 // Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
 // that must grow. Not under stream capture.
-Status prepare_device_objects(const DeviceApi& api, CommState* state, uint64_t scratch_bytes);
+Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes);
 // Frees them. `wait` first waits for the last compressed call; without it (abort) memory that may
 // still be in use is given back with the event of its last use, to be parked.
-std::optional<Parked> release_device_objects(const DeviceApi& api, CommState* state, bool wait);
+std::optional<DeferredFree> release_device_objects(const DeviceApi& api,
+                                                   Communicator* state,
+                                                   bool wait);
 
 // What a communicator's first compressed call costs: NCCL connects the ranks in it.
 struct FirstCall {
@@ -152,8 +155,8 @@ struct FirstCall {
     uint64_t free_bytes = 0;
     uint64_t own_bytes = 0;  // scratch and residuals before the call
 };
-FirstCall first_call_begins(const DeviceApi& api, const CommState& state);
-void first_call_ends(const DeviceApi& api, CommState* state, const FirstCall& call);
+FirstCall first_call_begins(const DeviceApi& api, const Communicator& state);
+void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall& call);
 // Free memory of the current device; 0 when CUDA does not say.
 uint64_t free_device_bytes(const DeviceApi& api);
 // Of a steady clock.
@@ -161,23 +164,23 @@ uint64_t steady_us();
 
 // While the host waits for something of this communicator: an error once that will not come any
 // more. `launching`: whether NCCL has still to launch what it was given (ncclInProgress).
-Status still_alive(const RealNccl& nccl, const CommState& state, bool* launching);
+Status still_alive(const RealNccl& nccl, const Communicator& state, bool* launching);
 
 // Waits until NCCL has launched what it was given for the private communicator of a non-blocking
 // one (ncclInProgress); an error when that failed or the communicator was aborted meanwhile.
-Status settle_exchange(const RealNccl& nccl, CommState* state);
+Status settle_exchange(const RealNccl& nccl, Communicator* state);
 
 class CommRegistry {
   public:
     // Null for a handle that slimwire does not know. No lock and no allocation when the thread's
     // last look-up was for the same handle and no communicator came or went since.
-    [[nodiscard]] CommState* find(ncclComm_t comm) noexcept;
-    CommState* add(std::unique_ptr<CommState> state);
+    [[nodiscard]] Communicator* find(ncclComm_t comm) noexcept;
+    Communicator* add(std::unique_ptr<Communicator> state);
     // Takes the state out; null when unknown.
-    std::unique_ptr<CommState> remove(ncclComm_t comm);
+    std::unique_ptr<Communicator> remove(ncclComm_t comm);
     // Keeps the state of an aborted communicator: another thread may still be looking at it.
-    void bury(std::unique_ptr<CommState> state);
-    // Calls use(CommState&) of each, with nothing coming or going meanwhile.
+    void retire(std::unique_ptr<Communicator> state);
+    // Calls use(Communicator&) of each, with nothing coming or going meanwhile.
     template <class Use>
     void for_each(const Use& use) {
         const std::lock_guard lock(mutex_);
@@ -191,9 +194,9 @@ class CommRegistry {
   private:
     std::mutex mutex_;
     std::atomic<uint64_t> generation_{1};
-    std::unordered_map<ncclComm_t, std::unique_ptr<CommState>> states_;
+    std::unordered_map<ncclComm_t, std::unique_ptr<Communicator>> states_;
     std::unordered_map<uint64_t, uint64_t> ordinals_;
-    std::vector<std::unique_ptr<CommState>> buried_;
+    std::vector<std::unique_ptr<Communicator>> retired_;
 };
 
 }  // namespace slimwire
