@@ -75,12 +75,12 @@ bool measure(const char* name, const Calls& calls, size_t warm_up, double limit_
         StepDetector detector;
         sure = 0;
         for (size_t i = 0; i < warm_up; ++i) {
-            sure += detector.next(call_signature(calls[i])).sure() ? 1 : 0;
+            sure += detector.next(call_signature(calls[i])).known() ? 1 : 0;
         }
         const uint64_t allocated = g_allocations;
         const auto begin = std::chrono::steady_clock::now();
         for (size_t i = warm_up; i < calls.size(); ++i) {
-            sure += detector.next(call_signature(calls[i])).sure() ? 1 : 0;
+            sure += detector.next(call_signature(calls[i])).known() ? 1 : 0;
         }
         of_run = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin)
                      .count() /

@@ -346,7 +346,7 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
         }
         CallSignature alone = signature;
         alone.count = part.count;
-        alone.parameters = 0;
+        alone.ranges_id = 0;
         std::string action = part.dimensions == 2 ? of.weights : of.embeddings;
         Config own = config_of(rule("alone", ops, action), 0);
         part.plan = make_plan(alone, ranks.shape(), own);

@@ -59,11 +59,11 @@ TEST(MarkedStep, WhatAGroupThatIsDroppedMadeNeverWas) {
 TEST(MarkedStep, AProgramThatStoppedMarkingIsUnsureAfterManyCalls) {
     MarkedStep steps;
     for (uint32_t i = 0; i < MarkedStep::kMostCalls; ++i) {
-        ASSERT_TRUE(steps.next(i, 1, 1).sure());
+        ASSERT_TRUE(steps.next(i, 1, 1).known());
     }
-    EXPECT_FALSE(steps.next(1, 1, 1).sure());
-    EXPECT_FALSE(steps.next(kLarge, 1, 1).sure());
-    EXPECT_TRUE(steps.next(kLarge, 2, 2).sure());
+    EXPECT_FALSE(steps.next(1, 1, 1).known());
+    EXPECT_FALSE(steps.next(kLarge, 1, 1).known());
+    EXPECT_TRUE(steps.next(kLarge, 2, 2).known());
 }
 
 CallSignature sum_of(uint64_t count) {
@@ -92,7 +92,7 @@ TEST(Places, MarksTakeTheDetectorsPlaceWithTheFirstOne) {
     EXPECT_EQ(place.step, 900u);
     // What no detector follows.
     for (uint64_t count = 1; count < 50; ++count) {
-        EXPECT_TRUE(places.next(sum_of(count), 0, &stats).sure());
+        EXPECT_TRUE(places.next(sum_of(count), 0, &stats).known());
     }
     EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 1u);
     training.mark_step(901);

@@ -120,7 +120,7 @@ TEST(StepPrograms, RandomProgramsAreNeverWrongWhereTheCallsTell) {
             open_calls += open[at] ? 1 : 0;
         }
         calls += judge.calls();
-        sure += judge.known();
+        sure += judge.sure();
         // The last three hundred steps and more were in peace.
         EXPECT_EQ(detector.state(), StepState::kStable) << "seed " << seed << ", program " << i;
     }

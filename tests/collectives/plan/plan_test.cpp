@@ -170,7 +170,7 @@ TEST(Plan, FurtherPlacesAreCounted) {
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
     config.settings.max_memory_bytes = plan.scratch_bytes + 3 * plan.residual_bytes - 1;
     Communicator state;
-    state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
+    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
     bool first = false;
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
@@ -268,7 +268,7 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
         EXPECT_EQ(plan.staged_residual, of.apart);
         EXPECT_EQ(plan.draws, of.apart && of.bytes != 4);
         if (of.apart) {
-            EXPECT_GE(plan.scratch_bytes, plan.window_offset + 4 * kCount);
+            EXPECT_GE(plan.scratch_bytes, plan.staging_offset + 4 * kCount);
         }
     }
 }
@@ -290,7 +290,7 @@ TEST(Plan, EstimatesOfEf21) {
         EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);
         EXPECT_EQ(plan.residual_bytes, 4 * (2 * kCount + kCount / 4));
         EXPECT_EQ(plan.shared_estimate, kCount + kCount / 4);
-        EXPECT_GE(plan.marks_offset, plan.window_offset + 4 * kCount);
+        EXPECT_GE(plan.marks_offset, plan.staging_offset + 4 * kCount);
         EXPECT_GE(plan.scratch_bytes, plan.marks_offset + 4 * sizeof(uint32_t));
     }
     signature.dtype = DType::kBfloat16;
@@ -338,7 +338,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     ASSERT_GT(plan.residual_bytes, 0u);
     config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
     Communicator state;
-    state.committed[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
+    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
     const auto grant = [&](uint32_t ordinal) {
         bool first = false;
         StepPosition place;
@@ -362,7 +362,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     for (const uint32_t ordinal : {8, 10, 7}) {
         drop(ordinal);
     }
-    EXPECT_EQ((state.committed[{-1, Op::kAllReduce}].residual_bytes), plan.residual_bytes);
+    EXPECT_EQ((state.reserved[{-1, Op::kAllReduce}].residual_bytes), plan.residual_bytes);
     EXPECT_TRUE(state.memory_reservations.empty());
     config.settings.max_memory_bytes = 0;
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {

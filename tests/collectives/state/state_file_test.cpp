@@ -24,7 +24,7 @@ StateIndex example() {
     index.comms = {{11, 1, 4, {5, 6}, 9, 3}, {12, 0, 2, {0, 0}, 0, 0}};
     const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
     CallSignature parameters = sum;
-    parameters.parameters = 3;
+    parameters.ranges_id = 3;
     index.tensors = {{{11, sum, 21, 0}, 31, 13},
                      {{11, sum, 21, 1}, 31, 8},
                      {{12, parameters, 22, 0}, 32, 1},

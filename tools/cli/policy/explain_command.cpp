@@ -50,7 +50,7 @@ struct Asked {
     CallSignature signature;
     PlanShape shape;
     int nodes = 0;
-    std::optional<ParameterRanges> carried;
+    std::optional<ParameterRanges> parameters;
     GpuModel gpu{};
     CommCost links;
 };
@@ -93,13 +93,13 @@ Result<uint64_t> count_of(CallSignature signature, int ranks, uint64_t bytes) {
 // The parameters that a message of `count` elements carries, from "1024x512,512": one behind the
 // other.
 Result<ParameterRanges> read_shapes(const std::string& text, uint64_t count) {
-    ParameterRanges carried;
+    ParameterRanges parameters;
     uint64_t end = 0;
     for (const std::string& shape : CLI::detail::split(text, ',')) {
         ParameterRange range;
         range.offset = end;
         range.count = 1;
-        range.parameter = static_cast<uint32_t>(carried.ranges.size());
+        range.parameter = static_cast<uint32_t>(parameters.ranges.size());
         for (const std::string& word : CLI::detail::split(shape, 'x')) {
             uint64_t extent = 0;
             const auto read = std::from_chars(word.data(), word.data() + word.size(), extent);
@@ -115,13 +115,13 @@ Result<ParameterRanges> read_shapes(const std::string& text, uint64_t count) {
         if (__builtin_add_overflow(end, range.count, &end)) {
             end = ~0ull;
         }
-        carried.ranges.push_back(range);
+        parameters.ranges.push_back(range);
     }
     if (end != count) {
         return invalid(
             fmt::format("--shapes '{}' have {} elements, the message {}", text, end, count));
     }
-    return carried;
+    return parameters;
 }
 
 Result<Asked> read_options(const ExplainOptions& options) {
@@ -177,7 +177,7 @@ Result<Asked> read_options(const ExplainOptions& options) {
         SLIMWIRE_TRY_ASSIGN(asked.signature.count, count_of(asked.signature, comm.ranks, bytes));
     }
     if (!options.shapes.empty()) {
-        SLIMWIRE_TRY_ASSIGN(asked.carried, read_shapes(options.shapes, asked.signature.count));
+        SLIMWIRE_TRY_ASSIGN(asked.parameters, read_shapes(options.shapes, asked.signature.count));
         asked.signature.ranges_id = 1;
     }
     return asked;
@@ -208,7 +208,7 @@ std::string asks_more(const Match& match, const Asked& asked) {
     const auto add = [&](bool asks, const char* what) {
         text += asks ? (text.empty() ? "" : ", ") + std::string(what) : "";
     };
-    add(!match.parameters.any() && !asked.carried, "parameters (say --shapes)");
+    add(!match.parameters.any() && !asked.parameters, "parameters (say --shapes)");
     add(!match.ordinals.empty(), "ordinal");
     return text;
 }
@@ -297,8 +297,8 @@ std::vector<AlgorithmTime> times_of(const Plan& plan, const Asked& asked, uint64
 
 Explained explained(const Asked& asked, const Config& config) {
     Explained out;
-    out.plan =
-        make_plan(asked.signature, asked.shape, config, asked.carried ? &*asked.carried : nullptr);
+    out.plan = make_plan(asked.signature, asked.shape, config,
+                         asked.parameters ? &*asked.parameters : nullptr);
     out.bytes = message_bytes(asked.signature, asked.shape.ranks);
     CallSignature sender = asked.signature;
     sender.op = sender.op == Op::kRecv ? Op::kSend : sender.op;
