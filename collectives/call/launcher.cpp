@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 
 namespace slimwire {
@@ -26,6 +27,10 @@ std::optional<int> first_number(GetenvFunction getenv_function, const char* cons
 }
 
 }  // namespace
+
+const char* process_getenv(const char* name) noexcept {
+    return std::getenv(name);
+}
 
 std::optional<int> launcher_rank(GetenvFunction getenv_function) {
     constexpr const char* kNames[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"};

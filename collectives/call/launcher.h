@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "collectives/policy/config.h"
-
 namespace slimwire {
+
+using GetenvFunction = const char* (*)(const char*);
+// std::getenv with that type.
+[[nodiscard]] const char* process_getenv(const char* name) noexcept;
 
 // RANK, else OMPI_COMM_WORLD_RANK, SLURM_PROCID, PMI_RANK.
 [[nodiscard]] std::optional<int> launcher_rank(GetenvFunction getenv_function = process_getenv);

@@ -4,12 +4,13 @@
 // mode, so lines of several processes do not mix.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "collectives/policy/config.h"
-
 namespace slimwire {
+
+enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 
 // `file_pattern` as for reports; empty: stderr. Before this call the level is warn, to stderr. A
 // file that cannot be opened is named once on stderr, where the lines then go.

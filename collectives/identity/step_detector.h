@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "collectives/call/call.h"
+#include "collectives/call/step_position.h"
 
 namespace slimwire {
 
@@ -46,18 +47,6 @@ enum class StepMark : uint8_t { kNone = 0, kNorm = 1, kFlag = 2 };
 }
 
 enum class StepState : uint8_t { kLearn, kStable, kProbe };
-
-// Where a call stands. Ordinals count from behind the marks of the step (StepMark); where there is
-// none the origin is arbitrary, but the same whenever the same block is learned, by any rank, in
-// any run.
-struct StepPosition {
-    uint64_t path = 0;  // hash of the step's calls; 0: unsure, and the rest says nothing
-    uint32_t slot = 0;  // below StepLimits::paths; another path may take it over
-    uint32_t ordinal = 0;
-    uint64_t step = 0;        // steps that were recognised to their end before
-    uint32_t occurrence = 0;  // calls of the same signature before it in the step
-    [[nodiscard]] bool known() const noexcept { return path != 0; }
-};
 
 struct StepLimits {
     uint32_t history = 16384;  // calls looked back on; made a power of two

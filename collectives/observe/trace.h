@@ -17,8 +17,8 @@
 #include <string>
 
 #include "collectives/call/call.h"
+#include "collectives/call/step_position.h"
 #include "collectives/call/training.h"
-#include "collectives/identity/step_detector.h"
 
 namespace slimwire {
 

@@ -353,10 +353,6 @@ Status check_variable_names(const char* const* environment) {
     return check_names(environment != nullptr ? environment : ::environ);
 }
 
-const char* process_getenv(const char* name) noexcept {
-    return std::getenv(name);
-}
-
 Settings usable_settings(GetenvFunction getenv_function) {
     Settings settings;
 #define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/call/launcher.h"
+#include "collectives/call/log.h"
 #include "collectives/policy/policy.h"
 
 namespace slimwire {
@@ -23,7 +25,6 @@ enum class Mode : uint8_t { kOff, kRecord, kShadow, kOn };
 [[nodiscard]] constexpr bool observes(Mode mode) noexcept {
     return mode == Mode::kRecord || mode == Mode::kShadow;
 }
-enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 
 // Settings::min_bytes of "auto".
 inline constexpr uint64_t kAutoBytes = ~uint64_t{0};
@@ -74,7 +75,6 @@ struct Config {
 // table's default. The type must be what the variable's kind is converted to: bool, uint64_t bytes
 // or microseconds, uint32_t, double bits a second (0 where the default is empty), text. An error
 // names variable, value and what would be accepted.
-using GetenvFunction = const char* (*)(const char*);
 Status read_variable(GetenvFunction getenv_function, const char* name, bool* out);
 Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out);
 Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out);
@@ -102,8 +102,6 @@ Result<Config> load_config(GetenvFunction getenv_function,
 // Writes the policy's warnings to the log, each once, from the launcher's first rank (every process
 // when there is no launcher). Called at the first communicator.
 void log_policy_warnings(const Config& config);
-// std::getenv with the type that load_config takes.
-[[nodiscard]] const char* process_getenv(const char* name) noexcept;
 
 // "10gbit", "100 mbit", "2.5gbit/s" -> bits a second (decimal prefixes, always the word "bit");
 // "1000000", "64KiB", "1.5 MiB", "2GiB" -> bytes; "50us", "10ms", "2s" -> microseconds. The case of
