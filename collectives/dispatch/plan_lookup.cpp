@@ -6,6 +6,7 @@
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/executor.h"
+#include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/plan/decision.h"

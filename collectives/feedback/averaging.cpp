@@ -124,7 +124,8 @@ CallSignature facts_of(int64_t count) {
 std::shared_ptr<const Plan> coded_part(const CodecSpec& codec,
                                        int64_t count,
                                        const PlanShape& shape,
-                                       const Config& config) {
+                                       const Config& config,
+                                       MakePlan make_plan) {
     Config own;
     own.settings = config.settings;
     own.settings.max_memory_bytes = 0;  // add_averaging() looks
@@ -138,7 +139,7 @@ std::shared_ptr<const Plan> coded_part(const CodecSpec& codec,
          {Algorithm::kGather, codec.reduces() ? Algorithm::kTwoShot : Algorithm::kSparse}) {
         rule.action.algorithm = algorithm;
         own.policy.rules = {rule};
-        Plan made = make_plan(facts_of(count), shape, own);
+        Plan made = make_plan(facts_of(count), shape, own, nullptr);
         const uint64_t bytes = made.compressed ? wire_bytes_of(made, shape, 0) : 0;
         if (made.compressed && (best == nullptr || bytes < least)) {
             least = bytes;
@@ -184,6 +185,7 @@ std::vector<Averaging::Part> cut(std::vector<AveragedRun> runs, int64_t most) {
 std::string add_averaging(const Action& action,
                           const PlanShape& shape,
                           const Config& config,
+                          MakePlan make_plan,
                           Plan* plan) {
     const bool owes =
         plan->error_feedback == ErrorFeedback::kEf14 || plan->error_feedback == ErrorFeedback::kEma;
@@ -219,7 +221,7 @@ std::string add_averaging(const Action& action,
         if (action.average_codec.has_value() && !made->padded) {
             part.coded = before != nullptr && before->end - before->begin == count
                              ? before->coded
-                             : coded_part(*action.average_codec, count, shape, config);
+                             : coded_part(*action.average_codec, count, shape, config, make_plan);
         }
         if (part.coded != nullptr) {
             made->codec = action.average_codec->to_string();

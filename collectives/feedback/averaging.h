@@ -58,10 +58,17 @@ void for_averaged_runs(const Plan& plan,
                        int rank,
                        const std::function<void(const AveragedRun&)>& use);
 
+// make_plan() of dispatch/planner.h.
+using MakePlan = Plan (*)(const CallSignature& signature,
+                          const PlanShape& shape,
+                          const Config& config,
+                          const ParameterRanges* parameters);
+
 // Completes a plan whose rule asks for it; what cannot be is why the call is native.
 std::string add_averaging(const Action& action,
                           const PlanShape& shape,
                           const Config& config,
+                          MakePlan make_plan,
                           Plan* plan);
 
 // Bytes that this rank gives to the transport each time.

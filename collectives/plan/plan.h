@@ -91,9 +91,9 @@ struct Plan {
     // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
     // plan belongs to a communicator.
     uint64_t residual_shape = 0;
-    // Of calls whose ordinal rules ask for and is not known (signature.ordinal): where rules begin to
-    // decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is another
-    // one.
+    // Of calls whose ordinal rules ask for and is not known (signature.ordinal): where rules begin
+    // to decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is
+    // another one.
     std::vector<uint32_t> ordinals;
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
@@ -133,15 +133,11 @@ struct PlanShape {
 // Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
 [[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;
 
-// Pure: no clock, no address, no local state. `parameters`: what signature.ranges_id stands for;
-// null where that is 0.
-Plan make_plan(const CallSignature& signature,
-               const PlanShape& shape,
-               const Config& config,
-               const ParameterRanges* parameters = nullptr);
-
 // The codecs of a compressed plan as reports name them, "int4:block=64+raw+ef14".
 [[nodiscard]] std::string codec_text(const Plan& plan);
+
+// Equal on all ranks, in all runs and builds; never 0.
+[[nodiscard]] uint64_t hash_of(const CallSignature& signature) noexcept;
 
 inline constexpr int kNeediestRank = -1;
 // Bytes one rank would hand to the transport for this call natively (ring formulas; send/recv and

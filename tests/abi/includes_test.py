@@ -36,9 +36,6 @@ AGAINST_THE_ORDER = {
     "collectives/communicator/process.h > collectives/feedback/residual_store.h",
     "collectives/communicator/rank_identities.cpp > collectives/state/loaded_state.h",
     "collectives/communicator/rank_identities.h > collectives/identity/parameter_registry.h",
-    "collectives/plan/plan.cpp > collectives/algorithms/algorithms.h",
-    "collectives/plan/plan.cpp > collectives/dispatch/plan_stages.h",
-    "collectives/plan/plan.cpp > collectives/feedback/ef21_sync.h",
 }
 # Folder -> what its files may include. The longest matching folder decides.
 ALLOWED = {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/dispatch/planner.h"
 
 namespace slimwire {
 namespace {

@@ -17,6 +17,7 @@
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/call/backend.h"
 #include "collectives/communicator/communicator.h"
+#include "collectives/dispatch/planner.h"
 #include "tests/support/seed.h"
 
 namespace slimwire {

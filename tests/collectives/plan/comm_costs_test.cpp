@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "collectives/dispatch/planner.h"
 #include "collectives/plan/plan.h"
 #include "collectives/policy/calibration_file.h"
 #include "collectives/policy/names.h"

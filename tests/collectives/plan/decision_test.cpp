@@ -7,6 +7,7 @@
 #include <map>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/dispatch/planner.h"
 
 namespace slimwire {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/dispatch/plan_lookup.h"
+#include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
 
 namespace slimwire {

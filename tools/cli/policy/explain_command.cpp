@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/plan.h"

@@ -1,0 +1,17 @@
+// Makes plans: asks the policy (plan/decision.h), tries the algorithms that may carry the call, and
+// completes the plan with what else its rule says: plans that tensors take by turns (accordion,
+// ramp), averaging and previews.
+#pragma once
+
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+
+// Pure: no clock, no address, no local state. `parameters`: what signature.ranges_id stands for;
+// null where that is 0.
+Plan make_plan(const CallSignature& signature,
+               const PlanShape& shape,
+               const Config& config,
+               const ParameterRanges* parameters = nullptr);
+
+}  // namespace slimwire
