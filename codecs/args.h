@@ -15,12 +15,12 @@ namespace slimwire {
 struct CodecParams {
     uint16_t block = 0;      // elements that share one scale; 0 where a codec has no blocks
     uint8_t bits = 0;        // bits of one code
-    uint8_t scale_type = 0;  // ScaleType; ScaleRule where scales have 8 bits; or CoarseScale
+    uint8_t scale_type = 0;  // ScaleType; ScaleRule where scales have 8 bits; or QuantizerScale
     uint8_t rounding = 0;    // Rounding
     uint8_t target = 0;      // DType of the encoded elements (casts)
     uint16_t rotate = 0;     // elements of one Hadamard rotation, a power of two; 0: none
     uint8_t values = 0;      // ValueFormat of the elements that a sparsifier keeps
-    uint16_t levels = 0;     // largest code of a coarse quantiser
+    uint16_t levels = 0;     // largest code of a quantizer
     uint32_t seed = 0;       // of what all ranks draw alike: rotation signs, chosen elements
     uint32_t kept = 0;       // elements kept of each block or row; rank of a factored matrix
     uint32_t row = 0;        // elements of a row; 0 of a matrix: as the parameter has it
@@ -35,8 +35,8 @@ enum class ScaleType : uint8_t { kBfloat16 = 0, kFloat32 = 1 };
 // Of scales of 8 bits. Standard: as the format's own definition chooses them, so that the largest
 // elements of a block may be cut off. Up: the smallest scale that keeps them.
 enum class ScaleRule : uint8_t { kStandard = 0, kUp = 1 };
-// Of the coarse quantisers: what a block's scale is made from.
-enum class CoarseScale : uint8_t {
+// Of the quantizers: what a block's scale is made from.
+enum class QuantizerScale : uint8_t {
     kMean = 0,  // mean magnitude
     kNorm = 1,  // Euclidean norm; of one bit the root mean square
     kMax = 2,   // largest magnitude

@@ -52,8 +52,9 @@ struct CodecTraits {
     // What is encoded depends on the step: which blocks come first, say. So does all that draws, as
     // params.rounding says it.
     bool by_step = false;
-    // Goes by thresholds that follow the data, which each tensor keeps between encodings (aim.h).
-    bool aims = false;
+    // Goes by thresholds that follow the data, which each tensor keeps between encodings
+    // (threshold_control.h).
+    bool adapts_threshold = false;
     // Elements that become non-finite together, in chunks aligned to it; 0: some element of the
     // chunk, anywhere.
     int64_t poison_elems = 1;

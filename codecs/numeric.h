@@ -95,4 +95,12 @@ inline constexpr float kTwoLevelMax = 448.0f * 6.0f;
 inline constexpr uint32_t kMinGroupScaleBits = 10u << 23;
 inline constexpr uint32_t kMaxGroupScaleBits = 0x79C30000u;
 
+// The order of a sum of fp64 over a buffer: element i belongs to lane i mod kMeasureLanes, a lane
+// adds its elements in their order, then kMeasureThreads neighbouring lanes and after them the
+// kMeasureBlocks such groups are added in pairs (the first half and the second half, again and
+// again).
+inline constexpr int kMeasureThreads = 256;
+inline constexpr int kMeasureBlocks = 64;
+inline constexpr int64_t kMeasureLanes = int64_t{kMeasureThreads} * kMeasureBlocks;
+
 }  // namespace slimwire

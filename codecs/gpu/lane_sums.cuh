@@ -1,4 +1,4 @@
-// Sums over a buffer in the fixed order of Measured (plain_args.h), two at a time.
+// Sums over a buffer in the order of kMeasureLanes (numeric.h), two at a time.
 #pragma once
 
 namespace slimwire {

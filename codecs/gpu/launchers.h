@@ -7,7 +7,7 @@
 
 #include "codecs/args.h"
 #include "codecs/block_float/block_float_shape.h"
-#include "codecs/quantizers/coarse_shape.h"
+#include "codecs/quantizers/quantizer_shape.h"
 #include "codecs/sparse/sparse_plan.h"
 
 namespace slimwire {
@@ -37,7 +37,7 @@ struct BlockFloatCuda {
 };
 
 template <class Kind>
-struct CoarseCuda {
+struct QuantizerCuda {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream);

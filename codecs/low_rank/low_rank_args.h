@@ -1,4 +1,4 @@
-// Arguments of the operations of PowerSGD (low_rank.h): plain data, as plain_args.h. Pointers are
+// Arguments of the operations of PowerSGD (low_rank.h): plain data, as args.h. Pointers are
 // device pointers; host bodies resolve them by device_view.
 #pragma once
 

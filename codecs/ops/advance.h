@@ -9,7 +9,7 @@
 
 #include "codecs/base/device.h"
 #include "codecs/base/status.h"
-#include "codecs/plain_args.h"
+#include "codecs/ops/advance_args.h"
 
 namespace slimwire {
 

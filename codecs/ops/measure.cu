@@ -4,7 +4,7 @@
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/lane_sums.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/plain_args.h"
+#include "codecs/ops/measure_args.h"
 
 namespace slimwire {
 namespace {

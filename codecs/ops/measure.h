@@ -10,7 +10,7 @@
 
 #include "codecs/base/device.h"
 #include "codecs/base/status.h"
-#include "codecs/plain_args.h"
+#include "codecs/ops/measure_args.h"
 
 namespace slimwire {
 

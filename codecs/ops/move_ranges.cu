@@ -2,7 +2,7 @@
 // where they also lie in one range and both places allow it, by accesses of 16 bytes.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/plain_args.h"
+#include "codecs/ops/move_ranges_args.h"
 
 namespace slimwire {
 namespace {

@@ -1,4 +1,4 @@
-// Arguments and state of the operation of sketch.h: plain data, as plain_args.h; and the hashes
+// Arguments and state of the operation of sketch.h: plain data, as args.h; and the hashes
 // that host body and kernels share.
 #pragma once
 

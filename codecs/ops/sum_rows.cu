@@ -2,7 +2,7 @@
 // takes eight neighbours of all rows, so that the output may be one of the rows.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/plain_args.h"
+#include "codecs/ops/sum_rows_args.h"
 
 namespace slimwire {
 namespace {

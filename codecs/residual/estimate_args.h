@@ -1,4 +1,4 @@
-// Arguments of the operations on EF21's estimates (estimate.h): plain data, as plain_args.h.
+// Arguments of the operations on EF21's estimates (estimate.h): plain data, as args.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

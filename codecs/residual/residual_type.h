@@ -1,4 +1,4 @@
-// How residuals of error feedback are stored (feedback.h): read by policies and plans, which know
+// How residuals of error feedback are stored (load_store.h): read by policies and plans, which know
 // no device, and by kernels.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Arguments and state of the operations of step_ahead.h: plain data, as plain_args.h.
+// Arguments and state of the operations of step_ahead.h: plain data, as args.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,7 +6,8 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
-#include "codecs/plain_args.h"
+#include "codecs/numeric.h"
+#include "codecs/residual/load_store_args.h"
 
 namespace slimwire {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "codecs/residual/feedback_math.h"
+#include "codecs/residual/residual_math.h"
 #include "codecs/residual/step_ahead_args.h"
 
 namespace slimwire {

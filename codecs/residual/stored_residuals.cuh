@@ -1,9 +1,9 @@
-// A run of stored residuals as kernels read it (feedback.cu, step_ahead.cu).
+// A run of stored residuals as kernels read it (load_store.cu, step_ahead.cu).
 #pragma once
 
 #include "codecs/gpu/elements.cuh"
-#include "codecs/plain_args.h"
-#include "codecs/residual/feedback_math.h"
+#include "codecs/residual/load_store_args.h"
+#include "codecs/residual/residual_math.h"
 
 namespace slimwire {
 namespace {

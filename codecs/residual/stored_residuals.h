@@ -1,11 +1,11 @@
-// A run of stored residuals as host bodies read and write it (feedback.h, step_ahead.h).
+// A run of stored residuals as host bodies read and write it (load_store.h, step_ahead.h).
 #pragma once
 
 #include <cstdint>
 
 #include "codecs/base/device.h"
-#include "codecs/plain_args.h"
-#include "codecs/residual/feedback_math.h"
+#include "codecs/residual/load_store_args.h"
+#include "codecs/residual/residual_math.h"
 
 namespace slimwire {
 

@@ -1,4 +1,4 @@
-// Sums over a buffer in the fixed order of Measured (plain_args.h), for host bodies that look at it
+// Sums over a buffer in the order of kMeasureLanes (numeric.h), for host bodies that look at it
 // once: measure.cpp, step_ahead.cpp.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "codecs/base/dtype.h"
 #include "codecs/float16.h"
-#include "codecs/plain_args.h"
+#include "codecs/numeric.h"
 
 namespace slimwire {
 

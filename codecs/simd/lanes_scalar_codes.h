@@ -192,7 +192,7 @@ SLIMWIRE_LANES Floats flip_signs(Floats x, uint32_t signs) {
     return as_floats(r);
 }
 
-// What sixteen elements of a coarse quantiser draw: twice 256 * byte i + byte (i xor 1), plus 1.
+// What sixteen elements of a quantizer draw: twice 256 * byte i + byte (i xor 1), plus 1.
 SLIMWIRE_LANES Words load_drawn(const uint8_t* from) {
     Words r;
     for (int i = 0; i < 16; ++i) {

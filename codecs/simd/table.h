@@ -16,7 +16,7 @@
 #include "codecs/block_int/block_int_shape.h"
 #include "codecs/bounded/bounded_format.h"
 #include "codecs/palette/palette_format.h"
-#include "codecs/quantizers/coarse_shape.h"
+#include "codecs/quantizers/quantizer_shape.h"
 #include "codecs/sparse/sparse_plan.h"
 #include "codecs/threefry.h"
 
@@ -81,11 +81,11 @@ struct BlockFloatKernels {
     void (*sum)(const ReduceChunk&, const BlockFloatShape&);  // to elements
 };
 
-struct CoarseKernels {
-    void (*encode)(const EncodeChunk&, const CoarseShape&);
-    void (*decode)(const DecodeChunk&, const CoarseShape&);
-    void (*reduce)(const ReduceChunk&, const CoarseShape&);
-    void (*sum)(const ReduceChunk&, const CoarseShape&);  // to elements
+struct QuantizerKernels {
+    void (*encode)(const EncodeChunk&, const QuantizerShape&);
+    void (*decode)(const DecodeChunk&, const QuantizerShape&);
+    void (*reduce)(const ReduceChunk&, const QuantizerShape&);
+    void (*sum)(const ReduceChunk&, const QuantizerShape&);  // to elements
 };
 
 struct CastKernels {
@@ -162,10 +162,10 @@ struct BlockIntTable {
 struct BlockFloatTable {
     BlockFloatKernels fp8e4m3, fp8e5m2, mxfp4, nvfp4;
 };
-struct CoarseTable {
-    CoarseKernels sign;
-    CoarseKernels levels2, levels4, levels6, levels8;  // by the bits of a code
-    CoarseKernels powers8, powers4;
+struct QuantizerTable {
+    QuantizerKernels sign;
+    QuantizerKernels levels2, levels4, levels6, levels8;  // by the bits of a code
+    QuantizerKernels powers8, powers4;
 };
 struct CastTable {
     CastKernels bfloat16, float16;
@@ -217,7 +217,7 @@ SLIMWIRE_HOST_FAMILY(BlockIntTable, host_block_int, avx512)
 SLIMWIRE_HOST_FAMILY(CastTable, host_cast, avx512)
 SLIMWIRE_HOST_FAMILY(PaletteTable, host_palette, avx512)
 SLIMWIRE_HOST_FAMILY(BlockFloatTable, host_block_float, avx2)
-SLIMWIRE_HOST_FAMILY(CoarseTable, host_coarse, avx2)
+SLIMWIRE_HOST_FAMILY(QuantizerTable, host_quantizers, avx2)
 SLIMWIRE_HOST_FAMILY(BoundedTable, host_bounded, avx2)
 SLIMWIRE_HOST_FAMILY(SparseTable, host_sparse, avx2)
 SLIMWIRE_HOST_FAMILY(SumRowsTable, host_sum_rows, avx2)

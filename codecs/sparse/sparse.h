@@ -58,7 +58,7 @@ struct Sparse {
     static CodecTraits traits(const CodecParams& params, DType) {
         return {.linear = kKind == SparseKind::kRuns &&
                           params.values == static_cast<uint8_t>(ValueFormat::kNative),
-                .aims = kKind == SparseKind::kThreshold && params.refresh > 0,
+                .adapts_threshold = kKind == SparseKind::kThreshold && params.refresh > 0,
                 .poison_elems = 0};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {

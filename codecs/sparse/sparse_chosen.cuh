@@ -5,7 +5,8 @@
 //   topk          guess from a sample; count and list what reaches it; refine in     2 reads
 //                 the lists, digit by digit; tiles as above
 //
-// Also looked for are the exact thresholds of aim.h, by the rounds of topk without tiles.
+// Also looked for are the exact thresholds of threshold_control.h, by the rounds of topk without
+// tiles.
 //
 // Rooms: sparse_chosen_space.cuh (what thread blocks share), _marks (reading), _cut (rounds of
 // topk), _send and _positions (tiles), _decode.
@@ -96,18 +97,18 @@ __device__ __forceinline__ void close_chunks(const ChosenArgs& args,
     for (int64_t number = 0; number < args.work.chunks; ++number) {
         enter_chunk(args, chunk, number, factor);
         ChosenState& state = chunk.state();
-        if constexpr (kTask != ChosenTask::kAim) {
+        if constexpr (kTask != ChosenTask::kAdapt) {
             forget(chunk.states(), ChosenSpace::tiles(chunk.plan), threadIdx.x, kThreads);
         }
-        if (kTask == ChosenTask::kAim && threadIdx.x == 0) {
-            AimChunk& aimed = aim_chunks(args.aim)[number];
+        if (kTask == ChosenTask::kAdapt && threadIdx.x == 0) {
+            ThresholdChunk& chunk = threshold_chunks(args.thresholds)[number];
             const int64_t target = args.work.plan(number).capacity;
-            const bool exact = aim_exact(*args.aim, args.encode.params.refresh);
-            const AimSample sample = aim_sample(args.work.plan(number).count, target);
-            aimed.target = static_cast<uint32_t>(target);
-            if (exact || !aim_stays(sample, aimed.reach)) {
-                aimed.threshold = aim_found(aimed.threshold, __ldcg(&state.low));
-                args.aim->moved += exact ? 0 : 1;
+            const bool exact = finds_exact(*args.thresholds, args.encode.params.refresh);
+            const ThresholdSample sample = threshold_sample(args.work.plan(number).count, target);
+            chunk.target = static_cast<uint32_t>(target);
+            if (exact || !threshold_stays(sample, chunk.reach)) {
+                chunk.threshold = found_threshold(chunk.threshold, __ldcg(&state.low));
+                args.thresholds->moved += exact ? 0 : 1;
             }
             state.round = 0;
         } else if (threadIdx.x == 0) {
@@ -126,14 +127,15 @@ __device__ __forceinline__ void close_chunks(const ChosenArgs& args,
     }
 }
 
-// Whether some chunk needs another threshold (aim.h).
+// Whether some chunk needs another threshold (threshold_control.h).
 __device__ __forceinline__ bool any_moves(const ChosenArgs& args) {
-    if (aim_exact(*args.aim, args.encode.params.refresh)) {
+    if (finds_exact(*args.thresholds, args.encode.params.refresh)) {
         return true;
     }
     for (int64_t number = 0; number < args.work.chunks; ++number) {
         const SparsePlan& plan = args.work.plan(number);
-        if (!aim_stays(aim_sample(plan.count, plan.capacity), aim_chunks(args.aim)[number].reach)) {
+        if (!threshold_stays(threshold_sample(plan.count, plan.capacity),
+                             threshold_chunks(args.thresholds)[number].reach)) {
             return true;
         }
     }
@@ -142,14 +144,14 @@ __device__ __forceinline__ bool any_moves(const ChosenArgs& args) {
 
 template <class Element, ChosenTask kTask>
 __global__ void __launch_bounds__(kThreads,
-                                  kTask == ChosenTask::kAim ? kResidentBlocks - 1 : kChosenBlocks)
+                                  kTask == ChosenTask::kAdapt ? kResidentBlocks - 1 : kChosenBlocks)
     chosen_kernel(ChosenArgs args) {
     constexpr bool kTop = kTask != ChosenTask::kThreshold;  // the cut is to be found
-    if (kTask == ChosenTask::kAim && !any_moves(args)) {
+    if (kTask == ChosenTask::kAdapt && !any_moves(args)) {
         return;
     }
-    using Source =
-        std::conditional_t<kTask == ChosenTask::kAim, SampledSource<Element>, WholeSource<Element>>;
+    using Source = std::conditional_t<kTask == ChosenTask::kAdapt, SampledSource<Element>,
+                                      WholeSource<Element>>;
     __shared__ ChosenShared shared;
     __shared__ SourcedChunk<Source> chunk;
     auto* const counters = static_cast<unsigned long long*>(args.encode.workspace);
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(kThreads,
             break;
         }
         enter(number);
-        if constexpr (kTask != ChosenTask::kAim) {
+        if constexpr (kTask != ChosenTask::kAdapt) {
             if (round == kSend) {
                 know_cut();
                 if (item < ChosenSpace::tiles(chunk.plan)) {
@@ -226,7 +228,7 @@ __global__ void __launch_bounds__(kThreads,
             pending_round = round;
         }
     }
-    if constexpr (kTask != ChosenTask::kAim) {
+    if constexpr (kTask != ChosenTask::kAdapt) {
         deal_chunks(args.work.chunks, [&](int64_t number, int64_t worker, int64_t workers) {
             enter(number);
             know_cut();
@@ -271,7 +273,7 @@ inline ChosenArgs chosen_args(ChosenTask task,
         chosen.most_pending =
             static_cast<unsigned>(elems < kMostCounted ? kMostCounted / elems : 1);
     }
-    chosen.tickets[kSend] = task == ChosenTask::kAim ? 0 : ChosenSpace::tiles(plan);
+    chosen.tickets[kSend] = task == ChosenTask::kAdapt ? 0 : ChosenSpace::tiles(plan);
     return chosen;
 }
 
@@ -290,7 +292,7 @@ cudaError_t launch_task(ChosenArgs& chosen, cudaStream_t stream) {
     const int32_t max_blocks = chosen.encode.max_blocks;
     const int64_t most = max_blocks > 0 ? max_blocks : int64_t{processors} * kChosenBlocks;
     const int64_t useful =
-        chosen.work.chunks * chosen.tickets[kTask == ChosenTask::kAim ? kFilter : kSend];
+        chosen.work.chunks * chosen.tickets[kTask == ChosenTask::kAdapt ? kFilter : kSend];
     const int64_t blocks = useful < most ? useful : most;
     // A block takes one ticket more than there are, and one ahead.
     if (tickets + 2 * blocks > static_cast<int64_t>(kNonceCount)) {

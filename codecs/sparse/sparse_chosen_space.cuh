@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "codecs/gpu/look_back.cuh"
-#include "codecs/sparse/aim_args.h"
 #include "codecs/sparse/sparse.cuh"
+#include "codecs/sparse/threshold_args.h"
 
 namespace slimwire {
 namespace {
@@ -81,13 +81,13 @@ struct ChosenSpace {
     }
 };
 
-// What one launch does: encodes, or looks for the exact thresholds of aim.h.
-enum class ChosenTask : uint8_t { kThreshold, kTopK, kAim };
+// What one launch does: encodes, or looks for the exact thresholds of threshold_control.h.
+enum class ChosenTask : uint8_t { kThreshold, kTopK, kAdapt };
 
 // What the kernel is told.
 struct ChosenArgs {
     EncodeArgs encode;
-    AimRun* aim;  // null but for kAim
+    ThresholdRun* thresholds;  // null but for kAdapt
     SparseWork work;
     ChosenSpace space;  // of a chunk
     ChosenSpace last_space;
@@ -142,11 +142,11 @@ struct SampledSource {
     const uint8_t* input;
     const float* residual;
     int64_t count;   // of the sample
-    int64_t stride;  // AimSample::stride
+    int64_t stride;  // ThresholdSample::stride
     float factor;
 
     __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
-        const int64_t at = i / kAimGroup * stride + i % kAimGroup;
+        const int64_t at = i / kSampleGroup * stride + i % kSampleGroup;
         const int64_t end = at + (count - i);  // may be before `at`
         load_eight<Element>(input, at, end, p);
         scale_and_add(factor, residual, at, end, p);
@@ -176,9 +176,9 @@ struct SourcedChunk {
         if constexpr (Source::kContiguous) {
             source = {{input, residual, plan.count, factor}};
         } else {
-            AimSample sample = {plan.count, kAimGroup, plan.capacity};
-            if (!aim_exact(*args.aim, encode.params.refresh)) {
-                sample = aim_sample(plan.count, plan.capacity);
+            ThresholdSample sample = {plan.count, kSampleGroup, plan.capacity};
+            if (!finds_exact(*args.thresholds, encode.params.refresh)) {
+                sample = threshold_sample(plan.count, plan.capacity);
             }
             source = {input, residual, sample.elems, sample.stride, factor};
             plan.count = sample.elems;

@@ -205,7 +205,7 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 
 bool keeps_residual(const Plan& plan, int rank) noexcept {
     return plan.replicated_state() ||
-           ((plan.error_feedback != ErrorFeedback::kNone || plan.aims) &&
+           ((plan.error_feedback != ErrorFeedback::kNone || plan.adapts_threshold) &&
             (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.signature, rank)));
 }
 

@@ -4,7 +4,7 @@
 
 #include "codecs/ops/move_ranges.h"
 #include "codecs/ops/sum_rows.h"
-#include "codecs/sparse/aim.h"
+#include "codecs/sparse/threshold_control.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -230,14 +230,14 @@ Result<float*> SlicedExchange::load_residual(const ResidualSpan& span, int64_t c
     // One is enough, as of workspaces.
     auto* window = reinterpret_cast<float*>(context_.scratch + context_.plan.staging_offset);
     SLIMWIRE_TRY(enqueue(context_.api,
-                         TakeResidualArgs{.stored = stored(span), .output = window, .count = count},
+                         LoadResidualArgs{.stored = stored(span), .output = window, .count = count},
                          context_.work));
     return window;
 }
 
 Status SlicedExchange::store_residual(const ResidualSpan& span, int64_t count) {
     const bool average = context_.plan.error_feedback == ErrorFeedback::kEma;
-    PutResidualArgs args{};
+    StoreResidualArgs args{};
     args.stored = stored(span);
     args.input = reinterpret_cast<const float*>(context_.scratch + context_.plan.staging_offset);
     args.count = count;
@@ -267,26 +267,26 @@ EncodeArgs SlicedExchange::encode_args(const Piece& piece,
 Status SlicedExchange::enqueue_encoding(const CodecSpec& codec,
                                         EncodeArgs args,
                                         const ResidualSpan& span) {
-    if (!codec.traits(args.dtype).aims) {
+    if (!codec.traits(args.dtype).adapts_threshold) {
         return enqueue(context_.api, codec, args, context_.work);
     }
     const Plan& plan = context_.plan;
-    const auto bytes = static_cast<size_t>(plan.layout.aim_bytes);
+    const auto bytes = static_cast<size_t>(plan.layout.threshold_bytes);
     char* state = nullptr;
-    if (plan.aims && context_.residual != nullptr && span.has_residual) {
-        state = static_cast<char*>(context_.residual) + plan.aims_offset +
+    if (plan.adapts_threshold && context_.residual != nullptr && span.has_residual) {
+        state = static_cast<char*>(context_.residual) + plan.threshold_offset +
                 static_cast<size_t>(span.index) * bytes;
     } else {
-        state = static_cast<char*>(workspace_) + plan.layout.spare_aim_offset;
+        state = static_cast<char*>(workspace_) + plan.layout.spare_threshold_offset;
         SLIMWIRE_TRY(cuda_status(context_.api,
                                  context_.api.memset_async(state, 0, bytes, context_.work),
                                  "thresholds of no tensor"));
     }
-    const AimArgs aim{args, reinterpret_cast<AimRun*>(state)};
-    SLIMWIRE_TRY(enqueue(context_.api, AimStep::kAim, aim, context_.work));
-    aim_encoding(aim.state, &args);
+    const ThresholdArgs control{args, reinterpret_cast<ThresholdRun*>(state)};
+    SLIMWIRE_TRY(enqueue(context_.api, ThresholdStep::kAdapt, control, context_.work));
+    use_threshold(control.state, &args);
     SLIMWIRE_TRY(enqueue(context_.api, codec, args, context_.work));
-    return enqueue(context_.api, AimStep::kSettle, aim, context_.work);
+    return enqueue(context_.api, ThresholdStep::kFinish, control, context_.work);
 }
 
 Status SlicedExchange::encode_run(const Piece& piece,

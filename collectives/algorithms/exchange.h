@@ -6,7 +6,7 @@
 #pragma once
 
 #include "codecs/base/device.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/plan/layout.h"

@@ -98,24 +98,24 @@ Status LowRank::run(LowRankStep step, const LowRankLayout& layout, const LowRank
     return enqueue(context_.api, step, layout, args, context_.work);
 }
 
-Status LowRank::take_residuals() {
+Status LowRank::load_residuals() {
     const Plan& plan = context_.plan;
     return plan.staged_residual
                ? enqueue(context_.api,
-                         TakeResidualArgs{.stored = stored(),
+                         LoadResidualArgs{.stored = stored(),
                                           .output = at(plan.staging_offset),
                                           .count = static_cast<int64_t>(plan.signature.count)},
                          context_.work)
                : Status();
 }
 
-Status LowRank::put_residuals() {
+Status LowRank::store_residuals() {
     const Plan& plan = context_.plan;
     if (!plan.staged_residual) {
         return {};
     }
     const bool average = plan.error_feedback == ErrorFeedback::kEma;
-    PutResidualArgs args{};
+    StoreResidualArgs args{};
     args.stored = stored();
     args.input = at(plan.staging_offset);
     args.count = static_cast<int64_t>(plan.signature.count);
@@ -135,13 +135,13 @@ Status LowRank::kernels(int phase) {
         case 0:
             SLIMWIRE_TRY(move_raw_part(context_, raw, const_cast<void*>(context_.call.send), packed,
                                        raw.chunk_elems, raw_bytes, true));
-            SLIMWIRE_TRY(take_residuals());
+            SLIMWIRE_TRY(load_residuals());
             return products(0);
         case 1:
             return products(1);
         default:
             SLIMWIRE_TRY(products(2));
-            SLIMWIRE_TRY(put_residuals());
+            SLIMWIRE_TRY(store_residuals());
             return move_raw_part(context_, raw, context_.call.recv, packed, raw.chunk_elems,
                                  raw_bytes, false);
     }

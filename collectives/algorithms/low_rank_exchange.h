@@ -68,8 +68,8 @@ class LowRank : public Exchange {
     [[nodiscard]] LowRankArgs args() const noexcept;
     Status run(std::initializer_list<LowRankStep> steps);
     Status run(LowRankStep step, const LowRankLayout& layout, const LowRankArgs& args);
-    Status take_residuals();
-    Status put_residuals();
+    Status load_residuals();
+    Status store_residuals();
     Status sum(void* elements, int64_t count, DType dtype, bool average, const char* what);
 
     ExchangeContext context_;

@@ -250,11 +250,11 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
             state.timing_key = run->item.plan->stats;
         }
         state.timing_started = false;
-        if (const Plan& aimed = *run->item.plan; aimed.aims && run->residual != nullptr) {
-            state.survivor_counts.begin(api, aimed.stats,
-                                        static_cast<const char*>(run->residual) + aimed.aims_offset,
-                                        aimed.residual_bytes - aimed.aims_offset,
-                                        static_cast<size_t>(aimed.layout.aim_bytes), run->work);
+        if (const Plan& plan = *run->item.plan; plan.adapts_threshold && run->residual != nullptr) {
+            state.survivor_counts.begin(
+                api, plan.stats, static_cast<const char*>(run->residual) + plan.threshold_offset,
+                plan.residual_bytes - plan.threshold_offset,
+                static_cast<size_t>(plan.layout.threshold_bytes), run->work);
         }
     }
     if (run->item.plan->draws && state.device_steps != nullptr) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "codecs/ops/sketch.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -235,11 +235,12 @@ std::string try_algorithm(Algorithm algorithm,
         state_bytes + (action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
                            ? 0
                            : stored_residual_bytes(type, elems));
-    const uint64_t aims_offset = (residual_bytes + 15) / 16 * 16;
+    const uint64_t threshold_offset = (residual_bytes + 15) / 16 * 16;
     const uint64_t kept_bytes =
-        estimates || layout.aim_bytes == 0
+        estimates || layout.threshold_bytes == 0
             ? residual_bytes
-            : aims_offset + sizes.residual_runs * static_cast<uint64_t>(layout.aim_bytes);
+            : threshold_offset +
+                  sizes.residual_runs * static_cast<uint64_t>(layout.threshold_bytes);
     const uint64_t staging_offset = (sizes.scratch_bytes + 255) / 256 * 256;
     const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
     const uint64_t window_end =
@@ -272,8 +273,8 @@ std::string try_algorithm(Algorithm algorithm,
     plan->start_call = action.start_step;
     plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = kept_bytes;
-    plan->aims_offset = kept_bytes > residual_bytes ? aims_offset : 0;
-    plan->aims = kept_bytes > residual_bytes;
+    plan->threshold_offset = kept_bytes > residual_bytes ? threshold_offset : 0;
+    plan->adapts_threshold = kept_bytes > residual_bytes;
     plan->staged_residual = apart;
     plan->staging_offset = staging_offset;
     plan->marks_offset = window_end;

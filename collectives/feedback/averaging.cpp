@@ -1,7 +1,7 @@
 #include "collectives/feedback/averaging.h"
 
 #include "codecs/ops/sum_rows.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 
 namespace slimwire {
 namespace {
@@ -349,7 +349,7 @@ Status AveragingExchange::take() {
                         "residuals of other ranks"));
     }
     SLIMWIRE_TRY(for_stored([&](const StoredResiduals& stored, float* elems, int64_t count) {
-        return enqueue(api, TakeResidualArgs{.stored = stored, .output = elems, .count = count},
+        return enqueue(api, LoadResidualArgs{.stored = stored, .output = elems, .count = count},
                        context_.work);
     }));
     SLIMWIRE_TRY(sum(window(), nullptr, count(), 1.0f / static_cast<float>(averaging_.divisor)));
@@ -387,7 +387,7 @@ Status AveragingExchange::add_lost() {
 
 Status AveragingExchange::put() {
     return for_stored([&](const StoredResiduals& stored, float* elems, int64_t count) {
-        PutResidualArgs args{};
+        StoreResidualArgs args{};
         args.stored = stored;
         args.input = elems;
         args.count = count;

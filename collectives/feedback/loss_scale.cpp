@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "collectives/call/training.h"
 
 namespace slimwire {

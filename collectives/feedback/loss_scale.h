@@ -13,7 +13,7 @@ namespace slimwire {
 
 // Enqueues on `stream` what a tensor needs before the call, and nothing where the scale is what it
 // was at its call before, or was not known then or now. Factors of low rank have no units and stay;
-// aims follow the data by themselves.
+// thresholds follow the data by themselves.
 Status follow_loss_scale(const DeviceApi& api,
                          const Plan& plan,
                          const Residual& residual,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "codecs/ops/measure.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "collectives/communicator/communicator.h"
 
 namespace slimwire {
@@ -108,7 +108,7 @@ bool ResidualNorms::measure_runs(const DeviceApi& api,
         const int64_t first = all <= kRuns ? i * run : even * kResidualBlock;
         const int64_t count = std::min(run, elems - first);
         auto* const taken = reinterpret_cast<float*>(scratch + kRunOffset);
-        TakeResidualArgs take{};
+        LoadResidualArgs take{};
         take.stored = {const_cast<char*>(residual), elems, first, ResidualType::kInt8};
         take.output = taken;
         take.count = count;

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "codecs/base/device.h"
-#include "codecs/plain_args.h"
+#include "codecs/ops/measure_args.h"
 #include "collectives/identity/step_detector.h"
 #include "collectives/observe/stats.h"
 #include "collectives/plan/plan.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "codecs/sparse/aim_args.h"
+#include "codecs/sparse/threshold_args.h"
 
 namespace slimwire {
 namespace {
@@ -42,16 +42,17 @@ void SurvivorCounts::look(const DeviceApi& api) noexcept {
     if (key_ == nullptr || !tolerate(api, api.event_query(end_))) {
         return;
     }
-    AimTotals totals;
+    ThresholdTotals totals;
     for (size_t at = 0; at < bytes_; at += run_bytes_) {
-        const auto* run = reinterpret_cast<const AimRun*>(static_cast<const char*>(copy_) + at);
+        const auto* run =
+            reinterpret_cast<const ThresholdRun*>(static_cast<const char*>(copy_) + at);
         totals.encodings += run->encodings;
         totals.exact += run->exact;
         totals.moved += run->moved;
         totals.survivors += run->survivors;
         totals.wanted += run->wanted;
     }
-    std::exchange(key_, nullptr)->set_aims(totals);
+    std::exchange(key_, nullptr)->set_thresholds(totals);
 }
 
 void SurvivorCounts::release(const DeviceApi& api, bool lost) noexcept {

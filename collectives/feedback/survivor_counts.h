@@ -1,6 +1,6 @@
-// What a tensor's thresholds (codecs/sparse/aim.h) have come to, for the report: now and then a
-// copy of their state travels to the host behind a call, and a later call adds it up. Nobody waits
-// for it.
+// What a tensor's thresholds (codecs/sparse/threshold_control.h) have come to, for the report: now
+// and then a copy of their state travels to the host behind a call, and a later call adds it up.
+// Nobody waits for it.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -138,12 +138,12 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (!k.name.empty()) {
         json["name"] = k.name;
     }
-    if (k.aims.encodings > 0) {
-        json["aims"] = {{"encodings", k.aims.encodings},
-                        {"exact", k.aims.exact},
-                        {"moved", k.aims.moved},
-                        {"survivors", k.aims.survivors},
-                        {"wanted", k.aims.wanted}};
+    if (k.thresholds.encodings > 0) {
+        json["aims"] = {{"encodings", k.thresholds.encodings},
+                        {"exact", k.thresholds.exact},
+                        {"moved", k.thresholds.moved},
+                        {"survivors", k.thresholds.survivors},
+                        {"wanted", k.thresholds.wanted}};
     }
     if (k.averages) {
         json["averagings"] = k.averagings;

@@ -27,7 +27,7 @@ struct KeyRecord {
     // Of native calls that mode on would compress; empty for others.
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
-    AimTotals aims;
+    ThresholdTotals thresholds;
     AccordionTensors accordions;                          // none when folded, as are the next
     std::shared_ptr<const std::vector<OwedSample>> owed;  // null of most keys
     uint64_t averagings = 0, averaging_wire_bytes = 0;    // the latter among wire_bytes

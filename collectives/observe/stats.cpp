@@ -20,7 +20,7 @@ void add(const KeyRecord& from, KeyRecord* to) {
     to->time_ns += from.time_ns;
     to->wire_is_estimate |= from.wire_is_estimate;
     to->shadow_wire_bytes += from.shadow_wire_bytes;
-    to->aims.add(from.aims);
+    to->thresholds.add(from.thresholds);
     to->averages |= from.averages;
     to->averagings += from.averagings;
     to->averaging_wire_bytes += from.averaging_wire_bytes;
@@ -156,7 +156,7 @@ CommRecord CommStats::snapshot() const {
              key->shadow_algorithm,
              calls * key->shadow_wire_bytes_per_call +
                  key->folded_shadow_bytes.load(std::memory_order_relaxed),
-             key->aims(),
+             key->thresholds(),
              key->accordions,
              looked_at != owed.end()
                  ? std::make_shared<const std::vector<OwedSample>>(looked_at->second.kept)
@@ -189,7 +189,7 @@ uint64_t CommStats::mark() const {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->averagings.load(std::memory_order_relaxed) +
                 key->previews.load(std::memory_order_relaxed) +
-                key->aim_encodings.load(std::memory_order_relaxed) +
+                key->threshold_encodings.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
     }
     return std::max<uint64_t>(mark, 1);

@@ -25,13 +25,14 @@ namespace slimwire {
 
 struct CommRecord;  // collectives/observe/report.h
 
-// What the thresholds of a tensor came to (codecs/sparse/aim.h), over all encodings so far.
-struct AimTotals {
+// What the thresholds of a tensor came to (codecs/sparse/threshold_control.h), over all encodings
+// so far.
+struct ThresholdTotals {
     uint64_t encodings = 0, exact = 0;  // of runs
     uint64_t moved = 0;                 // thresholds, by a sample
     uint64_t survivors = 0, wanted = 0;
 
-    void add(const AimTotals& other) noexcept {
+    void add(const ThresholdTotals& other) noexcept {
         encodings += other.encodings;
         exact += other.exact;
         moved += other.moved;
@@ -118,21 +119,21 @@ struct CallStats {
     static constexpr char kSeveralNames[1] = {};
     std::atomic<const char*> one_name{nullptr};
     // Of its tensor that was looked at last; all zero where it has none.
-    std::atomic<uint64_t> aim_encodings{0}, aim_exact{0}, aim_moved{0};
-    std::atomic<uint64_t> aim_survivors{0}, aim_wanted{0};
-    void set_aims(const AimTotals& totals) noexcept {
-        aim_exact.store(totals.exact, std::memory_order_relaxed);
-        aim_moved.store(totals.moved, std::memory_order_relaxed);
-        aim_survivors.store(totals.survivors, std::memory_order_relaxed);
-        aim_wanted.store(totals.wanted, std::memory_order_relaxed);
-        aim_encodings.store(totals.encodings, std::memory_order_relaxed);
+    std::atomic<uint64_t> threshold_encodings{0}, threshold_exact{0}, threshold_moved{0};
+    std::atomic<uint64_t> threshold_survivors{0}, threshold_wanted{0};
+    void set_thresholds(const ThresholdTotals& totals) noexcept {
+        threshold_exact.store(totals.exact, std::memory_order_relaxed);
+        threshold_moved.store(totals.moved, std::memory_order_relaxed);
+        threshold_survivors.store(totals.survivors, std::memory_order_relaxed);
+        threshold_wanted.store(totals.wanted, std::memory_order_relaxed);
+        threshold_encodings.store(totals.encodings, std::memory_order_relaxed);
     }
-    [[nodiscard]] AimTotals aims() const noexcept {
-        return {aim_encodings.load(std::memory_order_relaxed),
-                aim_exact.load(std::memory_order_relaxed),
-                aim_moved.load(std::memory_order_relaxed),
-                aim_survivors.load(std::memory_order_relaxed),
-                aim_wanted.load(std::memory_order_relaxed)};
+    [[nodiscard]] ThresholdTotals thresholds() const noexcept {
+        return {threshold_encodings.load(std::memory_order_relaxed),
+                threshold_exact.load(std::memory_order_relaxed),
+                threshold_moved.load(std::memory_order_relaxed),
+                threshold_survivors.load(std::memory_order_relaxed),
+                threshold_wanted.load(std::memory_order_relaxed)};
     }
 
     // One call was enqueued. Wait-free.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codecs/sparse/aim.h"
+#include "codecs/sparse/threshold_control.h"
 
 namespace slimwire {
 namespace {
@@ -179,17 +179,18 @@ void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout) {
             const int64_t count =
                 piece.chunk_elems < piece.count ? piece.count : blocks * piece.count;
             reserve(codec.workspace_bytes(piece.dtype, count, piece.chunk_elems));
-            if (codec.traits(piece.dtype).aims) {
-                layout->aim_bytes = aim_state_bytes(chunks);
-                reserve(aim_workspace_bytes(codec.params, piece.dtype, count, piece.chunk_elems));
-                reserve(aim_workspace_bytes(codec.params, piece.dtype, piece.chunk_elems,
-                                            piece.chunk_elems));
+            if (codec.traits(piece.dtype).adapts_threshold) {
+                layout->threshold_bytes = threshold_state_bytes(chunks);
+                reserve(
+                    threshold_workspace_bytes(codec.params, piece.dtype, count, piece.chunk_elems));
+                reserve(threshold_workspace_bytes(codec.params, piece.dtype, piece.chunk_elems,
+                                                  piece.chunk_elems));
             }
         }
     }
-    if (layout->aim_bytes > 0) {
-        layout->spare_aim_offset = round_up(layout->workspace_bytes, kSlotAlignment);
-        layout->workspace_bytes = layout->spare_aim_offset + layout->aim_bytes;
+    if (layout->threshold_bytes > 0) {
+        layout->spare_threshold_offset = round_up(layout->workspace_bytes, kSlotAlignment);
+        layout->workspace_bytes = layout->spare_threshold_offset + layout->threshold_bytes;
     }
 }
 

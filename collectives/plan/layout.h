@@ -84,10 +84,10 @@ struct Layout {
     int64_t max_slot_bytes = 0;
     int64_t total_slot_bytes = 0;  // sum over slices
     int64_t workspace_bytes = 0;   // that the kernels of the neediest operation ask for
-    // Where a codec aims (codecs/sparse/aim.h): the state of a run, and where in the workspace lies
-    // one for an encoding whose tensor keeps none; 0 elsewhere.
-    int64_t aim_bytes = 0;
-    int64_t spare_aim_offset = 0;
+    // Where a codec adapts its threshold (codecs/sparse/threshold_control.h): the state of a run,
+    // and where in the workspace lies one for an encoding whose tensor keeps none; 0 elsewhere.
+    int64_t threshold_bytes = 0;
+    int64_t spare_threshold_offset = 0;
     // Of the level inside nodes, where the algorithm has one; elements travel there as they are
     // when empty.
     std::optional<CodecSpec> intra;
@@ -100,7 +100,7 @@ struct Layout {
 };
 
 // Completes the workspace: of messages of `blocks` blocks, of which one operation may take all as
-// its chunks, and for aims of runs of at most `chunks` chunks, where a codec has them.
+// its chunks, and for thresholds of runs of at most `chunks` chunks, where a codec has them.
 void reserve_workspace(int64_t blocks, int64_t chunks, Layout* layout);
 
 // `matrices`: ascending, apart from each other.

@@ -85,9 +85,10 @@ struct Plan {
     uint64_t shared_estimate = 0;
     uint64_t state_bytes = 0;     // with kLowRank: of its state, in front of the residuals
     uint64_t residual_elems = 0;  // of the store
-    // Where a codec aims: that the tensor keeps the state of every run of residuals, behind them.
-    bool aims = false;
-    uint64_t aims_offset = 0;
+    // Where a codec adapts its threshold: that the tensor keeps the state of every run of
+    // residuals, behind them.
+    bool adapts_threshold = false;
+    uint64_t threshold_offset = 0;
     // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
     // plan belongs to a communicator.
     uint64_t residual_shape = 0;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <map>
 
-#include "codecs/quantizers/coarse.h"
+#include "codecs/quantizers/quantizers.h"
 #include "tests/codecs/fixture.h"
 
 #include "codecs/block_float/block_float.cu"
@@ -16,7 +16,7 @@
 #include "codecs/block_int/int8.cu"
 #include "codecs/bounded/bounded.cu"
 #include "codecs/cast/cast.cu"
-#include "codecs/quantizers/coarse.cu"
+#include "codecs/quantizers/quantizers.cu"
 
 namespace slimwire::testing {
 namespace {
@@ -33,10 +33,10 @@ const std::map<std::string, CudaOps> kKernels = {
     {"fp8e5m2", ops_of<BlockFloatCuda<Fp8e5m2>>()},
     {"mxfp4", ops_of<BlockFloatCuda<MxFp4>>()},
     {"nvfp4", ops_of<BlockFloatCuda<NvFp4>>()},
-    {"sign", ops_of<CoarseWidths<CoarseRule::kSign>>()},
-    {"ternary", ops_of<CoarseWidths<CoarseRule::kLevels>>()},
-    {"natural", ops_of<CoarseWidths<CoarseRule::kPowers>>()},
-    {"qsgd", ops_of<CoarseWidths<CoarseRule::kLevels>>()},
+    {"sign", ops_of<QuantizerWidths<QuantizerRule::kSign>>()},
+    {"ternary", ops_of<QuantizerWidths<QuantizerRule::kLevels>>()},
+    {"natural", ops_of<QuantizerWidths<QuantizerRule::kPowers>>()},
+    {"qsgd", ops_of<QuantizerWidths<QuantizerRule::kLevels>>()},
     {"bounded", ops_of<BoundedCuda>()},
     {"int8", ops_of<BlockIntCuda<8>>()},
     {"int4", ops_of<BlockIntCuda<4>>()},

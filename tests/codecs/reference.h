@@ -76,8 +76,11 @@ std::vector<uint8_t> encode_fp8(const CodecSpec&, const std::vector<float>&, con
 std::vector<float> decode_fp8(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_mx(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_mx(const CodecSpec&, const uint8_t*, int64_t, DType);
-std::vector<uint8_t> encode_coarse(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
-std::vector<float> decode_coarse(const CodecSpec&, const uint8_t*, int64_t, DType);
+std::vector<uint8_t> encode_quantizer(const CodecSpec&,
+                                      const std::vector<float>&,
+                                      const Draw&,
+                                      DType);
+std::vector<float> decode_quantizer(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_bounded(const CodecSpec&,
                                     const std::vector<float>&,
                                     const Draw&,

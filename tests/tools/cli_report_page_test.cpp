@@ -62,16 +62,16 @@ std::string page_of(const MergedReport& report, const TraceTable& traces = {}) {
 }
 
 TEST(ReportPage, FiguresAreThoseOfTheRecords) {
-    MergedKey aimed = key_of("int4", 1000000, 100 << 20, 800 << 20);
-    aimed.timed_calls = 4;
-    aimed.time_us = 500;
-    aimed.aims.wanted = 1000;
-    aimed.aims.survivors = 970;
+    MergedKey adapted = key_of("int4", 1000000, 100 << 20, 800 << 20);
+    adapted.timed_calls = 4;
+    adapted.time_us = 500;
+    adapted.thresholds.wanted = 1000;
+    adapted.thresholds.survivors = 970;
     MergedKey paced = key_of("topk", 2000, 10 << 20, 20 << 20);
     paced.accordions[{0, 3}] = {6, 4, 1, "LLHHHH", {}};
     paced.owed = {{0, {4.0, 1.0}}, {61, {1.0, 9.0}}, {122, {1.0, 4.0}}};
     const std::string page =
-        page_of(report_of({aimed, paced, key_of("native", 7, 200 << 20, 200 << 20)}));
+        page_of(report_of({adapted, paced, key_of("native", 7, 200 << 20, 200 << 20)}));
     EXPECT_HAS(page, "<b>3.29 x</b>fewer bytes on the wire");  // 1020 of 310
     EXPECT_HAS(page, "310 MiB of 1020 MiB");
     EXPECT_HAS(page, "survivors 0.970 of wanted");

@@ -40,7 +40,7 @@ struct Bounded {
         int64_t end;     // words that are in use once a block found no room; -1 before
     };
 
-    SLIMWIRE_LANES void put_residual(float* residual, int64_t i, Floats left, int64_t count) {
+    SLIMWIRE_LANES void store_residual(float* residual, int64_t i, Floats left, int64_t count) {
         if (i + kLanes <= count) {
             store_float32(residual + i, left);
         } else if (i < count) {
@@ -84,8 +84,8 @@ struct Bounded {
         if (width == kBoundedRaw) {
             __builtin_memcpy(to, values, 4 * kBoundedBlock);
             if constexpr (kResidual) {
-                put_residual(residual, i, broadcast(0.0f), count);
-                put_residual(residual, i + kLanes, broadcast(0.0f), count);
+                store_residual(residual, i, broadcast(0.0f), count);
+                store_residual(residual, i + kLanes, broadcast(0.0f), count);
             }
             return;
         }
@@ -99,9 +99,9 @@ struct Bounded {
         put_planes(as_words(a), as_words(b), width, to);
         if constexpr (kResidual) {
             const Floats step = broadcast(plan.step);
-            put_residual(residual, i, subtract(p, multiply(subtract(a, magic), step)), count);
-            put_residual(residual, i + kLanes, subtract(q, multiply(subtract(b, magic), step)),
-                         count);
+            store_residual(residual, i, subtract(p, multiply(subtract(a, magic), step)), count);
+            store_residual(residual, i + kLanes, subtract(q, multiply(subtract(b, magic), step)),
+                           count);
         }
     }
 
@@ -143,8 +143,8 @@ struct Bounded {
             }
             stored[b] = 0;
             if constexpr (kResidual) {
-                put_residual(residual, i, load_float32(values), count);
-                put_residual(residual, i + kLanes, load_float32(values + kLanes), count);
+                store_residual(residual, i, load_float32(values), count);
+                store_residual(residual, i + kLanes, load_float32(values + kLanes), count);
             }
         }
     }

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "codecs/float16.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "codecs/residual/step_ahead.h"
 #include "tests/codecs/fixture.h"
 
@@ -74,13 +74,13 @@ TEST_F(StepAhead, ParametersMoveByTheStepTimesWhatIsOwed) {
                         stored_residual_bytes(type, static_cast<uint64_t>(elems)));
                     const StoredResiduals run{store.data(), elems, first, type};
                     const std::vector<float> owed = draw(count, 0.5f);
-                    put_residual_on_host({.stored = run,
-                                          .input = owed.data(),
-                                          .count = count,
-                                          .keep = 0.0f,
-                                          .take = 1.0f});
+                    store_residual_on_host({.stored = run,
+                                            .input = owed.data(),
+                                            .count = count,
+                                            .keep = 0.0f,
+                                            .take = 1.0f});
                     std::vector<float> e(owed.size());
-                    take_residual_on_host({.stored = run, .output = e.data(), .count = count});
+                    load_residual_on_host({.stored = run, .output = e.data(), .count = count});
                     const size_t skip = misaligned ? 1 : 0;
                     std::vector<float> x = draw(count + 1, 1.0f, true);
                     x[skip] = dtype == DType::kFloat16 ? 65504.0f : 0x1.fep127f;

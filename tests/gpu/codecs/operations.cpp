@@ -10,7 +10,7 @@
 #include "codecs/ops/sketch.h"
 #include "codecs/ops/sum_rows.h"
 #include "codecs/residual/estimate.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "codecs/residual/step_ahead.h"
 #include "tests/gpu/codecs/compare.h"
 
@@ -155,7 +155,7 @@ class Round {
             return StoredResiduals{buffers.at(on_device, stored), elems, 0, store};
         };
         const auto put = [&](bool on_device) {
-            PutResidualArgs args{};
+            StoreResidualArgs args{};
             args.stored = run_of(on_device);
             args.input = buffers.at<float>(on_device, left);
             args.count = count_;
@@ -165,13 +165,14 @@ class Round {
             return args;
         };
         for (int call = 0; call < 2; ++call) {
-            if (std::string why = run(&buffers, put, put_residual_on_host, put_residual_on_cuda);
+            if (std::string why =
+                    run(&buffers, put, store_residual_on_host, store_residual_on_cuda);
                 !why.empty()) {
                 return why;
             }
         }
         const auto take = [&](bool on_device) {
-            return TakeResidualArgs{.stored = run_of(on_device),
+            return LoadResidualArgs{.stored = run_of(on_device),
                                     .output = buffers.at<float>(on_device, taken),
                                     .count = count_};
         };
@@ -183,7 +184,7 @@ class Round {
             !why.empty()) {
             return why;
         }
-        return run(&buffers, take, take_residual_on_host, take_residual_on_cuda);
+        return run(&buffers, take, load_residual_on_host, load_residual_on_cuda);
     }
 
     // A step's size, and parameters moved by it.
@@ -204,7 +205,7 @@ class Round {
             return StoredResiduals{buffers.at(on_device, stored), elems, 0, store};
         };
         const auto put = [&](bool on_device) {
-            PutResidualArgs args{};
+            StoreResidualArgs args{};
             args.stored = run_of(on_device);
             args.input = buffers.at<float>(on_device, left);
             args.count = count_;
@@ -231,7 +232,7 @@ class Round {
             args.dtype = of;
             return args;
         };
-        std::string why = run(&buffers, put, put_residual_on_host, put_residual_on_cuda);
+        std::string why = run(&buffers, put, store_residual_on_host, store_residual_on_cuda);
         for (int round = 0; round < 2 && why.empty(); ++round) {
             why = run(&buffers, find, find_step_size_on_host, find_step_size_on_cuda);
             why += run(&buffers, shift, shift_on_host, shift_on_cuda);

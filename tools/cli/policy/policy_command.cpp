@@ -6,7 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "collectives/call/hash.h"
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"

@@ -34,12 +34,12 @@ void add_sums(const MergedKey& key, Json* json) {
     (*json)["ratio"] = wire_ratio(key);
     (*json)["timed_calls"] = key.timed_calls;
     (*json)["time_us"] = key.time_us;
-    if (key.aims.encodings > 0) {
-        (*json)["aims"] = {{"encodings", key.aims.encodings},
-                           {"exact", key.aims.exact},
-                           {"moved", key.aims.moved},
-                           {"survivors", key.aims.survivors},
-                           {"wanted", key.aims.wanted}};
+    if (key.thresholds.encodings > 0) {
+        (*json)["aims"] = {{"encodings", key.thresholds.encodings},
+                           {"exact", key.thresholds.exact},
+                           {"moved", key.thresholds.moved},
+                           {"survivors", key.thresholds.survivors},
+                           {"wanted", key.thresholds.wanted}};
     }
     for (const auto& [place, tensor] : key.accordions) {
         (*json)["accordion"].push_back({{"slot", place.first},
@@ -246,17 +246,17 @@ void print_owed(const MergedComm& comm) {
 }
 
 // How thresholds that follow the data did.
-void print_aims(const MergedComm& comm) {
+void print_thresholds(const MergedComm& comm) {
     for (const MergedKey& key : comm.keys) {
-        if (key.aims.encodings > 0) {
+        if (key.thresholds.encodings > 0) {
             fmt::print(
                 "  {} of {} {} by {}: {:.2f} times as many elements survived as were wanted; "
                 "{:.2f}% "
                 "of the thresholds exact, {:.2f} moved an encoding\n",
                 key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
-                key.codec, share(key.aims.survivors, key.aims.wanted),
-                100 * share(key.aims.exact, key.aims.encodings),
-                share(key.aims.moved, key.aims.encodings));
+                key.codec, share(key.thresholds.survivors, key.thresholds.wanted),
+                100 * share(key.thresholds.exact, key.thresholds.encodings),
+                share(key.thresholds.moved, key.thresholds.encodings));
         }
     }
 }
@@ -347,7 +347,7 @@ void print_table(const MergedReport& report) {
                 print_key(key);
             }
         }
-        print_aims(comm);
+        print_thresholds(comm);
         print_owed(comm);
         print_accordions(comm);
         print_averagings(comm);

@@ -254,10 +254,10 @@ void Merger::add_key(const Json& record) {
             target->shadow_native_bytes += record.value("native_wire_bytes", uint64_t{0});
         }
         if (const auto aims = record.find("aims"); aims != record.end()) {
-            target->aims.add({aims->value("encodings", uint64_t{0}),
-                              aims->value("exact", uint64_t{0}), aims->value("moved", uint64_t{0}),
-                              aims->value("survivors", uint64_t{0}),
-                              aims->value("wanted", uint64_t{0})});
+            target->thresholds.add(
+                {aims->value("encodings", uint64_t{0}), aims->value("exact", uint64_t{0}),
+                 aims->value("moved", uint64_t{0}), aims->value("survivors", uint64_t{0}),
+                 aims->value("wanted", uint64_t{0})});
         }
         for (const Json& sample : record.value("owed", Json::array())) {
             auto& [gradient, owed] = target->owed[sample.value("call", uint64_t{0})];

@@ -36,8 +36,8 @@ struct MergedKey {
     uint64_t averagings = 0, averaging_wire_bytes = 0;
     bool previewed = false;  // gathers are moved by what is owed
     uint64_t previews = 0;
-    double step_size = 0;  // of the rank merged last that knows it
-    AimTotals aims;        // of thresholds that follow the data
+    double step_size = 0;        // of the rank merged last that knows it
+    ThresholdTotals thresholds;  // of thresholds that follow the data
     // By call: squared norms of what the ranks gave, and of what they were owed behind it.
     std::map<uint64_t, std::pair<double, double>> owed;
     // By slot and ordinal of the tensor's place in the step.

@@ -146,10 +146,10 @@ std::string where_section(const MergedReport& report) {
 std::string key_row(const MergedKey& key) {
     const bool native = key.codec == "native";
     std::string state = native ? "" : escaped(shortened(key.codec)) + ", " + escaped(key.algorithm);
-    if (key.aims.wanted > 0) {
-        state +=
-            fmt::format(", survivors {:.3f} of wanted", static_cast<double>(key.aims.survivors) /
-                                                            static_cast<double>(key.aims.wanted));
+    if (key.thresholds.wanted > 0) {
+        state += fmt::format(", survivors {:.3f} of wanted",
+                             static_cast<double>(key.thresholds.survivors) /
+                                 static_cast<double>(key.thresholds.wanted));
     }
     return fmt::format(
         "<tr><td>{}</td><td>{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "

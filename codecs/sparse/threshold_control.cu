@@ -1,29 +1,30 @@
-// Kernels of aim.h; bit for bit the host bodies of aim.cpp. One counts what of the samples reaches
-// the thresholds, one finds others if need be (sparse_chosen.cuh), one settles.
+// Kernels of threshold_control.h; bit for bit the host bodies of threshold_control.cpp. One counts
+// what of the samples reaches the thresholds, one finds others if need be (sparse_chosen.cuh), one
+// finishes.
 #include <algorithm>
 
-#include "codecs/sparse/aim_args.h"
 #include "codecs/sparse/sparse_chosen.cuh"
+#include "codecs/sparse/threshold_args.h"
 
 namespace slimwire {
 namespace {
 
-// Chunks as aim.cpp's exact_plan() sees them.
+// Chunks as threshold_control.cpp's exact_plan() sees them.
 SparseWork exact_work(const EncodeArgs& args) {
     SparseWork work = SparseWork::of(SparseKind::kTopK, args, args.chunk_elems);
     for (SparsePlan* plan : {&work.full, &work.last}) {
-        plan->capacity = aim_target(plan->capacity);
+        plan->capacity = survivor_target(plan->capacity);
         plan->format = ValueFormat::kNative;  // nothing is staged
     }
     return work;
 }
 
 // Of a chunk, whichever elements are looked at.
-int64_t aim_space_bytes(const SparseWork& work) {
+int64_t threshold_space_bytes(const SparseWork& work) {
     int64_t most = 0;
     for (SparsePlan plan : {work.full, work.last}) {
         most = std::max(most, ChosenSpace::of(plan).bytes);
-        const AimSample sample = aim_sample(plan.count, plan.capacity);
+        const ThresholdSample sample = threshold_sample(plan.count, plan.capacity);
         plan.count = sample.elems;
         plan.capacity = sample.wanted;
         most = std::max(most, ChosenSpace::of(plan).bytes);
@@ -36,8 +37,8 @@ constexpr int64_t kPartGroups = 4 * kThreads;  // of a sample, for a thread bloc
 // Counts, for each chunk, the elements of its sample that reach its threshold.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
-    reach_kernel(EncodeArgs encode, SparseWork work, int64_t parts, AimRun* run) {
-    if (aim_exact(*run, encode.params.refresh)) {
+    reach_kernel(EncodeArgs encode, SparseWork work, int64_t parts, ThresholdRun* run) {
+    if (finds_exact(*run, encode.params.refresh)) {
         return;
     }
     __shared__ unsigned reach;
@@ -45,9 +46,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t item = blockIdx.x; item < work.chunks * parts; item += gridDim.x) {
         const int64_t number = item / parts;
         const SparsePlan& plan = work.plan(number);
-        AimChunk& chunk = aim_chunks(run)[number];
-        const uint32_t least = aim_bits(chunk.threshold);
-        const AimSample sample = aim_sample(plan.count, plan.capacity);
+        ThresholdChunk& chunk = threshold_chunks(run)[number];
+        const uint32_t least = magnitude_from(chunk.threshold);
+        const ThresholdSample sample = threshold_sample(plan.count, plan.capacity);
         const int64_t at = number * work.chunk_elems;
         const SampledSource<Element> source = {
             static_cast<const uint8_t*>(encode.input) + at * Element::kBytes,
@@ -59,10 +60,11 @@ __global__ void __launch_bounds__(kThreads)
         }
         __syncthreads();
         unsigned own = 0;
-        const int64_t begin = item % parts * kPartGroups * kAimGroup;
+        const int64_t begin = item % parts * kPartGroups * kSampleGroup;
 #pragma unroll 1
         for (int64_t i = begin + int64_t{threadIdx.x} * kPerThread;
-             i < begin + kPartGroups * kAimGroup && i < sample.elems; i += kThreads * kPerThread) {
+             i < begin + kPartGroups * kSampleGroup && i < sample.elems;
+             i += kThreads * kPerThread) {
             Eight p;
             source.eight(i, p);
 #pragma unroll
@@ -81,17 +83,20 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One thread block.
-__global__ void __launch_bounds__(kThreads) settle_kernel(
-    const uint8_t* output, int64_t slot_bytes, int64_t chunks, uint32_t refresh, AimRun* run) {
+__global__ void __launch_bounds__(kThreads) finish_kernel(const uint8_t* output,
+                                                          int64_t slot_bytes,
+                                                          int64_t chunks,
+                                                          uint32_t refresh,
+                                                          ThresholdRun* run) {
     for (int64_t number = threadIdx.x; number < chunks; number += kThreads) {
-        AimChunk& chunk = aim_chunks(run)[number];
+        ThresholdChunk& chunk = threshold_chunks(run)[number];
         chunk.survivors = reinterpret_cast<const uint32_t*>(output + number * slot_bytes)[1];
         chunk.reach = 0;
         atomicAdd(&run->survivors, static_cast<unsigned long long>(chunk.survivors));
         atomicAdd(&run->wanted, static_cast<unsigned long long>(chunk.target));
     }
     if (threadIdx.x == 0) {
-        const bool exact = aim_exact(*run, refresh);
+        const bool exact = finds_exact(*run, refresh);
         ++run->encodings;
         run->since = exact ? 0 : run->since + 1;
         run->exact += exact ? 1 : 0;
@@ -100,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) settle_kernel(
 
 }  // namespace
 
-cudaError_t aim_on_cuda(const AimArgs& args, cudaStream_t stream) {
+cudaError_t adapt_threshold_on_cuda(const ThresholdArgs& args, cudaStream_t stream) {
     if (args.encode.count <= 0) {
         return cudaSuccess;
     }
@@ -108,8 +113,9 @@ cudaError_t aim_on_cuda(const AimArgs& args, cudaStream_t stream) {
         return cudaErrorInvalidValue;
     }
     const SparseWork work = exact_work(args.encode);
-    const AimSample sample = aim_sample(work.full.count, work.full.capacity);
-    const int64_t parts = (sample.elems + kPartGroups * kAimGroup - 1) / (kPartGroups * kAimGroup);
+    const ThresholdSample sample = threshold_sample(work.full.count, work.full.capacity);
+    const int64_t parts =
+        (sample.elems + kPartGroups * kSampleGroup - 1) / (kPartGroups * kSampleGroup);
     int processors = 0;
     cudaError_t error = processor_count(&processors);
     if (error != cudaSuccess) {
@@ -125,28 +131,28 @@ cudaError_t aim_on_cuda(const AimArgs& args, cudaStream_t stream) {
     if (error != cudaSuccess) {
         return error;
     }
-    ChosenArgs chosen = chosen_args(ChosenTask::kAim, args.encode, work, next_nonce());
-    chosen.aim = args.state;
-    chosen.space.bytes = aim_space_bytes(work);
-    return launch_task<ChosenTask::kAim>(chosen, stream);
+    ChosenArgs chosen = chosen_args(ChosenTask::kAdapt, args.encode, work, next_nonce());
+    chosen.thresholds = args.state;
+    chosen.space.bytes = threshold_space_bytes(work);
+    return launch_task<ChosenTask::kAdapt>(chosen, stream);
 }
 
-cudaError_t settle_aim_on_cuda(const AimArgs& args, cudaStream_t stream) {
+cudaError_t finish_threshold_on_cuda(const ThresholdArgs& args, cudaStream_t stream) {
     if (args.encode.count <= 0) {
         return cudaSuccess;
     }
     const int64_t elems =
         args.encode.chunk_elems < args.encode.count ? args.encode.chunk_elems : args.encode.count;
-    return start_kernel(settle_kernel, 1u, kThreads, 0, stream,
+    return start_kernel(finish_kernel, 1u, kThreads, 0, stream,
                         static_cast<const uint8_t*>(args.encode.output), args.encode.slot_bytes,
                         (args.encode.count + elems - 1) / elems, args.encode.params.refresh,
                         args.state);
 }
 
-int64_t aim_workspace_on_cuda(const CodecParams& params,
-                              DType dtype,
-                              int64_t count,
-                              int64_t chunk_elems) {
+int64_t threshold_workspace_on_cuda(const CodecParams& params,
+                                    DType dtype,
+                                    int64_t count,
+                                    int64_t chunk_elems) {
     if (count <= 0) {
         return 0;
     }
@@ -156,7 +162,7 @@ int64_t aim_workspace_on_cuda(const CodecParams& params,
     args.count = count;
     args.chunk_elems = chunk_elems;
     const SparseWork work = exact_work(args);
-    return 8 * kLookBackCounters + work.chunks * aim_space_bytes(work);
+    return 8 * kLookBackCounters + work.chunks * threshold_space_bytes(work);
 }
 
 }  // namespace slimwire

@@ -1,10 +1,11 @@
-// Kernels of feedback.h; byte for byte the bodies of feedback.cpp. A thread takes eight neighbours,
-// eight threads a block of int8, a warp a span, so that all its lanes meet in the shuffles.
+// Kernels of load_store.h; byte for byte the bodies of load_store.cpp. A thread takes eight
+// neighbours, eight threads a block of int8, a warp a span, so that all its lanes meet in the
+// shuffles.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/random.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/plain_args.h"
-#include "codecs/residual/feedback_math.h"
+#include "codecs/residual/load_store_args.h"
+#include "codecs/residual/residual_math.h"
 #include "codecs/residual/stored_residuals.cuh"
 
 namespace slimwire {
@@ -13,7 +14,7 @@ namespace {
 constexpr int kBlockThreads = kResidualBlock / kPerThread;
 
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
-    take_residual_kernel(TakeResidualArgs args, Work work) {
+    load_residual_kernel(LoadResidualArgs args, Work work) {
     work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
         const int64_t i = unit * kPerThread;
         Eight x;
@@ -34,7 +35,7 @@ __device__ __forceinline__ void draw_eight(const DeviceRandom& random,
 }
 
 __global__ void __launch_bounds__(kThreads, resident_blocks(true))
-    put_residual_kernel(PutResidualArgs args, Work work) {
+    store_residual_kernel(StoreResidualArgs args, Work work) {
     const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kResidual);
     auto* const bytes = static_cast<uint8_t*>(args.stored.bytes);
     const int64_t lane = threadIdx.x % kWarpThreads;
@@ -117,20 +118,20 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 
 }  // namespace
 
-cudaError_t take_residual_on_cuda(const TakeResidualArgs& args, cudaStream_t stream) {
+cudaError_t load_residual_on_cuda(const LoadResidualArgs& args, cudaStream_t stream) {
     if (args.count <= 0) {
         return cudaSuccess;
     }
     const Work work = Work::of(args.count, args.count, kPerThread);
-    return launch(take_residual_kernel, args, work, threads_for(work, 1), stream);
+    return launch(load_residual_kernel, args, work, threads_for(work, 1), stream);
 }
 
-cudaError_t put_residual_on_cuda(const PutResidualArgs& args, cudaStream_t stream) {
+cudaError_t store_residual_on_cuda(const StoreResidualArgs& args, cudaStream_t stream) {
     if (args.count <= 0) {
         return cudaSuccess;
     }
     const Work work = Work::of(args.count, args.count, kWarpElems);
-    return launch(put_residual_kernel, args, work, threads_for(work, kWarpThreads), stream);
+    return launch(store_residual_kernel, args, work, threads_for(work, kWarpThreads), stream);
 }
 
 cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream_t stream) {

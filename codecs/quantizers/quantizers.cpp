@@ -1,5 +1,5 @@
-// What the coarse quantisers have in common outside their operations. See coarse.h.
-#include "codecs/quantizers/coarse.h"
+// What the quantizers have in common outside their operations. See quantizers.h.
+#include "codecs/quantizers/quantizers.h"
 
 #include <algorithm>
 #include <array>
@@ -15,9 +15,9 @@ namespace {
 // Sets the scale that `value` names among two.
 bool set_scale(std::string_view value,
                std::string_view first,
-               CoarseScale of_first,
+               QuantizerScale of_first,
                std::string_view second,
-               CoarseScale of_second,
+               QuantizerScale of_second,
                CodecParams* params) {
     if (value != first && value != second) {
         return false;
@@ -27,14 +27,14 @@ bool set_scale(std::string_view value,
 }
 
 std::string scale_text(const CodecParams& params) {
-    switch (static_cast<CoarseScale>(params.scale_type)) {
-        case CoarseScale::kMean:
+    switch (static_cast<QuantizerScale>(params.scale_type)) {
+        case QuantizerScale::kMean:
             return "mean";
-        case CoarseScale::kNorm:
+        case QuantizerScale::kNorm:
             return "l2";
-        case CoarseScale::kMax:
+        case QuantizerScale::kMax:
             return "max";
-        case CoarseScale::kClip:
+        case QuantizerScale::kClip:
             return "clip";
     }
     return {};
@@ -78,19 +78,19 @@ constinit const SpecKey spec_key_block_of_bits = {
 constinit const SpecKey spec_key_scale_of_signs = {
     "scale", "mean or l2",
     [](std::string_view value, CodecParams* params) {
-        return set_scale(value, "mean", CoarseScale::kMean, "l2", CoarseScale::kNorm, params);
+        return set_scale(value, "mean", QuantizerScale::kMean, "l2", QuantizerScale::kNorm, params);
     },
     scale_text};
 constinit const SpecKey spec_key_scale_of_ternary = {
     "scale", "max or clip",
     [](std::string_view value, CodecParams* params) {
-        return set_scale(value, "max", CoarseScale::kMax, "clip", CoarseScale::kClip, params);
+        return set_scale(value, "max", QuantizerScale::kMax, "clip", QuantizerScale::kClip, params);
     },
     scale_text};
 constinit const SpecKey spec_key_scale_of_levels = {
     "scale", "l2 or max",
     [](std::string_view value, CodecParams* params) {
-        return set_scale(value, "l2", CoarseScale::kNorm, "max", CoarseScale::kMax, params);
+        return set_scale(value, "l2", QuantizerScale::kNorm, "max", QuantizerScale::kMax, params);
     },
     scale_text};
 constinit const SpecKey spec_key_levels = {
@@ -100,17 +100,17 @@ constinit const SpecKey spec_key_bits_of_powers = {
     "bits", "8 or 4", set_bits,
     [](const CodecParams& params) { return std::to_string(params.bits); }};
 
-const CoarseKernels& coarse_kernels(CoarseRule rule, int bits) noexcept {
-    const CoarseTable& table = host_table<CoarseTable>();
+const QuantizerKernels& quantizer_kernels(QuantizerRule rule, int bits) noexcept {
+    const QuantizerTable& table = host_table<QuantizerTable>();
     switch (rule) {
-        case CoarseRule::kSign:
+        case QuantizerRule::kSign:
             break;
-        case CoarseRule::kLevels:
+        case QuantizerRule::kLevels:
             return bits == 2   ? table.levels2
                    : bits == 4 ? table.levels4
                    : bits == 6 ? table.levels6
                                : table.levels8;
-        case CoarseRule::kPowers:
+        case QuantizerRule::kPowers:
             return bits == 8 ? table.powers8 : table.powers4;
     }
     return table.sign;
@@ -118,26 +118,26 @@ const CoarseKernels& coarse_kernels(CoarseRule rule, int bits) noexcept {
 
 // As a part of the largest magnitude of the block, which is the step of a sign at most, and a step
 // or half of it of levels; a power of two errs by less than the element, to the nearest by a third.
-double coarse_error_bound(CoarseRule rule, const CodecParams& params) {
+double quantizer_error_bound(QuantizerRule rule, const CodecParams& params) {
     const bool stochastic = params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
     constexpr double kRoundings = 1.0 + 0x1p-16;
     switch (rule) {
-        case CoarseRule::kSign:
+        case QuantizerRule::kSign:
             break;
-        case CoarseRule::kLevels: {
-            const auto scale = static_cast<CoarseScale>(params.scale_type);
-            if (scale == CoarseScale::kClip) {
+        case QuantizerRule::kLevels: {
+            const auto scale = static_cast<QuantizerScale>(params.scale_type);
+            if (scale == QuantizerScale::kClip) {
                 break;
             }
             // The root of a power of two, without libm.
             const int doublings = std::countr_zero(params.block);
             const double root = static_cast<double>(1 << doublings / 2) *
                                 (doublings % 2 == 0 ? 1.0 : std::numbers::sqrt2);
-            const double norm = scale == CoarseScale::kNorm ? root : 1.0;
+            const double norm = scale == QuantizerScale::kNorm ? root : 1.0;
             const double step = norm / params.levels * kRoundings;
             return stochastic ? step : std::min(step / 2, 1.0);
         }
-        case CoarseRule::kPowers:
+        case QuantizerRule::kPowers:
             return stochastic ? 1.0 : kRoundings / 3;
     }
     return kRoundings;
@@ -149,7 +149,7 @@ namespace {
 struct Sign {
     static constexpr const char* kName = "sign";
     static constexpr CodecParams kDefaults = {
-        .block = 1024, .bits = 1, .scale_type = static_cast<uint8_t>(CoarseScale::kMean)};
+        .block = 1024, .bits = 1, .scale_type = static_cast<uint8_t>(QuantizerScale::kMean)};
     static constexpr std::array<const SpecKey*, 2> kKeys = {&spec_key_block_of_bits,
                                                             &spec_key_scale_of_signs};
 };
@@ -160,7 +160,7 @@ struct Ternary {
     static constexpr CodecParams kDefaults = {
         .block = 128,
         .bits = 2,
-        .scale_type = static_cast<uint8_t>(CoarseScale::kMax),
+        .scale_type = static_cast<uint8_t>(QuantizerScale::kMax),
         .rounding = static_cast<uint8_t>(Rounding::kStochastic),
         .levels = 1};
     static constexpr std::array<const SpecKey*, 3> kKeys = {
@@ -173,7 +173,7 @@ struct Natural {
     static constexpr CodecParams kDefaults = {
         .block = 256,
         .bits = 8,
-        .scale_type = static_cast<uint8_t>(CoarseScale::kMax),
+        .scale_type = static_cast<uint8_t>(QuantizerScale::kMax),
         .rounding = static_cast<uint8_t>(Rounding::kStochastic)};
     static constexpr std::array<const SpecKey*, 3> kKeys = {
         &spec_key_bits_of_powers, &spec_key_block, &spec_key_rounding_stochastic};
@@ -185,7 +185,7 @@ struct Qsgd {
     static constexpr CodecParams kDefaults = {
         .block = 128,
         .bits = 8,
-        .scale_type = static_cast<uint8_t>(CoarseScale::kNorm),
+        .scale_type = static_cast<uint8_t>(QuantizerScale::kNorm),
         .rounding = static_cast<uint8_t>(Rounding::kStochastic),
         .levels = 127};
     static constexpr std::array<const SpecKey*, 4> kKeys = {&spec_key_levels, &spec_key_block,
@@ -196,21 +196,25 @@ struct Qsgd {
 }  // namespace
 
 extern const CodecDescriptor codec_sign;
-constinit const CodecDescriptor codec_sign = Coarse<CoarseRule::kSign, Sign>::descriptor(
+constinit const CodecDescriptor codec_sign = Quantizer<QuantizerRule::kSign, Sign>::descriptor(
     "sign:block=32..2048 (power of two, default 1024),scale=mean|l2 (default mean)");
 
 extern const CodecDescriptor codec_ternary;
-constinit const CodecDescriptor codec_ternary = Coarse<CoarseRule::kLevels, Ternary>::descriptor(
-    "ternary:block=16..2048 (power of two, default 128),scale=max|clip (default max; clip: at most "
-    "2.5 standard deviations, which is a bias),rounding=nearest|stochastic (default stochastic)");
+constinit const CodecDescriptor codec_ternary =
+    Quantizer<QuantizerRule::kLevels, Ternary>::descriptor(
+        "ternary:block=16..2048 (power of two, default 128),scale=max|clip (default max; clip: at "
+        "most "
+        "2.5 standard deviations, which is a bias),rounding=nearest|stochastic (default "
+        "stochastic)");
 
 extern const CodecDescriptor codec_natural;
-constinit const CodecDescriptor codec_natural = Coarse<CoarseRule::kPowers, Natural>::descriptor(
-    "natural:bits=8|4 (default 8),block=16..2048 (power of two, default 256),"
-    "rounding=nearest|stochastic (default stochastic)");
+constinit const CodecDescriptor codec_natural =
+    Quantizer<QuantizerRule::kPowers, Natural>::descriptor(
+        "natural:bits=8|4 (default 8),block=16..2048 (power of two, default 256),"
+        "rounding=nearest|stochastic (default stochastic)");
 
 extern const CodecDescriptor codec_qsgd;
-constinit const CodecDescriptor codec_qsgd = Coarse<CoarseRule::kLevels, Qsgd>::descriptor(
+constinit const CodecDescriptor codec_qsgd = Quantizer<QuantizerRule::kLevels, Qsgd>::descriptor(
     "qsgd:levels=1..127 (default 127; codes of 2, 4, 6 or 8 bits),block=16..2048 (power of two, "
     "default 128),scale=l2|max (default l2),rounding=nearest|stochastic (default stochastic)");
 

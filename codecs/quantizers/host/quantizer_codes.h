@@ -1,26 +1,27 @@
-// fp32 lanes to the codes of coarse quantisers and back. One struct for each CoarseRule, with
+// fp32 lanes to the codes of quantizers and back. One struct for each QuantizerRule, with
 //   put(p, inverse, largest, drawn, to)   sixteen codes; `drawn` as load_drawn has it, or
-//                                         kCoarseHalf for rounding to the nearest
+//                                         kQuantizerHalf for rounding to the nearest
 //   Decoder(scale)(from)                  sixteen values
-// Rules: codecs/FORMAT.md, "Coarse quantisers". Included by coarse.cpp inside its anonymous
+// Rules: codecs/FORMAT.md, "Quantizers". Included by quantizers.cpp inside its anonymous
 // namespace, after the lanes.
 
-template <class Kind, CoarseRule = Kind::kRule>
-struct CoarseCodes;
+template <class Kind, QuantizerRule = Kind::kRule>
+struct QuantizerCodes;
 
 // |p| in steps, at most `largest` of them.
 SLIMWIRE_LANES Floats magnitude_in_steps(Floats p, Floats inverse, Words largest) {
     const Words magnitude = bit_and(as_words(p), broadcast_bits(kMagnitudeMask));
     return as_floats(minimum(as_words(multiply(as_floats(magnitude), inverse)), largest));
 }
-// floor(y + drawn / 2^kCoarseFraction).
+// floor(y + drawn / 2^kQuantizerFraction).
 SLIMWIRE_LANES Words round_up_or_down(Floats y, Words drawn) {
-    const Words fixed = truncate(multiply(y, broadcast(static_cast<float>(1 << kCoarseFraction))));
-    return shift_right<kCoarseFraction>(add(fixed, drawn));
+    const Words fixed =
+        truncate(multiply(y, broadcast(static_cast<float>(1 << kQuantizerFraction))));
+    return shift_right<kQuantizerFraction>(add(fixed, drawn));
 }
 
 template <class Kind>
-struct CoarseCodes<Kind, CoarseRule::kSign> {
+struct QuantizerCodes<Kind, QuantizerRule::kSign> {
     SLIMWIRE_LANES void put(Floats p, Floats, Words, Words, uint8_t* to) {
         const auto signs = static_cast<uint16_t>(sign_bits(p));
         __builtin_memcpy(to, &signs, 2);
@@ -38,7 +39,7 @@ struct CoarseCodes<Kind, CoarseRule::kSign> {
 };
 
 template <class Kind>
-struct CoarseCodes<Kind, CoarseRule::kLevels> {
+struct QuantizerCodes<Kind, QuantizerRule::kLevels> {
     SLIMWIRE_LANES void put(Floats p, Floats inverse, Words largest, Words drawn, uint8_t* to) {
         const Words steps = round_up_or_down(magnitude_in_steps(p, inverse, largest), drawn);
         const Words negative = shift_right_signed<31>(as_words(p));
@@ -51,14 +52,14 @@ struct CoarseCodes<Kind, CoarseRule::kLevels> {
 // it: the rounded fraction carries into it, and subnormals are what lies between 0 and the smallest
 // power.
 template <class Kind>
-struct CoarseCodes<Kind, CoarseRule::kPowers> {
+struct QuantizerCodes<Kind, QuantizerRule::kPowers> {
     static constexpr uint32_t kSign = 1u << (Kind::kBits - 1);
     static constexpr uint32_t kBelow = 127 - Kind::kTop;  // exponent field of code 0
 
     SLIMWIRE_LANES void put(Floats p, Floats inverse, Words largest, Words drawn, uint8_t* to) {
         const Floats y = magnitude_in_steps(p, inverse, largest);
         Words code =
-            subtract(shift_right<23>(add(as_words(y), shift_left<23 - kCoarseFraction>(drawn))),
+            subtract(shift_right<23>(add(as_words(y), shift_left<23 - kQuantizerFraction>(drawn))),
                      broadcast_bits(kBelow));
         if constexpr (kBelow != 0) {
             constexpr float kPerSmallest = static_cast<float>(1 << (Kind::kTop - 1));

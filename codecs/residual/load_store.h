@@ -10,20 +10,20 @@
 
 #include "codecs/base/device.h"
 #include "codecs/base/status.h"
-#include "codecs/plain_args.h"
+#include "codecs/residual/load_store_args.h"
 
 namespace slimwire {
 
 // Bytes of a store of `elems` elements; for kInt8 a multiple of kResidualBlock.
 [[nodiscard]] uint64_t stored_residual_bytes(ResidualType type, uint64_t elems) noexcept;
 
-void take_residual_on_host(const TakeResidualArgs& args);
-void put_residual_on_host(const PutResidualArgs& args);
+void load_residual_on_host(const LoadResidualArgs& args);
+void store_residual_on_host(const StoreResidualArgs& args);
 void rescale_residual_on_host(const RescaleResidualArgs& args);
 
 // Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const TakeResidualArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const PutResidualArgs& args, cudaStream_t stream);
+Status enqueue(const DeviceApi& api, const LoadResidualArgs& args, cudaStream_t stream);
+Status enqueue(const DeviceApi& api, const StoreResidualArgs& args, cudaStream_t stream);
 Status enqueue(const DeviceApi& api, const RescaleResidualArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

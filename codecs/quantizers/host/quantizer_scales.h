@@ -1,18 +1,19 @@
-// Scales of coarse quantisers, from the elements of a tile's blocks, whose maxima are known:
-//   choose_coarse<Kind>(tile, blocks, count, shape)   tile.scale, as stored, and tile.inverse
-// Rules: codecs/FORMAT.md, "Coarse quantisers". Included by coarse.cpp inside its anonymous
+// Scales of quantizers, from the elements of a tile's blocks, whose maxima are known:
+//   choose_quantizer_scales<Kind>(tile, blocks, count, shape)   tile.scale, as stored, and
+//   tile.inverse
+// Rules: codecs/FORMAT.md, "Quantizers". Included by quantizers.cpp inside its anonymous
 // namespace, after the tile.
 
 // The sum of term(x, sum so far) over a block.
 template <class Term>
 SLIMWIRE_LANES float block_sum(const float* values, int64_t block, const Term& term) {
-    Floats sums[kCoarseLanes / kLanes];
-    const int64_t rows = (block < kCoarseLanes ? block : kCoarseLanes) / kLanes;
+    Floats sums[kQuantizerLanes / kLanes];
+    const int64_t rows = (block < kQuantizerLanes ? block : kQuantizerLanes) / kLanes;
     for (int64_t r = 0; r < rows; ++r) {
         sums[r] = term(load_float32(values + r * kLanes), broadcast(0.0f));
     }
-    for (int64_t i = kCoarseLanes; i < block; i += kCoarseLanes) {
-        for (int64_t r = 0; r < kCoarseLanes / kLanes; ++r) {
+    for (int64_t i = kQuantizerLanes; i < block; i += kQuantizerLanes) {
+        for (int64_t r = 0; r < kQuantizerLanes / kLanes; ++r) {
             sums[r] = term(load_float32(values + i + r * kLanes), sums[r]);
         }
     }
@@ -54,8 +55,8 @@ SLIMWIRE_LANES uint32_t mean_bits(float sum, const float* values, int64_t block,
     if (bits_of(sum) < kInfinityBits) {
         return bits_of(sum / n);
     }
-    const float down = block_sum(values, block, MagnitudeTerm{broadcast(kCoarseDown)});
-    return smaller(bits_of(down / n * kCoarseUp), kLargestBits);
+    const float down = block_sum(values, block, MagnitudeTerm{broadcast(kQuantizerDown)});
+    return smaller(bits_of(down / n * kQuantizerUp), kLargestBits);
 }
 
 // The norm, or with `elems` > 1 the root mean square of so many elements; `magnitude` is the
@@ -74,20 +75,20 @@ SLIMWIRE_LANES uint32_t norm_bits(const float* values,
 
 // What the scale of block b is made from, fp32 bits; the block's magnitude is finite.
 SLIMWIRE_LANES uint32_t block_size_bits(
-    const Tile& tile, int64_t b, int64_t elems, const CoarseShape& shape, bool one_bit) {
+    const Tile& tile, int64_t b, int64_t elems, const QuantizerShape& shape, bool one_bit) {
     const float* values = tile.values + b * shape.block;
     const uint32_t most = tile.magnitude[b];
     switch (shape.scale) {
-        case CoarseScale::kMean:
+        case QuantizerScale::kMean:
             return mean_bits(block_sum(values, shape.block, MagnitudeTerm{broadcast(1.0f)}), values,
                              shape.block, elems);
-        case CoarseScale::kNorm:
+        case QuantizerScale::kNorm:
             return norm_bits(values, shape.block, most, one_bit ? elems : 1);
-        case CoarseScale::kMax:
+        case QuantizerScale::kMax:
             break;
-        case CoarseScale::kClip: {
+        case QuantizerScale::kClip: {
             const float root = float_of(norm_bits(values, shape.block, most, elems));
-            return smaller(most, bits_of(root * kCoarseClip));
+            return smaller(most, bits_of(root * kQuantizerClip));
         }
     }
     return most;
@@ -95,10 +96,10 @@ SLIMWIRE_LANES uint32_t block_size_bits(
 
 // The scales of `blocks` blocks, of which the last has elements up to `count` only.
 template <class Kind>
-[[gnu::noinline]] static void choose_coarse(Tile& tile,
-                                            int64_t blocks,
-                                            int64_t count,
-                                            const CoarseShape& shape) {
+[[gnu::noinline]] static void choose_quantizer_scales(Tile& tile,
+                                                      int64_t blocks,
+                                                      int64_t count,
+                                                      const QuantizerShape& shape) {
     const auto levels = static_cast<float>(shape.levels);
     for (int64_t b = 0; b < blocks; ++b) {
         const int64_t left = count - b * shape.block;
@@ -106,16 +107,16 @@ template <class Kind>
         const bool poison = most >= kInfinityBits;
         uint32_t scale = 0;
         uint32_t inverse = 0;
-        if constexpr (Kind::kRule == CoarseRule::kPowers) {
+        if constexpr (Kind::kRule == QuantizerRule::kPowers) {
             uint32_t field = (most + 0x7FFFFFu) >> 23;
             field = field < 1 ? 1 : field > 254 ? 254 : field;
             scale = field << 23;
             inverse = field == 254 ? 0x00400000u : (254 - field) << 23;
         } else if (!poison) {
             scale = block_size_bits(tile, b, left < shape.block ? left : shape.block, shape,
-                                    Kind::kRule == CoarseRule::kSign);
-            if constexpr (Kind::kRule == CoarseRule::kLevels) {
-                const float step = float_of(smaller(scale, kCoarseMostBits)) / levels;
+                                    Kind::kRule == QuantizerRule::kSign);
+            if constexpr (Kind::kRule == QuantizerRule::kLevels) {
+                const float step = float_of(smaller(scale, kQuantizerMostBits)) / levels;
                 scale = bits_of(step) > kMinScaleBits ? bits_of(step) : kMinScaleBits;
                 inverse = bits_of(1.0f / float_of(scale));
             }

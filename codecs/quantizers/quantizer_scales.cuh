@@ -1,9 +1,9 @@
-// Scales of coarse quantisers in kernels; the bodies of codecs/quantizers/host/coarse_scales.h. A
+// Scales of quantizers in kernels; the bodies of codecs/quantizers/host/quantizer_scales.h. A
 // block's sums stand in eight lanes of each of its threads (several blocks share a warp, or a block
 // takes several rounds of it), which FORMAT.md's order adds in halves.
 #pragma once
 
-#include "codecs/quantizers/coarse_codes.cuh"
+#include "codecs/quantizers/quantizer_codes.cuh"
 
 namespace slimwire {
 namespace {
@@ -54,7 +54,7 @@ __device__ __forceinline__ float sum_of_lanes(float (&lanes)[kPerThread], int th
 
 // The block of a thread: p of its eight elements in `rounds` rounds from element `first` on.
 template <class Source>
-struct CoarseBlock {
+struct QuantizerBlock {
     const Source& source;
     int64_t first;
     int rounds;
@@ -104,9 +104,9 @@ struct CoarseBlock {
         uint32_t bits = __float_as_uint(__fdiv_rn(plain, n));
         if (__any_sync(0xFFFFFFFFu, !finite)) {
             const float down = sum([](float x, float s) {
-                return __fadd_rn(s, __fmul_rn(__uint_as_float(magnitude_of(x)), kCoarseDown));
+                return __fadd_rn(s, __fmul_rn(__uint_as_float(magnitude_of(x)), kQuantizerDown));
             });
-            const float up = __fmul_rn(__fdiv_rn(down, n), kCoarseUp);
+            const float up = __fmul_rn(__fdiv_rn(down, n), kQuantizerUp);
             if (!finite && magnitude_of(down) >= kInfinityBits) {
                 bits = kNanScaleBits;
             } else if (!finite) {
@@ -129,24 +129,24 @@ struct CoarseBlock {
     }
 };
 
-struct ChosenCoarse {
+struct QuantizerChoice {
     float scale;
     float inverse;
     bool poison;
 };
 
 template <class Kind, class Source>
-__device__ __forceinline__ ChosenCoarse choose_coarse(CoarseBlock<Source>& block,
-                                                      const CoarseShape& shape) {
-    if constexpr (Kind::kRule == CoarseRule::kSign) {
-        if (shape.scale == CoarseScale::kMean) {
+__device__ __forceinline__ QuantizerChoice choose_quantizer_scales(QuantizerBlock<Source>& block,
+                                                                   const QuantizerShape& shape) {
+    if constexpr (Kind::kRule == QuantizerRule::kSign) {
+        if (shape.scale == QuantizerScale::kMean) {
             const uint32_t bits = block.mean();
             return {__uint_as_float(bits), 0.0f, bits >= kInfinityBits};
         }
         const uint32_t most = block.largest();
         const uint32_t bits = block.norm(most, block.elems);
         return {__uint_as_float(bits), 0.0f, most >= kInfinityBits};
-    } else if constexpr (Kind::kRule == CoarseRule::kPowers) {
+    } else if constexpr (Kind::kRule == QuantizerRule::kPowers) {
         const uint32_t most = block.largest();
         const uint32_t field = min(max((most + 0x7FFFFFu) >> 23, 1u), 254u);
         return {__uint_as_float(field << 23),
@@ -155,13 +155,13 @@ __device__ __forceinline__ ChosenCoarse choose_coarse(CoarseBlock<Source>& block
     } else {
         const uint32_t most = block.largest();
         uint32_t bits = most;
-        if (shape.scale == CoarseScale::kNorm) {
+        if (shape.scale == QuantizerScale::kNorm) {
             bits = block.norm(most, 1);
-        } else if (shape.scale == CoarseScale::kClip) {
+        } else if (shape.scale == QuantizerScale::kClip) {
             const float root = __uint_as_float(block.norm(most, block.elems));
-            bits = min(most, __float_as_uint(__fmul_rn(root, kCoarseClip)));
+            bits = min(most, __float_as_uint(__fmul_rn(root, kQuantizerClip)));
         }
-        const float largest = __uint_as_float(min(bits, uint32_t{kCoarseMostBits}));
+        const float largest = __uint_as_float(min(bits, uint32_t{kQuantizerMostBits}));
         const float step = __fdiv_rn(largest, __int2float_rn(shape.levels));
         const float scale = __uint_as_float(max(__float_as_uint(step), uint32_t{kMinScaleBits}));
         return {scale, __fdiv_rn(1.0f, scale), most >= kInfinityBits};

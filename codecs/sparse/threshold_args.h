@@ -1,5 +1,5 @@
-// Arguments and state of the operations of aim.h: plain data, as args.h; and the arithmetic that
-// host bodies and kernels share.
+// Arguments and state of the operations of threshold_control.h: plain data, as args.h; and the
+// arithmetic that host bodies and kernels share.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,11 +8,12 @@
 
 #include "codecs/args.h"
 #include "codecs/numeric.h"
+#include "codecs/threefry.h"
 
 namespace slimwire {
 
 // Of a run: what one EncodeArgs encodes.
-struct AimRun {
+struct ThresholdRun {
     uint32_t encodings;  // so far
     uint32_t since;      // the last with exact thresholds
     uint32_t exact;      // so far with exact ones
@@ -22,83 +23,77 @@ struct AimRun {
     unsigned long long wanted;
 };
 // Of each of its chunks, behind it.
-struct AimChunk {
+struct ThresholdChunk {
     float threshold;
     uint32_t reach;      // of the sample, not below the threshold; 0 between encodings
     uint32_t survivors;  // of the last encoding
     uint32_t target;     // survivors that are wanted
 };
 
-struct AimArgs {
-    EncodeArgs encode;  // of codec threshold; kSettle: that was done
-    AimRun* state;      // aim_state_bytes() of device memory, 16-byte aligned
+struct ThresholdArgs {
+    EncodeArgs encode;    // of codec threshold; kFinish: that was done
+    ThresholdRun* state;  // threshold_state_bytes() of device memory, 16-byte aligned
 };
 
-#ifdef __CUDACC__
-#define SLIMWIRE_AIM __host__ __device__ inline
-#else
-#define SLIMWIRE_AIM inline
-#endif
-
-SLIMWIRE_AIM AimChunk* aim_chunks(AimRun* run) {
-    return reinterpret_cast<AimChunk*>(run + 1);
+SLIMWIRE_EVERYWHERE ThresholdChunk* threshold_chunks(ThresholdRun* run) {
+    return reinterpret_cast<ThresholdChunk*>(run + 1);
 }
 
 // Survivors that are wanted of an encoding with room for `capacity` values: up to a quarter more
 // still find room.
-SLIMWIRE_AIM int64_t aim_target(int64_t capacity) {
+SLIMWIRE_EVERYWHERE int64_t survivor_target(int64_t capacity) {
     return capacity < 5 ? capacity : capacity / 5 * 4 + capacity % 5 * 4 / 5;
 }
 
 // Whether the next encoding has exact thresholds.
-SLIMWIRE_AIM bool aim_exact(const AimRun& run, uint32_t refresh) {
+SLIMWIRE_EVERYWHERE bool finds_exact(const ThresholdRun& run, uint32_t refresh) {
     return run.encodings == 0 || run.since + 1 >= refresh;
 }
 
 // The elements by which a threshold is judged and moved: groups of 16 at equal distances, so many
 // that about 256 of them should survive; or all, where these would be half of them.
-constexpr int64_t kAimGroup = 16;
-struct AimSample {
+constexpr int64_t kSampleGroup = 16;
+struct ThresholdSample {
     int64_t elems;
     int64_t stride;  // from one group to the next, elements
     int64_t wanted;  // survivors among them
 };
-SLIMWIRE_AIM AimSample aim_sample(int64_t count, int64_t target) {
-    const int64_t groups = (256 * (count / target) + kAimGroup - 1) / kAimGroup;
-    if (2 * groups * kAimGroup > count) {
-        return {count, kAimGroup, target};
+SLIMWIRE_EVERYWHERE ThresholdSample threshold_sample(int64_t count, int64_t target) {
+    const int64_t groups = (256 * (count / target) + kSampleGroup - 1) / kSampleGroup;
+    if (2 * groups * kSampleGroup > count) {
+        return {count, kSampleGroup, target};
     }
-    const int64_t elems = groups * kAimGroup;
+    const int64_t elems = groups * kSampleGroup;
     const auto wanted = static_cast<int64_t>(
         static_cast<double>(elems) * static_cast<double>(target) / static_cast<double>(count) +
         0.5);
-    return {elems, count / groups / kAimGroup * kAimGroup, wanted < 1 ? 1 : wanted};
+    return {elems, count / groups / kSampleGroup * kSampleGroup, wanted < 1 ? 1 : wanted};
 }
 
 // Whether a threshold that so many of the sample's elements reach stays.
-SLIMWIRE_AIM bool aim_stays(const AimSample& sample, int64_t reach) {
+SLIMWIRE_EVERYWHERE bool threshold_stays(const ThresholdSample& sample, int64_t reach) {
     return 100 * reach >= 87 * sample.wanted && 100 * reach <= 115 * sample.wanted;
 }
 
-SLIMWIRE_AIM uint32_t aim_bits(float threshold) {
+SLIMWIRE_EVERYWHERE uint32_t magnitude_from(float threshold) {
     uint32_t bits = 0;
     __builtin_memcpy(&bits, &threshold, sizeof bits);
     return threshold > 0 ? bits : 0;
 }
 
 // A threshold that was found, unless it is not finite.
-SLIMWIRE_AIM float aim_found(float before, uint32_t found) {
+SLIMWIRE_EVERYWHERE float found_threshold(float before, uint32_t found) {
     float threshold = 0;
     __builtin_memcpy(&threshold, &found, sizeof threshold);
     return found < kInfinityBits ? threshold : before;
 }
 
 // Enqueue on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t aim_on_cuda(const AimArgs& args, cudaStream_t stream);
-cudaError_t settle_aim_on_cuda(const AimArgs& args, cudaStream_t stream);
-int64_t aim_workspace_on_cuda(const CodecParams& params,
-                              DType dtype,
-                              int64_t count,
-                              int64_t chunk_elems);
+cudaError_t adapt_threshold_on_cuda(const ThresholdArgs& args, cudaStream_t stream);
+cudaError_t finish_threshold_on_cuda(const ThresholdArgs& args, cudaStream_t stream);
+int64_t threshold_workspace_on_cuda(const CodecParams& params,
+                                    DType dtype,
+                                    int64_t count,
+                                    int64_t chunk_elems);
 
 }  // namespace slimwire

@@ -1,11 +1,11 @@
-// Codes of coarse quantisers and back in kernels, eight elements per thread; the bodies of
-// codecs/quantizers/host/coarse_codes.h.
+// Codes of quantizers and back in kernels, eight elements per thread; the bodies of
+// codecs/quantizers/host/quantizer_codes.h.
 #pragma once
 
 #include "codecs/gpu/code_stream.cuh"
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/random.cuh"
-#include "codecs/quantizers/coarse_shape.h"
+#include "codecs/quantizers/quantizer_shape.h"
 
 namespace slimwire {
 namespace {
@@ -18,30 +18,30 @@ __device__ __forceinline__ uint32_t drawn_pair(const EightBytes& bytes, int k) {
     return (high << 8 | low) * 2 + 1;
 }
 
-// floor(y + drawn / 2^kCoarseFraction).
+// floor(y + drawn / 2^kQuantizerFraction).
 __device__ __forceinline__ uint32_t round_up_or_down(float y, uint32_t drawn) {
     const auto fixed =
-        static_cast<uint32_t>(__fmul_rn(y, static_cast<float>(1 << kCoarseFraction)));
-    return (fixed + drawn) >> kCoarseFraction;
+        static_cast<uint32_t>(__fmul_rn(y, static_cast<float>(1 << kQuantizerFraction)));
+    return (fixed + drawn) >> kQuantizerFraction;
 }
 
 // The code of a finite p, with rubbish above it.
 template <class Kind>
 __device__ __forceinline__ uint32_t
-coarse_code(float p, float inverse, float largest, uint32_t drawn) {
+quantizer_code(float p, float inverse, float largest, uint32_t drawn) {
     const uint32_t bits = __float_as_uint(p);
-    if constexpr (Kind::kRule == CoarseRule::kSign) {
+    if constexpr (Kind::kRule == QuantizerRule::kSign) {
         return bits >> 31;
     } else {
         const uint32_t steps =
             __float_as_uint(__fmul_rn(__uint_as_float(bits & kMagnitudeMask), inverse));
         const uint32_t y = min(steps, __float_as_uint(largest));
-        if constexpr (Kind::kRule == CoarseRule::kLevels) {
+        if constexpr (Kind::kRule == QuantizerRule::kLevels) {
             const uint32_t code = round_up_or_down(__uint_as_float(y), drawn);
             return bits >> 31 != 0 ? 0u - code : code;
         } else {
             constexpr uint32_t kBelow = 127 - Kind::kTop;
-            uint32_t code = ((y + (drawn << (23 - kCoarseFraction))) >> 23) - kBelow;
+            uint32_t code = ((y + (drawn << (23 - kQuantizerFraction))) >> 23) - kBelow;
             if constexpr (kBelow != 0) {
                 constexpr float kPerSmallest = static_cast<float>(1 << (Kind::kTop - 1));
                 if (y < (kBelow + 1) << 23) {
@@ -55,10 +55,10 @@ coarse_code(float p, float inverse, float largest, uint32_t drawn) {
 
 // The value of the code at the bottom of `code`.
 template <class Kind>
-__device__ __forceinline__ float coarse_value(uint32_t code, float scale) {
-    if constexpr (Kind::kRule == CoarseRule::kSign) {
+__device__ __forceinline__ float quantizer_value(uint32_t code, float scale) {
+    if constexpr (Kind::kRule == QuantizerRule::kSign) {
         return __uint_as_float(__float_as_uint(scale) ^ code << 31);
-    } else if constexpr (Kind::kRule == CoarseRule::kLevels) {
+    } else if constexpr (Kind::kRule == QuantizerRule::kLevels) {
         constexpr int kUp = 32 - Kind::kBits;
         return __fmul_rn(__int2float_rn(static_cast<int32_t>(code << kUp) >> kUp), scale);
     } else {
@@ -71,9 +71,9 @@ __device__ __forceinline__ float coarse_value(uint32_t code, float scale) {
 }
 
 template <class Kind>
-__device__ __forceinline__ void put_coarse_codes(uint8_t* encoding,
-                                                 int64_t i,
-                                                 const uint32_t (&code)[kPerThread]) {
+__device__ __forceinline__ void put_quantizer_codes(uint8_t* encoding,
+                                                    int64_t i,
+                                                    const uint32_t (&code)[kPerThread]) {
     uint8_t* to = encoding + i / 8 * Kind::kBits;
     if constexpr (Kind::kBits == 1) {
         uint32_t byte = 0;
@@ -89,11 +89,11 @@ __device__ __forceinline__ void put_coarse_codes(uint8_t* encoding,
 
 // The values of eight codes from element i on.
 template <class Kind>
-__device__ __forceinline__ void get_coarse_values(const uint8_t* encoding,
-                                                  const CoarseShape& shape,
-                                                  const CoarseLayout& layout,
-                                                  int64_t i,
-                                                  Eight& x) {
+__device__ __forceinline__ void get_quantizer_values(const uint8_t* encoding,
+                                                     const QuantizerShape& shape,
+                                                     const QuantizerLayout& layout,
+                                                     int64_t i,
+                                                     Eight& x) {
     const uint32_t bits =
         reinterpret_cast<const uint32_t*>(encoding + layout.scales)[i >> shape.log2_block];
     const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
@@ -108,7 +108,7 @@ __device__ __forceinline__ void get_coarse_values(const uint8_t* encoding,
     }
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
-        x.v[k] = coarse_value<Kind>(w[k / 4] >> (Kind::kBits * (k % 4)), scale);
+        x.v[k] = quantizer_value<Kind>(w[k / 4] >> (Kind::kBits * (k % 4)), scale);
     }
 }
 

@@ -12,9 +12,9 @@ constexpr size_t kCount = 65536;
 // Of each rank's half: what has room, and what is wanted.
 constexpr double kRoom = 0.02 * kCount / 2, kWanted = 0.8 * kRoom;
 
-class Aim : public slimwire::test::TwoDevices {
+class ThresholdControl : public slimwire::test::TwoDevices {
   protected:
-    Aim() : TwoDevices(kCount) {}
+    ThresholdControl() : TwoDevices(kCount) {}
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n"
@@ -43,7 +43,7 @@ class Aim : public slimwire::test::TwoDevices {
 };
 
 // What is delivered went through both thresholds, so the owner's decides how many elements it is.
-TEST_F(Aim, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
+TEST_F(ThresholdControl, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
     for (const size_t count : {kCount, kCount - 64}) {  // EF14 and EMA
         double scale = 1e-7;
         for (int step = 0; step < 30; ++step) {
@@ -61,7 +61,7 @@ TEST_F(Aim, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
     }
 }
 
-TEST_F(Aim, WhatIsNotSentComesWithLaterCalls) {
+TEST_F(ThresholdControl, WhatIsNotSentComesWithLaterCalls) {
     Values exact(kCount);
     for (int rank = 0; rank < kRanks; ++rank) {
         const Values given = gaussian(kCount, 3.0);
@@ -86,7 +86,7 @@ TEST_F(Aim, WhatIsNotSentComesWithLaterCalls) {
 }
 
 // Without error feedback, too, a tensor keeps its thresholds; each rank's part has its own.
-TEST_F(Aim, HoldsForAReduceScatterWithoutErrorFeedback) {
+TEST_F(ThresholdControl, HoldsForAReduceScatterWithoutErrorFeedback) {
     constexpr size_t kBlock = kCount / 2;
     for (int step = 0; step < 12; ++step) {
         for (int rank = 0; rank < kRanks; ++rank) {

@@ -1,4 +1,4 @@
-// Arithmetic of stored residuals (feedback.h), one value at a time, for host bodies and kernels:
+// Arithmetic of stored residuals (load_store.h), one value at a time, for host bodies and kernels:
 // plain operations that round once each, nothing contracted. FORMAT.md, "Stored residuals".
 // Read by objects of any instruction set and by kernels: nothing here may become a shared symbol.
 #pragma once

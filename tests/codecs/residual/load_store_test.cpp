@@ -8,10 +8,10 @@
 #include <cstring>
 
 #include "codecs/codec.h"
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 #include "tests/codecs/fixture.h"
 
-#include "codecs/residual/feedback.cu"
+#include "codecs/residual/load_store.cu"
 
 namespace slimwire::testing {
 namespace {
@@ -32,7 +32,7 @@ struct Stored {
     StoredResiduals run(int64_t first) { return {bytes.data(), elems, first, type}; }
     std::vector<float> take(int64_t first, int64_t count) {
         std::vector<float> values(static_cast<size_t>(count));
-        take_residual_on_host({.stored = run(first), .output = values.data(), .count = count});
+        load_residual_on_host({.stored = run(first), .output = values.data(), .count = count});
         return values;
     }
     void put(int64_t first,
@@ -40,12 +40,12 @@ struct Stored {
              float keep,
              float take,
              const RandomKey& random) {
-        put_residual_on_host({.stored = run(first),
-                              .input = left.data(),
-                              .count = static_cast<int64_t>(left.size()),
-                              .keep = keep,
-                              .take = take,
-                              .random = random});
+        store_residual_on_host({.stored = run(first),
+                                .input = left.data(),
+                                .count = static_cast<int64_t>(left.size()),
+                                .keep = keep,
+                                .take = take,
+                                .random = random});
     }
 };
 
@@ -171,17 +171,17 @@ TEST_F(Feedback, HostAndKernelsEqualTheSlowWords) {
                     ASSERT_EQ(now[i], wanted[i]) << "element " << i << " of " << left[i];
                     ASSERT_TRUE(std::isfinite(now[i]));
                 }
-                ASSERT_EQ(put_residual_on_cuda({.stored = kernel.run(first),
-                                                .input = left.data(),
-                                                .count = count,
-                                                .keep = keep,
-                                                .take = take,
-                                                .random = random},
-                                               nullptr),
+                ASSERT_EQ(store_residual_on_cuda({.stored = kernel.run(first),
+                                                  .input = left.data(),
+                                                  .count = count,
+                                                  .keep = keep,
+                                                  .take = take,
+                                                  .random = random},
+                                                 nullptr),
                           cudaSuccess);
                 ASSERT_EQ(kernel.bytes, host.bytes);
                 std::vector<float> taken(now.size(), -1.0f);
-                ASSERT_EQ(take_residual_on_cuda(
+                ASSERT_EQ(load_residual_on_cuda(
                               {.stored = kernel.run(first), .output = taken.data(), .count = count},
                               nullptr),
                           cudaSuccess);

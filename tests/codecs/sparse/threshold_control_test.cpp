@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "codecs/sparse/aim.h"
+#include "codecs/sparse/threshold_control.h"
 #include "tests/codecs/fixture.h"
 
-#include "codecs/sparse/aim.cu"
+#include "codecs/sparse/threshold_control.cu"
 
 namespace slimwire::testing {
 namespace {
@@ -27,9 +27,9 @@ struct Stream {
     int32_t max_blocks = 0;
     int64_t chunks = (count + chunk_elems - 1) / chunk_elems;
     int64_t slot = slot_for(spec.encoded_bytes(dtype, chunk_elems));
-    Guarded state{aim_state_bytes(chunks)};
+    Guarded state{threshold_state_bytes(chunks)};
     Guarded output{chunks * slot};
-    Guarded workspace{aim_workspace_on_cuda(spec.params, dtype, count, chunk_elems)};
+    Guarded workspace{threshold_workspace_on_cuda(spec.params, dtype, count, chunk_elems)};
     std::vector<float> residual = std::vector<float>(static_cast<size_t>(count), 0.0f);
 
     Stream(const std::string& text, DType type, int64_t elems, int64_t chunk)
@@ -37,8 +37,8 @@ struct Stream {
         std::memset(state.data(), 0, static_cast<size_t>(state.size()));
         std::memset(workspace.data(), 0x5A, static_cast<size_t>(workspace.size()));
     }
-    [[nodiscard]] AimRun* run() { return reinterpret_cast<AimRun*>(state.data()); }
-    [[nodiscard]] AimChunk& chunk(int64_t number) { return aim_chunks(run())[number]; }
+    [[nodiscard]] ThresholdRun* run() { return reinterpret_cast<ThresholdRun*>(state.data()); }
+    [[nodiscard]] ThresholdChunk& chunk(int64_t number) { return threshold_chunks(run())[number]; }
 
     void encode(const Guarded& input, float scale = 1.0f) {
         EncodeArgs args{.input = input.data(),
@@ -53,18 +53,18 @@ struct Stream {
                         .dtype = dtype,
                         .workspace = workspace.data(),
                         .max_blocks = max_blocks};
-        const AimArgs aim{args, run()};
+        const ThresholdArgs control{args, run()};
         if (kernels) {
-            ASSERT_EQ(aim_on_cuda(aim, nullptr), cudaSuccess);
+            ASSERT_EQ(adapt_threshold_on_cuda(control, nullptr), cudaSuccess);
         } else {
-            aim_on_host(aim);
+            adapt_threshold_on_host(control);
         }
-        aim_encoding(aim.state, &args);
+        use_threshold(control.state, &args);
         spec.codec->host.encode(args);
         if (kernels) {
-            ASSERT_EQ(settle_aim_on_cuda(aim, nullptr), cudaSuccess);
+            ASSERT_EQ(finish_threshold_on_cuda(control, nullptr), cudaSuccess);
         } else {
-            settle_aim_on_host(aim);
+            finish_threshold_on_host(control);
         }
         ASSERT_TRUE(state.margins_intact() && output.margins_intact() &&
                     workspace.margins_intact());
@@ -95,7 +95,7 @@ struct Stream {
     }
 };
 
-class Aim : public ::testing::Test {
+class ThresholdControl : public ::testing::Test {
   protected:
     void SetUp() override { cuda_on_host::Machine::get().seed(seed_); }
 
@@ -112,7 +112,7 @@ float reached_by(const std::vector<float>& p, int64_t wanted) {
     return magnitudes[static_cast<size_t>(wanted - 1)];
 }
 
-TEST_F(Aim, TheFirstThresholdIsThatOfFourFifthsOfTheRoomInEveryChunk) {
+TEST_F(ThresholdControl, TheFirstThresholdIsThatOfFourFifthsOfTheRoomInEveryChunk) {
     for (const Isa isa : all_isas()) {
         ASSERT_TRUE(force_isa(isa).ok());
         for (const DType dtype : kFloatTypes) {
@@ -142,7 +142,7 @@ TEST_F(Aim, TheFirstThresholdIsThatOfFourFifthsOfTheRoomInEveryChunk) {
     }
 }
 
-TEST_F(Aim, IsExactEveryRefreshEncodings) {
+TEST_F(ThresholdControl, IsExactEveryRefreshEncodings) {
     for (const uint32_t refresh : {1u, 2u, 7u}) {
         Stream stream("threshold:fraction=0.1,refresh=" + std::to_string(refresh), kFp32, 5000,
                       5000);
@@ -159,7 +159,7 @@ TEST_F(Aim, IsExactEveryRefreshEncodings) {
 
 // Gradients whose scale drifts, falls tenfold and rises tenfold between two steps; with a residual
 // and without.
-TEST_F(Aim, SurvivorsStayNearTheTargetAcrossDriftAndJumps) {
+TEST_F(ThresholdControl, SurvivorsStayNearTheTargetAcrossDriftAndJumps) {
     constexpr int kSteps = 240;
     for (const bool feeds : {false, true}) {
         Stream stream("threshold:fraction=0.01,refresh=1000", kFp32, 1 << 18, 1 << 17);
@@ -170,7 +170,7 @@ TEST_F(Aim, SurvivorsStayNearTheTargetAcrossDriftAndJumps) {
             scale *= step == 80 ? 0.1f : step == 160 ? 10.0f : 0.997f;
             stream.encode(random_input(kFp32, stream.count, 1.0, random_), scale);
             for (int64_t c = 0; c < stream.chunks; ++c) {
-                const AimChunk& chunk = stream.chunk(c);
+                const ThresholdChunk& chunk = stream.chunk(c);
                 const double part = static_cast<double>(chunk.survivors) / chunk.target;
                 outside += part < 0.8 || part > 1.25 ? 1 : 0;
                 ++all;
@@ -189,7 +189,7 @@ TEST_F(Aim, SurvivorsStayNearTheTargetAcrossDriftAndJumps) {
     }
 }
 
-TEST_F(Aim, WhatIsSentAndWhatIsKeptAreTheInputsAtEveryStep) {
+TEST_F(ThresholdControl, WhatIsSentAndWhatIsKeptAreTheInputsAtEveryStep) {
     Stream stream("threshold:fraction=0.02,refresh=10", kFp32, 20'000, 6656);
     std::vector<double> owed(static_cast<size_t>(stream.count));
     for (int step = 0; step < 40; ++step) {
@@ -211,7 +211,7 @@ TEST_F(Aim, WhatIsSentAndWhatIsKeptAreTheInputsAtEveryStep) {
     }
 }
 
-TEST_F(Aim, WhatIsNotFiniteMovesNoThreshold) {
+TEST_F(ThresholdControl, WhatIsNotFiniteMovesNoThreshold) {
     Stream stream("threshold:fraction=0.05,refresh=4", kFp32, 9000, 9000);
     const Guarded input = random_input(kFp32, stream.count, 1.0, random_);
     stream.encode(input);
@@ -238,7 +238,7 @@ TEST_F(Aim, WhatIsNotFiniteMovesNoThreshold) {
     EXPECT_NEAR(stream.chunk(0).survivors, stream.chunk(0).target, stream.chunk(0).target / 4.0);
 }
 
-TEST_F(Aim, KernelsAndEveryInstructionSetGiveTheSameBits) {
+TEST_F(ThresholdControl, KernelsAndEveryInstructionSetGiveTheSameBits) {
     struct Case {
         const char* text;
         int64_t count, chunk;

@@ -1,4 +1,4 @@
-#include "codecs/sparse/aim.h"
+#include "codecs/sparse/threshold_control.h"
 
 #include <vector>
 
@@ -13,18 +13,18 @@ namespace {
 // What finds the exact threshold of a chunk: its plan, as if it had room for the target alone.
 SparsePlan exact_plan(const CodecParams& params, DType dtype, int64_t count) {
     SparsePlan plan = sparse_plan(SparseKind::kTopK, params, dtype, count);
-    plan.capacity = aim_target(plan.capacity);
+    plan.capacity = survivor_target(plan.capacity);
     return plan;
 }
 
 // p of the sample, in its order.
-std::vector<float> drawn(const EncodeChunk& chunk, const AimSample& sample) {
+std::vector<float> drawn(const EncodeChunk& chunk, const ThresholdSample& sample) {
     std::vector<float> p(static_cast<size_t>(sample.elems));
     visit_single(chunk.dtype, [&](auto element) {
         using Element = decltype(element);
         const auto* const input = reinterpret_cast<const typename Element::Bits*>(chunk.input);
         for (int64_t i = 0; i < sample.elems; ++i) {
-            const int64_t at = i / kAimGroup * sample.stride + i % kAimGroup;
+            const int64_t at = i / kSampleGroup * sample.stride + i % kSampleGroup;
             const float x = chunk.factor * Element::get(input[at]);
             p[static_cast<size_t>(i)] = chunk.residual == nullptr ? x : x + chunk.residual[at];
         }
@@ -34,29 +34,29 @@ std::vector<float> drawn(const EncodeChunk& chunk, const AimSample& sample) {
 
 }  // namespace
 
-int64_t aim_workspace_bytes([[maybe_unused]] const CodecParams& params,
-                            [[maybe_unused]] DType dtype,
-                            [[maybe_unused]] int64_t count,
-                            [[maybe_unused]] int64_t chunk_elems) {
+int64_t threshold_workspace_bytes([[maybe_unused]] const CodecParams& params,
+                                  [[maybe_unused]] DType dtype,
+                                  [[maybe_unused]] int64_t count,
+                                  [[maybe_unused]] int64_t chunk_elems) {
 #ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    return aim_workspace_on_cuda(params, dtype, count, chunk_elems);
+    return threshold_workspace_on_cuda(params, dtype, count, chunk_elems);
 #else
     return 0;
 #endif
 }
 
-void aim_on_host(const AimArgs& args) {
+void adapt_threshold_on_host(const ThresholdArgs& args) {
     const SparseTable& host = host_table<SparseTable>();
-    auto& run = *device_view_as<AimRun>(args.state);
-    AimChunk* state = aim_chunks(&run);
+    auto& run = *device_view_as<ThresholdRun>(args.state);
+    ThresholdChunk* state = threshold_chunks(&run);
     const CodecParams& params = args.encode.params;
-    const bool exact = aim_exact(run, params.refresh);
+    const bool exact = finds_exact(run, params.refresh);
     for_each_chunk(args.encode, [&](const EncodeChunk& chunk) {
         SparsePlan plan = exact_plan(params, chunk.dtype, chunk.count);
-        const AimSample sample = aim_sample(chunk.count, plan.capacity);
+        const ThresholdSample sample = threshold_sample(chunk.count, plan.capacity);
         state->target = static_cast<uint32_t>(plan.capacity);
         if (exact) {
-            state->threshold = aim_found(state->threshold, host.cut(chunk, plan));
+            state->threshold = found_threshold(state->threshold, host.cut(chunk, plan));
         } else {
             const std::vector<float> p = drawn(chunk, sample);
             const EncodeChunk of_sample{.input = reinterpret_cast<const uint8_t*>(p.data()),
@@ -68,11 +68,11 @@ void aim_on_host(const AimArgs& args) {
                                         .random = {},
                                         .slot_bytes = 0,
                                         .status = nullptr};
-            if (!aim_stays(sample, host.reach(of_sample, aim_bits(state->threshold)))) {
+            if (!threshold_stays(sample, host.reach(of_sample, magnitude_from(state->threshold)))) {
                 plan.count = sample.elems;
                 plan.capacity = sample.wanted;
                 plan.dtype = DType::kFloat32;
-                state->threshold = aim_found(state->threshold, host.cut(of_sample, plan));
+                state->threshold = found_threshold(state->threshold, host.cut(of_sample, plan));
                 ++run.moved;
             }
         }
@@ -80,10 +80,10 @@ void aim_on_host(const AimArgs& args) {
     });
 }
 
-void settle_aim_on_host(const AimArgs& args) {
-    auto& run = *device_view_as<AimRun>(args.state);
-    AimChunk* chunk = aim_chunks(&run);
-    const bool exact = aim_exact(run, args.encode.params.refresh);
+void finish_threshold_on_host(const ThresholdArgs& args) {
+    auto& run = *device_view_as<ThresholdRun>(args.state);
+    ThresholdChunk* chunk = threshold_chunks(&run);
+    const bool exact = finds_exact(run, args.encode.params.refresh);
     const auto* header = device_view_as<const uint8_t>(args.encode.output);
     for (int64_t done = 0; done < args.encode.count; done += args.encode.chunk_elems) {
         chunk->survivors = reinterpret_cast<const uint32_t*>(header)[1];
@@ -97,10 +97,15 @@ void settle_aim_on_host(const AimArgs& args) {
     run.exact += exact ? 1 : 0;
 }
 
-Status enqueue(const DeviceApi& api, AimStep step, const AimArgs& args, cudaStream_t stream) {
-    static const Operation<AimArgs> kSteps[] = {
-        {"aim", "threshold", aim_on_host, SLIMWIRE_KERNEL(aim_on_cuda)},
-        {"settle", "threshold", settle_aim_on_host, SLIMWIRE_KERNEL(settle_aim_on_cuda)},
+Status enqueue(const DeviceApi& api,
+               ThresholdStep step,
+               const ThresholdArgs& args,
+               cudaStream_t stream) {
+    static const Operation<ThresholdArgs> kSteps[] = {
+        {"adapt_threshold", "threshold", adapt_threshold_on_host,
+         SLIMWIRE_KERNEL(adapt_threshold_on_cuda)},
+        {"finish_threshold", "threshold", finish_threshold_on_host,
+         SLIMWIRE_KERNEL(finish_threshold_on_cuda)},
     };
     return enqueue_operation(api, kSteps[static_cast<size_t>(step)], args, stream);
 }

@@ -1,4 +1,4 @@
-// What only the coarse quantisers promise: literal bytes, scales by their definitions, contraction
+// What only the quantizers promise: literal bytes, scales by their definitions, contraction
 // of signs, means and variances of what is drawn, rounding to powers of two, sizes. Errors on
 // Gaussian data are in accuracy_test.cpp.
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ void on_all_isas(Body body) {
     }
 }
 
-TEST(Coarse, GoldenBytesOfTheWorkedExample) {
+TEST(Quantizer, GoldenBytesOfTheWorkedExample) {
     on_all_isas([] {
         // The mean of 17 magnitudes that add up to 25.19, in the order of the lanes: 3FBDAA78.
         EXPECT_EQ(encoding_of(spec_of("sign:block=32"), kExample),
@@ -53,7 +53,7 @@ TEST(Coarse, GoldenBytesOfTheWorkedExample) {
     });
 }
 
-TEST(Coarse, ScalesAreWhatTheirNamesSay) {
+TEST(Quantizer, ScalesAreWhatTheirNamesSay) {
     std::mt19937 random(test_seed());
     on_all_isas([&] {
         for (const int64_t block : {32, 64, 128, 256, 512, 2048}) {
@@ -103,7 +103,7 @@ TEST(Coarse, ScalesAreWhatTheirNamesSay) {
 }
 
 // Sums that overflow, and squares that would: a finite block stays finite and right.
-TEST(Coarse, ScalesOfTheEndsOfTheRange) {
+TEST(Quantizer, ScalesOfTheEndsOfTheRange) {
     on_all_isas([] {
         for (const double magnitude : {0x1p-140, 0x1p-126, 0x1p-100, 0x1p100, 0x1p127}) {
             for (const char* name : {"sign:block=", "sign:scale=l2,block=", "qsgd:block=",
@@ -136,7 +136,7 @@ TEST(Coarse, ScalesOfTheEndsOfTheRange) {
 
 // |x - C(x)|^2 = |x|^2 - |x|_1^2 / d: the compressor of Karimireddy et al. 2019 (lemma 8), in which
 // |x|_1^2 / (d |x|^2) is what error feedback converges with.
-TEST(Coarse, SignContractsAsItsPaperSays) {
+TEST(Quantizer, SignContractsAsItsPaperSays) {
     std::mt19937 random(test_seed());
     on_all_isas([&] {
         for (const int64_t block : {32, 256, 1024}) {
@@ -170,9 +170,9 @@ struct Drawn {
     double down;
     double up;
 };
-class CoarseDraws : public ::testing::TestWithParam<Drawn> {};
+class QuantizerDraws : public ::testing::TestWithParam<Drawn> {};
 
-TEST_P(CoarseDraws, HaveTheMeanAndTheVarianceOfTheirDefinition) {
+TEST_P(QuantizerDraws, HaveTheMeanAndTheVarianceOfTheirDefinition) {
     const Drawn& row = GetParam();
     on_all_isas([&] {
         const CodecSpec spec = spec_of(row.spec);
@@ -216,7 +216,7 @@ TEST_P(CoarseDraws, HaveTheMeanAndTheVarianceOfTheirDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     All,
-    CoarseDraws,
+    QuantizerDraws,
     ::testing::Values(Drawn{"ternary", 0.3f, 0, 1},
                       Drawn{"ternary", -0.3f, -1, 0},
                       Drawn{"ternary", 0.001f, 0,
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Drawn{"natural:bits=4", -0.0002f, -0x1p-6, 0}));
 
 // Every code's value, the middle between neighbours and both sides of it, with and without draws.
-TEST(Coarse, RoundsAtEveryMiddleLikeTheReference) {
+TEST(Quantizer, RoundsAtEveryMiddleLikeTheReference) {
     for (const char* text : {"ternary:", "qsgd:scale=max,levels=7,", "qsgd:scale=max,levels=127,",
                              "qsgd:scale=max,levels=20,", "natural:bits=4,", "natural:"}) {
         for (const char* rounding : {"nearest", "stochastic"}) {
@@ -267,7 +267,7 @@ TEST(Coarse, RoundsAtEveryMiddleLikeTheReference) {
     }
 }
 
-TEST(Coarse, PowersAreTheNearestOnes) {
+TEST(Quantizer, PowersAreTheNearestOnes) {
     std::mt19937 random(test_seed());
     const std::vector<float> p = bell_shaped(4096, random);
     const std::vector<float> sent = sent_of(spec_of("natural:rounding=nearest"), p);
@@ -279,7 +279,7 @@ TEST(Coarse, PowersAreTheNearestOnes) {
     }
 }
 
-TEST(Coarse, ErrorFeedbackTakesEveryElementToItsMean) {
+TEST(Quantizer, ErrorFeedbackTakesEveryElementToItsMean) {
     std::mt19937 random(test_seed());
     for (const char* name : {"sign", "sign:scale=l2", "ternary:rounding=nearest", "natural",
                              "qsgd:levels=7,scale=max"}) {
@@ -287,7 +287,7 @@ TEST(Coarse, ErrorFeedbackTakesEveryElementToItsMean) {
     }
 }
 
-TEST(Coarse, EncodedBytesAreExact) {
+TEST(Quantizer, EncodedBytesAreExact) {
     EXPECT_EQ(spec_of("sign").encoded_bytes(DType::kBfloat16, 1024), 128 + 4);
     EXPECT_EQ(spec_of("sign").encoded_bytes(DType::kFloat32, 1025), 2 * (128 + 4));
     EXPECT_EQ(spec_of("sign:block=32").encoded_bytes(DType::kFloat32, 64), 2 * 8);
@@ -303,7 +303,7 @@ TEST(Coarse, EncodedBytesAreExact) {
               (int64_t{1} << 25) * 132);
 }
 
-TEST(CoarseSpec, KeysAreReadPrintedAndRefused) {
+TEST(QuantizerSpec, KeysAreReadPrintedAndRefused) {
     for (const char* text :
          {"sign:block=512,scale=l2", "ternary:block=512,scale=clip,rounding=nearest",
           "natural:bits=4,block=64", "qsgd:levels=7,block=512,scale=max,rounding=nearest"}) {

@@ -1,10 +1,10 @@
-// Coarse quantisers on the host: the operations on one chunk, tile by tile so that everything
+// Quantizers on the host: the operations on one chunk, tile by tile so that everything
 // between two memory accesses stays in the first-level cache. Layout and rules: codecs/FORMAT.md.
-// Included by coarse.cpp inside its anonymous namespace.
+// Included by quantizers.cpp inside its anonymous namespace.
 
 template <class Kind>
-struct Coarse {
-    using Codes = CoarseCodes<Kind>;
+struct Quantizer {
+    using Codes = QuantizerCodes<Kind>;
     static constexpr int kBits = Kind::kBits;
     static constexpr int64_t kSixteenBytes = 2 * kBits;  // of sixteen codes
 
@@ -15,8 +15,8 @@ struct Coarse {
         Byte* scales;
         int32_t log2_block;
 
-        static Planes of(Byte* encoding, const CoarseShape& shape, int64_t count) {
-            return {encoding, encoding + coarse_layout<Kind>(shape, count).scales,
+        static Planes of(Byte* encoding, const QuantizerShape& shape, int64_t count) {
+            return {encoding, encoding + quantizer_layout<Kind>(shape, count).scales,
                     shape.log2_block};
         }
         // Codes from element `done` on.
@@ -32,7 +32,7 @@ struct Coarse {
     template <bool kResidual>
     [[gnu::noinline]] static void encode_block(const Tile& tile,
                                                int64_t b,
-                                               const CoarseShape& shape,
+                                               const QuantizerShape& shape,
                                                uint8_t* codes,
                                                float* residual,
                                                int64_t count) {
@@ -45,9 +45,9 @@ struct Coarse {
         }
         const Floats inverse = broadcast(tile.inverse[b]);
         const Words largest = as_words(broadcast(
-            Kind::kRule == CoarseRule::kLevels ? static_cast<float>(shape.levels) : 1.0f));
+            Kind::kRule == QuantizerRule::kLevels ? static_cast<float>(shape.levels) : 1.0f));
         const typename Codes::Decoder decoded(float_of(tile.scale[b]));
-        Words drawn = broadcast_bits(kCoarseHalf);
+        Words drawn = broadcast_bits(kQuantizerHalf);
         for (int64_t i = begin; i < begin + block; i += kLanes, to += kSixteenBytes) {
             const Floats p = load_float32(tile.values + i);
             if (shape.stochastic) {
@@ -73,12 +73,12 @@ struct Coarse {
                                     const ChunkRandom& random,
                                     int64_t first,
                                     int64_t count,
-                                    const CoarseShape& shape,
+                                    const QuantizerShape& shape,
                                     const Planes<uint8_t>& planes,
                                     float* residual) {
         const int64_t blocks = whole_blocks(count, shape.block);
         fill_tile(tile, source, count, shape.block);
-        choose_coarse<Kind>(tile, blocks, count, shape);
+        choose_quantizer_scales<Kind>(tile, blocks, count, shape);
         if (shape.stochastic) {
             for (int64_t i = 0; i < blocks * shape.block; i += kRandomTile) {
                 random_bytes(random, first + i, tile.random + i);
@@ -118,7 +118,7 @@ struct Coarse {
     }
 
     template <class Element, bool kResidual>
-    static void encode_as(const EncodeChunk& chunk, const CoarseShape& shape) {
+    static void encode_as(const EncodeChunk& chunk, const QuantizerShape& shape) {
         Tile tile;
         const auto planes = Planes<uint8_t>::of(chunk.output, shape, chunk.count);
         Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
@@ -134,7 +134,7 @@ struct Coarse {
         }
     }
 
-    static void encode(const EncodeChunk& chunk, const CoarseShape& shape) {
+    static void encode(const EncodeChunk& chunk, const QuantizerShape& shape) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
             chunk.residual != nullptr ? encode_as<Element, true>(chunk, shape)
@@ -143,7 +143,7 @@ struct Coarse {
     }
 
     template <class Element, bool kAccumulate>
-    static void decode_as(const DecodeChunk& chunk, const CoarseShape& shape) {
+    static void decode_as(const DecodeChunk& chunk, const QuantizerShape& shape) {
         const auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
@@ -152,7 +152,7 @@ struct Coarse {
         }
     }
 
-    static void decode(const DecodeChunk& chunk, const CoarseShape& shape) {
+    static void decode(const DecodeChunk& chunk, const QuantizerShape& shape) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
             chunk.accumulate ? decode_as<Element, true>(chunk, shape)
@@ -162,7 +162,7 @@ struct Coarse {
 
     // The sum over the sources of `count` elements from element `done` on.
     static void sum_tile(const ReduceChunk& chunk,
-                         const CoarseShape& shape,
+                         const QuantizerShape& shape,
                          int64_t done,
                          int64_t count,
                          float* sum) {
@@ -176,7 +176,7 @@ struct Coarse {
     }
 
     template <bool kResidual>
-    static void reduce_as(const ReduceChunk& chunk, const CoarseShape& shape) {
+    static void reduce_as(const ReduceChunk& chunk, const QuantizerShape& shape) {
         alignas(64) float sum[kTileElems];
         Tile tile;
         const auto planes = Planes<uint8_t>::of(chunk.output, shape, chunk.count);
@@ -191,12 +191,12 @@ struct Coarse {
         }
     }
 
-    static void reduce(const ReduceChunk& chunk, const CoarseShape& shape) {
+    static void reduce(const ReduceChunk& chunk, const QuantizerShape& shape) {
         chunk.residual != nullptr ? reduce_as<true>(chunk, shape) : reduce_as<false>(chunk, shape);
     }
 
     template <class Element>
-    static void sum_as(const ReduceChunk& chunk, const CoarseShape& shape) {
+    static void sum_as(const ReduceChunk& chunk, const QuantizerShape& shape) {
         alignas(64) float sum[kTileElems];
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t left = chunk.count - done;
@@ -206,9 +206,9 @@ struct Coarse {
                                 count);
         }
     }
-    static void sum(const ReduceChunk& chunk, const CoarseShape& shape) {
+    static void sum(const ReduceChunk& chunk, const QuantizerShape& shape) {
         visit(chunk.dtype, [&](auto element) { sum_as<decltype(element)>(chunk, shape); });
     }
 
-    static constexpr CoarseKernels kKernels = {encode, decode, reduce, sum};
+    static constexpr QuantizerKernels kKernels = {encode, decode, reduce, sum};
 };

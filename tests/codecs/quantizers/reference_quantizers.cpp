@@ -1,4 +1,4 @@
-// The coarse quantisers of codecs/FORMAT.md, element by element. Only the sums of a block are fp32
+// The quantizers of codecs/FORMAT.md, element by element. Only the sums of a block are fp32
 // in the order that is written there; what follows is real arithmetic with the roundings it names.
 #include <algorithm>
 #include <bit>
@@ -16,8 +16,8 @@ constexpr double kLargest = std::numeric_limits<float>::max();
 bool is(const CodecSpec& spec, const char* name) {
     return std::string_view(spec.codec->name) == name;
 }
-CoarseScale scale_of(const CodecSpec& spec) {
-    return static_cast<CoarseScale>(spec.params.scale_type);
+QuantizerScale scale_of(const CodecSpec& spec) {
+    return static_cast<QuantizerScale>(spec.params.scale_type);
 }
 
 // Adds in lanes, the block's elements i, i + 256, ... in lane i, then upper to lower halves.
@@ -88,15 +88,15 @@ Step step_of(const CodecSpec& spec, const std::vector<float>& p) {
     }
     float size = most;
     switch (scale_of(spec)) {
-        case CoarseScale::kMean:
+        case QuantizerScale::kMean:
             size = mean_of(p, block);
             break;
-        case CoarseScale::kNorm:
+        case QuantizerScale::kNorm:
             size = norm_of(p, block, is(spec, "sign"));
             break;
-        case CoarseScale::kMax:
+        case QuantizerScale::kMax:
             break;
-        case CoarseScale::kClip:
+        case QuantizerScale::kClip:
             size = std::min(most, norm_of(p, block, true) * 2.5f);
             break;
     }
@@ -152,10 +152,10 @@ double value_of(const CodecSpec& spec, uint32_t code) {
 
 }  // namespace
 
-std::vector<uint8_t> encode_coarse(const CodecSpec& spec,
-                                   const std::vector<float>& p,
-                                   const Draw& draw,
-                                   DType) {
+std::vector<uint8_t> encode_quantizer(const CodecSpec& spec,
+                                      const std::vector<float>& p,
+                                      const Draw& draw,
+                                      DType) {
     const auto bits = static_cast<size_t>(spec.params.bits);
     const size_t block = spec.params.block;
     const size_t blocks = (p.size() + block - 1) / block;
@@ -191,10 +191,10 @@ std::vector<uint8_t> encode_coarse(const CodecSpec& spec,
     return bytes;
 }
 
-std::vector<float> decode_coarse(const CodecSpec& spec,
-                                 const uint8_t* bytes,
-                                 int64_t count,
-                                 DType) {
+std::vector<float> decode_quantizer(const CodecSpec& spec,
+                                    const uint8_t* bytes,
+                                    int64_t count,
+                                    DType) {
     const int64_t bits = spec.params.bits;
     const int64_t block = spec.params.block;
     const uint8_t* scales = bytes + (count + block - 1) / block * block * bits / 8;

@@ -1,9 +1,9 @@
-#include "codecs/residual/feedback.h"
+#include "codecs/residual/load_store.h"
 
 #include <algorithm>
 
 #include "codecs/launch.h"
-#include "codecs/residual/feedback_math.h"
+#include "codecs/residual/residual_math.h"
 #include "codecs/residual/stored_residuals.h"
 #include "codecs/simd/chunks.h"
 
@@ -28,7 +28,7 @@ struct Drawn {
 
 // Elements i, ..., i + elems - 1 of the run, at most a block of it.
 void put_block(const StoredView& store,
-               const PutResidualArgs& args,
+               const StoreResidualArgs& args,
                const ChunkRandom& random,
                const float* input,
                int64_t i,
@@ -79,7 +79,7 @@ uint64_t stored_residual_bytes(ResidualType type, uint64_t elems) noexcept {
     return 0;
 }
 
-void take_residual_on_host(const TakeResidualArgs& args) {
+void load_residual_on_host(const LoadResidualArgs& args) {
     const FloatEnvironment environment;
     if (args.count <= 0) {
         return;
@@ -91,7 +91,7 @@ void take_residual_on_host(const TakeResidualArgs& args) {
     }
 }
 
-void put_residual_on_host(const PutResidualArgs& args) {
+void store_residual_on_host(const StoreResidualArgs& args) {
     const FloatEnvironment environment;
     if (args.count <= 0) {
         return;
@@ -125,17 +125,17 @@ void rescale_residual_on_host(const RescaleResidualArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const TakeResidualArgs& args, cudaStream_t stream) {
+Status enqueue(const DeviceApi& api, const LoadResidualArgs& args, cudaStream_t stream) {
     return enqueue_operation(api,
-                             {"take_residual", "take_residual", take_residual_on_host,
-                              SLIMWIRE_KERNEL(take_residual_on_cuda)},
+                             {"load_residual", "load_residual", load_residual_on_host,
+                              SLIMWIRE_KERNEL(load_residual_on_cuda)},
                              args, stream);
 }
 
-Status enqueue(const DeviceApi& api, const PutResidualArgs& args, cudaStream_t stream) {
+Status enqueue(const DeviceApi& api, const StoreResidualArgs& args, cudaStream_t stream) {
     return enqueue_operation(api,
-                             {"put_residual", "put_residual", put_residual_on_host,
-                              SLIMWIRE_KERNEL(put_residual_on_cuda)},
+                             {"store_residual", "store_residual", store_residual_on_host,
+                              SLIMWIRE_KERNEL(store_residual_on_cuda)},
                              args, stream);
 }
 

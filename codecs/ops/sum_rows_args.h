@@ -1,0 +1,33 @@
+// Arguments of the operation of sum_rows.h: plain data, as args.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "codecs/base/dtype.h"
+
+namespace slimwire {
+
+// output[i] = s * (row_0[i] + row_1[i] + ...) with s = scale * (scale_ptr ? *scale_ptr : 1),
+// rounded to fp32: sums in fp32 in that order, one multiplication, rounded once to `output_dtype`
+// (nearest even; NaN canonical). One row and scale 1 convert. Types: fp32, fp16, bf16 on both
+// sides.
+struct SumRowsArgs {
+    const void* input;  // row r at input + r * row_bytes; aligned to the element size
+    void* output;       // count elements, aligned to the element size; outside of all rows, or one
+                        // of them where both types have the same size
+    int64_t row_bytes;  // a multiple of the element size
+    int64_t count;      // elements of a row, >= 0
+    int32_t rows;       // > 0
+    float scale;
+    DType input_dtype;
+    DType output_dtype;
+    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
+    const void* scale_ptr = nullptr;  // or one element of `input_dtype`, read when it runs
+};
+
+// Launches on `stream` of the current device; the launch error comes back. In builds with CUDA.
+cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
+
+}  // namespace slimwire
