@@ -135,6 +135,7 @@ Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, AccordionTe
 
 Result<AccordionCall> Accordions::next(const DeviceApi& api,
                                        Communicator* state,
+                                       Progress* progress,
                                        Plan* plan,
                                        const StepPosition& place) {
     AccordionTensor& tensor =
@@ -148,13 +149,13 @@ Result<AccordionCall> Accordions::next(const DeviceApi& api,
     const bool first = tensor.copied == nullptr;
     SLIMWIRE_TRY(make_memory(api, state, &tensor));
     if (first) {
-        const std::vector<std::byte> loaded = state->progress.take(
-            {state->checkpoint_key, plan->signature, place.path, place.ordinal},
-            StateKind::kAccordion);
+        const std::vector<std::byte> loaded =
+            progress->take({state->checkpoint_key, plan->signature, place.path, place.ordinal},
+                           StateKind::kAccordion);
         const DeviceScope device(api, state->device);
         SLIMWIRE_TRY(loaded.empty() ? Status() : go_on(api, loaded, &tensor));
     }
-    ++state->replicated_calls;
+    ++progress->replicated_calls;
     if (tensor.control.due()) {
         if (!std::exchange(tensor.under_way, false)) {
             return Status(Code::kInvalidUsage,

@@ -100,6 +100,7 @@ class Accordions {
     // A tensor's first goes on with what was loaded for it.
     Result<AccordionCall> next(const DeviceApi& api,
                                Communicator* state,
+                               Progress* progress,
                                Plan* plan,
                                const StepPosition& place);
     // The records of all its tensors.

@@ -1,5 +1,6 @@
 #include "collectives/communicator/bootstrap_gather.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -176,6 +177,13 @@ void AllGathering::release() noexcept {
                 {std::exchange(exchange.memory, nullptr), parts_[i].device, exchange.bytes});
         }
     }
+}
+
+std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t mine) {
+    const auto other =
+        std::find_if(told.begin(), told.end(), [&](uint64_t value) { return value != mine; });
+    return other == told.end() ? std::nullopt
+                               : std::optional<size_t>(static_cast<size_t>(other - told.begin()));
 }
 
 }  // namespace slimwire

@@ -8,7 +8,10 @@
 #include <nccl.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/pending_creations.h"
@@ -52,5 +55,29 @@ class AllGathering {
     std::vector<Exchange> exchanges_;
     ncclResult_t launched_ = ncclSuccess;
 };
+
+// Tells all ranks of each communicator what this one has in `mine`, over its handle `comm`.
+template <class T>
+Status tell_ranks(Runtime& runtime,
+                  const std::vector<Communicator*>& states,
+                  ncclComm_t Communicator::*comm,
+                  const std::vector<T>& mine,
+                  std::vector<std::vector<T>>* all,
+                  Watch* watch) {
+    std::vector<AllGathering::Part> parts;
+    all->resize(states.size());
+    for (size_t i = 0; i < states.size(); ++i) {
+        (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
+        parts.push_back({states[i]->*comm, states[i]->device, states[i]->rank,
+                         std::as_bytes(std::span(&mine[i], 1)),
+                         std::as_writable_bytes(std::span((*all)[i]))});
+    }
+    AllGathering gathering(runtime, std::move(parts));
+    SLIMWIRE_TRY(gathering.start());
+    return gathering.finish(watch);
+}
+
+// The first rank that told something else; none where all told the same.
+[[nodiscard]] std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t mine);
 
 }  // namespace slimwire

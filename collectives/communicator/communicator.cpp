@@ -10,17 +10,6 @@
 namespace slimwire {
 namespace {
 
-struct LastLookup {
-    ncclComm_t comm = nullptr;
-    Communicator* state = nullptr;
-    uint64_t generation = 0;
-};
-thread_local constinit LastLookup t_last;
-
-}  // namespace
-
-namespace {
-
 std::array<cudaStream_t*, 2> streams_of(Communicator* state) {
     return {&state->exchange_stream, &state->work_stream};
 }
@@ -102,41 +91,31 @@ Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_
     return {};
 }
 
-std::optional<DeferredFree> release_device_objects(const DeviceApi& api,
-                                                   Communicator* state,
-                                                   bool wait) {
-    if (state->exchange_stream == nullptr) {
-        return std::nullopt;
-    }
-    const DeviceScope device(api, state->device);
-    bool idle = !state->chained || api.event_query(state->chain) == cudaSuccess;
-    if (!idle && wait) {
-        idle = api.event_synchronize(state->chain) == cudaSuccess;
+bool calls_ended(const DeviceApi& api, const Communicator& state, bool wait) noexcept {
+    bool ended = !state.chained || api.event_query(state.chain) == cudaSuccess;
+    if (!ended && wait) {
+        ended = api.event_synchronize(state.chain) == cudaSuccess;
     }
     (void)api.get_last_error();
+    return ended;
+}
+
+void release_device_objects(const DeviceApi& api,
+                            Communicator* state,
+                            DeferredFree* left) noexcept {
     if (state->memory != nullptr) {
         state->memory->give_back(state->device, std::exchange(state->scratch_bytes, 0));
     }
-    DeferredFree left{state->device, nullptr, {}};
-    for (void* memory : {std::exchange(state->scratch, nullptr),
-                         static_cast<void*>(std::exchange(state->device_steps, nullptr))}) {
-        if (memory != nullptr && idle) {
-            tolerate(api, api.free(memory));
-        } else if (memory != nullptr) {
-            left.memory.push_back(memory);
+    void* const scratch = std::exchange(state->scratch, nullptr);
+    if (left != nullptr) {
+        left->end = std::exchange(state->chain, nullptr);
+        if (scratch != nullptr) {
+            left->memory.push_back(scratch);
         }
-    }
-    if (!idle) {
-        left.end = std::exchange(state->chain, nullptr);
-    }
-    state->survivor_counts.release(api, !idle);
-    state->residual_norms.release(api, state->stats.get(), !idle);
-    state->accordions.release(api, state, idle ? nullptr : &left.memory);
-    if (state->step_ahead != nullptr) {
-        state->step_ahead->release(api, state, idle ? nullptr : &left.memory);
+    } else if (scratch != nullptr) {
+        tolerate(api, api.free(scratch));
     }
     destroy_objects(api, state);
-    return idle ? std::nullopt : std::optional(std::move(left));
 }
 
 uint64_t free_device_bytes(const DeviceApi& api) {
@@ -200,48 +179,6 @@ Status settle_exchange(const RealNccl& nccl, Communicator* state) {
                                  "ncclCommGetAsyncError"));
     }
     return nccl_status(nccl, result, "launch of an exchange");
-}
-
-Communicator* CommRegistry::find(ncclComm_t comm) noexcept {
-    const uint64_t generation = generation_.load(std::memory_order_acquire);
-    if (t_last.comm == comm && t_last.generation == generation) {
-        return t_last.state;
-    }
-    std::lock_guard lock(mutex_);
-    const auto found = states_.find(comm);
-    t_last = {comm, found == states_.end() ? nullptr : found->second.get(),
-              generation_.load(std::memory_order_relaxed)};
-    return t_last.state;
-}
-
-Communicator* CommRegistry::add(std::unique_ptr<Communicator> state) {
-    std::lock_guard lock(mutex_);
-    generation_.fetch_add(1, std::memory_order_release);
-    auto& slot = states_[state->comm];
-    slot = std::move(state);
-    return slot.get();
-}
-
-std::unique_ptr<Communicator> CommRegistry::remove(ncclComm_t comm) {
-    std::lock_guard lock(mutex_);
-    const auto found = states_.find(comm);
-    if (found == states_.end()) {
-        return nullptr;
-    }
-    generation_.fetch_add(1, std::memory_order_release);
-    std::unique_ptr<Communicator> state = std::move(found->second);
-    states_.erase(found);
-    return state;
-}
-
-void CommRegistry::retire(std::unique_ptr<Communicator> state) {
-    std::lock_guard lock(mutex_);
-    retired_.push_back(std::move(state));
-}
-
-uint64_t CommRegistry::next_ordinal(uint64_t members_hash) {
-    std::lock_guard lock(mutex_);
-    return ordinals_[members_hash]++;
 }
 
 }  // namespace slimwire

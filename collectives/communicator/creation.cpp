@@ -10,7 +10,6 @@
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/handshake.h"
 #include "collectives/communicator/rank_identities.h"
-#include "collectives/identity/parameter_tracker.h"
 
 namespace slimwire {
 namespace {
@@ -69,29 +68,14 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     }
 }
 
-// Where rules ask for places.
-void look_for_steps(const Policy& policy, Communicator* state) {
-    if (!state->shape.go || !policy.wants_steps()) {
-        return;
-    }
-    state->places = std::make_unique<TensorSlots>();
-    if (policy.wants_previews()) {
-        state->step_ahead = std::make_unique<StepAhead>();
-    }
-    state->skipped_steps = std::make_unique<SkippedSteps>();
-}
-
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     const uint64_t began_us = steady_us();
     Watch watch(runtime.nccl);
     std::vector<Communicator*> splits;
     for (Creation& creation : creations) {
-        creation.state = std::make_unique<Communicator>();
+        creation.state = runtime.listener->make();
         creation.state->memory = &runtime.memory;
         creation.state->name = creation.name;
-        if (runtime.config.policy.wants_parameter_names()) {
-            creation.state->registered = ParameterRegistry::instance().now();
-        }
         watch.add(creation.pending, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
@@ -115,9 +99,6 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         if (state.shape.go) {
             SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
             state.stats->agreement = "go";
-            if (runtime.config.policy.wants_parameters()) {
-                state.tracker = std::make_shared<ParameterTracker>(agreed_parameters(state));
-            }
         } else {
             state.shape.native_reason = creation.agreement.text;
             state.stats->agreement = "native: " + creation.agreement.text;
@@ -133,17 +114,15 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         }
     }
     SLIMWIRE_TRY(agree_names(runtime, named, &watch));
-    std::vector<Communicator*> counting;
+    std::vector<Communicator*> made;
     for (const Creation& creation : creations) {
-        if (runtime.config.policy.wants_progress() && creation.state->exchange_comm != nullptr) {
-            counting.push_back(creation.state.get());
-        }
+        made.push_back(creation.state.get());
     }
-    SLIMWIRE_TRY(agree_on_progress(runtime, counting, &watch));
+    SLIMWIRE_TRY(runtime.listener->agree(made, &watch));
     for (Creation& creation : creations) {
         Communicator& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;
-        look_for_steps(runtime.config.policy, &state);
+        runtime.listener->created(&state);
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
             log_line(LogLevel::kInfo,

@@ -5,9 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "codecs/base/own_stream.h"
-#include "codecs/ops/advance.h"
-#include "collectives/communicator/communicator.h"
+#include "codecs/base/device_scope.h"
 
 namespace slimwire {
 namespace {
@@ -150,26 +148,6 @@ void GraphMemory::free_kept(const DeviceApi& api, int device) {
             budget_->give_back(device, block->bytes);
         }
     }
-}
-
-Status move_steps_to_device(const DeviceApi& api, Communicator* state) {
-    void* words = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, api.malloc(&words, 2 * sizeof(uint32_t)), "device steps"));
-    auto* steps = static_cast<uint32_t*>(words);
-    const Status status = on_own_stream(api, "device steps", [&](cudaStream_t own) -> Status {
-        SLIMWIRE_TRY(cuda_status(api, api.memset_async(words, 0, 2 * sizeof(uint32_t), own),
-                                 "device steps"));
-        for (int i = 0; i < 2; ++i) {
-            SLIMWIRE_TRY(enqueue(api, AdvanceArgs{steps + i, state->steps[i]}, own));
-        }
-        return {};
-    });
-    if (!status.ok()) {
-        tolerate(api, api.free(words));
-        return status;
-    }
-    state->device_steps = steps;
-    return {};
 }
 
 }  // namespace slimwire

@@ -1,7 +1,6 @@
 // Compressed calls under stream capture (DESIGN 3.8). A captured call becomes nodes of the
 // program's graph, so what it works with must live as long as the graph: its scratch is its own,
-// retained on the graph as a user object. State that advances from call to call (residuals, the
-// steps that stochastic rounding draws by) is in device memory, where every replay finds it.
+// retained on the graph as a user object.
 //
 // Called by rounds.cpp on the thread that captures, inside a DeviceScope (which lets it allocate).
 #pragma once
@@ -13,8 +12,6 @@
 #include "collectives/communicator/memory_budget.h"
 
 namespace slimwire {
-
-struct Communicator;
 
 // The capture that a stream takes part in.
 struct StreamCapture {
@@ -50,9 +47,5 @@ class GraphMemory {
     Returned* returned_;  // never destroyed: graphs may outlive every other object
     MemoryBudget* budget_;
 };
-
-// Moves the steps of `state` to device memory, with their present values; later calls, captured or
-// not, read them there. Not twice.
-Status move_steps_to_device(const DeviceApi& api, Communicator* state);
 
 }  // namespace slimwire

@@ -11,9 +11,6 @@
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
 #include "collectives/communicator/creation.h"
-#include "collectives/dispatch/shadow/observer.h"
-#include "collectives/dispatch/thread_group.h"
-#include "collectives/identity/parameter_tracker.h"
 
 namespace slimwire {
 namespace {
@@ -53,7 +50,7 @@ std::string name_of_child(const Communicator* parent, const ncclConfig_t* config
 // A handle that is not there yet is seen at its first call.
 void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
     for (const Creation& creation : creations) {
-        runtime.observer->adopt(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
+        runtime.listener->adopt(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
                                 creation.observed_key, creation.name);
     }
 }
@@ -73,14 +70,14 @@ ncclResult_t created(Runtime& runtime,
                      runtime.config_status.message() + "; SLIMWIRE_MODE=" +
                          mode_name(runtime.config.settings.mode) + " observes nothing");
         }
-        if (runtime.observer != nullptr && in_group()) {
+        if (runtime.listener->observes() && runtime.listener->in_group()) {
             std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
-        } else if (runtime.observer != nullptr) {
+        } else if (runtime.listener->observes()) {
             observe_created(runtime, creations);
         }
         return result;
     }
-    if (in_group()) {
+    if (runtime.listener->in_group()) {
         std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
         return result;
     }
@@ -152,7 +149,7 @@ ncclResult_t all_created(Runtime& runtime,
 }
 
 uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
-    return runtime.observer == nullptr ? 0 : runtime.observer->key_of_part(parent, color);
+    return runtime.listener->key_of_part(parent, color);
 }
 
 ncclResult_t part_created(Runtime& runtime,
@@ -218,7 +215,7 @@ ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexc
     if (creations.empty() || (result != ncclSuccess && result != ncclInProgress)) {
         return ncclSuccess;
     }
-    if (runtime.observer != nullptr) {
+    if (runtime.listener->observes()) {
         observe_created(runtime, creations);
         return ncclSuccess;
     }
@@ -352,6 +349,24 @@ void end_exchange(const RealNccl& nccl, ncclComm_t exchange, bool abort) noexcep
     }
 }
 
+// Frees what calls used on the device, at once or, in an abort, when the last of them has ended.
+void release_memory(Runtime& runtime, Communicator* state, bool abort) noexcept {
+    const DeviceApi& api = runtime.api();
+    const DeviceScope device(api, state->device);
+    DeferredFree left{state->device, nullptr, {}};
+    if (calls_ended(api, *state, !abort)) {
+        runtime.listener->release(state, nullptr);
+        release_device_objects(api, state, nullptr);
+        if (!abort) {
+            runtime.graph_memory.free_kept(api, state->device);
+        }
+        return;
+    }
+    runtime.listener->release(state, &left.memory);
+    release_device_objects(api, state, &left);
+    runtime.deferred_frees.park(std::move(left));
+}
+
 }  // namespace
 
 void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
@@ -373,48 +388,26 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         const std::lock_guard lock(state->exchange_mutex);
         state->ended = true;
     }
-    if (runtime.observer != nullptr) {
-        runtime.observer->ending(state.get());
-        if (!abort) {
-            runtime.observer->free_parked();
-        }
-    }
+    runtime.listener->ending(state.get(), abort);
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(runtime.nccl, state->exchange_comm, true);
     }
     if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0) {
-        std::optional<DeferredFree> left =
-            release_device_objects(runtime.api(), state.get(), !abort);
-        if (left.has_value()) {
-            runtime.residuals.take(state->state_key, &left->memory);
-            runtime.deferred_frees.park(std::move(*left));
-        } else {
-            (void)runtime.residuals.forget(runtime.api(), state->state_key);
-            if (!abort) {
-                runtime.graph_memory.free_kept(runtime.api(), state->device);
-            }
-        }
+        release_memory(runtime, state.get(), abort);
     }
-    if (runtime.device().ok() && state->skipped_steps != nullptr) {
-        state->skipped_steps->end(runtime.api(), state->device, !abort, state->stats.get());
-    }
-    if (runtime.device().ok() && state->tracker != nullptr) {
-        state->tracker->end(runtime.api(), state->device, !abort, &runtime.deferred_frees);
-    }
+    runtime.listener->ended(state.get(), abort);
     if (state->exchange_comm != nullptr && !abort) {
         end_exchange(runtime.nccl, state->exchange_comm, false);
     }
     runtime.reporter().retire(state->stats);
     if (abort) {
         runtime.comms.retire(std::move(state));
-    } else {
-        forget_queued(*state);
     }
 }
 
 void comm_aborted(Runtime& runtime) noexcept {
     constexpr uint64_t kPatienceUs = 500'000;
-    if ((runtime.engaged() || runtime.observer != nullptr) && runtime.device().ok()) {
+    if ((runtime.engaged() || runtime.listener->observes()) && runtime.device().ok()) {
         const ReentryGuard guard;
         runtime.deferred_frees.collect(runtime.api(), kPatienceUs);
     }

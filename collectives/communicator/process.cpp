@@ -8,7 +8,6 @@
 #include "collectives/call/backend.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
-#include "collectives/dispatch/shadow/observer.h"
 
 namespace slimwire {
 
@@ -29,7 +28,7 @@ std::string version_text(int code) {
 
 }  // namespace
 
-Runtime* Runtime::create(const void* own_symbol) noexcept {
+Runtime* Runtime::create(const void* own_symbol, MakeListener make_listener) noexcept {
     if (g_unavailable.load(std::memory_order_acquire)) {
         return nullptr;
     }
@@ -51,9 +50,8 @@ Runtime* Runtime::create(const void* own_symbol) noexcept {
             Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
             if (nccl.ok()) {
                 made->nccl = std::move(nccl).value();
-                if (observes(made->config.settings.mode) && made->config_status.ok()) {
-                    made->observer = std::make_shared<Observer>(*made);
-                }
+                made->listener = make_listener(*made);
+                made->listener->started();
                 pthread_atfork(nullptr, nullptr,
                                [] { g_forked.store(true, std::memory_order_relaxed); });
                 runtime = made.release();

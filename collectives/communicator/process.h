@@ -7,25 +7,26 @@
 #include <mutex>
 
 #include "collectives/call/real_nccl.h"
-#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/deferred_free.h"
 #include "collectives/communicator/graph_memory.h"
+#include "collectives/communicator/listener.h"
 #include "collectives/communicator/memory_budget.h"
-#include "collectives/feedback/residual_store.h"
+#include "collectives/communicator/registry.h"
 #include "collectives/observe/stats.h"
 #include "collectives/policy/config.h"
 
 namespace slimwire {
 
-class Observer;
+class Runtime;
+using MakeListener = std::unique_ptr<CommunicatorListener> (*)(Runtime& runtime);
 
 class Runtime {
   public:
     // The process's runtime; null when the real NCCL cannot be found (an error line is then logged
-    // once). `own_symbol` as for find_real_nccl.
-    static Runtime* get(const void* own_symbol) noexcept {
+    // once). `own_symbol` as for find_real_nccl; `make_listener` where it is made now.
+    static Runtime* get(const void* own_symbol, MakeListener make_listener) noexcept {
         Runtime* runtime = g_runtime.load(std::memory_order_acquire);
-        return runtime != nullptr ? runtime : create(own_symbol);
+        return runtime != nullptr ? runtime : create(own_symbol, make_listener);
     }
     // The same if there is one; never makes it.
     static const Runtime* peek() noexcept { return g_runtime.load(std::memory_order_acquire); }
@@ -40,11 +41,9 @@ class Runtime {
     Status config_status;
     CommRegistry comms;
     MemoryBudget memory;
-    ResidualStore residuals{&memory};
     GraphMemory graph_memory{&memory};
     DeferredFreeList deferred_frees;
-    // There in the mode record, when the configuration is right.
-    std::shared_ptr<Observer> observer;
+    std::unique_ptr<CommunicatorListener> listener;
 
     // Whether this process takes part in agreements: a rule compresses, or the configuration is
     // wrong, unless it would only observe.
@@ -66,7 +65,7 @@ class Runtime {
     ncclResult_t fail(const Status& status) noexcept;
 
   private:
-    static Runtime* create(const void* own_symbol) noexcept;
+    static Runtime* create(const void* own_symbol, MakeListener make_listener) noexcept;
     static std::atomic<Runtime*> g_runtime;
     static std::atomic<bool> g_forked;
     std::mutex mutex_;

@@ -16,7 +16,6 @@
 #include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_places.h"
 #include "collectives/plan/comm_costs.h"
-#include "collectives/state/loaded_state.h"
 
 namespace slimwire {
 namespace {
@@ -63,23 +62,8 @@ Member member_of(Runtime& runtime, const Communicator& state) {
         static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
     member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
     member.links = rank_place_of(runtime, device, member.place.host_id);
-    member.registered = state.registered != nullptr ? state.registered->hash() : 0;
+    member.registered = state.registered_hash;
     return member;
-}
-
-std::shared_ptr<const RegisteredParameters> agreed_parameters(const Communicator& state) {
-    const std::vector<Member>& members = state.members;
-    const auto other = std::find_if(members.begin(), members.end(), [&](const Member& member) {
-        return member.registered != members.front().registered;
-    });
-    if (other == members.end()) {
-        return state.registered;
-    }
-    log_line(LogLevel::kWarn,
-             "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
-                 ": the program did not register the same parameters on ranks 0 and " +
-                 std::to_string(other - members.begin()) + "; what it registered is not used");
-    return std::make_shared<const RegisteredParameters>();
 }
 
 namespace {
@@ -137,42 +121,8 @@ Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key)
     lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
     state->checkpoint_key =
         std::max<uint64_t>(1, mix_key(lasting, runtime.comms.next_ordinal(lasting)));
-    std::copy_n(PendingState::instance().comm(state->checkpoint_key).drawn, 2, state->drawn_before);
     return {};
 }
-
-namespace {
-
-// The first rank that told something else; none where all told the same.
-std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t mine) {
-    const auto other =
-        std::find_if(told.begin(), told.end(), [&](uint64_t value) { return value != mine; });
-    return other == told.end() ? std::nullopt
-                               : std::optional<size_t>(static_cast<size_t>(other - told.begin()));
-}
-
-// Tells all ranks of each communicator what this one has in `mine`, over `comm` of its state.
-template <class T>
-Status tell(Runtime& runtime,
-            const std::vector<Communicator*>& states,
-            ncclComm_t Communicator::*comm,
-            const std::vector<T>& mine,
-            std::vector<std::vector<T>>* all,
-            Watch* watch) {
-    std::vector<AllGathering::Part> parts;
-    all->resize(states.size());
-    for (size_t i = 0; i < states.size(); ++i) {
-        (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
-        parts.push_back({states[i]->*comm, states[i]->device, states[i]->rank,
-                         std::as_bytes(std::span(&mine[i], 1)),
-                         std::as_writable_bytes(std::span((*all)[i]))});
-    }
-    AllGathering gathering(runtime, std::move(parts));
-    SLIMWIRE_TRY(gathering.start());
-    return gathering.finish(watch);
-}
-
-}  // namespace
 
 Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
     std::vector<Member> mine;
@@ -180,7 +130,7 @@ Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states
         mine.push_back(member_of(runtime, *state));
     }
     std::vector<std::vector<Member>> members;
-    SLIMWIRE_TRY(tell(runtime, states, &Communicator::comm, mine, &members, watch));
+    SLIMWIRE_TRY(tell_ranks(runtime, states, &Communicator::comm, mine, &members, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         states[i]->members = std::move(members[i]);
     }
@@ -193,7 +143,7 @@ Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, W
         mine.push_back(stable_hash(state->name));
     }
     std::vector<std::vector<uint64_t>> all;
-    SLIMWIRE_TRY(tell(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
+    SLIMWIRE_TRY(tell_ranks(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         Communicator& state = *states[i];
         const std::optional<size_t> other = other_rank(all[i], mine[i]);
@@ -205,29 +155,6 @@ Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, W
                  "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + " is '" +
                      state.name + "' here and has another name on rank " + std::to_string(*other) +
                      "; rules with 'comm' or 'role' take it as without a name");
-    }
-    return {};
-}
-
-Status agree_on_progress(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
-    PendingState& pending = PendingState::instance();
-    std::vector<uint64_t> mine;
-    for (const Communicator* state : states) {
-        mine.push_back(told_progress(pending.comm(state->checkpoint_key)));
-    }
-    std::vector<std::vector<uint64_t>> all;
-    SLIMWIRE_TRY(tell(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
-    for (size_t i = 0; i < states.size(); ++i) {
-        Communicator& state = *states[i];
-        if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
-            log_line(LogLevel::kWarn,
-                     "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
-                         ": rank " + std::to_string(*other) +
-                         " loaded another state, or none; controllers and counts begin anew");
-        } else if (mine[i] != 0) {
-            state.progress = {pending.comm(state.checkpoint_key).drawn_alike,
-                              pending.take_progress(state.checkpoint_key)};
-        }
     }
     return {};
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,7 +10,6 @@
 #include "collectives/communicator/agreement/agreement.h"
 #include "collectives/communicator/pending_creations.h"
 #include "collectives/communicator/process.h"
-#include "collectives/identity/parameter_registry.h"
 
 namespace slimwire {
 
@@ -22,9 +20,6 @@ namespace slimwire {
 
 // This process as the rank of `state`, whose device is known.
 Member member_of(Runtime& runtime, const Communicator& state);
-// What all ranks had registered alike when the communicator was made; nothing, with a warning,
-// where they differ.
-std::shared_ptr<const RegisteredParameters> agreed_parameters(const Communicator& state);
 
 // Fills the shape and the keys of `state` from its members; `parent_key` is 0 without a parent.
 Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key);
@@ -34,9 +29,5 @@ Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states
 // Names of communicators: PlanShape has them where all ranks gave the same, told over the private
 // communicators. Where they differ, a warning says so, and there is none.
 Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
-
-// Which communicators go on with the progress that this process loaded (progress.h), told over the
-// private ones; a warning says where ranks loaded other states than each other.
-Status agree_on_progress(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
 
 }  // namespace slimwire

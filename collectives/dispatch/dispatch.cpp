@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/communicator/lifecycle.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/fallback.h"
 #include "collectives/dispatch/plan_lookup.h"
@@ -17,7 +18,7 @@ namespace slimwire {
 namespace {
 
 // Has the results copied that a communicator's contents want of calls launched by now.
-Status read_results(const Runtime& runtime, Communicator* state) {
+Status read_results(const Runtime& runtime, Session* state) {
     if (!state->tracker->waits_for_launch()) {
         return {};
     }
@@ -27,7 +28,7 @@ Status read_results(const Runtime& runtime, Communicator* state) {
 }
 
 // What a call carries, on a communicator that asks for it.
-Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Communicator* state) {
+Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Session* state) {
     if (call.signature.count == 0 || is_point_to_point(call.signature.op)) {
         return 0u;  // not a call that all ranks make
     }
@@ -49,7 +50,7 @@ Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Comm
 }
 
 // A call outside groups, of a communicator with contents, was made and returned `result`.
-ncclResult_t end_alone(Runtime& runtime, Communicator* state, ncclResult_t result) {
+ncclResult_t end_alone(Runtime& runtime, Session* state, ncclResult_t result) {
     const bool ran = result == ncclSuccess || result == ncclInProgress;
     state->tracker->group_ends(ran);
     const Status status = ran ? read_results(runtime, state) : Status();
@@ -58,16 +59,16 @@ ncclResult_t end_alone(Runtime& runtime, Communicator* state, ncclResult_t resul
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
-                                           Communicator* state);
+                                           Session* state);
 
 std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall& call) {
-    Communicator* state = runtime.comms.find(call.comm);
+    Session* state = session_of(runtime, call.comm);
     if (state == nullptr) {
         if (const ncclResult_t creation = await_creation(runtime, call.comm);
             creation != ncclSuccess) {
             return creation;
         }
-        state = runtime.comms.find(call.comm);
+        state = session_of(runtime, call.comm);
     }
     if (state == nullptr || state->revoked) {
         return std::nullopt;
@@ -86,15 +87,12 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     return taken.has_value() && !in_group() ? end_alone(runtime, state, *taken) : taken;
 }
 
-std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
-                                             const CollectiveCall& call,
-                                             Communicator* state,
-                                             Plan* plan,
-                                             AskedPlace place);
+std::optional<ncclResult_t> dispatch_planned(
+    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace place);
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
-                                           Communicator* state) {
+                                           Session* state) {
     state->models.hear(call.signature);
     Plan* plan = plan_of(runtime, state, call.signature, !in_group());
     if (plan == nullptr || plan->ordinals.empty()) {
@@ -109,7 +107,7 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
 }
 
 // Counts a compressed call of a tensor whose residuals are averaged, and says whether they are now.
-bool averages_now(Communicator* state, const Plan& plan, const StepPosition& place) {
+bool averages_now(Session* state, const Plan& plan, const StepPosition& place) {
     if (plan.averaging == nullptr) {
         return false;
     }
@@ -125,7 +123,7 @@ bool averages_now(Communicator* state, const Plan& plan, const StepPosition& pla
             (void)RecordReader(loaded).get(&tensor.calls);
         }
     }
-    ++state->replicated_calls;
+    ++state->progress.replicated_calls;
     if (in_group()) {
         thread_group().averaged.emplace_back(state, &tensor);
     }
@@ -135,7 +133,7 @@ bool averages_now(Communicator* state, const Plan& plan, const StepPosition& pla
 // What is to be done behind a call for the sake of previews; in a group it is noted there.
 Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
                                                      const CollectiveCall& call,
-                                                     Communicator* state,
+                                                     Session* state,
                                                      const StepPosition& place,
                                                      const Plan* plan) {
     if (state->step_ahead == nullptr) {
@@ -144,7 +142,7 @@ Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
     SLIMWIRE_TRY_ASSIGN(const std::optional<StepAhead::Pending> pending,
                         state->step_ahead->follow(runtime.api(), state, call, place, plan));
     if (pending.has_value() && in_group()) {
-        thread_group().ahead.push_back(*pending);
+        thread_group().ahead.emplace_back(state, *pending);
     }
     return pending;
 }
@@ -152,7 +150,7 @@ Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
 // The same of a call that the caller forwards.
 std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
                                                  const CollectiveCall& call,
-                                                 Communicator* state,
+                                                 Session* state,
                                                  const StepPosition& place) {
     const Result<std::optional<StepAhead::Pending>> pending =
         step_ahead(runtime, call, state, place, nullptr);
@@ -166,11 +164,8 @@ std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
     return std::nullopt;
 }
 
-std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
-                                             const CollectiveCall& call,
-                                             Communicator* state,
-                                             Plan* plan,
-                                             AskedPlace place) {
+std::optional<ncclResult_t> dispatch_planned(
+    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace place) {
     const char* const name = TensorNames::of(call);
     if (plan != nullptr) {
         plan->stats->count_name(name);
@@ -203,7 +198,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     AccordionCall paced;
     if (plan->low != nullptr) {
         const Result<AccordionCall> next =
-            state->accordions.next(runtime.api(), state, plan, place.place);
+            state->accordions.next(runtime.api(), state, &state->progress, plan, place.place);
         if (!next.ok()) {
             return runtime.fail(
                 {next.status().code(), log_prefix(*state, name) + ": " + next.status().message()});
@@ -247,7 +242,8 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
         status = run_alone(runtime, averaging_of(item, plan));
     }
     if (status.ok() && ahead.value().has_value()) {
-        status = StepAhead::finish(runtime.api(), &runtime.residuals, *ahead.value());
+        status =
+            StepAhead::finish(runtime.api(), &dispatch_state(runtime).residuals, *ahead.value());
     }
     if (!status.ok()) {
         return runtime.fail({status.code(), log_prefix(*state, name) + ": " + status.message()});
@@ -257,13 +253,14 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
 
 // The real GroupEnd.
 ncclResult_t end_real_group(Runtime& runtime, uint64_t number) {
-    if (runtime.observer == nullptr) {
+    Observer* const observer = dispatch_state(runtime).observer.get();
+    if (observer == nullptr) {
         return runtime.nccl.GroupEnd();
     }
-    runtime.observer->group_ending();
+    observer->group_ending();
     const uint64_t began_ns = steady_ns();
     const ncclResult_t result = runtime.nccl.GroupEnd();
-    runtime.observer->group_ended(number, began_ns, result);
+    observer->group_ended(number, began_ns, result);
     return result;
 }
 
@@ -290,9 +287,9 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         const ncclResult_t ended = runtime.nccl.GroupEnd();
         (void)finish_group_creations(runtime, ended);
         const bool ran = ended == ncclSuccess || ended == ncclInProgress;
-        const std::vector<Communicator*> heard = group.heard;
+        const std::vector<Session*> heard = group.heard;
         group.end_counting(ran);
-        for (Communicator* state : heard) {
+        for (Session* state : heard) {
             // What fails here the next call on the communicator says.
             (void)(ran ? read_results(runtime, state) : Status());
         }
@@ -304,13 +301,13 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         group.uncount();
         return result;
     }
-    const std::vector<Communicator*> heard = group.heard;
+    const std::vector<Session*> heard = group.heard;
     if (result == ncclSuccess) {
-        for (Communicator* state : group.flagged) {
+        for (Session* state : group.flagged) {
             state->skipped_steps->launched(runtime.api(), state->device);
         }
     }
-    const std::vector<StepAhead::Pending> ahead = std::move(group.ahead);
+    const auto ahead = std::move(group.ahead);
     group.end_counting(true);
     if (created != ncclSuccess) {
         return created;
@@ -321,20 +318,20 @@ ncclResult_t group_end_impl(Runtime& runtime) {
             return runtime.fail({status.code(), first + ": " + status.message()});
         }
     }
-    for (const StepAhead::Pending& pending : ahead) {
+    for (const auto& [state, pending] : ahead) {
         // What NCCL launches later cannot be followed on the stream.
         if (result == ncclSuccess) {
-            const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, pending);
+            const Status status =
+                StepAhead::finish(runtime.api(), &dispatch_state(runtime).residuals, pending);
             if (!status.ok()) {
-                return runtime.fail(
-                    {status.code(), log_prefix(*pending.state) + ": " + status.message()});
+                return runtime.fail({status.code(), log_prefix(*state) + ": " + status.message()});
             }
         }
     }
-    for (Communicator* state : heard) {
+    for (Session* state : heard) {
         Status status = read_results(runtime, state);
-        if (!status.ok() && runtime.observer != nullptr) {
-            runtime.observer->stop_hearing(state, status);
+        if (!status.ok() && dispatch_state(runtime).observer != nullptr) {
+            dispatch_state(runtime).observer->stop_hearing(state, status);
         } else if (!status.ok()) {
             return runtime.fail(status);
         }
@@ -368,7 +365,7 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
     return result;
 }
 
-void flag_forwarded(const Runtime& runtime, Communicator* state, ncclResult_t result) noexcept {
+void flag_forwarded(const Runtime& runtime, Session* state, ncclResult_t result) noexcept {
     if (state->skipped_steps == nullptr || !state->skipped_steps->waits_for_launch() ||
         in_group()) {
         return;
@@ -383,7 +380,7 @@ void flag_forwarded(const Runtime& runtime, Communicator* state, ncclResult_t re
 }
 
 ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept {
-    Communicator* const state = !in_group() ? runtime.comms.find(comm) : nullptr;
+    Session* const state = !in_group() ? session_of(runtime, comm) : nullptr;
     if (state == nullptr) {
         return result;
     }
@@ -393,7 +390,8 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
         // What NCCL launches later cannot be followed on the stream.
         if (waits.has_value() && result == ncclSuccess) {
             const ReentryGuard guard;
-            const Status status = StepAhead::finish(runtime.api(), &runtime.residuals, *waits);
+            const Status status =
+                StepAhead::finish(runtime.api(), &dispatch_state(runtime).residuals, *waits);
             if (!status.ok()) {
                 return runtime.fail({status.code(), log_prefix(*state) + ": " + status.message()});
             }
@@ -410,12 +408,12 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
     }
 }
 
-Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, Communicator* state) {
+Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, Session* state) {
     const ReentryGuard guard;
     return listen(runtime, call, state);
 }
 
-Status heard(Runtime& runtime, Communicator* state, ncclResult_t result) {
+Status heard(Runtime& runtime, Session* state, ncclResult_t result) {
     const ReentryGuard guard;
     const bool ran = result == ncclSuccess || result == ncclInProgress;
     state->tracker->group_ends(ran);

@@ -6,12 +6,21 @@
 // which a communicator's private exchanges are issued depends on the order of its calls alone.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "collectives/call/call.h"
 #include "collectives/communicator/process.h"
 
 namespace slimwire {
+
+struct Session;
+
+// The process's runtime (Runtime::get), with what dispatch keeps in it.
+[[nodiscard]] std::unique_ptr<CommunicatorListener> make_dispatch_state(Runtime& runtime);
+[[nodiscard]] inline Runtime* process_runtime(const void* own_symbol) noexcept {
+    return Runtime::get(own_symbol, make_dispatch_state);
+}
 
 // Empty: the caller forwards the call to the real NCCL. Otherwise the call was taken (run, or
 // queued in the thread's group) and this is its result.
@@ -23,11 +32,11 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
 
 // In mode shadow, around a call on a communicator with contents: the number of what it carries, and
 // after a call outside groups what NCCL returned. Errors: those that dispatch() would return.
-Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, Communicator* state);
-Status heard(Runtime& runtime, Communicator* state, ncclResult_t result);
+Result<uint32_t> hear(Runtime& runtime, const CollectiveCall& call, Session* state);
+Status heard(Runtime& runtime, Session* state, ncclResult_t result);
 
 // After a call outside groups that follow_native() was told of: takes what NCCL returned.
-void flag_forwarded(const Runtime& runtime, Communicator* state, ncclResult_t result) noexcept;
+void flag_forwarded(const Runtime& runtime, Session* state, ncclResult_t result) noexcept;
 
 // Called for the thread's GroupEnd; closes the real group and runs what was queued. For any but the
 // outermost end it only forwards.

@@ -9,6 +9,7 @@
 #include "collectives/adaptive/accordion_exchange.h"
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/call/log.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -65,7 +66,7 @@ enum class GroupMode : uint8_t { kAlone, kGrouped, kBesideNative };
 
 // Timing: every call until eight are known, then one of sixteen.
 // Without the events' help nothing is timed.
-void start_timing(const DeviceApi& api, Communicator& state, CallStats* stats, RunningCall* run) {
+void start_timing(const DeviceApi& api, Session& state, CallStats* stats, RunningCall* run) {
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
     state.survivor_counts.look(api);
     state.residual_norms.look(api, state.stats.get());
@@ -90,7 +91,7 @@ void start_timing(const DeviceApi& api, Communicator& state, CallStats* stats, R
 // too: a per-thread default stream, or a new stream at an old address, is another stream. In a
 // graph the first call waits for what was last enqueued when the graph is launched, as NCCL's own
 // do.
-Status wait_for_call_before(const DeviceApi& api, Communicator* state, const RunningCall& run) {
+Status wait_for_call_before(const DeviceApi& api, Session* state, const RunningCall& run) {
     if (!run.capture.active) {
         return state->chained ? cuda_status(api, api.stream_wait_event(run.work, state->chain, 0),
                                             "wait for the call before")
@@ -107,7 +108,7 @@ Status wait_for_call_before(const DeviceApi& api, Communicator* state, const Run
 // This rank alone knows that the budget of its process is spent, so the call is compressed as on
 // the others, and what its encoding loses is lost.
 void without_residual(const Runtime& runtime,
-                      Communicator* state,
+                      Session* state,
                       const Plan& plan,
                       const CollectiveCall& call) {
     state->stats->calls_without_residual.fetch_add(1, std::memory_order_relaxed);
@@ -134,7 +135,7 @@ Status no_room(Runtime& runtime, const Communicator& state, const char* what, ui
 // What the call's tensor keeps on this rank by the plan, which calls that average it share.
 Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Plan& keeper) {
     const DeviceApi& api = runtime.api();
-    Communicator& state = *run.item.state;
+    Session& state = *run.item.state;
     const CollectiveCall& call = run.item.call;
     Residual own;
     const bool shares = keeper.replicated_state();
@@ -142,12 +143,13 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
         const TensorKey key = identify(state.state_key, call, keeper.tensor, run.item.place);
         const uint64_t path =
             keeper.tensor == TensorBy::kStep ? run.item.place.path : state.models.count();
+        ResidualStore& residuals = dispatch_state(runtime).residuals;
         SLIMWIRE_TRY_ASSIGN(
-            own, runtime.residuals.get(api, state.device, key, path, keeper.residual_bytes,
-                                       {state.checkpoint_key, keeper.residual_shape, shares},
-                                       run.work, run.capture.active));
+            own, residuals.get(api, state.device, key, path, keeper.residual_bytes,
+                               {state.checkpoint_key, keeper.residual_shape, shares}, run.work,
+                               run.capture.active));
         if (own.origin != ResidualOrigin::kKept) {
-            const ResidualStore::Held held = runtime.residuals.held(state.state_key);
+            const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
         } else if (own.buffer == nullptr && shares) {
@@ -164,7 +166,7 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
 
 Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
-    Communicator& state = *run->item.state;
+    Session& state = *run->item.state;
     Plan& plan = *run->item.plan;
     const bool averages = run->item.averaged != nullptr;
     const Plan& keeper = averages ? *run->item.averaged : plan;  // of residuals
@@ -200,18 +202,18 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
         // or not: by what they loaded only where they agreed on that.
         const bool alike =
             plan.algorithm == Algorithm::kSummable || plan.algorithm == Algorithm::kLowRank;
-        const uint32_t own = state.drawn_before[counter];
+        const uint32_t own = state.random.before[counter];
         const uint32_t before = !alike ? own : counter == 0 ? state.progress.drawn : 0;
         context.drawn_before = own - before;
-        state.replicated_calls += alike && counter == 0 ? 1 : 0;
-        if (run->capture.active && state.device_steps == nullptr) {
-            SLIMWIRE_TRY(move_steps_to_device(api, &state));
+        state.progress.replicated_calls += alike && counter == 0 ? 1 : 0;
+        if (run->capture.active && state.random.on_device == nullptr) {
+            SLIMWIRE_TRY(state.random.move_to_device(api));
         }
-        if (state.device_steps != nullptr) {
+        if (state.random.on_device != nullptr) {
             context.random.step = before;
-            context.random.step_ptr = state.device_steps + counter;
+            context.random.step_ptr = state.random.on_device + counter;
         } else {
-            context.random.step = before + state.steps[counter]++;
+            context.random.step = before + state.random.here[counter]++;
         }
     }
     if (averages) {
@@ -224,7 +226,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     }
     const bool shares = plan.replicated_state();
     if (shares) {
-        ++state.replicated_calls;
+        ++state.progress.replicated_calls;
     }
     if (shares && own.origin != ResidualOrigin::kKept) {
         std::optional<uint64_t> snapshot_id;
@@ -241,7 +243,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
 
 Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_another) {
     const DeviceApi& api = runtime.api();
-    Communicator& state = *run->item.state;
+    Session& state = *run->item.state;
     if (run->read) {
         state.residual_norms.end(api, *run->item.plan, run->residual, run->scratch, run->work);
     }
@@ -257,9 +259,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
                 static_cast<size_t>(plan.layout.threshold_bytes), run->work);
         }
     }
-    if (run->item.plan->draws && state.device_steps != nullptr) {
+    if (run->item.plan->draws && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(run->item.plan->signature.op) ? 1 : 0;
-        SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.device_steps + counter, 1}, run->work));
+        SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.random.on_device + counter, 1}, run->work));
     }
     const bool captured = run->capture.active;
     const cudaEvent_t chain = captured ? state.capture_chain : state.chain;
@@ -312,7 +314,7 @@ Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
         SLIMWIRE_TRY(prepare_device_objects(api, run.item.state, run.item.state->claimed_bytes));
     }
     for (RunningCall& run : running) {
-        Communicator& state = *run.item.state;
+        Session& state = *run.item.state;
         const uint64_t bytes = aligned(run.item.plan->scratch_bytes);
         if (run.capture.active) {
             const RunDevice device(api, run);
@@ -444,7 +446,7 @@ Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
         item.state->claimed_bytes = 0;
     }
     for (const QueuedCall& item : queue) {
-        Communicator& state = *item.state;
+        Session& state = *item.state;
         SLIMWIRE_TRY_ASSIGN(const auto capture, capture_of(api, item.call.stream));
         if (state.ended || capture.active) {
             continue;  // run_batch says the first; a graph has scratch of its own
@@ -461,7 +463,7 @@ Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
 Status fork_work_streams(Runtime& runtime, const std::vector<QueuedCall>& queue) {
     const DeviceApi& api = runtime.api();
     for (const QueuedCall& item : queue) {
-        Communicator& state = *item.state;
+        Session& state = *item.state;
         if (state.ended) {
             continue;  // run_batch says so
         }

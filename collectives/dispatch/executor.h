@@ -11,14 +11,14 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/communicator/process.h"
+#include "collectives/dispatch/session.h"
 
 namespace slimwire {
 
 // A compressed call that waits for its turn.
 struct QueuedCall {
     CollectiveCall call;
-    Communicator* state = nullptr;
+    Session* state = nullptr;
     Plan* plan = nullptr;
     StepPosition place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.

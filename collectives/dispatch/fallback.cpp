@@ -42,11 +42,11 @@ Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
 }
 
 // Asks for the place of a well-formed call, which counts it.
-StepPosition place_of(const CallSignature& signature, Communicator* state) {
+StepPosition place_of(const CallSignature& signature, Session* state) {
     const uint64_t number = group_number();
     if (in_group()) {
         auto& counted = thread_group().counted;
-        if (counted.empty() || counted.back() != std::pair<Communicator*, Plan*>(state, nullptr)) {
+        if (counted.empty() || counted.back() != std::pair<Session*, Plan*>(state, nullptr)) {
             counted.emplace_back(state, nullptr);
         }
     }
@@ -55,7 +55,7 @@ StepPosition place_of(const CallSignature& signature, Communicator* state) {
 
 // Whether the place of a call may have a residual, or the call needs none.
 bool has_room(const Settings& settings,
-              Communicator* state,
+              Session* state,
               const Plan& plan,
               const StepPosition& place) {
     bool first = false;
@@ -87,11 +87,8 @@ Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
     return unknown_operator ? std::optional(FallbackReason::kUnknownOperator) : std::nullopt;
 }
 
-Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
-                                                     const CollectiveCall& call,
-                                                     Communicator* state,
-                                                     Plan* plan,
-                                                     AskedPlace* place) {
+Result<std::optional<FallbackReason>> check_fallback(
+    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace* place) {
     const DeviceApi& api = runtime.api();
     SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused, malformed(api, call, *state));
     if (refused.has_value()) {
@@ -114,7 +111,7 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
         if (in_group()) {
             thread_group().counted.emplace_back(state, plan);
         }
-        state->replicated_calls += message ? 0 : 1;
+        state->progress.replicated_calls += message ? 0 : 1;
         if (plan->calls++ < plan->start_call) {
             return std::optional(FallbackReason::kBeforeStart);
         }
@@ -130,7 +127,7 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
     return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
 }
 
-StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Communicator* state) {
+StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session* state) {
     // Of no elements, a buffer may be null on some ranks only.
     if (state->places == nullptr || call.signature.count == 0 ||
         is_point_to_point(call.signature.op) || !training_state().training()) {
@@ -150,7 +147,7 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Communi
 }
 
 Status find_placed_plan(
-    Runtime& runtime, Communicator* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
+    Runtime& runtime, Session* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
     const bool to_itself =
         is_point_to_point(call->signature.op) && call->signature.root_or_peer == state->rank;
     if (state->places == nullptr || to_itself) {

@@ -48,7 +48,7 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
 
 // Whether calls that a plan compresses are native all the same, and what the plan says is counted
 // beside them.
-bool is_shadow(const Communicator& state) noexcept {
+bool is_shadow(const Session& state) noexcept {
     return state.observed != nullptr;
 }
 
@@ -60,10 +60,7 @@ std::string shadow_reason(const Plan& plan) {
 }
 
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
-CallStats* add_counters(Communicator* state,
-                        const Plan& plan,
-                        bool compressed,
-                        std::string reason) {
+CallStats* add_counters(Session* state, const Plan& plan, bool compressed, std::string reason) {
     CallStats& key = state->stats->add_key();
     key.signature = plan.signature;
     key.rule = plan.rule;
@@ -100,7 +97,7 @@ CallStats* add_counters(Communicator* state,
 }
 
 // The counters that kinds of calls beyond kMaxPlans share.
-CallStats* folded_key(Communicator* state, const CallSignature& signature, const Plan* compressed) {
+CallStats* folded_key(Session* state, const CallSignature& signature, const Plan* compressed) {
     CallStats*& key =
         state->folded[{signature.op, signature.dtype, signature.redop, compressed != nullptr}];
     if (key == nullptr) {
@@ -156,7 +153,7 @@ const char* fallback_text(FallbackReason fallback) noexcept {
 
 // What was granted to calls that come in the same order on all ranks that make them: the
 // collectives of a communicator, or the messages of one peer and direction.
-Communicator::Reservation& committed_of(Communicator* state, const CallSignature& signature) {
+Session::Reservation& committed_of(Session* state, const CallSignature& signature) {
     return state->reserved[is_point_to_point(signature.op)
                                ? std::pair(static_cast<int>(signature.root_or_peer), signature.op)
                                : std::pair(-1, Op::kAllReduce)];
@@ -165,7 +162,7 @@ Communicator::Reservation& committed_of(Communicator* state, const CallSignature
 }  // namespace
 
 bool grant_place(const Settings& settings,
-                 Communicator* state,
+                 Session* state,
                  const Plan& plan,
                  const StepPosition& place,
                  bool* first) {
@@ -191,7 +188,7 @@ bool grant_place(const Settings& settings,
     return found->second;
 }
 
-void ungrant_place(Communicator* state, const PlaceKey& key) noexcept {
+void ungrant_place(Session* state, const PlaceKey& key) noexcept {
     const auto found = state->memory_reservations.find(key);
     if (found == state->memory_reservations.end()) {
         return;
@@ -209,10 +206,10 @@ void ungrant_place(Communicator* state, const PlaceKey& key) noexcept {
 namespace {
 
 // A new plan whose calls are counted goes on where a process before was.
-Plan* counted_on(Communicator* state, Plan* plan) {
+Plan* counted_on(Session* state, Plan* plan) {
     if (plan->counted() && !is_point_to_point(plan->signature.op)) {
         const std::vector<std::byte> loaded =
-            state->progress.take(counted_calls(*state, *plan), StateKind::kCalls);
+            state->progress.take(counted_calls(state->checkpoint_key, *plan), StateKind::kCalls);
         (void)RecordReader(loaded).get(&plan->calls);
     }
     return plan;
@@ -220,14 +217,11 @@ Plan* counted_on(Communicator* state, Plan* plan) {
 
 }  // namespace
 
-Plan* plan_of(Runtime& runtime,
-              Communicator* state,
-              const CallSignature& signature,
-              bool may_drop) {
+Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop) {
     if (Plan* plan = state->plans.find(signature); plan != nullptr) {
         return plan;
     }
-    Communicator::Reservation& reserved = committed_of(state, signature);
+    Session::Reservation& reserved = committed_of(state, signature);
     state->shape.committed_bytes = reserved.residual_bytes;
     const ParameterRanges* const parameters =
         state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;
@@ -276,7 +270,7 @@ Plan* plan_of(Runtime& runtime,
     return counted_on(state, plan);
 }
 
-void count_run(const Communicator& state, const Plan& plan) noexcept {
+void count_run(const Session& state, const Plan& plan) noexcept {
     if (plan.stats->folded) {
         const uint64_t native = native_wire_bytes(plan.signature, state.shape.ranks, state.rank);
         const uint64_t wire = wire_bytes_of(plan, state.shape, state.rank);
@@ -291,7 +285,7 @@ void count_run(const Communicator& state, const Plan& plan) noexcept {
     }
 }
 
-void count_fallback(Communicator* state, Plan* plan, FallbackReason fallback) {
+void count_fallback(Session* state, Plan* plan, FallbackReason fallback) {
     if (plan->stats->folded) {
         const uint64_t native = native_wire_bytes(plan->signature, state->shape.ranks, state->rank);
         folded_key(state, plan->signature, nullptr)

@@ -6,7 +6,7 @@
 // get one that may be dropped again, and both are counted by one key for each operation.
 #pragma once
 
-#include "collectives/communicator/process.h"
+#include "collectives/dispatch/session.h"
 
 namespace slimwire {
 
@@ -14,22 +14,22 @@ inline constexpr size_t kMaxPlans = 4096;
 
 // The plan of a call; null for a native call that gets none, which is then counted. `may_drop`:
 // no plan of this communicator is in use by a queued call.
-Plan* plan_of(Runtime& runtime, Communicator* state, const CallSignature& signature, bool may_drop);
+Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop);
 
 // Whether the tensor at `place`, which is sure, may have a residual: what the communicator's plans
 // and places were granted before it, in the order of the calls, must leave room. Equal on all ranks
 // that make such calls, and remembered; `first` tells that it was decided now.
 bool grant_place(const Settings& settings,
-                 Communicator* state,
+                 Session* state,
                  const Plan& plan,
                  const StepPosition& place,
                  bool* first);
 // Takes that decision back, the later ones of the communicator first: its call never was.
-void ungrant_place(Communicator* state, const PlaceKey& key) noexcept;
+void ungrant_place(Session* state, const PlaceKey& key) noexcept;
 
 // Counts one compressed call.
-void count_run(const Communicator& state, const Plan& plan) noexcept;
+void count_run(const Session& state, const Plan& plan) noexcept;
 // Counts one call of a compressed plan that went native, or that was sent raw after all.
-void count_fallback(Communicator* state, Plan* plan, FallbackReason fallback);
+void count_fallback(Session* state, Plan* plan, FallbackReason fallback);
 
 }  // namespace slimwire

@@ -13,6 +13,8 @@
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
+#include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/session.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/state/loaded_state.h"
 #include "collectives/state/replicated_progress.h"
@@ -61,7 +63,7 @@ Result<std::string> path_of(Runtime* runtime, const char* pattern) {
     std::optional<int> rank = launcher_rank();
     if (!rank.has_value() && runtime != nullptr) {
         int most = 0;
-        runtime->comms.for_each([&](Communicator& state) {
+        for_each_session(*runtime, [&](Session& state) {
             if (state.shape.ranks > most || (state.shape.ranks == most && state.rank < *rank)) {
                 most = state.shape.ranks;
                 rank = state.rank;
@@ -83,7 +85,7 @@ Status settle(Runtime* runtime, uint64_t patience_us) {
     while (runtime != nullptr) {
         bool busy = false;
         Status failed;
-        runtime->comms.for_each([&](Communicator& state) {
+        for_each_session(*runtime, [&](Session& state) {
             busy |= state.users.load() > 0;
             if (!state.chained || state.ended) {
                 return;
@@ -123,27 +125,31 @@ Status copy_to_host(const DeviceApi& api, int device, const void* from, std::spa
 }
 
 // Calls of this process that drew; those that the communicator took over are not in it.
-Status drawn_here(const Runtime& runtime, const Communicator& state, uint32_t* drawn) {
-    std::copy_n(state.steps, 2, drawn);
-    return state.device_steps == nullptr
+Status drawn_here(const Runtime& runtime, const Session& state, uint32_t* drawn) {
+    std::copy_n(state.random.here, 2, drawn);
+    return state.random.on_device == nullptr
                ? Status()
-               : copy_to_host(runtime.api(), state.device, state.device_steps,
+               : copy_to_host(runtime.api(), state.device, state.random.on_device,
                               std::as_writable_bytes(std::span(drawn, 2)));
 }
 
 Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64_t>* begun) {
     Status status;
     std::set<uint64_t> live;
-    runtime->comms.for_each([&](Communicator& state) {
+    for_each_session(*runtime, [&](Session& state) {
         if (state.checkpoint_key == 0 || !status.ok()) {
             return;
         }
-        StateComm comm{state.checkpoint_key, state.rank, state.shape.ranks, {},
-                       moment_of(state),     0};
+        StateComm comm{state.checkpoint_key,
+                       state.rank,
+                       state.shape.ranks,
+                       {},
+                       moment_of(state, state.progress),
+                       0};
         status = drawn_here(*runtime, state, comm.drawn);
         comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
         for (int i = 0; i < 2; ++i) {
-            comm.drawn[i] += state.drawn_before[i];
+            comm.drawn[i] += state.random.before[i];
         }
         live.insert(comm.key);
         if (comm.snapshot_id != 0) {
@@ -169,12 +175,35 @@ struct Source {
     std::vector<std::byte> own = {};  // of progress; host is null
 };
 
-// Adds the records of all communicators' progress (progress.h).
+// Every record of the communicator as it is now, between two calls; of a tensor that two plans know
+// the later one counts. An error is the device's.
+Status for_progress(const Session& state, const ReadMemory& read, const KeepRecord& keep) {
+    for (const auto& [of, bytes] : state.progress.waiting) {
+        keep(of.first, of.second, bytes);
+    }
+    SLIMWIRE_TRY(state.accordions.save(state, read, keep));
+    for (const auto& [place, tensor] : state.averaged) {
+        RecordWriter record;
+        record.put(tensor.calls);
+        keep({state.checkpoint_key, place.plan->signature, tensor.path, place.ordinal},
+             StateKind::kAveraging, record.take());
+    }
+    state.plans.for_each([&](const Plan& plan) {
+        if (plan.counted() && !is_point_to_point(plan.signature.op)) {
+            RecordWriter record;
+            record.put(plan.calls);
+            keep(counted_calls(state.checkpoint_key, plan), StateKind::kCalls, record.take());
+        }
+    });
+    return {};
+}
+
+// Adds the records of all communicators' progress (replicated_progress.h).
 Status add_progress(Runtime* runtime, StateIndex* index, std::vector<Source>* sources) {
     // Of two plans that had a tensor the later one counts, whose calls are known better.
     std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>> records;
     Status status;
-    runtime->comms.for_each([&](Communicator& state) {
+    for_each_session(*runtime, [&](Session& state) {
         if (state.checkpoint_key == 0 || state.ended || !status.ok()) {
             return;
         }
@@ -263,7 +292,7 @@ Status same_job(const Job& job,
     bool any = false, known = false;
     std::string here;
     if (runtime != nullptr) {
-        runtime->comms.for_each([&](Communicator& state) {
+        for_each_session(*runtime, [&](Session& state) {
             any |= state.checkpoint_key != 0;
             known |= std::any_of(
                 index.comms.begin(), index.comms.end(),
@@ -305,7 +334,7 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     } else {
         SLIMWIRE_TRY(comms_of(runtime, &index.comms, &begun));
         SLIMWIRE_TRY(add_progress(runtime, &index, &sources));
-        SLIMWIRE_TRY(runtime->residuals.with_placed(
+        SLIMWIRE_TRY(dispatch_state(*runtime).residuals.with_placed(
             [&](const std::vector<ResidualStore::Placed>& placed, uint64_t by_address) {
                 left_out = by_address;
                 for (const ResidualStore::Placed& one : placed) {
@@ -347,9 +376,9 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
         saved.emplace(comm.key, comm);
     }
     Status status;
-    std::map<const Communicator*, std::array<uint32_t, 2>> before;
+    std::map<const Session*, std::array<uint32_t, 2>> before;
     if (runtime != nullptr) {
-        runtime->comms.for_each([&](Communicator& state) {
+        for_each_session(*runtime, [&](Session& state) {
             const auto found = saved.find(state.checkpoint_key);
             uint32_t here[2] = {};
             if (found != saved.end() && status.ok()) {
@@ -365,10 +394,10 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
                                   "'; each waits for its tensor's next call");
     PendingState::instance().replace(std::move(content));
     if (runtime != nullptr) {
-        runtime->residuals.renew_placed();
-        runtime->comms.for_each([&](Communicator& state) {
+        dispatch_state(*runtime).residuals.renew_placed();
+        for_each_session(*runtime, [&](Session& state) {
             if (const auto found = before.find(&state); found != before.end()) {
-                std::copy_n(found->second.begin(), 2, state.drawn_before);
+                std::copy_n(found->second.begin(), 2, state.random.before);
             }
         });
     }

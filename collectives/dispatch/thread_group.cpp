@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "collectives/communicator/lifecycle.h"
-#include "collectives/communicator/process.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/shadow/observer.h"
 #include "collectives/identity/parameter_tracker.h"
@@ -12,10 +12,10 @@
 namespace slimwire {
 
 void ThreadGroup::end_counting(bool ran) noexcept {
-    for (Communicator* state : heard) {
+    for (Session* state : heard) {
         state->tracker->group_ends(ran);
     }
-    for (Communicator* state : flagged) {
+    for (Session* state : flagged) {
         state->skipped_steps->dropped();
     }
     counted.clear();
@@ -32,21 +32,21 @@ void ThreadGroup::uncount() noexcept {
     for (const auto& [state, plan] : counted) {
         if (plan != nullptr) {
             --plan->calls;
-            state->replicated_calls -= is_point_to_point(plan->signature.op) ? 0 : 1;
+            state->progress.replicated_calls -= is_point_to_point(plan->signature.op) ? 0 : 1;
         } else {
             state->places->drop(number);
         }
     }
     for (const auto& [state, tensor] : paced) {
         tensor->control.uncount();
-        --state->replicated_calls;
+        --state->progress.replicated_calls;
     }
-    for (const StepAhead::Pending& pending : ahead) {
-        pending.state->step_ahead->lose();
+    for (const auto& [state, pending] : ahead) {
+        state->step_ahead->lose();
     }
     for (const auto& [state, tensor] : averaged) {
         --tensor->calls;
-        --state->replicated_calls;
+        --state->progress.replicated_calls;
     }
     for (auto place = granted.rbegin(); place != granted.rend(); ++place) {
         ungrant_place(place->first, place->second);
@@ -69,7 +69,7 @@ uint64_t group_number() noexcept {
     return number;
 }
 
-void forget_queued(const Communicator& state) noexcept {
+void forget_queued(const Session& state) noexcept {
     if (in_group()) {
         std::erase_if(thread_group().queued,
                       [&](const QueuedCall& item) { return item.state == &state; });
@@ -82,7 +82,7 @@ void forget_queued(const Communicator& state) noexcept {
         std::erase_if(thread_group().averaged,
                       [&](const auto& averaged) { return averaged.first == &state; });
         std::erase_if(thread_group().ahead,
-                      [&](const auto& pending) { return pending.state == &state; });
+                      [&](const auto& pending) { return pending.first == &state; });
         std::erase(thread_group().heard, &state);
         std::erase(thread_group().flagged, &state);
     }
@@ -101,9 +101,9 @@ void group_dropped() noexcept {
         group.failed = ncclSuccess;
         group.uncount();
         drop_group_creations();
-        if (const Runtime* runtime = Runtime::peek();
-            runtime != nullptr && runtime->observer != nullptr) {
-            runtime->observer->group_dropped();
+        const Runtime* const runtime = Runtime::peek();
+        if (runtime != nullptr && dispatch_state(*runtime).observer != nullptr) {
+            dispatch_state(*runtime).observer->group_dropped();
         }
     }
 }

@@ -19,15 +19,16 @@ struct ThreadGroup {
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<QueuedCall> queued;
     // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
-    std::vector<std::pair<Communicator*, Plan*>> counted;
-    std::vector<std::pair<Communicator*, PlaceKey>> granted;  // by calls of this group
-    std::vector<std::pair<Communicator*, AccordionTensor*>>
+    std::vector<std::pair<Session*, Plan*>> counted;
+    std::vector<std::pair<Session*, PlaceKey>> granted;  // by calls of this group
+    std::vector<std::pair<Session*, AccordionTensor*>>
         paced;  // that a call of this group counts for
     // Whose averages a call of this group counts for.
-    std::vector<std::pair<Communicator*, CountedTensor*>> averaged;
-    std::vector<StepAhead::Pending> ahead;  // what is to be done behind calls of this group
-    std::vector<Communicator*> heard;       // whose contents listened to a call of this group
-    std::vector<Communicator*> flagged;     // that a call of this group may give a flag of a step
+    std::vector<std::pair<Session*, CountedTensor*>> averaged;
+    std::vector<std::pair<Session*, StepAhead::Pending>>
+        ahead;                      // what is to be done behind calls of this group
+    std::vector<Session*> heard;    // whose contents listened to a call of this group
+    std::vector<Session*> flagged;  // that a call of this group may give a flag of a step
 
     // What was counted stands; `ran`: the calls were launched.
     void end_counting(bool ran) noexcept;
@@ -45,7 +46,7 @@ inline constinit thread_local int t_group_depth = 0;
 // Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
 [[nodiscard]] uint64_t group_number() noexcept;
 // Takes the calls of a communicator that is being destroyed out of the thread's group.
-void forget_queued(const Communicator& state) noexcept;
+void forget_queued(const Session& state) noexcept;
 void group_started() noexcept;
 // The group was simulated: nothing of it runs.
 void group_dropped() noexcept;

@@ -29,6 +29,12 @@ struct AveragedRun {
     int64_t at = 0;
 };
 
+// Compressed calls of a tensor whose residuals are averaged now and then; equal on all ranks.
+struct CountedTensor {
+    uint64_t path = 0;  // of its place (StepPosition)
+    uint64_t calls = 0;
+};
+
 struct Averaging {
     struct Part {
         int64_t begin = 0, end = 0;  // of the vector

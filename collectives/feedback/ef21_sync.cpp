@@ -17,8 +17,9 @@ static_assert(kLarge < 3.4e38f && kLarge > 3.3e38f);
 
 }  // namespace
 
-uint64_t moment_of(const Communicator& state) noexcept {
-    return state.replicated_calls == 0 ? 0 : mix_key(state.comm_key, state.replicated_calls) | 1;
+uint64_t moment_of(const Communicator& state, const Progress& progress) noexcept {
+    return progress.replicated_calls == 0 ? 0
+                                          : mix_key(state.comm_key, progress.replicated_calls) | 1;
 }
 
 SnapshotRows snapshot_rows(uint64_t snapshot_id) noexcept {

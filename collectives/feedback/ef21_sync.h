@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "collectives/algorithms/exchange.h"
+#include "collectives/state/replicated_progress.h"
 
 namespace slimwire {
 
@@ -22,7 +23,7 @@ using SnapshotRows = std::array<float, 2 * kMomentBits>;
 inline constexpr uint64_t kMomentBytes = 3 * kMomentBits * sizeof(float);
 
 // This communicator's moment now, StateComm::moment; and its rows.
-[[nodiscard]] uint64_t moment_of(const Communicator& state) noexcept;
+[[nodiscard]] uint64_t moment_of(const Communicator& state, const Progress& progress) noexcept;
 [[nodiscard]] SnapshotRows snapshot_rows(uint64_t snapshot_id) noexcept;
 
 class EstimatesOfAll final : public Exchange {

@@ -7,7 +7,7 @@
 // Driven by dispatch: follow() before a collective, finish() behind it. gather_pairs.h says which
 // gather belongs to which reduce-scatter. Parameters that are never gathered, because whole
 // gradients are reduced, the program moves and brings back itself: ahead() and back(), by
-// slimwire_step_ahead and slimwire_step_back. Part of a Communicator, and like it used by one
+// slimwire_step_ahead and slimwire_step_back. Kept for one communicator, and like it used by one
 // thread at a time.
 #pragma once
 

@@ -10,8 +10,8 @@
 // Names of parameters (slimwire.h) are not in the traffic: those count that all ranks had
 // registered when the communicator was made (registered.h).
 //
-// Part of a Communicator, and like it used by one thread at a time; end() may meet another that is
-// still in a call (an abort).
+// Kept for one communicator, and like it used by one thread at a time; end() may meet another that
+// is still in a call (an abort).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -4,8 +4,8 @@
 // result is copied to the host behind the program's call and read at the next such call; nothing
 // waits for it.
 //
-// Part of a Communicator, and like it used by one thread at a time; end() may meet another that is
-// still in a call (an abort).
+// Kept for one communicator, and like it used by one thread at a time; end() may meet another that
+// is still in a call (an abort).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -6,9 +6,10 @@
 // Once the program marks its steps (training.h) the marks say where a step begins, and nothing is
 // detected any more: they too come at the same point between the same calls on all ranks.
 //
-// Part of a Communicator, and like it used by one thread at a time.
+// Kept for one communicator, and like it used by one thread at a time.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,6 +21,15 @@
 #include "collectives/observe/stats.h"
 
 namespace slimwire {
+
+struct Plan;
+
+// One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
+struct PlaceKey {
+    const Plan* plan = nullptr;
+    uint32_t slot = 0, ordinal = 0;
+    auto operator<=>(const PlaceKey&) const = default;
+};
 
 class TensorSlots {
   public:

@@ -1,7 +1,13 @@
 #include "collectives/state/replicated_progress.h"
 
-#include "collectives/communicator/communicator.h"
+#include <optional>
+#include <string>
+
+#include "collectives/call/log.h"
+#include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_identities.h"
+#include "collectives/plan/plan.h"
+#include "collectives/state/loaded_state.h"
 
 namespace slimwire {
 
@@ -19,31 +25,35 @@ uint64_t told_progress(const StateComm& loaded) noexcept {
     return loaded.snapshot_id == 0 ? 0 : mix_key(loaded.snapshot_id, loaded.drawn_alike) | 1;
 }
 
-LastingTensor counted_calls(const Communicator& state, const Plan& plan) noexcept {
+LastingTensor counted_calls(uint64_t checkpoint_key, const Plan& plan) noexcept {
     const CallSignature& signature = plan.signature;
     // The zeros keep the keys of saved files.
     const uint64_t asked = mix_key(mix_key(mix_key(1, signature.ordinal), 0), 0);
-    return {state.checkpoint_key, signature, asked | 1, 0};
+    return {checkpoint_key, signature, asked | 1, 0};
 }
 
-Status for_progress(const Communicator& state, const ReadMemory& read, const KeepRecord& keep) {
-    for (const auto& [of, bytes] : state.progress.waiting) {
-        keep(of.first, of.second, bytes);
+Status agree_on_progress(Runtime& runtime, const std::vector<ProgressOf>& counting, Watch* watch) {
+    PendingState& pending = PendingState::instance();
+    std::vector<Communicator*> states;
+    std::vector<uint64_t> mine;
+    for (const ProgressOf& one : counting) {
+        states.push_back(one.communicator);
+        mine.push_back(told_progress(pending.comm(one.communicator->checkpoint_key)));
     }
-    SLIMWIRE_TRY(state.accordions.save(state, read, keep));
-    for (const auto& [place, tensor] : state.averaged) {
-        RecordWriter record;
-        record.put(tensor.calls);
-        keep({state.checkpoint_key, place.plan->signature, tensor.path, place.ordinal},
-             StateKind::kAveraging, record.take());
-    }
-    state.plans.for_each([&](const Plan& plan) {
-        if (plan.counted() && !is_point_to_point(plan.signature.op)) {
-            RecordWriter record;
-            record.put(plan.calls);
-            keep(counted_calls(state, plan), StateKind::kCalls, record.take());
+    std::vector<std::vector<uint64_t>> all;
+    SLIMWIRE_TRY(tell_ranks(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
+    for (size_t i = 0; i < counting.size(); ++i) {
+        const Communicator& state = *states[i];
+        if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
+            log_line(LogLevel::kWarn,
+                     "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+                         ": rank " + std::to_string(*other) +
+                         " loaded another state, or none; controllers and counts begin anew");
+        } else if (mine[i] != 0) {
+            counting[i].progress->drawn = pending.comm(state.checkpoint_key).drawn_alike;
+            counting[i].progress->waiting = pending.take_progress(state.checkpoint_key);
         }
-    });
+    }
     return {};
 }
 

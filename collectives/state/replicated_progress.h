@@ -4,8 +4,7 @@
 //
 // A rank that went on alone would choose other codecs than the others. So ranks tell each other,
 // when a communicator is made, of which moment the progress is that they have loaded; where these
-// are not the same it begins anew on all of them (agree_on_progress(), members.h). What is loaded
-// later than that does not touch it.
+// are not the same it begins anew on all of them. What is loaded later than that does not touch it.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +21,19 @@
 
 namespace slimwire {
 
+class Runtime;
+class Watch;
 struct Communicator;
 struct Plan;
 
 using ProgressRecords = std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>>;
 
-// Of one communicator: what was loaded for it and waits for the first call of its tensor.
+// Of one communicator: what was loaded for it and waits for the first call of its tensor, and what
+// its calls added.
 struct Progress {
+    // Calls so far that changed what ranks keep alike: state that all share, controllers and
+    // counts. Equal on all ranks.
+    uint64_t replicated_calls = 0;
     uint32_t drawn = 0;  // StateComm::drawn_alike, of all ranks
     ProgressRecords waiting;
 
@@ -40,7 +45,7 @@ struct Progress {
 [[nodiscard]] uint64_t told_progress(const StateComm& loaded) noexcept;
 
 // What the count of a kind of calls is known by.
-[[nodiscard]] LastingTensor counted_calls(const Communicator& state, const Plan& plan) noexcept;
+[[nodiscard]] LastingTensor counted_calls(uint64_t checkpoint_key, const Plan& plan) noexcept;
 
 // The bytes of records, field by field.
 class RecordWriter {
@@ -79,8 +84,13 @@ using KeepRecord =
 // Copies device memory that no work is using.
 using ReadMemory = std::function<Status(const void* memory, std::span<std::byte> out)>;
 
-// Every record of the communicator as it is now, between two calls; of a tensor that two plans know
-// the later one counts. An error is the device's.
-Status for_progress(const Communicator& state, const ReadMemory& read, const KeepRecord& keep);
+// One that goes on, if its ranks loaded the same state as each other.
+struct ProgressOf {
+    Communicator* communicator = nullptr;
+    Progress* progress = nullptr;
+};
+// Ranks tell each other over the private communicators what they loaded; a warning says where those
+// differ.
+Status agree_on_progress(Runtime& runtime, const std::vector<ProgressOf>& counting, Watch* watch);
 
 }  // namespace slimwire

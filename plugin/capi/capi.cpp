@@ -13,6 +13,9 @@
 
 #include "collectives/call/training.h"
 #include "collectives/communicator/process.h"
+#include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/parameter_moves.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/dispatch/shadow/observer.h"
 #include "collectives/dispatch/thread_group.h"
@@ -74,17 +77,20 @@ int run(const Work& work) noexcept {
     }
 }
 
+// There already, or not wanted: a program may load before it chose its NCCL.
+Runtime* made_runtime() noexcept {
+    return Runtime::peek() == nullptr
+               ? nullptr
+               : process_runtime(reinterpret_cast<const void*>(&::slimwire_version));
+}
+
 int run_state(Result<StateOutcome> (*work)(Runtime*, const char*, uint64_t), const char* path) {
     StateOutcome outcome;
     const int code = run([&]() -> Status {
         if (in_group()) {
             return {Code::kInvalidArgument, "state is saved and loaded outside of groups"};
         }
-        // There already, or not wanted: a program may load before it chose its NCCL.
-        Runtime* const runtime =
-            Runtime::peek() == nullptr
-                ? nullptr
-                : Runtime::get(reinterpret_cast<const void*>(&::slimwire_version));
+        Runtime* const runtime = made_runtime();
         const ReentryGuard guard;
         SLIMWIRE_TRY_ASSIGN(outcome, work(runtime, path, kStatePatienceUs));
         return {};
@@ -96,8 +102,7 @@ int run_state(Result<StateOutcome> (*work)(Runtime*, const char*, uint64_t), con
                 outcome.text.c_str());
 }
 
-// Runs work(runtime, state) for communicators with previews until it is done for one; `nothing`:
-// what to say where it is for none.
+// Runs work(runtime); `nothing`: what to say where it finds nothing to do.
 template <class Work>
 int run_step(const char* nothing, const Work& work) noexcept {
     bool done = false;
@@ -105,24 +110,10 @@ int run_step(const char* nothing, const Work& work) noexcept {
         if (in_group()) {
             return {Code::kInvalidArgument, "parameters are moved outside of groups"};
         }
-        Runtime* const runtime =
-            Runtime::peek() == nullptr
-                ? nullptr
-                : Runtime::get(reinterpret_cast<const void*>(&::slimwire_version));
-        if (runtime == nullptr) {
-            return {};
+        if (Runtime* const runtime = made_runtime(); runtime != nullptr) {
+            SLIMWIRE_TRY_ASSIGN(done, work(*runtime));
         }
-        const ReentryGuard guard;
-        Status status;
-        runtime->comms.for_each([&](Communicator& state) {
-            if (done || !status.ok() || state.step_ahead == nullptr) {
-                return;
-            }
-            const Result<bool> moved = work(*runtime, state);
-            status = moved.status();
-            done = moved.ok() && moved.value();
-        });
-        return status;
+        return {};
     });
     return code != SLIMWIRE_OK || done ? code : said(SLIMWIRE_NOTHING, nothing);
 }
@@ -130,8 +121,8 @@ int run_step(const char* nothing, const Work& work) noexcept {
 // For the trace.
 void told() noexcept {
     if (const Runtime* runtime = Runtime::peek();
-        runtime != nullptr && runtime->observer != nullptr) {
-        runtime->observer->told();
+        runtime != nullptr && dispatch_state(*runtime).observer != nullptr) {
+        dispatch_state(*runtime).observer->told();
     }
 }
 
@@ -258,17 +249,15 @@ int slimwire_step_ahead(
     constexpr char kNothing[] =
         "no rule with preview has compressed that gradient yet, or the step is not known, or there "
         "is no room";
-    return run_step(kNothing, [&](Runtime& runtime, Communicator& state) {
-        return state.step_ahead->ahead(runtime.api(), &state, runtime.residuals,
-                                       {gradient, parameter, count, dtype},
-                                       static_cast<cudaStream_t>(stream));
+    return run_step(kNothing, [&](Runtime& runtime) {
+        return move_ahead(runtime, {gradient, parameter, count, dtype},
+                          static_cast<cudaStream_t>(stream));
     });
 }
 
 int slimwire_step_back(void* parameter, void* stream) {
-    return run_step("the parameter is not ahead", [&](Runtime& runtime, Communicator& state) {
-        return state.step_ahead->back(runtime.api(), state, parameter,
-                                      static_cast<cudaStream_t>(stream));
+    return run_step("the parameter is not ahead", [&](Runtime& runtime) {
+        return move_back(runtime, parameter, static_cast<cudaStream_t>(stream));
     });
 }
 

@@ -15,7 +15,7 @@ namespace slimwire::preload {
 
 // The runtime of this process; null when nothing can be done at all (no real NCCL).
 inline Runtime* runtime() noexcept {
-    return Runtime::get(reinterpret_cast<const void*>(&::ncclAllReduce));
+    return process_runtime(reinterpret_cast<const void*>(&::ncclAllReduce));
 }
 
 // Result of a call that has no real function behind it.

@@ -8,7 +8,7 @@ using namespace slimwire::preload;
 
 #define SLIMWIRE_PAYLOAD(name, call, ...)                                               \
     SLIMWIRE_ENTER(name, __VA_ARGS__)                                                   \
-    if (rt->observer != nullptr) {                                                      \
+    if (dispatch_state(*rt).observer != nullptr) {                                      \
         return observed(rt, call, [&] { return forward(rt->nccl.name, __VA_ARGS__); }); \
     }                                                                                   \
     if (const auto taken = offer(rt, call); taken.has_value()) {                        \

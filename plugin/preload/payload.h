@@ -3,6 +3,7 @@
 #pragma once
 
 #include "collectives/call/nccl_types.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/shadow/observer.h"
 #include "plugin/preload/funnel.h"
 

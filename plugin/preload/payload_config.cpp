@@ -25,7 +25,7 @@ using namespace slimwire::preload;
 
 #define SLIMWIRE_CONFIGURED(name, call, ...)                                                      \
     SLIMWIRE_ENTER(name##Config, __VA_ARGS__, config)                                             \
-    if (rt->observer != nullptr) {                                                                \
+    if (dispatch_state(*rt).observer != nullptr) {                                                \
         return observed(rt, call, [&] {                                                           \
             return forward_configured(rt->nccl.name##Config, rt->nccl.name, config, __VA_ARGS__); \
         });                                                                                       \

@@ -14,6 +14,7 @@
 #include "codecs/base/emulator_abi.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/session.h"
 #include "collectives/dispatch/thread_group.h"
 #include "tests/bench/allocations.h"
 
@@ -94,6 +95,7 @@ struct CallCost {
 
 CallCost measure(const Case& of, long calls) {
     auto runtime = std::make_unique<Runtime>();
+    runtime->listener = make_dispatch_state(*runtime);
     runtime->nccl = idle_nccl();
     runtime->use_device(idle_device());
     runtime->config.active = true;
@@ -104,7 +106,7 @@ CallCost measure(const Case& of, long calls) {
     static int handles = 0;  // a thread remembers the last it looked up
     std::vector<CollectiveCall> group;
     for (int i = 0; i < of.grouped; ++i) {
-        auto state = std::make_unique<Communicator>();
+        auto state = std::make_unique<Session>();
         state->comm = reinterpret_cast<ncclComm_t>(g_memory + ++handles);
         state->exchange_comm = reinterpret_cast<ncclComm_t>(g_memory + 128 + handles);
         state->state_key = static_cast<uint64_t>(i);

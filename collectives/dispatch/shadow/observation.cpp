@@ -7,6 +7,7 @@
 #include "collectives/call/log.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/fallback.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/shadow/observer.h"
@@ -18,7 +19,7 @@ namespace {
 
 // Calls of a thread's group whose end is not timed yet.
 struct GroupedTiming {
-    Communicator* state;
+    Session* state;
     CallTimes::Timing* timing;
     cudaStream_t stream;
 };
@@ -49,14 +50,14 @@ constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no 
 
 }  // namespace
 
-void forget_observed(const Communicator& state) noexcept {
+void forget_observed(const Session& state) noexcept {
     ObservedGroup& group = observed_group();
     std::erase_if(group.timings, [&](const GroupedTiming& of) { return of.state == &state; });
     std::erase_if(group.rehearsals,
                   [&](const ShadowEncoder::Call& of) { return of.item.state == &state; });
 }
 
-ObservedTensor& Observer::tensor_of(const CollectiveCall& call, Communicator* state) {
+ObservedTensor& Observer::tensor_of(const CollectiveCall& call, Session* state) {
     ObservedComm& observed = *state->observed;
     const bool message = is_point_to_point(call.signature.op);
     uint64_t signature = call_signature(call.signature);
@@ -118,7 +119,7 @@ void Observer::group_dropped() noexcept {
 }
 
 Observation::Observation(Runtime& runtime, const CollectiveCall& call) noexcept
-    : observer_(*runtime.observer), stream_(call.stream) {
+    : observer_(*dispatch_state(runtime).observer), stream_(call.stream) {
     try {
         begin(call);
     } catch (const std::exception& error) {
@@ -131,7 +132,7 @@ Observation::Observation(Runtime& runtime, const CollectiveCall& call) noexcept
 
 void Observation::begin(const CollectiveCall& made) {
     Runtime& runtime = observer_.runtime_;
-    Communicator* const state = observer_.state_of(made.comm);
+    Session* const state = observer_.state_of(made.comm);
     if (state == nullptr || !state->observed->known) {
         return;
     }
@@ -223,7 +224,7 @@ void Observation::begin(const CollectiveCall& made) {
     }
 }
 
-uint32_t Observation::hear(const CollectiveCall& call, Communicator* state) {
+uint32_t Observation::hear(const CollectiveCall& call, Session* state) {
     if (state->tracker == nullptr || state->observed->deaf || state->revoked) {
         return 0;
     }

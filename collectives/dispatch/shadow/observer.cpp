@@ -86,13 +86,13 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
     }
     try {
         const std::lock_guard lock(mutex_);
-        if (runtime_.comms.find(comm) != nullptr) {
+        if (session_of(runtime_, comm) != nullptr) {
             return;
         }
         const Result<DeviceApi>& device = runtime_.device();
         api_ = device.ok() ? &device.value() : nullptr;
         runtime_.reporter().set_beside([this] { trace_.flush(); });
-        auto state = std::make_unique<Communicator>();
+        auto state = std::make_unique<Session>();
         state->comm = comm;
         state->observed = std::make_shared<ObservedComm>();
         ObservedComm& observed = *state->observed;
@@ -119,7 +119,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
 }
 
 uint64_t Observer::key_of_part(ncclComm_t parent, int color) noexcept {
-    const Communicator* state = runtime_.comms.find(parent);
+    const Session* state = session_of(runtime_, parent);
     if (state == nullptr || state->observed == nullptr) {
         return 0;
     }
@@ -127,7 +127,7 @@ uint64_t Observer::key_of_part(ncclComm_t parent, int color) noexcept {
                    static_cast<uint64_t>(static_cast<uint32_t>(color)) + 1);
 }
 
-void Observer::ending(Communicator* state) noexcept {
+void Observer::ending(Session* state) noexcept {
     if (state->observed == nullptr) {
         return;
     }
@@ -151,11 +151,11 @@ void Observer::free_parked() noexcept {
     }
 }
 
-Communicator* Observer::state_of(ncclComm_t comm) {
-    Communicator* state = runtime_.comms.find(comm);
+Session* Observer::state_of(ncclComm_t comm) {
+    Session* state = session_of(runtime_, comm);
     if (state == nullptr && comm != nullptr) {
         adopt(comm, 0, {});
-        state = runtime_.comms.find(comm);
+        state = session_of(runtime_, comm);
     }
     if (state == nullptr || state->observed == nullptr) {
         return nullptr;
@@ -167,7 +167,7 @@ Communicator* Observer::state_of(ncclComm_t comm) {
 }
 
 // A communicator that is not ready yet refuses, as it will the program's call.
-void Observer::ask(Communicator* state) {
+void Observer::ask(Session* state) {
     const RealNccl& nccl = runtime_.nccl;
     const ReentryGuard guard;
     int ranks = 0, rank = 0, device = 0;
@@ -223,7 +223,7 @@ void Observer::make_room_for_samples(Samples* samples, int device) {
     }
 }
 
-void Observer::ask_shape(Communicator* state) {
+void Observer::ask_shape(Session* state) {
     PlanShape& shape = state->shape;
     const LocalShape local = local_shape(api_, shape.ranks, state->rank);
     shape.scope = local.shape.scope;
@@ -243,7 +243,7 @@ void Observer::ask_shape(Communicator* state) {
     });
 }
 
-void Observer::stop_hearing(Communicator* state, const Status& why) noexcept {
+void Observer::stop_hearing(Session* state, const Status& why) noexcept {
     if (!std::exchange(state->observed->deaf, true)) {
         log_line(LogLevel::kWarn, log_prefix(*state) +
                                       ": what its calls carry is not heard any more: " +
@@ -252,7 +252,7 @@ void Observer::stop_hearing(Communicator* state, const Status& why) noexcept {
 }
 
 // Once a tensor.
-void Observer::show_decision(const Communicator& state, const Plan& plan, uint64_t tensor) {
+void Observer::show_decision(const Session& state, const Plan& plan, uint64_t tensor) {
     const CallStats& stats = *plan.stats;
     const bool native = stats.shadow_codec.empty();
     std::string line = "{\"v\":1,\"record\":\"decision\",\"comm\":\"" +

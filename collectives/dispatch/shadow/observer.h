@@ -34,8 +34,7 @@ struct ObservedTensor {
     uint32_t timed = 0;
 };
 
-// What an observing mode keeps of a communicator, as part of its Communicator. One thread at a
-// time.
+// What an observing mode keeps of a communicator, as part of its Session. One thread at a time.
 struct ObservedComm {
     struct Kind {
         uint64_t signature;
@@ -71,12 +70,12 @@ class Observer {
     // called by all ranks of the parent, also those that get no part.
     [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;
     // The communicator ends: gives back its events.
-    void ending(Communicator* state) noexcept;
+    void ending(Session* state) noexcept;
     // Frees what communicators that ended left and nothing uses any more; may wait for the device.
     void free_parked() noexcept;
 
     // What calls of the communicator carry is not heard any more; a line in the log says so.
-    static void stop_hearing(Communicator* state, const Status& why) noexcept;
+    static void stop_hearing(Session* state, const Status& why) noexcept;
     // The program told of its training (training.h): a line of the trace. Any thread.
     void told() noexcept;
 
@@ -92,12 +91,12 @@ class Observer {
 
     TraceOptions trace_options();
     // The state of a communicator, known or not; null when memory is short.
-    Communicator* state_of(ncclComm_t comm);
-    void ask(Communicator* state);
-    ObservedTensor& tensor_of(const CollectiveCall& call, Communicator* state);
+    Session* state_of(ncclComm_t comm);
+    void ask(Session* state);
+    ObservedTensor& tensor_of(const CollectiveCall& call, Session* state);
     // Gives plans what mode on would know, as far as this rank can tell.
-    void ask_shape(Communicator* state);
-    void show_decision(const Communicator& state, const Plan& plan, uint64_t tensor);
+    void ask_shape(Session* state);
+    void show_decision(const Session& state, const Plan& plan, uint64_t tensor);
     void make_room_for_samples(Samples* samples, int device);
     [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
 
@@ -114,7 +113,7 @@ class Observer {
 };
 
 // Takes the calls of a communicator that ends out of the thread's group.
-void forget_observed(const Communicator& state) noexcept;
+void forget_observed(const Session& state) noexcept;
 
 // One call: made before NCCL's function, ended after it.
 class Observation {
@@ -126,14 +125,14 @@ class Observation {
   private:
     void begin(const CollectiveCall& made);
     // What the call carries, where a rule asks; 0 where it is not known.
-    uint32_t hear(const CollectiveCall& call, Communicator* state);
+    uint32_t hear(const CollectiveCall& call, Session* state);
     // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
     bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
     void rehearse(const CollectiveCall& call, Plan* plan);
 
     Observer& observer_;
-    Communicator* state_ = nullptr;  // null: not observed
-    Communicator* heard_ = nullptr;  // whose contents heard of the call, outside groups
+    Session* state_ = nullptr;  // null: not observed
+    Session* heard_ = nullptr;  // whose contents heard of the call, outside groups
     CallTimes::Timing* timing_ = nullptr;
     cudaStream_t stream_;
     TraceItem item_;

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/call/log.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/feedback/loss_scale.h"
 
 namespace slimwire {
@@ -142,7 +143,7 @@ class Trial final : public EncodingListener {
     MeasureArgs rest_{};
 };
 
-ShadowEncoder::ShadowEncoder(Runtime& runtime, Communicator* state, Samples* errors, Trace* trace)
+ShadowEncoder::ShadowEncoder(Runtime& runtime, Session* state, Samples* errors, Trace* trace)
     : runtime_(runtime), state_(state), errors_(errors), trace_(trace) {}
 
 bool ShadowEncoder::stands_in(const Plan& plan) noexcept {
@@ -175,7 +176,7 @@ Status ShadowEncoder::rehearse(const Call& call) {
     wish.random = plan.random;
     wish.random.rank = static_cast<uint32_t>(state_->rank);
     if (plan.draws) {  // as many as in mode on, whatever comes of it here
-        wish.random.step = state_->steps[is_point_to_point(plan.signature.op) ? 1 : 0]++;
+        wish.random.step = state_->random.here[is_point_to_point(plan.signature.op) ? 1 : 0]++;
     }
     const uint32_t every = runtime_.config.settings.trace_sample;
     if (refused_ || every == 0 || !gives(plan, state_->rank)) {
@@ -206,12 +207,13 @@ Result<void*> ShadowEncoder::residual_of(const Call& call) {
     // As in mode on; of no job that is gone on with.
     const uint64_t path =
         plan.tensor == TensorBy::kStep ? call.item.place.path : state_->models.count();
+    ResidualStore& residuals = dispatch_state(runtime_).residuals;
     SLIMWIRE_TRY_ASSIGN(
         const Residual residual,
-        runtime_.residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
-                               {0, plan.residual_shape}, call.item.call.stream, false));
+        residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
+                      {0, plan.residual_shape}, call.item.call.stream, false));
     if (residual.origin != ResidualOrigin::kKept) {
-        const ResidualStore::Held held = runtime_.residuals.held(state_->state_key);
+        const ResidualStore::Held held = residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;
         state_->stats->residual_tensors = held.tensors;
     } else if (residual.buffer == nullptr) {
@@ -369,7 +371,7 @@ void ShadowEncoder::end() noexcept {
     if (scratch_ != nullptr) {
         left.memory.push_back(std::exchange(scratch_, nullptr));
     }
-    runtime_.residuals.take(state_->state_key, &left.memory);
+    dispatch_state(runtime_).residuals.take(state_->state_key, &left.memory);
     if (left.end != nullptr) {
         runtime_.deferred_frees.park(std::move(left));
     }

@@ -43,7 +43,7 @@ class ShadowEncoder {
     };
 
     // All outlive it; `errors` takes kParts, `state` its rank and device.
-    ShadowEncoder(Runtime& runtime, Communicator* state, Samples* errors, Trace* trace);
+    ShadowEncoder(Runtime& runtime, Session* state, Samples* errors, Trace* trace);
     // Whether the plan's own encoding is rehearsed, or a stand-in for it.
     [[nodiscard]] static bool stands_in(const Plan& plan) noexcept;
 
@@ -63,7 +63,7 @@ class ShadowEncoder {
     void refuse(const std::string& why) noexcept;
 
     Runtime& runtime_;
-    Communicator* state_;
+    Session* state_;
     Samples* errors_;
     Trace* trace_;
     CallTimes times_;

@@ -11,6 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/session.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/state/loaded_state.h"
 #include "tests/support/ranks.h"
@@ -50,7 +53,9 @@ const CallSignature kSum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 10};
 // As in a process: a runtime is never destroyed.
 Runtime& lasting_runtime() {
     static auto* const all = new std::vector<std::unique_ptr<Runtime>>;
-    return *all->emplace_back(std::make_unique<Runtime>());
+    Runtime& made = *all->emplace_back(std::make_unique<Runtime>());
+    made.listener = make_dispatch_state(made);
+    return made;
 }
 
 // A process with one communicator, of rank `rank` of two.
@@ -60,19 +65,20 @@ class Process {
         runtime_.use_device(plain_memory());
         runtime_.config.active = true;
         runtime_.config.hash = 99;
-        auto state = std::make_unique<Communicator>();
+        auto state = std::make_unique<Session>();
         state->comm = reinterpret_cast<ncclComm_t>(this);
         state->rank = rank;
         state->shape.ranks = 2;
         state->checkpoint_key = 1000 + static_cast<uint64_t>(rank);
         state->state_key = 2000 + static_cast<uint64_t>(rank);
         state->chained = true;
-        comm_ = runtime_.comms.add(std::move(state));
+        comm_ = state.get();
+        runtime_.comms.add(std::move(state));
     }
-    ~Process() { (void)runtime_.residuals.forget(api_, comm_->state_key); }
+    ~Process() { (void)dispatch_state(runtime_).residuals.forget(api_, comm_->state_key); }
 
     [[nodiscard]] Runtime* runtime() noexcept { return &runtime_; }
-    [[nodiscard]] Communicator& comm() noexcept { return *comm_; }
+    [[nodiscard]] Session& comm() noexcept { return *comm_; }
     // The residual of the tensor at a place, as a call gets it.
     char* residual(uint32_t ordinal, uint64_t path = kPath, uint64_t shape = kShape) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
@@ -89,7 +95,7 @@ class Process {
     }
     // Estimates of a call of all ranks, as its `calls`-th call gets them.
     char* shared(uint32_t ordinal, uint64_t calls) {
-        comm_->replicated_calls = calls;
+        comm_->progress.replicated_calls = calls;
         shared_ = true;
         char* const got = residual(ordinal);
         shared_ = false;
@@ -99,14 +105,14 @@ class Process {
 
   private:
     char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
-        Result<Residual> got = runtime_.residuals.get(
+        Result<Residual> got = dispatch_state(runtime_).residuals.get(
             api_, 0, key, path, kBytes, {comm_->checkpoint_key, shape, shared_}, nullptr, false);
         arrival_ = got.ok() ? got.value().origin : ResidualOrigin::kKept;
         return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
     }
     const DeviceApi api_ = plain_memory();
     Runtime& runtime_ = lasting_runtime();
-    Communicator* comm_;
+    Session* comm_;
     bool shared_ = false;
     ResidualOrigin arrival_ = ResidualOrigin::kKept;
 };
@@ -134,8 +140,8 @@ class SavedState : public testing::Test {
         Process process;
         std::memset(process.residual(0), 'a', kBytes);
         std::memset(process.residual(1), 'b', kBytes);
-        process.comm().steps[0] = 30;
-        process.comm().steps[1] = 4;
+        process.comm().random.here[0] = 30;
+        process.comm().random.here[1] = 4;
         const auto saved = save_state(process.runtime(), path_.c_str());
         ASSERT_TRUE(saved.ok()) << saved.status().message();
         EXPECT_EQ(saved.value().kind, StateOutcome::Kind::kDone);
@@ -158,8 +164,8 @@ TEST_F(SavedState, ANewProcessTakesEachTensorAtItsFirstCall) {
     std::memset(next.residual(0), 'c', kBytes);
     EXPECT_EQ(held(next.residual(0)), filled('c')) << "taken once";
     // Drawn so far: what was saved, and what this process adds.
-    EXPECT_EQ(next.comm().drawn_before[0], 30u);
-    EXPECT_EQ(next.comm().drawn_before[1], 4u);
+    EXPECT_EQ(next.comm().random.before[0], 30u);
+    EXPECT_EQ(next.comm().random.before[1], 4u);
 }
 
 // Else the file would hold a tensor twice, and loading it would be refused.
@@ -182,7 +188,7 @@ TEST_F(SavedState, WhatWaitsIsSavedAgain) {
         Process between;
         ASSERT_TRUE(load(&between).ok());
         std::memset(between.residual(1), 'c', kBytes);
-        between.comm().steps[0] = 2;
+        between.comm().random.here[0] = 2;
         ASSERT_TRUE(save_state(between.runtime(), path_.c_str()).ok());
     }
     PendingState::instance().replace({});
@@ -190,7 +196,7 @@ TEST_F(SavedState, WhatWaitsIsSavedAgain) {
     ASSERT_TRUE(load(&next).ok());
     EXPECT_EQ(held(next.residual(0)), filled('a'));
     EXPECT_EQ(held(next.residual(1)), filled('c'));
-    EXPECT_EQ(next.comm().drawn_before[0], 32u);
+    EXPECT_EQ(next.comm().random.before[0], 32u);
 }
 
 TEST_F(SavedState, LoadingReplacesWhatTheProcessHad) {
@@ -200,12 +206,12 @@ TEST_F(SavedState, LoadingReplacesWhatTheProcessHad) {
     std::memset(process.residual(7), 'x', kBytes);
     int address = 0;
     std::memset(process.residual_at(&address), 'x', kBytes);
-    process.comm().steps[0] = 50;
+    process.comm().random.here[0] = 50;
     ASSERT_TRUE(load(&process).ok());
     EXPECT_EQ(held(process.residual(0)), filled('a'));
     EXPECT_EQ(held(process.residual(7)), kZero) << "the file has none";
     EXPECT_EQ(held(process.residual_at(&address)), filled('x'));
-    EXPECT_EQ(process.comm().drawn_before[0] + process.comm().steps[0], 30u);
+    EXPECT_EQ(process.comm().random.before[0] + process.comm().random.here[0], 30u);
 }
 
 // As when the nodes of a communicator lie otherwise than before.
@@ -245,7 +251,7 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
         ASSERT_EQ(index.tensors.size(), 1u);
         EXPECT_EQ(index.tensors[0].kind, StateKind::kShared);
         moments[calls - 3] = index.comms.at(0).snapshot_id;
-        EXPECT_EQ(moments[calls - 3], moment_of(process.comm()));
+        EXPECT_EQ(moments[calls - 3], moment_of(process.comm(), process.comm().progress));
     }
     EXPECT_NE(moments[0], moments[1]);
     Process process;
@@ -268,7 +274,8 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
     const StateContent again = read_state(folder_.file("again")).value();
     ASSERT_EQ(again.index.tensors.size(), 1u);
     EXPECT_EQ(static_cast<char>(again.held[0][0]), 'n');
-    EXPECT_EQ(again.index.comms.at(0).snapshot_id, moment_of(process.comm()));
+    EXPECT_EQ(again.index.comms.at(0).snapshot_id,
+              moment_of(process.comm(), process.comm().progress));
 }
 
 TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
@@ -300,7 +307,7 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
                     return Status();
                 }).ok());
     Process process;
-    Communicator& comm = process.comm();
+    Session& comm = process.comm();
     ASSERT_TRUE(load(&process).ok());
     const auto save = [&] {
         EXPECT_TRUE(save_state(process.runtime(), folder_.file("again").c_str()).ok());
@@ -308,7 +315,8 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
     };
     PendingState& pending = PendingState::instance();
     EXPECT_EQ(save().index.tensors.size(), 1u);
-    comm.progress = {5, pending.take_progress(1000)};
+    comm.progress.drawn = 5;
+    comm.progress.waiting = pending.take_progress(1000);
     EXPECT_TRUE(pending.take_progress(1000).empty()) << "taken once";
     EXPECT_EQ(pending.comm(1000).drawn_alike, 5u);
     const StateContent again = save();
@@ -343,7 +351,7 @@ TEST_F(SavedState, WhatIsRefusedChangesNothing) {
         EXPECT_EQ(status.code(), Code::kInvalidUsage);
         EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
         EXPECT_EQ(held(process.residual(0)), filled('x'));
-        EXPECT_EQ(process.comm().drawn_before[0], 0u);
+        EXPECT_EQ(process.comm().random.before[0], 0u);
         EXPECT_TRUE(PendingState::instance().comms().empty());
     };
     for (const size_t at : {size_t{3}, size_t{40}, size_t{70}, size_t{150}, good.size() - 30}) {

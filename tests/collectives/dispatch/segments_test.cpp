@@ -82,7 +82,9 @@ class Ranks {
     }
     ~Ranks() {
         for (int rank = 0; rank < size(); ++rank) {
-            (void)release_device_objects(api_, states_[static_cast<size_t>(rank)].get(), true);
+            Communicator* const state = states_[static_cast<size_t>(rank)].get();
+            (void)calls_ended(api_, *state, true);
+            release_device_objects(api_, state, nullptr);
             EXPECT_EQ(ncclCommDestroy(comms_[static_cast<size_t>(rank)]), ncclSuccess);
         }
     }

@@ -170,7 +170,7 @@ TEST(Plan, FurtherPlacesAreCounted) {
     Config config = int4_config();
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
     config.settings.max_memory_bytes = plan.scratch_bytes + 3 * plan.residual_bytes - 1;
-    Communicator state;
+    Session state;
     state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
     bool first = false;
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
@@ -338,7 +338,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
     ASSERT_GT(plan.residual_bytes, 0u);
     config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
-    Communicator state;
+    Session state;
     state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
     const auto grant = [&](uint32_t ordinal) {
         bool first = false;

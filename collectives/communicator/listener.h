@@ -1,0 +1,56 @@
+// What a room above does when communicators come and go. creation.cpp and lifecycle.cpp call it;
+// one object a process, installed with the runtime (Runtime::get).
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire {
+
+struct Communicator;
+class Watch;
+
+class CommunicatorListener {
+  public:
+    CommunicatorListener() = default;
+    CommunicatorListener(const CommunicatorListener&) = delete;
+    CommunicatorListener& operator=(const CommunicatorListener&) = delete;
+    virtual ~CommunicatorListener() = default;
+
+    // The process has its configuration and its NCCL.
+    virtual void started() = 0;
+    // A communicator whose creation begins, with room for what the listener keeps of it.
+    virtual std::unique_ptr<Communicator> make() = 0;
+    // Of communicators that one thread makes together all ranks are known and the private
+    // communicators made. Ranks may tell each other something over those, in the same order on all.
+    virtual Status agree(const std::vector<Communicator*>& made, Watch* watch) = 0;
+    // Slimwire's part of the creation is done; calls come next.
+    virtual void created(Communicator* communicator) = 0;
+
+    // The handle is about to go; no call finds the communicator any more, but in an abort one may
+    // still be enqueuing.
+    virtual void ending(Communicator* communicator, bool abort) noexcept = 0;
+    // No call enqueues: frees what calls used on the device, which is the current one. Memory that
+    // work may still use goes to `left`; null: nothing uses it.
+    virtual void release(Communicator* communicator, std::vector<void*>* left) noexcept = 0;
+    // After either, before NCCL destroys the private communicator.
+    virtual void ended(Communicator* communicator, bool abort) noexcept = 0;
+
+    // Whether calls are only observed. Then communicators made are adopted instead: `key` is equal
+    // on their ranks, or 0 where nothing tells that.
+    [[nodiscard]] virtual bool observes() const noexcept = 0;
+    virtual void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept = 0;
+    // The key of a part of `parent` that is about to be made, of those with the same `color`.
+    virtual uint64_t key_of_part(ncclComm_t parent, int color) noexcept = 0;
+
+    // Whether the calling thread has an NCCL group open.
+    [[nodiscard]] virtual bool in_group() const noexcept = 0;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,144 @@
+#include "collectives/dispatch/dispatch_state.h"
+
+#include <algorithm>
+#include <string>
+
+#include "collectives/call/log.h"
+#include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/session.h"
+#include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/thread_group.h"
+#include "collectives/state/loaded_state.h"
+
+namespace slimwire {
+namespace {
+
+Session& session(Communicator* communicator) noexcept {
+    return static_cast<Session&>(*communicator);
+}
+
+// What all ranks had registered alike when the communicator was made; nothing, with a warning,
+// where they differ.
+std::shared_ptr<const RegisteredParameters> agreed_parameters(const Session& state) {
+    const std::vector<Member>& members = state.members;
+    const auto other = std::find_if(members.begin(), members.end(), [&](const Member& member) {
+        return member.registered != members.front().registered;
+    });
+    if (other == members.end()) {
+        return state.registered;
+    }
+    log_line(LogLevel::kWarn,
+             "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+                 ": the program did not register the same parameters on ranks 0 and " +
+                 std::to_string(other - members.begin()) + "; what it registered is not used");
+    return std::make_shared<const RegisteredParameters>();
+}
+
+}  // namespace
+
+std::unique_ptr<CommunicatorListener> make_dispatch_state(Runtime& runtime) {
+    return std::make_unique<DispatchState>(runtime);
+}
+
+DispatchState::DispatchState(Runtime& runtime) : residuals(&runtime.memory), runtime_(runtime) {}
+
+DispatchState::~DispatchState() = default;
+
+void DispatchState::started() {
+    if (slimwire::observes(runtime_.config.settings.mode) && runtime_.config_status.ok()) {
+        observer = std::make_unique<Observer>(runtime_);
+    }
+}
+
+std::unique_ptr<Communicator> DispatchState::make() {
+    auto made = std::make_unique<Session>();
+    if (runtime_.config.policy.wants_parameter_names()) {
+        made->registered = ParameterRegistry::instance().now();
+        made->registered_hash = made->registered->hash();
+    }
+    return made;
+}
+
+Status DispatchState::agree(const std::vector<Communicator*>& made, Watch* watch) {
+    std::vector<ProgressOf> counting;
+    for (Communicator* one : made) {
+        if (runtime_.config.policy.wants_progress() && one->exchange_comm != nullptr) {
+            counting.push_back({one, &session(one).progress});
+        }
+    }
+    return agree_on_progress(runtime_, counting, watch);
+}
+
+void DispatchState::created(Communicator* communicator) {
+    Session& state = session(communicator);
+    const Policy& policy = runtime_.config.policy;
+    if (!state.shape.go) {
+        return;
+    }
+    const StateComm loaded = PendingState::instance().comm(state.checkpoint_key);
+    std::copy_n(loaded.drawn, 2, state.random.before);
+    if (policy.wants_parameters()) {
+        state.tracker = std::make_shared<ParameterTracker>(agreed_parameters(state));
+    }
+    if (policy.wants_steps()) {
+        state.places = std::make_unique<TensorSlots>();
+        state.skipped_steps = std::make_unique<SkippedSteps>();
+        if (policy.wants_previews()) {
+            state.step_ahead = std::make_unique<StepAhead>();
+        }
+    }
+}
+
+void DispatchState::ending(Communicator* communicator, bool abort) noexcept {
+    if (observer != nullptr) {
+        observer->ending(&session(communicator));
+        if (!abort) {
+            observer->free_parked();
+        }
+    }
+}
+
+void DispatchState::release(Communicator* communicator, std::vector<void*>* left) noexcept {
+    Session& state = session(communicator);
+    const DeviceApi& api = runtime_.api();
+    const bool busy = left != nullptr;
+    state.random.release(api, left);
+    state.survivor_counts.release(api, busy);
+    state.residual_norms.release(api, state.stats.get(), busy);
+    state.accordions.release(api, &state, left);
+    if (state.step_ahead != nullptr) {
+        state.step_ahead->release(api, &state, left);
+    }
+    if (busy) {
+        residuals.take(state.state_key, left);
+    } else {
+        (void)residuals.forget(api, state.state_key);
+    }
+}
+
+void DispatchState::ended(Communicator* communicator, bool abort) noexcept {
+    Session& state = session(communicator);
+    if (runtime_.device().ok() && state.skipped_steps != nullptr) {
+        state.skipped_steps->end(runtime_.api(), state.device, !abort, state.stats.get());
+    }
+    if (runtime_.device().ok() && state.tracker != nullptr) {
+        state.tracker->end(runtime_.api(), state.device, !abort, &runtime_.deferred_frees);
+    }
+    if (!abort) {
+        forget_queued(state);
+    }
+}
+
+void DispatchState::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept {
+    observer->adopt(comm, key, name);
+}
+
+uint64_t DispatchState::key_of_part(ncclComm_t parent, int color) noexcept {
+    return observer == nullptr ? 0 : observer->key_of_part(parent, color);
+}
+
+bool DispatchState::in_group() const noexcept {
+    return slimwire::in_group();
+}
+
+}  // namespace slimwire

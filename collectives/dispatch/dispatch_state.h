@@ -1,0 +1,47 @@
+// What dispatch keeps in one process: the residuals of all communicators, and in the modes that
+// only observe the observer. Makes and ends the sessions as communicators come and go.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator/listener.h"
+#include "collectives/communicator/process.h"
+#include "collectives/feedback/residual_store.h"
+
+namespace slimwire {
+
+class Observer;
+
+class DispatchState final : public CommunicatorListener {
+  public:
+    explicit DispatchState(Runtime& runtime);
+    ~DispatchState() override;
+
+    ResidualStore residuals;
+    // There in the modes record and shadow, when the configuration is right.
+    std::unique_ptr<Observer> observer;
+
+    void started() override;
+    std::unique_ptr<Communicator> make() override;
+    Status agree(const std::vector<Communicator*>& made, Watch* watch) override;
+    void created(Communicator* communicator) override;
+    void ending(Communicator* communicator, bool abort) noexcept override;
+    void release(Communicator* communicator, std::vector<void*>* left) noexcept override;
+    void ended(Communicator* communicator, bool abort) noexcept override;
+    [[nodiscard]] bool observes() const noexcept override { return observer != nullptr; }
+    void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept override;
+    uint64_t key_of_part(ncclComm_t parent, int color) noexcept override;
+    [[nodiscard]] bool in_group() const noexcept override;
+
+  private:
+    Runtime& runtime_;
+};
+
+// The runtime's, which make_dispatch_state() (dispatch.h) made.
+[[nodiscard]] inline DispatchState& dispatch_state(const Runtime& runtime) noexcept {
+    return static_cast<DispatchState&>(*runtime.listener);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,27 @@
+// What stochastic rounding draws by: calls of one communicator so far that drew random numbers.
+// Collectives, which all ranks count alike, and messages are counted apart. Under stream capture a
+// count must advance with every replay, so it then lives in device memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "codecs/base/device.h"
+
+namespace slimwire {
+
+struct RandomSteps {
+    uint32_t here[2] = {};  // of this process; not counted on once `on_device` is there
+    // From the first captured call on, and then for all calls.
+    uint32_t* on_device = nullptr;
+    // Of the processes before, whose state was loaded (save_state.h). This rank's own: what ranks
+    // draw alike goes by Progress::drawn instead.
+    uint32_t before[2] = {};
+
+    // Moves the counts to device memory, with their present values. Not twice.
+    Status move_to_device(const DeviceApi& api);
+    // Frees that; where work may still use it, it goes to `left` instead.
+    void release(const DeviceApi& api, std::vector<void*>* left) noexcept;
+};
+
+}  // namespace slimwire

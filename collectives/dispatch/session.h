@@ -1,0 +1,73 @@
+// What the features keep for one communicator. Dispatch alone knows it: it gives each feature the
+// communicator and the feature's own part.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "collectives/adaptive/accordion.h"
+#include "collectives/communicator/process.h"
+#include "collectives/dispatch/random_steps.h"
+#include "collectives/feedback/averaging.h"
+#include "collectives/feedback/residual_norms.h"
+#include "collectives/feedback/step_ahead.h"
+#include "collectives/feedback/survivor_counts.h"
+#include "collectives/identity/ddp/model_starts.h"
+#include "collectives/identity/parameter_registry.h"
+#include "collectives/identity/parameter_tracker.h"
+#include "collectives/identity/skipped_steps.h"
+#include "collectives/identity/tensor_slot.h"
+#include "collectives/state/replicated_progress.h"
+
+namespace slimwire {
+
+struct ObservedComm;  // observer.h
+
+struct Session final : Communicator {
+    PlanCache plans;
+    // Of calls beyond kMaxPlans; the last says whether compressed.
+    std::map<std::tuple<Op, DType, RedOp, bool>, CallStats*> folded;
+    // What plans were granted, on all ranks that make such calls alike: of collectives under
+    // {-1, kAllReduce}, of messages by peer and direction.
+    struct Reservation {
+        uint64_t residual_bytes = 0;
+        size_t sharing = 0;  // kinds of calls whose tensors share state (Plan::replicated_state)
+    };
+    std::map<std::pair<int, Op>, Reservation> reserved;
+    // Places in the step beyond a plan's first, and whether they were granted a residual, too.
+    std::map<PlaceKey, bool> memory_reservations;
+    bool told_of_memory = false;  // that a call went without its residual
+
+    std::unique_ptr<TensorSlots> places;  // null when no rule wants them
+    ModelStarts models;
+    std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
+    // By this rank when the communicator was made; null when no rule asks for names of parameters.
+    std::shared_ptr<const RegisteredParameters> registered;
+    std::shared_ptr<ParameterTracker> tracker;  // null when no rule asks for parameters
+
+    SurvivorCounts survivor_counts;
+    ResidualNorms residual_norms;
+    Accordions accordions;
+    std::map<PlaceKey, CountedTensor> averaged;
+    std::unique_ptr<StepAhead> step_ahead;  // null when no rule previews
+    Progress progress;
+    RandomSteps random;
+
+    CallStats* timing_key = nullptr;         // whose call the timing events enclose; null when free
+    bool timing_started = false;             // the first is recorded, the second not yet
+    std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
+};
+
+// Of a handle; null for one that slimwire does not know. Costs what CommRegistry::find() does.
+[[nodiscard]] inline Session* session_of(Runtime& runtime, ncclComm_t comm) noexcept {
+    return static_cast<Session*>(runtime.comms.find(comm));
+}
+// Calls use(Session&) of each, with nothing coming or going meanwhile.
+template <class Use>
+void for_each_session(Runtime& runtime, const Use& use) {
+    runtime.comms.for_each([&](Communicator& state) { use(static_cast<Session&>(state)); });
+}
+
+}  // namespace slimwire
