@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
-#include "topology/scope.h"
+#include "topology/machine/scope.h"
 
 namespace slimwire {
 

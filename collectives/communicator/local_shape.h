@@ -4,7 +4,7 @@
 
 #include "codecs/base/device.h"
 #include "collectives/policy/config.h"
-#include "topology/comm_shape.h"
+#include "topology/machine/comm_shape.h"
 
 namespace slimwire {
 

@@ -11,8 +11,8 @@
 #include "codecs/base/emulator_abi.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
-#include "topology/discovery.h"
-#include "topology/machine_xml.h"
+#include "topology/readers/discovery.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire {
 namespace {

@@ -1,4 +1,4 @@
-// Where a rank of this process sits, as it tells the others (topology/comm_links.h): of the
+// Where a rank of this process sits, as it tells the others (topology/machine/comm_links.h): of the
 // machine, found once a process and only when a communicator that may compress is made.
 //
 // NCCL_TOPO_FILE, which NCCL takes for the machine, is taken here, too; then this machine's own
@@ -6,7 +6,7 @@
 #pragma once
 
 #include "collectives/communicator/process.h"
-#include "topology/comm_links.h"
+#include "topology/machine/comm_links.h"
 
 namespace slimwire {
 

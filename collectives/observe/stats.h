@@ -19,7 +19,7 @@
 #include "codecs/base/status.h"
 #include "collectives/call/call.h"
 #include "collectives/observe/report_source.h"
-#include "topology/comm_links.h"
+#include "topology/machine/comm_links.h"
 
 namespace slimwire {
 

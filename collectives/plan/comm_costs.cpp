@@ -6,7 +6,7 @@
 #include "collectives/plan/plan.h"
 #include "collectives/policy/calibration_file.h"
 #include "collectives/policy/names.h"
-#include "topology/cost.h"
+#include "topology/cost/cost.h"
 
 namespace slimwire {
 namespace {

@@ -14,7 +14,7 @@
 #include "collectives/call/call.h"
 #include "collectives/observe/stats.h"
 #include "collectives/policy/policy.h"
-#include "topology/calibration.h"
+#include "topology/cost/calibration.h"
 
 namespace slimwire {
 
@@ -66,8 +66,8 @@ class CommCosts {
                                           const Action& action);
 
 // Why min_bytes "auto" leaves a call native of which nothing is calibrated; empty: it does not. By
-// the bandwidth of the slowest link and the cost model (topology/cost.h), where ranks know one,
-// else by kLeastBytesOfUnknown.
+// the bandwidth of the slowest link and the cost model (topology/cost/cost.h), where ranks know
+// one, else by kLeastBytesOfUnknown.
 [[nodiscard]] std::string why_slower(const CallSignature& signature,
                                      const PlanShape& shape,
                                      const Action& action);

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "topology/comm_shape.h"
+#include "topology/machine/comm_shape.h"
 
 namespace slimwire {
 

@@ -1,5 +1,5 @@
-// Files of calibrations (topology/calibration.h), as `slimwire calibrate` writes them: a JSON line
-// for each communicator shape, operation, type and link that was measured (SCHEMA.md).
+// Files of calibrations (topology/cost/calibration.h), as `slimwire calibrate` writes them: a JSON
+// line for each communicator shape, operation, type and link that was measured (SCHEMA.md).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/call/call.h"
-#include "topology/calibration.h"
+#include "topology/cost/calibration.h"
 
 namespace slimwire {
 

@@ -15,7 +15,7 @@
 
 namespace slimwire {
 
-struct Calibration;  // topology/calibration.h
+struct Calibration;  // topology/cost/calibration.h
 
 // What slimwire does with a job: nothing; leaves it native and writes a trace; the same, and tries
 // on the side what the policy would do; compresses.

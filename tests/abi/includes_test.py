@@ -23,7 +23,9 @@ AGAINST_THE_ORDER = set()
 ALLOWED = {
     "codecs/base": ("codecs/base",),
     "codecs": ("codecs",),
-    "topology": ("topology", "codecs/base"),
+    "topology/cost": ("topology/cost", "codecs/base"),
+    "topology/machine": ("topology/machine", "codecs/base"),
+    "topology/readers": ("topology/readers", "topology/machine", "codecs/base"),
     **{f"collectives/{room}": tuple(f"collectives/{lower}" for lower in COLLECTIVES[:place + 1]) + ("codecs", "topology")
        for place, room in enumerate(COLLECTIVES)},
     "plugin": ("plugin", "collectives", "codecs", "topology"),

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "tests/fuzz/reader.h"
-#include "topology/comm_links.h"
-#include "topology/machine_xml.h"
+#include "topology/machine/comm_links.h"
+#include "topology/readers/machine_xml.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "tests/tools/cli_program.h"
 #include "tools/cli/report/report_page.h"
-#include "topology/xml.h"
+#include "topology/readers/xml.h"
 
 namespace slimwire::cli::test {
 namespace {

@@ -1,5 +1,5 @@
 // Calibrations: what is measured comes back, other sizes and links follow, and nonsense is refused.
-#include "topology/calibration.h"
+#include "topology/cost/calibration.h"
 
 #include <gtest/gtest.h>
 

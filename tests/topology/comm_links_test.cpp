@@ -1,5 +1,5 @@
 // A communicator's links from what its ranks say of their places.
-#include "topology/comm_links.h"
+#include "topology/machine/comm_links.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The shape of a communicator from what its ranks say of themselves.
-#include "topology/comm_shape.h"
+#include "topology/machine/comm_shape.h"
 
 #include <gtest/gtest.h>
 

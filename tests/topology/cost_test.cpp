@@ -1,13 +1,13 @@
 // The cost model against values worked out by hand from its formulas, and fits against the
 // constants that made their samples.
-#include "topology/cost.h"
+#include "topology/cost/cost.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "topology/cost_fit.h"
-#include "topology/training_cost.h"
+#include "topology/cost/cost_fit.h"
+#include "topology/cost/training_cost.h"
 
 namespace slimwire {
 namespace {

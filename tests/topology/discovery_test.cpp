@@ -1,12 +1,12 @@
 // Discovery against recorded sources: a tree for /sys and /proc, and a library that stands for
 // hwloc, libibverbs and NVML. Each source missing, one at a time and all at once.
-#include "topology/discovery.h"
+#include "topology/readers/discovery.h"
 
 #include <cstdlib>
 #include <filesystem>
 
 #include "tests/topology/fixture.h"
-#include "topology/comm_links.h"
+#include "topology/machine/comm_links.h"
 
 namespace slimwire::test {
 namespace {

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <string>
 
-#include "topology/machine_xml.h"
-#include "topology/places.h"
+#include "topology/machine/places.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire::test {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/comm_links.h"
+#include "topology/machine/comm_links.h"
 
 namespace slimwire {
 

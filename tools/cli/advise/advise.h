@@ -1,6 +1,6 @@
 // `slimwire advise`: the step time of a training job, natively and under candidate codecs
-// (topology/training_cost.h), at other bandwidths and other numbers of GPUs. GPU, links and codecs
-// by data sheets, or as they were measured here: by times of layers and a calibration.
+// (topology/cost/training_cost.h), at other bandwidths and other numbers of GPUs. GPU, links and
+// codecs by data sheets, or as they were measured here: by times of layers and a calibration.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "codecs/codec.h"
-#include "topology/calibration.h"
-#include "topology/training_cost.h"
+#include "topology/cost/calibration.h"
+#include "topology/cost/training_cost.h"
 
 namespace slimwire::cli {
 

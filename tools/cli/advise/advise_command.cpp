@@ -15,7 +15,7 @@
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/outcome.h"
 #include "tools/cli/topo/topo.h"
-#include "topology/machine_xml.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli {
 namespace {

@@ -1,7 +1,7 @@
 // `slimwire advise --trace`: what codecs would gain a job whose calls were recorded
 // (SLIMWIRE_MODE=record). What a call takes natively is what it took; from that follows the
 // bandwidth that it found, and what it would take compressed there, by the formulas of
-// topology/cost.h.
+// topology/cost/cost.h.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

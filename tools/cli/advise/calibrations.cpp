@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "tools/cli/common/stamp.h"
-#include "topology/discovery.h"
+#include "topology/readers/discovery.h"
 
 namespace slimwire::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "codecs/base/status.h"
-#include "topology/calibration.h"
+#include "topology/cost/calibration.h"
 
 namespace slimwire::cli {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tools/cli/common/stamp.h"
-#include "topology/link_speed.h"
+#include "topology/machine/link_speed.h"
 
 namespace slimwire::cli {
 namespace {

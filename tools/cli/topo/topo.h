@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "tools/cli/topo/topo_comms.h"
-#include "topology/comm_links.h"
-#include "topology/machine.h"
-#include "topology/places.h"
+#include "topology/machine/comm_links.h"
+#include "topology/machine/machine.h"
+#include "topology/machine/places.h"
 
 namespace slimwire::cli {
 

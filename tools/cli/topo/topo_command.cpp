@@ -13,8 +13,8 @@
 #include "tools/cli/common/outcome.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/topo/topo.h"
-#include "topology/discovery.h"
-#include "topology/machine_xml.h"
+#include "topology/readers/discovery.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "collectives/observe/stats.h"
 #include "tools/cli/report/report_merge.h"
-#include "topology/calibration.h"
-#include "topology/comm_links.h"
+#include "topology/cost/calibration.h"
+#include "topology/machine/comm_links.h"
 
 namespace slimwire::cli {
 

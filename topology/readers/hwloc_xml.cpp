@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
-#include "topology/attribute_text.h"
-#include "topology/machine_xml.h"
-#include "topology/pci_tree.h"
+#include "topology/machine/pci_tree.h"
+#include "topology/readers/attribute_text.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire {
 namespace {

@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "topology/attribute_text.h"
-#include "topology/dynamic_library.h"
-#include "topology/link_speed.h"
-#include "topology/sources.h"
+#include "topology/machine/link_speed.h"
+#include "topology/readers/attribute_text.h"
+#include "topology/readers/dynamic_library.h"
+#include "topology/readers/sources.h"
 
 namespace slimwire::sources {
 namespace {

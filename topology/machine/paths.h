@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/machine.h"
+#include "topology/machine/machine.h"
 
 namespace slimwire {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/cost.h"
+#include "topology/cost/cost.h"
 
 namespace slimwire {
 

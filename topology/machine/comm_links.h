@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/comm_shape.h"
-#include "topology/places.h"
+#include "topology/machine/comm_shape.h"
+#include "topology/machine/places.h"
 
 namespace slimwire {
 

@@ -1,9 +1,9 @@
-#include "topology/pci_tree.h"
+#include "topology/machine/pci_tree.h"
 
 #include <algorithm>
 #include <map>
 
-#include "topology/link_speed.h"
+#include "topology/machine/link_speed.h"
 
 namespace slimwire {
 namespace {

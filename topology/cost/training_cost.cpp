@@ -1,4 +1,4 @@
-#include "topology/training_cost.h"
+#include "topology/cost/training_cost.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "topology/cost.h"
+#include "topology/cost/cost.h"
 
 #include <algorithm>
 

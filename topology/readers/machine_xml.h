@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "codecs/base/status.h"
-#include "topology/machine.h"
-#include "topology/xml.h"
+#include "topology/machine/machine.h"
+#include "topology/readers/xml.h"
 
 namespace slimwire {
 

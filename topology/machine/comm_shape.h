@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/scope.h"
+#include "topology/machine/scope.h"
 
 namespace slimwire {
 

@@ -1,10 +1,10 @@
-#include "topology/machine.h"
+#include "topology/machine/machine.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "topology/link_speed.h"
+#include "topology/machine/link_speed.h"
 
 namespace slimwire {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/link_speed.h"
+#include "topology/machine/link_speed.h"
 
 #include <array>
 

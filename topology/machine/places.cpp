@@ -1,4 +1,4 @@
-#include "topology/places.h"
+#include "topology/machine/places.h"
 
 #include <algorithm>
 #include <map>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/cost_fit.h"
+#include "topology/cost/cost_fit.h"
 
 namespace slimwire {
 

@@ -1,4 +1,4 @@
-#include "topology/comm_links.h"
+#include "topology/machine/comm_links.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "topology/link_speed.h"
+#include "topology/machine/link_speed.h"
 
 namespace slimwire {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "topology/cost.h"
+#include "topology/cost/cost.h"
 
 namespace slimwire {
 

@@ -1,4 +1,4 @@
-#include "topology/xml.h"
+#include "topology/readers/xml.h"
 
 #include <algorithm>
 #include <pugixml.hpp>

@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "topology/attribute_text.h"
-#include "topology/link_speed.h"
-#include "topology/machine_xml.h"
+#include "topology/machine/link_speed.h"
+#include "topology/readers/attribute_text.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire {
 namespace {

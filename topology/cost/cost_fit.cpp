@@ -1,4 +1,4 @@
-#include "topology/cost_fit.h"
+#include "topology/cost/cost_fit.h"
 
 #include <algorithm>
 #include <string>

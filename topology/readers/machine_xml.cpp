@@ -1,4 +1,4 @@
-#include "topology/machine_xml.h"
+#include "topology/readers/machine_xml.h"
 
 #include <string>
 

@@ -1,11 +1,11 @@
-#include "topology/paths.h"
+#include "topology/machine/paths.h"
 
 #include <algorithm>
 #include <array>
 #include <queue>
 #include <tuple>
 
-#include "topology/link_speed.h"
+#include "topology/machine/link_speed.h"
 
 namespace slimwire {
 namespace {

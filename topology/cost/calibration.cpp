@@ -1,4 +1,4 @@
-#include "topology/calibration.h"
+#include "topology/cost/calibration.h"
 
 #include <algorithm>
 

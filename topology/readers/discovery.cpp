@@ -1,11 +1,11 @@
-#include "topology/discovery.h"
+#include "topology/readers/discovery.h"
 
 #include <algorithm>
 #include <initializer_list>
 #include <utility>
 
-#include "topology/machine_xml.h"
-#include "topology/sources.h"
+#include "topology/readers/machine_xml.h"
+#include "topology/readers/sources.h"
 
 namespace slimwire {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/comm_shape.h"
+#include "topology/machine/comm_shape.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "topology/machine.h"
-#include "topology/pci_tree.h"
+#include "topology/machine/machine.h"
+#include "topology/machine/pci_tree.h"
 
 namespace slimwire::sources {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "topology/attribute_text.h"
-#include "topology/link_speed.h"
-#include "topology/sources.h"
+#include "topology/machine/link_speed.h"
+#include "topology/readers/attribute_text.h"
+#include "topology/readers/sources.h"
 
 namespace slimwire::sources {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "topology/machine.h"
-#include "topology/paths.h"
+#include "topology/machine/machine.h"
+#include "topology/machine/paths.h"
 
 namespace slimwire {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/machine.h"
+#include "topology/machine/machine.h"
 
 namespace slimwire {
 

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "topology/machine.h"
+#include "topology/machine/machine.h"
 
 namespace slimwire {
 
