@@ -1,6 +1,6 @@
 // Codecs powersgd and linear_ae: what a policy says of the exchanges of matrices (low_rank.h). No
 // run of elements is encoded, so they stand beside the table that encodings are made by;
-// collectives/low_rank_exchange and collectives/autoencoder carry them.
+// collectives/algorithms/low_rank.cpp carries them.
 #include "codecs/low_rank/low_rank.h"
 #include "codecs/sparse/without_runs.h"
 

@@ -1,8 +1,11 @@
 #include "collectives/algorithms/direct.h"
 
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/estimated_scatter.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
+
 DirectMap::DirectMap(const Layout& layout, const CallSignature& signature, int ranks)
     : scratch(layout) {
     switch (signature.op) {
@@ -35,68 +38,6 @@ DirectMap::DirectMap(const Layout& layout, const CallSignature& signature, int r
         receive = scratch.add_slots(receive_slots);
     }
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
-}
-
-uint64_t direct_wire_bytes(const Layout& layout,
-                           const CallSignature& signature,
-                           int ranks,
-                           int rank) noexcept {
-    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
-    const auto others = static_cast<uint64_t>(ranks - 1);
-    const int root = signature.root_or_peer;
-    switch (signature.op) {
-        case Op::kBroadcast:
-            return (rank + 1) % ranks == root ? 0 : total;
-        case Op::kGather:
-            return rank == root ? 0 : total;
-        case Op::kScatter:
-            return rank == root ? others * total : 0;
-        case Op::kSend:
-            return total;
-        case Op::kRecv:
-            return 0;
-        default:
-            return others * total;
-    }
-}
-
-bool direct_encodes(const CallSignature& signature, int rank) noexcept {
-    switch (signature.op) {
-        case Op::kBroadcast:
-        case Op::kScatter:
-            return rank == signature.root_or_peer;
-        case Op::kGather:
-            return rank != signature.root_or_peer;
-        case Op::kRecv:
-            return false;
-        default:
-            return true;
-    }
-}
-
-ExchangeSizes direct_sizes(const Layout& layout,
-                           const CallSignature& signature,
-                           const PlanShape& shape) {
-    ExchangeSizes sizes;
-    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
-    const auto ranks = static_cast<uint64_t>(shape.ranks);
-    const bool to_all = signature.op == Op::kReduceScatter || signature.op == Op::kAllToAll ||
-                        signature.op == Op::kScatter;
-    // Both ends of a message must decide alike, so a receiver counts what its sender sends.
-    sizes.wire_bytes = to_all || signature.op == Op::kAllGather ? (ranks - 1) * total : total;
-    if (signature.op == Op::kReduceScatter) {
-        const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
-        sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
-    }
-    sizes.scratch_bytes = DirectMap(layout, signature, shape.ranks).scratch.bytes();
-    const uint64_t blocks = to_all ? ranks : 1;
-    sizes.residual_elems = blocks * signature.count;
-    sizes.residual_runs = blocks * layout.fed_pieces();
-    // Estimates of the blocks given, then of those got (estimated_scatter.h).
-    sizes.shared_begin = sizes.residual_elems;
-    sizes.estimate_elems = 2 * sizes.residual_elems;
-    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
-    return sizes;
 }
 
 Direct::Direct(const ExchangeContext& context)
@@ -333,5 +274,96 @@ Status Direct::decode(int slice) {
             return decode_blocks(slice, rank(), rank() + 1, rank());
     }
 }
+
+namespace {
+
+uint64_t wire_bytes(const Layout& layout,
+                    const CallSignature& signature,
+                    const PlanShape& shape,
+                    int rank) {
+    const int ranks = shape.ranks;
+    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const auto others = static_cast<uint64_t>(ranks - 1);
+    const int root = signature.root_or_peer;
+    switch (signature.op) {
+        case Op::kBroadcast:
+            return (rank + 1) % ranks == root ? 0 : total;
+        case Op::kGather:
+            return rank == root ? 0 : total;
+        case Op::kScatter:
+            return rank == root ? others * total : 0;
+        case Op::kSend:
+            return total;
+        case Op::kRecv:
+            return 0;
+        default:
+            return others * total;
+    }
+}
+
+bool encodes(const CallSignature& signature, int rank) {
+    switch (signature.op) {
+        case Op::kBroadcast:
+        case Op::kScatter:
+            return rank == signature.root_or_peer;
+        case Op::kGather:
+            return rank != signature.root_or_peer;
+        case Op::kRecv:
+            return false;
+        default:
+            return true;
+    }
+}
+
+ExchangeSizes sizes_of(const Layout& layout,
+                       const CallSignature& signature,
+                       const PlanShape& shape) {
+    ExchangeSizes sizes;
+    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const auto ranks = static_cast<uint64_t>(shape.ranks);
+    const bool to_all = signature.op == Op::kReduceScatter || signature.op == Op::kAllToAll ||
+                        signature.op == Op::kScatter;
+    // Both ends of a message must decide alike, so a receiver counts what its sender sends.
+    sizes.wire_bytes = to_all || signature.op == Op::kAllGather ? (ranks - 1) * total : total;
+    if (signature.op == Op::kReduceScatter) {
+        const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
+        sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
+    }
+    sizes.scratch_bytes = DirectMap(layout, signature, shape.ranks).scratch.bytes();
+    const uint64_t blocks = to_all ? ranks : 1;
+    sizes.residual_elems = blocks * signature.count;
+    sizes.residual_runs = blocks * layout.fed_pieces();
+    // Estimates of the blocks given, then of those got (estimated_scatter.h).
+    sizes.shared_begin = sizes.residual_elems;
+    sizes.estimate_elems = 2 * sizes.residual_elems;
+    sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
+    return sizes;
+}
+
+std::vector<std::string> steps_of(const Plan&, const PlanShape&) {
+    return {"encode what this rank gives", "send it where NCCL would send it", "decode"};
+}
+
+Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
+    return context.plan.error_feedback == ErrorFeedback::kEf21
+               ? room->emplace<EstimatedScatter>(context)
+               : room->emplace<Direct>(context);
+}
+
+}  // namespace
+
+extern constinit const AlgorithmDescriptor kDirectAlgorithm{
+    .segment_ops = 0,
+    .encodes_contributions = true,
+    .draws_alike = false,
+    .refuse = refuse_nothing,
+    .layout = block_layout,
+    .sizes = sizes_of,
+    .wire_bytes = wire_bytes,
+    .encodes = encodes,
+    .residual_runs = block_runs,
+    .steps = steps_of,
+    .make = make,
+};
 
 }  // namespace slimwire

@@ -31,16 +31,6 @@ struct DirectMap {
     uint64_t workspace;
 };
 
-[[nodiscard]] ExchangeSizes direct_sizes(const Layout& layout,
-                                         const CallSignature& signature,
-                                         const PlanShape& shape);
-[[nodiscard]] uint64_t direct_wire_bytes(const Layout& layout,
-                                         const CallSignature& signature,
-                                         int ranks,
-                                         int rank) noexcept;
-// Whether a rank encodes, and so keeps a residual.
-[[nodiscard]] bool direct_encodes(const CallSignature& signature, int rank) noexcept;
-
 class Direct : public SlicedExchange {
   public:
     explicit Direct(const ExchangeContext& context);

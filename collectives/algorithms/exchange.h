@@ -2,7 +2,7 @@
 //
 // A phase is kernels on the codec stream, one real NCCL group, and what follows it. dispatch()
 // drives the phases of several communicators side by side; an algorithm says what each holds.
-// Derived classes: one file an algorithm; algorithms.h knows them all.
+// Derived classes: one file an algorithm; algorithm.h finds them.
 #pragma once
 
 #include "codecs/base/device.h"

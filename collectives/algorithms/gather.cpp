@@ -1,8 +1,58 @@
-#include "collectives/algorithms/gather.h"
-
+// One-shot all-reduce: every rank encodes its whole contribution once, the encodings are
+// all-gathered, and every rank decodes and adds all of them in rank order. Values are quantised
+// once instead of twice, and there is one exchange instead of two; but a rank receives N - 1 whole
+// messages, so it pays for few ranks and strong codecs. Every rank adds the same bytes in the same
+// order, so results are bit-identical.
+//
+// Bytes a rank gives to the transport, S = total slot bytes of the whole message: (N-1) S.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
+namespace {
+
+struct GatherMap {
+    GatherMap(const Layout& layout, DType dtype, int ranks);
+    ScratchMap scratch;
+    uint64_t slots;  // area of a slot for each rank
+    uint64_t raw;    // the sum of a slice's raw part
+    uint64_t workspace;
+};
+
+class Gather : public SlicedExchange {
+  public:
+    explicit Gather(const ExchangeContext& context);
+
+  protected:
+    [[nodiscard]] char* slot(int slice, int source) const noexcept;
+    [[nodiscard]] float factor() const noexcept;  // before encoding; after the sum of raw elements
+    // Where a piece lies in the program's buffers, and the run that its operations take.
+    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
+    [[nodiscard]] char* result(const Piece& piece) const noexcept;
+    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept;
+    virtual Status encode_piece(int slice, const Piece& piece);
+    virtual Status decode_piece(int slice, const Piece& piece);
+
+  private:
+    Status encode(int slice) override;
+    Status send(int hop, int slice) override;
+    Status decode(int slice) override;
+
+    GatherMap map_;
+};
+
+// The same for EF21 (codecs/residual/estimate.h): a rank encodes what its contribution differs by
+// from its estimate, and all ranks' copy of the sum's estimate takes up all that was sent, in rank
+// order. Residuals of a tensor: own estimates, shared estimates. Pieces that feed nothing are as
+// ever.
+class EstimatedGather final : public Gather {
+  public:
+    explicit EstimatedGather(const ExchangeContext& context) : Gather(context) {}
+
+  private:
+    Status encode_piece(int slice, const Piece& piece) override;
+    Status decode_piece(int slice, const Piece& piece) override;
+};
 
 GatherMap::GatherMap(const Layout& layout, DType dtype, int ranks)
     : scratch(layout),
@@ -10,15 +60,15 @@ GatherMap::GatherMap(const Layout& layout, DType dtype, int ranks)
       raw(scratch.add_bytes(static_cast<uint64_t>(layout.largest_raw_part()) * dtype_bytes(dtype))),
       workspace(scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes))) {}
 
-uint64_t gather_wire_bytes(const Layout& layout, int ranks) noexcept {
-    return static_cast<uint64_t>(ranks - 1) * static_cast<uint64_t>(layout.total_slot_bytes);
+uint64_t wire_bytes(const Layout& layout, const CallSignature&, const PlanShape& shape, int) {
+    return static_cast<uint64_t>(shape.ranks - 1) * static_cast<uint64_t>(layout.total_slot_bytes);
 }
 
-ExchangeSizes gather_sizes(const Layout& layout,
-                           const CallSignature& signature,
-                           const PlanShape& shape) {
+ExchangeSizes sizes_of(const Layout& layout,
+                       const CallSignature& signature,
+                       const PlanShape& shape) {
     ExchangeSizes sizes;
-    sizes.wire_bytes = gather_wire_bytes(layout, shape.ranks);
+    sizes.wire_bytes = wire_bytes(layout, signature, shape, 0);
     sizes.node_wire_bytes = sizes.wire_bytes;  // NCCL's ring leaves a node once
     sizes.scratch_bytes = GatherMap(layout, signature.dtype, shape.ranks).scratch.bytes();
     sizes.residual_elems = layout.fed_elems();
@@ -121,5 +171,33 @@ Status EstimatedGather::decode_piece(int slice, const Piece& piece) {
     return deliver_estimate(shared, estimates() + piece.residual_offset, result(piece), piece.count,
                             piece.chunk_elems);
 }
+
+std::vector<std::string> steps_of(const Plan&, const PlanShape& shape) {
+    return {"encode the whole message",
+            "send it to " + std::to_string(shape.ranks - 1) + " ranks, get as many",
+            "decode and add"};
+}
+
+Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
+    return context.plan.error_feedback == ErrorFeedback::kEf21
+               ? room->emplace<EstimatedGather>(context)
+               : room->emplace<Gather>(context);
+}
+
+}  // namespace
+
+extern constinit const AlgorithmDescriptor kGatherAlgorithm{
+    .segment_ops = bit_of(Op::kAllReduce),
+    .encodes_contributions = true,
+    .draws_alike = false,
+    .refuse = refuse_nothing,
+    .layout = block_layout,
+    .sizes = sizes_of,
+    .wire_bytes = wire_bytes,
+    .encodes = every_rank_encodes,
+    .residual_runs = message_runs,
+    .steps = steps_of,
+    .make = make,
+};
 
 }  // namespace slimwire

@@ -1,5 +1,7 @@
 #include "collectives/algorithms/hierarchical.h"
 
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/hierarchical_scatter.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -336,5 +338,121 @@ Status Hierarchical::decode(int slice) {
     return unpack_raw(slice, gathered(slice, 0, 0) + raw.slot_offset, raw.chunk_elems,
                       slice_at(slice).slot_bytes);
 }
+
+// The descriptor, whose reduce-scatter is that of hierarchical_scatter.h.
+namespace {
+
+bool scatters(const CallSignature& signature) noexcept {
+    return signature.op == Op::kReduceScatter;
+}
+
+std::string refuse(const AlgorithmRequest& request) {
+    if (request.shape.nodes == nullptr || request.shape.nodes->nodes() == 1) {
+        return "all ranks are on one node, and hierarchical compresses between nodes";
+    }
+    const std::optional<CodecSpec>& intra = request.action.intra_codec;
+    const DType dtype = request.signature.dtype;
+    if (!intra) {
+        return {};
+    }
+    if (!intra->accepts(dtype)) {
+        return intra->to_string() + " does not take " + dtype_name(dtype);
+    }
+    return intra->traits(dtype).low_rank ? intra->to_string() + " goes by low_rank alone" : "";
+}
+
+Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
+    const std::optional<CodecSpec>& intra = request.action.intra_codec;
+    const DType dtype = request.signature.dtype;
+    return scatters(request.signature)
+               ? hierarchical_scatter_layout(segments_of(request), dtype, intra,
+                                             block_slice_bytes(request, slice_bytes))
+               : hierarchical_layout(segments_of(request), dtype, *request.shape.nodes, intra,
+                                     slice_bytes);
+}
+
+ExchangeSizes sizes_of(const Layout& layout,
+                       const CallSignature& signature,
+                       const PlanShape& shape) {
+    return scatters(signature) ? hierarchical_scatter_sizes(layout, signature, shape)
+                               : hierarchical_sizes(layout, signature, shape);
+}
+
+uint64_t wire_bytes(const Layout& layout,
+                    const CallSignature& signature,
+                    const PlanShape& shape,
+                    int rank) {
+    return scatters(signature)
+               ? hierarchical_scatter_wire_bytes(layout, signature, *shape.nodes, rank)
+               : hierarchical_wire_bytes(layout, signature, *shape.nodes, rank);
+}
+
+// As Hierarchical::residual_of(), without a codec inside nodes.
+void column_runs(const Plan& plan, const NodeTable& nodes, int rank, const UseResidualRun& use) {
+    const int count = nodes.nodes();
+    const int64_t owned = nodes.owned_by(rank);
+    const int step = nodes.size_of(nodes.node_of(rank));
+    int64_t first = 0, index = 0;
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (!piece.has_residual) {
+                continue;
+            }
+            const int64_t of_column = (count + 1) * piece.chunk_elems;
+            int64_t number = 0;
+            for (int column = nodes.local_of(rank); column < nodes.most(); column += step) {
+                const int64_t begin = piece.chunk_begin(column * count);
+                const int64_t elems = piece.chunk_begin((column + 1) * count) - begin;
+                if (elems > 0) {
+                    use({first + number * of_column, index + 2 * number, elems,
+                         piece.residual_offset + begin});
+                }
+                ++number;
+            }
+            first += owned * of_column;
+            index += 2 * owned;
+        }
+    }
+}
+
+void residual_runs(const Plan& plan, const PlanShape& shape, int rank, const UseResidualRun& use) {
+    // The first node's ranks own all that there is.
+    const std::vector<int> own{rank};
+    for (const int owner : rank == kEveryRank ? shape.nodes->ranks_of(0) : own) {
+        if (scatters(plan.signature)) {
+            hierarchical_scatter_runs(plan, shape, owner, use);
+        } else {
+            column_runs(plan, *shape.nodes, owner, use);
+        }
+    }
+}
+
+std::vector<std::string> steps_of(const Plan&, const PlanShape& shape) {
+    return {
+        "reduce inside the node by NCCL", "encode the node's sum, a part a rank",
+        "exchange parts between " + std::to_string(shape.nodes->nodes()) + " nodes, add, encode",
+        "decode", "gather inside the node by NCCL"};
+}
+
+Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
+    return scatters(context.plan.signature) ? room->emplace<HierarchicalScatter>(context)
+                                            : room->emplace<Hierarchical>(context);
+}
+
+}  // namespace
+
+extern constinit const AlgorithmDescriptor kHierarchicalAlgorithm{
+    .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
+    .encodes_contributions = false,
+    .draws_alike = false,
+    .refuse = refuse,
+    .layout = layout_of,
+    .sizes = sizes_of,
+    .wire_bytes = wire_bytes,
+    .encodes = every_rank_encodes,
+    .residual_runs = residual_runs,
+    .steps = steps_of,
+    .make = make,
+};
 
 }  // namespace slimwire

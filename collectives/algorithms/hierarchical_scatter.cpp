@@ -307,4 +307,21 @@ Status HierarchicalScatter::decode(int slice) {
     return {};
 }
 
+void hierarchical_scatter_runs(const Plan& plan,
+                               const PlanShape& shape,
+                               int rank,
+                               const UseResidualRun& use) {
+    const NodeTable& nodes = *shape.nodes;
+    const int step = nodes.size_of(nodes.node_of(rank));
+    int64_t owned = 0;
+    for (int column = nodes.local_of(rank); column < nodes.most(); column += step, ++owned) {
+        for (int node = 0; node < nodes.nodes(); ++node) {
+            if (column < nodes.size_of(node)) {
+                const int block = nodes.ranks_of(node)[static_cast<size_t>(column)];
+                block_run(plan, owned * nodes.nodes() + node, block, use);
+            }
+        }
+    }
+}
+
 }  // namespace slimwire

@@ -13,6 +13,7 @@
 // Out of a node of L ranks: (N - L) S, where flat exchanges send L (N - L) S.
 #pragma once
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/node_exchange.h"
 
 namespace slimwire {
@@ -39,6 +40,13 @@ struct ScatterMap {
                                                        const CallSignature& signature,
                                                        const NodeTable& nodes,
                                                        int rank) noexcept;
+
+// AlgorithmDescriptor::residual_runs; as HierarchicalScatter::owed_by(), without a codec inside
+// nodes.
+void hierarchical_scatter_runs(const Plan& plan,
+                               const PlanShape& shape,
+                               int rank,
+                               const UseResidualRun& use);
 
 class HierarchicalScatter final : public NodeExchange {
   public:

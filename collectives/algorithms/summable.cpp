@@ -1,5 +1,14 @@
-#include "collectives/algorithms/summable.h"
-
+// All-reduce, reduce-scatter and reduce of a linear codec: what it encodes is elements of the
+// call's type, and those of all ranks add up place by place, so the real NCCL operation sums the
+// encodings themselves, with whatever algorithm and hardware NCCL has for it. Values are quantised
+// once.
+//
+// Every rank must encode the same choice of elements: it is drawn from the codec's seed, the
+// tensor, the chunk and the step (never the rank), and compressed collectives of a communicator are
+// counted alike on all ranks.
+//
+// Bytes a rank gives to the transport: as for the native operation on the encoded values.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -18,7 +27,28 @@ int blocks_of(Op op, int ranks) noexcept {
     return op == Op::kReduceScatter ? ranks : 1;
 }
 
-}  // namespace
+struct SummableMap {
+    SummableMap(const Layout& layout, const CallSignature& signature, int ranks);
+    ScratchMap scratch;
+    int send_slots;
+    uint64_t send, result;  // areas; the same for operations in place
+    uint64_t workspace;
+};
+
+class Summable final : public SlicedExchange {
+  public:
+    explicit Summable(const ExchangeContext& context);
+
+  private:
+    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
+    [[nodiscard]] char* send_slot(int slice, int block) const noexcept;
+    [[nodiscard]] char* result_slot(int slice) const noexcept;
+    Status encode(int slice) override;
+    Status send(int hop, int slice) override;
+    Status decode(int slice) override;
+
+    SummableMap map_;
+};
 
 SummableMap::SummableMap(const Layout& layout, const CallSignature& signature, int ranks)
     : scratch(layout), send_slots(blocks_of(signature.op, ranks)) {
@@ -27,31 +57,31 @@ SummableMap::SummableMap(const Layout& layout, const CallSignature& signature, i
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-uint64_t summable_wire_bytes(const Layout& layout,
-                             const CallSignature& signature,
-                             int ranks,
-                             int rank) noexcept {
+uint64_t wire_bytes(const Layout& layout,
+                    const CallSignature& signature,
+                    const PlanShape& shape,
+                    int rank) {
     uint64_t bytes = 0;
     CallSignature values = signature;
     for (const Slice& slice : layout.slices) {
         if (signature.op == Op::kReduceScatter) {
             values.count = static_cast<uint64_t>(slice.slot_bytes) / dtype_bytes(signature.dtype);
-            bytes += native_wire_bytes(values, ranks, rank);
+            bytes += native_wire_bytes(values, shape.ranks, rank);
             continue;
         }
         for (const Piece& piece : slice.pieces) {
             values.count = values_of(piece, signature.dtype);
-            bytes += native_wire_bytes(values, ranks, rank);
+            bytes += native_wire_bytes(values, shape.ranks, rank);
         }
     }
     return bytes;
 }
 
-ExchangeSizes summable_sizes(const Layout& layout,
-                             const CallSignature& signature,
-                             const PlanShape& shape) {
+ExchangeSizes sizes_of(const Layout& layout,
+                       const CallSignature& signature,
+                       const PlanShape& shape) {
     ExchangeSizes sizes;
-    sizes.wire_bytes = summable_wire_bytes(layout, signature, shape.ranks, kNeediestRank);
+    sizes.wire_bytes = wire_bytes(layout, signature, shape, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
     sizes.scratch_bytes = SummableMap(layout, signature, shape.ranks).scratch.bytes();
     const auto blocks = static_cast<uint64_t>(blocks_of(signature.op, shape.ranks));
@@ -144,5 +174,36 @@ Status Summable::decode(int slice) {
     }
     return {};
 }
+
+std::string refuse(const AlgorithmRequest& request) {
+    const CodecSpec& codec = *request.action.codec;
+    return codec.traits(request.signature.dtype).linear
+               ? ""
+               : "encodings of " + codec.to_string() + " do not add up";
+}
+
+std::vector<std::string> steps_of(const Plan&, const PlanShape&) {
+    return {"encode", "sum the encodings by NCCL's own operation", "decode"};
+}
+
+Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
+    return room->emplace<Summable>(context);
+}
+
+}  // namespace
+
+extern constinit const AlgorithmDescriptor kSummableAlgorithm{
+    .segment_ops = 0,
+    .encodes_contributions = true,
+    .draws_alike = true,
+    .refuse = refuse,
+    .layout = block_layout,
+    .sizes = sizes_of,
+    .wire_bytes = wire_bytes,
+    .encodes = every_rank_encodes,
+    .residual_runs = block_runs,
+    .steps = steps_of,
+    .make = make,
+};
 
 }  // namespace slimwire

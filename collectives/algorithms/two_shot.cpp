@@ -1,4 +1,12 @@
-#include "collectives/algorithms/two_shot.h"
+// Two-shot all-reduce: encode, exchange the chunks all to all, decode-sum-encode the own chunk in
+// one pass, all-gather, decode. Every value is quantised twice whatever the number of ranks, sums
+// are taken in rank order in fp32, and every rank (the owner too) decodes the same bytes. A reduce
+// sends the encoded sums to its root instead of to all. Where a codec does not reduce in one pass
+// (exact top-k), the chunk is summed in the call's type, as NCCL does, and encoded again.
+//
+// Bytes a rank gives to the transport, S = total slot bytes: all-reduce 2 (N-1) S; reduce (N-1) S,
+// and S more where it is not the root.
+#include "collectives/algorithms/algorithm.h"
 
 #include <algorithm>
 
@@ -6,6 +14,58 @@
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
+namespace {
+
+struct TwoShotMap {
+    TwoShotMap(const Layout& layout, int ranks);
+    ScratchMap scratch;
+    uint64_t send, receive, gather;  // areas of one slot a rank
+    uint64_t sum;                    // where the codec does not reduce: a chunk
+    uint64_t workspace;
+};
+
+class TwoShot : public SlicedExchange {
+  public:
+    explicit TwoShot(const ExchangeContext& context);
+
+  protected:
+    enum class Area { kSend, kReceive, kGather };
+    [[nodiscard]] char* area(Area which, int slice) const noexcept;
+    // The server's residuals of a slice: they follow the worker's, chunk after chunk.
+    [[nodiscard]] ResidualSpan server_residual(int slice) const noexcept;
+    // Where a piece lies in the program's buffers, and the run that its operations take.
+    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
+    [[nodiscard]] char* result(const Piece& piece) const noexcept;
+    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept;
+    virtual Status encode_piece(int slice, const Piece& piece);
+    virtual Status decode_piece(int slice, const Piece& piece);
+
+  private:
+    [[nodiscard]] bool rooted() const noexcept;
+    [[nodiscard]] bool delivers() const noexcept;  // whether this rank gets the result
+    Status encode(int slice) override;
+    Status place_own(int slice) override;
+    Status between(int hop, int slice) override;
+    Status send(int hop, int slice) override;
+    Status decode(int slice) override;
+
+    TwoShotMap map_;
+};
+
+// The same for EF21 (codecs/residual/estimate.h), both ways: a worker encodes what its contribution
+// differs by from its estimate, which takes up what it sent; the sums of that, with what encoding
+// them lost so far, are what every rank's copy of the shared estimate takes up, and that copy is
+// the result. Residuals of a tensor: own estimates, server's residuals, shared estimates. They are
+// equal, or fit each other, on all ranks, so a rank without them would be an error. Pieces that
+// feed nothing are as ever.
+class EstimatedTwoShot final : public TwoShot {
+  public:
+    explicit EstimatedTwoShot(const ExchangeContext& context) : TwoShot(context) {}
+
+  private:
+    Status encode_piece(int slice, const Piece& piece) override;
+    Status decode_piece(int slice, const Piece& piece) override;
+};
 
 TwoShotMap::TwoShotMap(const Layout& layout, int ranks)
     : scratch(layout),
@@ -25,24 +85,24 @@ TwoShotMap::TwoShotMap(const Layout& layout, int ranks)
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-uint64_t two_shot_wire_bytes(const Layout& layout,
-                             const CallSignature& signature,
-                             int ranks,
-                             int rank) noexcept {
+uint64_t wire_bytes(const Layout& layout,
+                    const CallSignature& signature,
+                    const PlanShape& shape,
+                    int rank) {
     const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
-    const auto others = static_cast<uint64_t>(ranks - 1);
+    const auto others = static_cast<uint64_t>(shape.ranks - 1);
     if (signature.op == Op::kReduce) {
         return others * total + (rank == signature.root_or_peer ? 0 : total);
     }
     return 2 * others * total;
 }
 
-ExchangeSizes two_shot_sizes(const Layout& layout,
-                             const CallSignature& signature,
-                             const PlanShape& shape) {
+ExchangeSizes sizes_of(const Layout& layout,
+                       const CallSignature& signature,
+                       const PlanShape& shape) {
     ExchangeSizes sizes;
     const int not_root = signature.root_or_peer == 0 ? 1 : 0;
-    sizes.wire_bytes = two_shot_wire_bytes(layout, signature, shape.ranks, not_root);
+    sizes.wire_bytes = wire_bytes(layout, signature, shape, not_root);
     // All ranks of a node send each remote rank a slot, twice.
     const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
     const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
@@ -250,5 +310,69 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
                               .dtype = context_.plan.signature.dtype},
                    context_.work);
 }
+
+std::string refuse_two_shot(const AlgorithmRequest& request) {
+    const CodecSpec& codec = *request.action.codec;
+    return all_reduce_encodings(request)
+               ? ""
+               : (codec.reduces() ? "a codec of its parts" : codec.to_string()) +
+                     " does not reduce in one pass; write sparse";
+}
+
+std::string refuse_sparse(const AlgorithmRequest& request) {
+    return all_reduce_encodings(request)
+               ? request.action.codec->to_string() + " reduces in one pass; write two_shot"
+               : "";
+}
+
+Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
+    return make_layout(segments_of(request), request.signature.dtype, request.shape.ranks,
+                       slice_bytes, residual_dtype_of(request));
+}
+
+std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
+    const std::string others = std::to_string(shape.ranks - 1);
+    return {"encode " + std::to_string(shape.ranks) + " chunks, one for each rank",
+            "send a chunk to each of " + others + " ranks, get as many",
+            plan.algorithm == Algorithm::kSparse ? "decode and add them, encode the sum"
+                                                 : "add them as they are decoded, encode",
+            "send that to " + others + " ranks, get as many", "decode"};
+}
+
+Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
+    return context.plan.error_feedback == ErrorFeedback::kEf21
+               ? room->emplace<EstimatedTwoShot>(context)
+               : room->emplace<TwoShot>(context);
+}
+
+}  // namespace
+
+extern constinit const AlgorithmDescriptor kTwoShotAlgorithm{
+    .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
+    .encodes_contributions = true,
+    .draws_alike = false,
+    .refuse = refuse_two_shot,
+    .layout = layout_of,
+    .sizes = sizes_of,
+    .wire_bytes = wire_bytes,
+    .encodes = every_rank_encodes,
+    .residual_runs = message_runs,
+    .steps = steps_of,
+    .make = make,
+};
+
+extern constinit const AlgorithmDescriptor kSparseAlgorithm{
+    .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
+    .encodes_contributions = true,
+    .draws_alike = false,
+    .refuse = refuse_sparse,
+    .layout = layout_of,
+    .sizes = sizes_of,
+    .wire_bytes = wire_bytes,
+    .encodes = every_rank_encodes,
+    .residual_runs = message_runs,
+    .steps = steps_of,
+    .make = make,
+};
 
 }  // namespace slimwire

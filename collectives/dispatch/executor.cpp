@@ -7,7 +7,7 @@
 
 #include "codecs/ops/advance.h"
 #include "collectives/adaptive/accordion_exchange.h"
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
@@ -200,8 +200,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
         // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
         // or not: by what they loaded only where they agreed on that.
-        const bool alike =
-            plan.algorithm == Algorithm::kSummable || plan.algorithm == Algorithm::kLowRank;
+        const bool alike = descriptor_of(plan.algorithm).draws_alike;
         const uint32_t own = state.random.before[counter];
         const uint32_t before = !alike ? own : counter == 0 ? state.progress.drawn : 0;
         context.drawn_before = own - before;
@@ -219,10 +218,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     if (averages) {
         run->exchange = &run->averaging.emplace(context, keeper, &run->room);
     } else {
-        run->exchange = make_exchange(context, &run->room);
-    }
-    if (run->exchange == nullptr) {
-        return {Code::kInternalError, "a plan without an algorithm"};
+        run->exchange = descriptor_of(context.plan.algorithm).make(context, &run->room);
     }
     const bool shares = plan.replicated_state();
     if (shares) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/executor.h"

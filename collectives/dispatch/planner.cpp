@@ -6,7 +6,7 @@
 
 #include "codecs/ops/sketch.h"
 #include "codecs/residual/load_store.h"
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
@@ -188,22 +188,20 @@ std::string try_algorithm(Algorithm algorithm,
                           Plan* plan) {
     const CallSignature& signature = plan->signature;
     const Action& action = decision.action;
-    if (std::string reason = why_not(algorithm, signature, shape, action, decision.segments);
-        !reason.empty()) {
+    const AlgorithmRequest request{signature, shape, action, decision.segments, decision.matrices};
+    if (std::string reason = why_not(algorithm, request); !reason.empty()) {
         return reason;
     }
     const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
     const bool low_rank = algorithm == Algorithm::kLowRank;
-    Layout layout = low_rank ? factored_layout(*action.codec, action.state_rank(),
-                                               decision.matrices, signature.count)
-                             : layout_of(algorithm, signature, shape, action,
-                                         config.settings.slice_bytes, decision.segments);
+    const AlgorithmDescriptor& descriptor = descriptor_of(algorithm);
+    Layout layout = descriptor.layout(request, config.settings.slice_bytes);
     if (signature.count > 0) {
         const uint64_t block_bytes = signature.count * dtype_bytes(signature.dtype);
         reserve_workspace(static_cast<int64_t>(message_bytes(signature, shape.ranks) / block_bytes),
                           shape.ranks, &layout);
     }
-    ExchangeSizes sizes = sizes_of(algorithm, layout, signature, shape);
+    ExchangeSizes sizes = descriptor.sizes(layout, signature, shape);
     if (estimates) {
         plan->shared_estimate = sizes.shared_begin;
         sizes.residual_elems = sizes.estimate_elems;
@@ -318,7 +316,7 @@ Plan make_plan(const CallSignature& signature,
         return plan;
     }
     CostChoice choice;
-    choice.algorithms = candidates(signature, shape, action, decision.segments);
+    choice.algorithms = candidates({signature, shape, action, decision.segments});
     if (decision.segments.empty()) {
         choice = choose_by_costs(signature, shape, action, std::move(choice.algorithms));
     }

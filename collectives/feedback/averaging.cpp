@@ -13,109 +13,6 @@ uint64_t aligned(uint64_t bytes) noexcept {
     return (bytes + 255) / 256 * 256;
 }
 
-using UseRun = std::function<void(const AveragedRun&)>;
-
-// Blocks of signature.count elements, each of all pieces.
-void runs_of_blocks(const Plan& plan, int64_t store, int64_t vector, const UseRun& use) {
-    const auto count = static_cast<int64_t>(plan.signature.count);
-    const auto pieces = static_cast<int64_t>(plan.layout.fed_pieces());
-    for (const Slice& slice : plan.layout.slices) {
-        for (const Piece& piece : slice.pieces) {
-            const auto offset = static_cast<int64_t>(piece.offset_elems);
-            use({store * count + offset, store * pieces + piece.order, piece.count,
-                 vector * count + offset});
-        }
-    }
-}
-
-// As Hierarchical::residual_of(), without a codec inside nodes.
-void runs_of_columns(const Plan& plan, const NodeTable& nodes, int rank, const UseRun& use) {
-    const int count = nodes.nodes();
-    const int64_t owned = nodes.owned_by(rank);
-    const int step = nodes.size_of(nodes.node_of(rank));
-    int64_t first = 0, index = 0;
-    for (const Slice& slice : plan.layout.slices) {
-        for (const Piece& piece : slice.pieces) {
-            if (!piece.has_residual) {
-                continue;
-            }
-            const int64_t of_column = (count + 1) * piece.chunk_elems;
-            int64_t number = 0;
-            for (int column = nodes.local_of(rank); column < nodes.most(); column += step) {
-                const int64_t begin = piece.chunk_begin(column * count);
-                const int64_t elems = piece.chunk_begin((column + 1) * count) - begin;
-                if (elems > 0) {
-                    use({first + number * of_column, index + 2 * number, elems,
-                         piece.residual_offset + begin});
-                }
-                ++number;
-            }
-            first += owned * of_column;
-            index += 2 * owned;
-        }
-    }
-}
-
-// As HierarchicalScatter::owed_by().
-void runs_of_owned_blocks(const Plan& plan, const NodeTable& nodes, int rank, const UseRun& use) {
-    const int step = nodes.size_of(nodes.node_of(rank));
-    int64_t owned = 0;
-    for (int column = nodes.local_of(rank); column < nodes.most(); column += step, ++owned) {
-        for (int node = 0; node < nodes.nodes(); ++node) {
-            if (column < nodes.size_of(node)) {
-                const int block = nodes.ranks_of(node)[static_cast<size_t>(column)];
-                runs_of_blocks(plan, owned * nodes.nodes() + node, block, use);
-            }
-        }
-    }
-}
-
-}  // namespace
-
-void for_averaged_runs(const Plan& plan, const PlanShape& shape, int rank, const UseRun& use) {
-    switch (plan.algorithm) {
-        case Algorithm::kTwoShot:
-        case Algorithm::kSparse:
-        case Algorithm::kGather:
-            for (const Slice& slice : plan.layout.slices) {
-                for (const Piece& piece : slice.pieces) {
-                    if (piece.has_residual) {
-                        use({piece.residual_offset, piece.order, piece.count,
-                             piece.residual_offset});
-                    }
-                }
-            }
-            return;
-        case Algorithm::kDirect:
-        case Algorithm::kSummable:
-            for (int block = 0; block < (plan.signature.op == Op::kReduceScatter ? shape.ranks : 1);
-                 ++block) {
-                runs_of_blocks(plan, block, block, use);
-            }
-            return;
-        case Algorithm::kLowRank:
-            use({0, 0, static_cast<int64_t>(plan.signature.count), 0});
-            return;
-        case Algorithm::kHierarchical: {
-            // The first node's ranks own all that there is.
-            const std::vector<int> own{rank};
-            for (const int owner : rank == kEveryRank ? shape.nodes->ranks_of(0) : own) {
-                if (plan.signature.op == Op::kReduceScatter) {
-                    runs_of_owned_blocks(plan, *shape.nodes, owner, use);
-                } else {
-                    runs_of_columns(plan, *shape.nodes, owner, use);
-                }
-            }
-            return;
-        }
-        case Algorithm::kAuto:
-        case Algorithm::kNative:
-            return;
-    }
-}
-
-namespace {
-
 CallSignature facts_of(int64_t count) {
     return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, static_cast<uint64_t>(count)};
 }
@@ -150,9 +47,9 @@ std::shared_ptr<const Plan> coded_part(const CodecSpec& codec,
 }
 
 // Parts end where runs do, or whole blocks of stored residuals into one.
-std::vector<Averaging::Part> cut(std::vector<AveragedRun> runs, int64_t most) {
+std::vector<Averaging::Part> cut(std::vector<ResidualRun> runs, int64_t most) {
     std::sort(runs.begin(), runs.end(),
-              [](const AveragedRun& a, const AveragedRun& b) { return a.at < b.at; });
+              [](const ResidualRun& a, const ResidualRun& b) { return a.at < b.at; });
     std::vector<Averaging::Part> parts;
     int64_t begin = 0;
     const auto end_at = [&](int64_t end) {
@@ -161,7 +58,7 @@ std::vector<Averaging::Part> cut(std::vector<AveragedRun> runs, int64_t most) {
             begin = end;
         }
     };
-    for (const AveragedRun& run : runs) {
+    for (const ResidualRun& run : runs) {
         int64_t done = 0;
         while (run.at + run.count - begin > most) {
             const int64_t room = begin + most - (run.at + done);
@@ -202,9 +99,9 @@ std::string add_averaging(const Action& action,
     made->every = action.average_every;
     made->padded = plan->algorithm == Algorithm::kHierarchical;
     made->divisor = made->padded ? shape.nodes->nodes() : shape.ranks;
-    std::vector<AveragedRun> runs;
-    for_averaged_runs(*plan, shape, kEveryRank,
-                      [&](const AveragedRun& run) { runs.push_back(run); });
+    std::vector<ResidualRun> runs;
+    for_residual_runs(*plan, shape, kEveryRank,
+                      [&](const ResidualRun& run) { runs.push_back(run); });
     const auto most =
         static_cast<int64_t>(kPartSlices * config.settings.slice_bytes / sizeof(float));
     made->parts = cut(std::move(runs), most > 0 ? most : INT64_MAX);
@@ -301,7 +198,7 @@ Exchange* AveragingExchange::make_inner() {
     inner.residual = lost();
     inner.random = context_.random;
     inner.drawn_before = context_.drawn_before;
-    return make_exchange(inner, room_);
+    return descriptor_of(inner.plan.algorithm).make(inner, room_);
 }
 
 Status AveragingExchange::for_stored(
@@ -310,8 +207,8 @@ Status AveragingExchange::for_stored(
         return {};
     }
     Status status;
-    for_averaged_runs(
-        keeper_, context_.state.shape, context_.state.rank, [&](const AveragedRun& run) {
+    for_residual_runs(
+        keeper_, context_.state.shape, context_.state.rank, [&](const ResidualRun& run) {
             const int64_t begin = std::max(run.at, part().begin);
             const int64_t end = std::min(run.at + run.count, part().end);
             if (!status.ok() || begin >= end) {

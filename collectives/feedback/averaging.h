@@ -17,17 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
-
-// A run of a tensor's residuals and where it belongs in the vector.
-struct AveragedRun {
-    int64_t first = 0, index = 0;  // in the store, as SlicedExchange::ResidualSpan
-    int64_t count = 0;
-    int64_t at = 0;
-};
 
 // Compressed calls of a tensor whose residuals are averaged now and then; equal on all ranks.
 struct CountedTensor {
@@ -55,14 +48,6 @@ struct Averaging {
         return parts.empty() ? 0 : static_cast<uint64_t>(parts.back().end);
     }
 };
-
-// Calls use(AveragedRun) for each run that `rank` has of a plan with ef14 or ema; -1: for those of
-// all ranks, each once.
-inline constexpr int kEveryRank = -1;
-void for_averaged_runs(const Plan& plan,
-                       const PlanShape& shape,
-                       int rank,
-                       const std::function<void(const AveragedRun&)>& use);
 
 // make_plan() of dispatch/planner.h.
 using MakePlan = Plan (*)(const CallSignature& signature,

@@ -142,7 +142,7 @@ Status move(const DeviceApi& api,
     const int64_t own = static_cast<int64_t>(state.rank) * count;
     const bool in_place = call.send == gathered + own * width;
     Status status;
-    AveragedRun joined{0, 0, 0, -1};
+    ResidualRun joined{0, 0, 0, -1};
     int64_t begin_of_joined = 0;
     const auto flush = [&] {
         if (status.ok() && joined.count > 0) {
@@ -159,7 +159,7 @@ Status move(const DeviceApi& api,
         }
         joined.count = 0;
     };
-    for_averaged_runs(plan, state.shape, state.rank, [&](const AveragedRun& run) {
+    for_residual_runs(plan, state.shape, state.rank, [&](const ResidualRun& run) {
         if (in_place && run.at >= own && run.at < own + count) {
             return;
         }
@@ -392,7 +392,7 @@ Result<bool> StepAhead::ahead(const DeviceApi& api,
     const auto first = static_cast<int64_t>(offset / width);
     const int64_t last = first + static_cast<int64_t>(what.count);
     Status status;
-    for_averaged_runs(plan, state->shape, state->rank, [&](const AveragedRun& run) {
+    for_residual_runs(plan, state->shape, state->rank, [&](const ResidualRun& run) {
         const int64_t begin = std::max(run.at, first), end = std::min(run.at + run.count, last);
         if (status.ok() && begin < end) {
             ShiftArgs args{};

@@ -69,7 +69,7 @@ struct Slice {
     int64_t slot_bytes = 0;  // multiple of 16
 };
 
-// A message whose matrices travel as their factors, which ranks sum (low_rank_exchange.h).
+// A message whose matrices travel as their factors, which ranks sum (low_rank.cpp).
 struct FactoredMessage {
     CodecSpec codec;
     int state_rank = 0;  // columns that a tensor's state has room for

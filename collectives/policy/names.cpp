@@ -172,27 +172,14 @@ const char* redop_name(RedOp redop) noexcept {
 }
 
 const char* algorithm_name(Algorithm algorithm) noexcept {
-    switch (algorithm) {
-        case Algorithm::kAuto:
-            return "auto";
-        case Algorithm::kNative:
-            return "native";
-        case Algorithm::kTwoShot:
-            return "two_shot";
-        case Algorithm::kDirect:
-            return "direct";
-        case Algorithm::kHierarchical:
-            return "hierarchical";
-        case Algorithm::kGather:
-            return "gather";
-        case Algorithm::kSummable:
-            return "summable";
-        case Algorithm::kSparse:
-            return "sparse";
-        case Algorithm::kLowRank:
-            return "low_rank";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {
+        "auto",
+        "native",
+#define ALGORITHM(id, name, ops, estimate_ops) name,
+#include "collectives/policy/algorithms.def"
+#undef ALGORITHM
+    };
+    return kNames[static_cast<size_t>(algorithm)];
 }
 
 const char* error_feedback_name(ErrorFeedback kind) noexcept {

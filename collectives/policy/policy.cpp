@@ -173,6 +173,18 @@ constexpr bool has(uint32_t set, E value) noexcept {
     return (set & bit_of(value)) != 0;
 }
 
+// By Algorithm: operations that it carries, those that it carries with ef21.
+struct Forms {
+    uint32_t ops = 0, estimate_ops = 0;
+};
+constexpr Forms kForms[] = {
+    {},  // kAuto
+    {},  // kNative
+#define ALGORITHM(id, name, ops, estimate_ops) {ops, estimate_ops},
+#include "collectives/policy/algorithms.def"
+#undef ALGORITHM
+};
+
 bool compresses(const Rule& rule) noexcept {
     return !rule.off && rule.action.codec.has_value() &&
            rule.action.algorithm != Algorithm::kNative;
@@ -227,43 +239,14 @@ std::string why_without_form(const Rule& rule) {
 }  // namespace
 
 bool has_form(Algorithm algorithm, Op op) noexcept {
-    switch (algorithm) {
-        case Algorithm::kTwoShot:
-        case Algorithm::kSparse:
-            return op == Op::kAllReduce || op == Op::kReduce;
-        case Algorithm::kSummable:
-            return reduces(op);
-        case Algorithm::kDirect:
-            return op != Op::kAllReduce && op != Op::kReduce;
-        case Algorithm::kHierarchical:
-            return reduces(op);
-        case Algorithm::kGather:
-        case Algorithm::kLowRank:
-            return op == Op::kAllReduce;
-        case Algorithm::kAuto:
-        case Algorithm::kNative:
-            break;
-    }
-    return false;
+    return has(kForms[static_cast<size_t>(algorithm)].ops, op);
 }
 
 bool has_estimates(Algorithm algorithm, Op op) noexcept {
-    switch (algorithm) {
-        case Algorithm::kTwoShot:
-        case Algorithm::kSparse:
-        case Algorithm::kGather:
-            return op == Op::kAllReduce;
-        case Algorithm::kDirect:
-            return op == Op::kReduceScatter;
-        case Algorithm::kAuto:
-            return op == Op::kAllReduce || op == Op::kReduceScatter;
-        case Algorithm::kHierarchical:
-        case Algorithm::kSummable:
-        case Algorithm::kLowRank:
-        case Algorithm::kNative:
-            break;
-    }
-    return false;
+    return algorithm == Algorithm::kAuto
+               ? std::any_of(std::begin(kForms), std::end(kForms),
+                             [&](const Forms& forms) { return has(forms.estimate_ops, op); })
+               : has(kForms[static_cast<size_t>(algorithm)].estimate_ops, op);
 }
 
 bool Match::takes_ordinal(uint32_t ordinal) const noexcept {

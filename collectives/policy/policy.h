@@ -22,15 +22,15 @@ namespace slimwire {
 enum class Algorithm : uint8_t {
     kAuto,
     kNative,
-    kTwoShot,
-    kDirect,
-    kHierarchical,
-    kGather,
-    kSummable,
-    kSparse,
-    kLowRank,
+#define ALGORITHM(id, name, ops, estimate_ops) k##id,
+#include "collectives/policy/algorithms.def"
+#undef ALGORITHM
 };
-inline constexpr int kAlgorithmCount = 9;
+#define ALGORITHM(id, name, ops, estimate_ops) +1
+inline constexpr int kAlgorithmCount = 2
+#include "collectives/policy/algorithms.def"
+    ;
+#undef ALGORITHM
 [[nodiscard]] const char* algorithm_name(Algorithm algorithm) noexcept;
 
 // Whether the algorithm can carry the operation at all, whatever codec and communicator.
@@ -113,8 +113,8 @@ struct Match {
     [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
 };
 
-// Whether a call is of the match, but for what it carries, and for its ordinal where signature.ordinal is
-// 0. `comm`: name of its communicator.
+// Whether a call is of the match, but for what it carries, and for its ordinal where
+// signature.ordinal is 0. `comm`: name of its communicator.
 [[nodiscard]] bool matches_call(const Match& match,
                                 const CallSignature& signature,
                                 uint64_t bytes,
@@ -209,8 +209,8 @@ struct Policy {
     std::string source;
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
-    // rules that ask for parameters pass it over, as those do that ask for ordinals where signature.ordinal
-    // is 0. Pure; no allocation.
+    // rules that ask for parameters pass it over, as those do that ask for ordinals where
+    // signature.ordinal is 0. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallSignature& signature,
                                     uint64_t bytes,
                                     int ranks,

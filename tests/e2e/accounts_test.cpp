@@ -67,7 +67,7 @@ TEST(WireBytes, ReportedEqualsWhatTheTransportCounted) {
     }
 }
 
-// Factors and what is raw, by low_rank_exchange.h; in a tensor's first call the ranks tell each
+// Factors and what is raw, by low_rank.cpp; in a tensor's first call the ranks tell each
 // other what state they loaded, too (estimates_of_all.h).
 TEST(WireBytes, OfFactorsAreTheFormula) {
     for (const auto& [ranks, codec] : {std::pair<uint64_t, const char*>{2, "powersgd:row=256"},
@@ -111,7 +111,7 @@ uint64_t int8_slot(uint64_t count) {
     return ((count + 63) / 64 * 66 + 15) / 16 * 16;
 }
 
-// What a rank hands to the transport for one call, by direct.h and two_shot.h.
+// What a rank hands to the transport for one call, by direct.cpp and two_shot.cpp.
 uint64_t formula(
     const std::string& op, uint64_t count, uint64_t ranks, uint64_t rank, uint64_t root) {
     const uint64_t block = int8_slot(count);

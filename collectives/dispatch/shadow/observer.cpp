@@ -6,7 +6,7 @@
 #include <string>
 
 #include "codecs/base/device_scope.h"
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/local_shape.h"

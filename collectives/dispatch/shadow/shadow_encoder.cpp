@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/feedback/loss_scale.h"
@@ -39,7 +39,7 @@ uint64_t parts_given(const Plan& plan, int ranks) noexcept {
 // Whether there is something to rehearse: what this rank gives, in the type that is encoded.
 bool gives(const Plan& plan, int rank) noexcept {
     return plan.encoded_dtype() == plan.signature.dtype && plan.algorithm != Algorithm::kLowRank &&
-           (plan.algorithm != Algorithm::kDirect || direct_encodes(plan.signature, rank));
+           descriptor_of(plan.algorithm).encodes(plan.signature, rank);
 }
 
 // Where a rehearsal's parts of the scratch lie.
@@ -343,7 +343,7 @@ Status ShadowEncoder::enqueue_all(const Call& call, const Wish& wish) {
         context.random = wish.random;
         context.listener = wish.timed || wish.measured ? &trial : nullptr;
         ExchangeRoom exchange;
-        done = make_exchange(context, &exchange)->rehearse();
+        done = descriptor_of(context.plan.algorithm).make(context, &exchange)->rehearse();
     }
     if (timing != nullptr && done.ok()) {
         timing->kind = TraceKind::kCodecTime;

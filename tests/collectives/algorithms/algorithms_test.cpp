@@ -1,6 +1,6 @@
 // Which algorithm a call gets, why another is refused, and the formulas of those without a test of
 // their own.
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 
 #include <gtest/gtest.h>
 
@@ -46,10 +46,10 @@ TEST(Algorithms, AutoTakesTheOneThatTheCodecAndTheOperationAllow) {
                            Case{Op::kSend, "bf16", Algorithm::kDirect}}) {
         const Action action = action_of(of.codec);
         const CallSignature signature = facts_of(of.op);
-        const std::vector<Algorithm> found = candidates(signature, four_ranks(), action);
+        const std::vector<Algorithm> found = candidates({signature, four_ranks(), action});
         ASSERT_EQ(found.size(), 1u);
         EXPECT_EQ(found[0], of.expected) << of.codec;
-        EXPECT_EQ(why_not(found[0], signature, four_ranks(), action), "");
+        EXPECT_EQ(why_not(found[0], {signature, four_ranks(), action}), "");
     }
 }
 
@@ -75,8 +75,8 @@ TEST(Algorithms, ARefusalSaysWhy) {
           Case{Op::kReduce, "blocktopk", Algorithm::kSummable, "do not add up"},
           Case{Op::kAllReduce, "int4", Algorithm::kSummable, "do not add up"},
           Case{Op::kAllReduce, "randomk:values=int8", Algorithm::kSummable, "do not add up"}}) {
-        const std::string reason =
-            why_not(of.algorithm, facts_of(of.op), four_ranks(), action_of(of.codec, of.algorithm));
+        const std::string reason = why_not(
+            of.algorithm, {facts_of(of.op), four_ranks(), action_of(of.codec, of.algorithm)});
         EXPECT_NE(reason.find(of.reason), std::string::npos) << reason;
     }
 }
@@ -84,22 +84,23 @@ TEST(Algorithms, ARefusalSaysWhy) {
 // The worked examples of collectives/FORMAT.md.
 TEST(Gather, WorkedExampleOfTheFormat) {
     const CallSignature signature = facts_of(Op::kAllReduce, 1000);
-    const Layout layout =
-        layout_of(Algorithm::kGather, signature, four_ranks(), action_of("int4:block=64"), 0);
+    const AlgorithmDescriptor& gather = descriptor_of(Algorithm::kGather);
+    const Layout layout = gather.layout({signature, four_ranks(), action_of("int4:block=64")}, 0);
     EXPECT_EQ(layout.total_slot_bytes, 544);
-    EXPECT_EQ(gather_wire_bytes(layout, 4), 1632u);
-    EXPECT_EQ(gather_sizes(layout, signature, four_ranks()).residual_elems, 1000u);
+    EXPECT_EQ(gather.wire_bytes(layout, signature, four_ranks(), 0), 1632u);
+    EXPECT_EQ(gather.sizes(layout, signature, four_ranks()).residual_elems, 1000u);
 }
 
 TEST(Summable, WorkedExampleOfTheFormat) {
     const CallSignature signature = facts_of(Op::kAllReduce, 100000);
-    const Layout layout = layout_of(Algorithm::kSummable, signature, four_ranks(),
-                                    action_of("randomk:fraction=0.1"), 0);
+    const AlgorithmDescriptor& summable = descriptor_of(Algorithm::kSummable);
+    const Layout layout =
+        summable.layout({signature, four_ranks(), action_of("randomk:fraction=0.1")}, 0);
     EXPECT_EQ(layout.total_slot_bytes, 16 + 40064);
-    EXPECT_EQ(summable_wire_bytes(layout, signature, 4, 0), 60096u);
+    EXPECT_EQ(summable.wire_bytes(layout, signature, four_ranks(), 0), 60096u);
     const CallSignature scattered = facts_of(Op::kReduceScatter, 100000);
-    EXPECT_EQ(summable_wire_bytes(layout, scattered, 4, 0), 3u * (16 + 40064));
-    EXPECT_EQ(summable_sizes(layout, scattered, four_ranks()).residual_elems, 400000u);
+    EXPECT_EQ(summable.wire_bytes(layout, scattered, four_ranks(), 0), 3u * (16 + 40064));
+    EXPECT_EQ(summable.sizes(layout, scattered, four_ranks()).residual_elems, 400000u);
 }
 
 // Runs of any lengths share no block with each other and end in the store.

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
 
 namespace slimwire {
@@ -147,7 +147,8 @@ TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
             ASSERT_TRUE(plan.compressed) << plan.reason;
             EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
             const ExchangeSizes sizes =
-                sizes_of(plan.algorithm, plan.layout, plan.signature, shape_of(kTwoOfFour));
+                descriptor_of(plan.algorithm)
+                    .sizes(plan.layout, plan.signature, shape_of(kTwoOfFour));
             const double ratio = 4.0 * (1 << 22) /
                                  static_cast<double>(parse_codec(codec).value().encoded_bytes(
                                      DType::kFloat32, int64_t{1} << 22));
@@ -183,7 +184,7 @@ TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
                     ++taken;
                     const uint64_t native = native_wire_bytes(plan.signature, shape.ranks);
                     const ExchangeSizes sizes =
-                        sizes_of(plan.algorithm, plan.layout, plan.signature, shape);
+                        descriptor_of(plan.algorithm).sizes(plan.layout, plan.signature, shape);
                     EXPECT_LT(sizes.node_wire_bytes, native);
                     for (int rank = 0; rank < shape.ranks; ++rank) {
                         EXPECT_LT(wire_bytes_of(plan, shape, rank), native);

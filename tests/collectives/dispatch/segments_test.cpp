@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "codecs/float16.h"
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/backend.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/dispatch/planner.h"
@@ -155,7 +155,7 @@ class Ranks {
                 held[rank].value = scalars[rank];
                 context.scalar = &held[rank];
             }
-            exchanges[rank] = make_exchange(context, &rooms[rank]);
+            exchanges[rank] = descriptor_of(context.plan.algorithm).make(context, &rooms[rank]);
         }
         const auto each = [&](const auto& body) {
             for (size_t rank = 0; rank < ranks; ++rank) {
@@ -358,9 +358,9 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
             part.plan.compressed = true;
             part.plan.algorithm = of.algorithm;
             const Action& asked = own.policy.rules[0].action;
-            part.plan.layout = layout_of(of.algorithm, alone, ranks.shape(), asked, 0);
-            const ExchangeSizes sizes =
-                sizes_of(of.algorithm, part.plan.layout, alone, ranks.shape());
+            const AlgorithmDescriptor& descriptor = descriptor_of(of.algorithm);
+            part.plan.layout = descriptor.layout({alone, ranks.shape(), asked}, 0);
+            const ExchangeSizes sizes = descriptor.sizes(part.plan.layout, alone, ranks.shape());
             part.plan.scratch_bytes = sizes.scratch_bytes;
             part.plan.error_feedback = asked.error_feedback;
             part.plan.residual_bytes =

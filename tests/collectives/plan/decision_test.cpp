@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
 
 namespace slimwire {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <random>
 
-#include "collectives/algorithms/two_shot.h"
+#include "collectives/algorithms/algorithm.h"
 #include "tests/support/seed.h"
 
 namespace slimwire {
@@ -171,8 +171,12 @@ TEST(Layout, GoldenNumbers) {
     EXPECT_EQ(sliced.slices[0].pieces[0].count, 250112);  // ceil(1e6 / 4) rounded up to 4 * 64
 }
 
-// What is refused is raw with what was; the others' factors lie close together, and their state
-// where it was.
+uint64_t two_shot_wire_bytes(const Layout& layout) {
+    PlanShape shape;
+    shape.ranks = 4;
+    return descriptor_of(Algorithm::kTwoShot).wire_bytes(layout, CallSignature{}, shape, 0);
+}
+
 // The worked example of collectives/FORMAT.md, both columns.
 TEST(Layout, WorkedExampleOfTheFormat) {
     const std::vector<Segment> segments = {{0, 1000, codec("int4:block=64")}};
@@ -181,7 +185,7 @@ TEST(Layout, WorkedExampleOfTheFormat) {
     EXPECT_EQ(whole.slices[0].pieces[0].chunk_elems, 256);
     EXPECT_EQ(whole.slices[0].pieces[0].chunk_count(3), 232);
     EXPECT_EQ(whole.slices[0].slot_bytes, 144);
-    EXPECT_EQ(two_shot_wire_bytes(whole, CallSignature{}, 4, 0), 864u);
+    EXPECT_EQ(two_shot_wire_bytes(whole), 864u);
 
     const Layout cut = make_layout(segments, DType::kFloat32, 4, 2000);
     ASSERT_EQ(cut.slices.size(), 2u);
@@ -191,7 +195,7 @@ TEST(Layout, WorkedExampleOfTheFormat) {
     EXPECT_EQ(cut.slices[1].pieces[0].chunk_elems, 128);
     EXPECT_EQ(cut.slices[1].pieces[0].chunk_count(3), 104);
     EXPECT_EQ(cut.slices[0].slot_bytes, 80);
-    EXPECT_EQ(two_shot_wire_bytes(cut, CallSignature{}, 4, 0), 960u);
+    EXPECT_EQ(two_shot_wire_bytes(cut), 960u);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"

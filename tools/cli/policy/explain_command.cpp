@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/plan/comm_costs.h"
@@ -220,39 +220,6 @@ std::string codec_text_of_message(const Plan& plan) {
     return text.substr(0, text.find('+'));
 }
 
-// What the algorithm does, in its order.
-std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
-    const int others = shape.ranks - 1;
-    switch (plan.algorithm) {
-        case Algorithm::kTwoShot:
-        case Algorithm::kSparse:
-            return {fmt::format("encode {} chunks, one for each rank", shape.ranks),
-                    fmt::format("send a chunk to each of {} ranks, get as many", others),
-                    plan.algorithm == Algorithm::kSparse ? "decode and add them, encode the sum"
-                                                         : "add them as they are decoded, encode",
-                    fmt::format("send that to {} ranks, get as many", others), "decode"};
-        case Algorithm::kDirect:
-            return {"encode what this rank gives", "send it where NCCL would send it", "decode"};
-        case Algorithm::kHierarchical:
-            return {
-                "reduce inside the node by NCCL", "encode the node's sum, a part a rank",
-                fmt::format("exchange parts between {} nodes, add, encode", shape.nodes->nodes()),
-                "decode", "gather inside the node by NCCL"};
-        case Algorithm::kGather:
-            return {"encode the whole message",
-                    fmt::format("send it to {} ranks, get as many", others), "decode and add"};
-        case Algorithm::kSummable:
-            return {"encode", "sum the encodings by NCCL's own operation", "decode"};
-        case Algorithm::kLowRank:
-            return {"left factors of all matrices", "sum them by NCCL's own all-reduce",
-                    "right factors", "sum them by NCCL's own all-reduce", "multiply"};
-        case Algorithm::kAuto:
-        case Algorithm::kNative:
-            break;
-    }
-    return {"NCCL's own"};
-}
-
 struct Explained {
     Plan plan;
     uint64_t bytes = 0, native = 0, wire = 0, node_wire = 0;
@@ -307,7 +274,7 @@ Explained explained(const Asked& asked, const Config& config) {
     out.wire = out.native;
     if (out.plan.compressed) {
         const ExchangeSizes sizes =
-            sizes_of(out.plan.algorithm, out.plan.layout, asked.signature, asked.shape);
+            descriptor_of(out.plan.algorithm).sizes(out.plan.layout, asked.signature, asked.shape);
         out.wire = sizes.wire_bytes;
         out.node_wire = sizes.node_wire_bytes;
         if (out.plan.averaging != nullptr) {
@@ -348,7 +315,7 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     }
     json["algorithm"] = algorithm_name(plan.algorithm);
     json["codec"] = plan.compressed ? codec_text(plan) : "native";
-    json["steps"] = steps_of(plan, asked.shape);
+    json["steps"] = descriptor_of(plan.algorithm).steps(plan, asked.shape);
     json["slices"] = plan.layout.slices.size();
     json["native_wire_bytes"] = found.native;
     json["wire_bytes"] = found.wire;
@@ -417,7 +384,7 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
                    : "native",
                plan.reason);
     int number = 0;
-    for (const std::string& step : steps_of(plan, asked.shape)) {
+    for (const std::string& step : descriptor_of(plan.algorithm).steps(plan, asked.shape)) {
         fmt::print("  {:<10} {}. {}\n", number == 0 ? "steps" : "", number + 1, step);
         ++number;
     }

@@ -1,0 +1,183 @@
+#include "collectives/algorithms/algorithm.h"
+
+#include <algorithm>
+
+#include "collectives/plan/plan.h"
+
+namespace slimwire {
+
+#define ALGORITHM(id, name, ops, estimate_ops) \
+    extern constinit const AlgorithmDescriptor k##id##Algorithm;
+#include "collectives/policy/algorithms.def"
+#undef ALGORITHM
+
+namespace {
+
+// Of calls that NCCL carries itself.
+constexpr AlgorithmDescriptor kNoAlgorithm{
+    .segment_ops = 0,
+    .encodes_contributions = false,
+    .draws_alike = false,
+    .refuse = refuse_nothing,
+    .layout = [](const AlgorithmRequest&, uint64_t) { return Layout(); },
+    .sizes = [](const Layout&, const CallSignature&, const PlanShape&) { return ExchangeSizes(); },
+    .wire_bytes = [](const Layout&, const CallSignature&, const PlanShape&, int) -> uint64_t {
+        return 0;
+    },
+    .encodes = every_rank_encodes,
+    .residual_runs = [](const Plan&, const PlanShape&, int, const UseResidualRun&) {},
+    .steps = [](const Plan&, const PlanShape&) { return std::vector<std::string>{"NCCL's own"}; },
+    .make = nullptr,
+};
+
+constexpr const AlgorithmDescriptor* kDescriptors[] = {
+    &kNoAlgorithm,  // kAuto
+    &kNoAlgorithm,  // kNative
+#define ALGORITHM(id, name, ops, estimate_ops) &k##id##Algorithm,
+#include "collectives/policy/algorithms.def"
+#undef ALGORITHM
+};
+
+}  // namespace
+
+const AlgorithmDescriptor& descriptor_of(Algorithm algorithm) noexcept {
+    return *kDescriptors[static_cast<size_t>(algorithm)];
+}
+
+std::vector<Algorithm> candidates(const AlgorithmRequest& request) {
+    const Action& action = request.action;
+    const PlanShape& shape = request.shape;
+    const Op op = request.signature.op;
+    if (action.algorithm != Algorithm::kAuto) {
+        return {action.algorithm};
+    }
+    if (action.low_rank()) {
+        return {Algorithm::kLowRank};
+    }
+    const Algorithm flat = !has_form(Algorithm::kTwoShot, op) ? Algorithm::kDirect
+                           : all_reduce_encodings(request)    ? Algorithm::kTwoShot
+                                                              : Algorithm::kSparse;
+    // Ranks of one node would each send to every rank of the others.
+    if (has_form(Algorithm::kHierarchical, op) && shape.scope == Scope::kInterNode &&
+        shape.max_ranks_per_node > 1 && shape.nodes != nullptr) {
+        return {Algorithm::kHierarchical, flat};
+    }
+    return {flat};
+}
+
+std::string why_not(Algorithm algorithm, const AlgorithmRequest& request) {
+    const Action& action = request.action;
+    const Op op = request.signature.op;
+    if (!has_form(algorithm, op)) {
+        return std::string(algorithm_name(algorithm)) + " has no form of " + op_name(op);
+    }
+    const AlgorithmDescriptor& descriptor = descriptor_of(algorithm);
+    if (!request.segments.empty() && (descriptor.segment_ops & bit_of(op)) == 0) {
+        return std::string(algorithm_name(algorithm)) + " of " + op_name(op) +
+               " has no form of messages whose parts differ";
+    }
+    const bool low_rank = action.codec->traits(request.signature.dtype).low_rank;
+    if (low_rank != (algorithm == Algorithm::kLowRank)) {
+        return action.codec->to_string() + (low_rank
+                                                ? " goes by its factors; write low_rank or auto"
+                                                : " has no factors of low rank");
+    }
+    if (action.error_feedback == ErrorFeedback::kEf21 && !has_estimates(algorithm, op)) {
+        return std::string("ef21 has no form of ") + op_name(op) + " by " +
+               algorithm_name(algorithm);
+    }
+    return descriptor.refuse(request);
+}
+
+uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept {
+    return descriptor_of(plan.algorithm).wire_bytes(plan.layout, plan.signature, shape, rank);
+}
+
+bool keeps_residual(const Plan& plan, int rank) noexcept {
+    return plan.replicated_state() || ((plan.error_feedback != ErrorFeedback::kNone || plan.adapts_threshold) &&
+                                       descriptor_of(plan.algorithm).encodes(plan.signature, rank));
+}
+
+bool encodes_contributions(const Plan& plan) noexcept {
+    return descriptor_of(plan.algorithm).encodes_contributions &&
+           plan.error_feedback != ErrorFeedback::kEf21;
+}
+
+void for_residual_runs(const Plan& plan,
+                       const PlanShape& shape,
+                       int rank,
+                       const UseResidualRun& use) {
+    descriptor_of(plan.algorithm).residual_runs(plan, shape, rank, use);
+}
+
+std::string refuse_nothing(const AlgorithmRequest&) {
+    return {};
+}
+
+bool every_rank_encodes(const CallSignature&, int) {
+    return true;
+}
+
+bool all_reduce_encodings(const AlgorithmRequest& request) {
+    return request.action.codec->reduces() &&
+           std::all_of(
+               request.segments.begin(), request.segments.end(),
+               [](const Segment& segment) { return segment.raw() || segment.codec.reduces(); });
+}
+
+std::vector<Segment> segments_of(const AlgorithmRequest& request) {
+    if (request.segments.empty()) {
+        return {{0, request.signature.count, *request.action.codec}};
+    }
+    return {request.segments.begin(), request.segments.end()};
+}
+
+std::optional<DType> residual_dtype_of(const AlgorithmRequest& request) {
+    return request.action.error_feedback == ErrorFeedback::kEf21 ? std::optional(DType::kFloat32)
+                                                                 : std::nullopt;
+}
+
+uint64_t block_slice_bytes(const AlgorithmRequest& request, uint64_t slice_bytes) {
+    const CallSignature& signature = request.signature;
+    const uint64_t block = signature.count * dtype_bytes(signature.dtype);
+    const uint64_t blocks =
+        message_bytes(signature, request.shape.ranks) / std::max<uint64_t>(1, block);
+    return slice_bytes == 0 ? 0
+                            : std::max<uint64_t>(1, slice_bytes / std::max<uint64_t>(1, blocks));
+}
+
+Layout block_layout(const AlgorithmRequest& request, uint64_t slice_bytes) {
+    return make_layout(segments_of(request), request.signature.dtype, 1,
+                       block_slice_bytes(request, slice_bytes), residual_dtype_of(request));
+}
+
+void message_runs(const Plan& plan, const PlanShape&, int, const UseResidualRun& use) {
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (piece.has_residual) {
+                use({piece.residual_offset, piece.order, piece.count, piece.residual_offset});
+            }
+        }
+    }
+}
+
+void block_run(const Plan& plan, int64_t stored, int64_t at, const UseResidualRun& use) {
+    const auto count = static_cast<int64_t>(plan.signature.count);
+    const auto pieces = static_cast<int64_t>(plan.layout.fed_pieces());
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            const auto offset = static_cast<int64_t>(piece.offset_elems);
+            use({stored * count + offset, stored * pieces + piece.order, piece.count,
+                 at * count + offset});
+        }
+    }
+}
+
+void block_runs(const Plan& plan, const PlanShape& shape, int, const UseResidualRun& use) {
+    const int blocks = plan.signature.op == Op::kReduceScatter ? shape.ranks : 1;
+    for (int block = 0; block < blocks; ++block) {
+        block_run(plan, block, block, use);
+    }
+}
+
+}  // namespace slimwire
