@@ -58,23 +58,4 @@ TEST_F(ErrorBound, HoldsForEveryElementOfASum) {
     EXPECT_GT(largest, 1000 * kError) << "the values are no test";
 }
 
-TEST_F(ErrorBound, WhatFindsNoRoomComesWithLaterCalls) {
-    const Values exact = fill_all(kFed);
-    constexpr int kCalls = 40;
-    std::vector<double> sum(kFed);
-    double of_one_call = 0, of_all = 0, norm = 0;
-    for (int call = 1; call <= kCalls; ++call) {
-        const Values got = reduce(kFed);
-        for (size_t i = 0; i < kFed; ++i) {
-            sum[i] += got[i];
-            const double off = sum[i] / call - exact[i];
-            of_one_call += call == 1 ? off * off : 0;
-            of_all += call == kCalls ? off * off : 0;
-            norm += call == 1 ? static_cast<double>(exact[i]) * exact[i] : 0;
-        }
-    }
-    EXPECT_GT(std::sqrt(of_one_call / norm), 0.2) << "all found room";
-    EXPECT_LT(std::sqrt(of_all / norm), 0.1) << "of one call: " << std::sqrt(of_one_call / norm);
-}
-
 }  // namespace

@@ -61,30 +61,6 @@ TEST_F(ThresholdControl, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
     }
 }
 
-TEST_F(ThresholdControl, WhatIsNotSentComesWithLaterCalls) {
-    Values exact(kCount);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        const Values given = gaussian(kCount, 3.0);
-        fill(rank, given);
-        std::transform(given.begin(), given.end(), exact.begin(), exact.begin(), std::plus<>());
-    }
-    constexpr int kCalls = 150;
-    std::vector<double> sum(kCount);
-    double of_one = 0, of_all = 0, norm = 0;
-    for (int call = 1; call <= kCalls; ++call) {
-        const Values got = reduce(kCount);
-        for (size_t i = 0; i < kCount; ++i) {
-            sum[i] += got[i];
-            const double off = sum[i] / call - exact[i];
-            of_one += call == 1 ? off * off : 0;
-            of_all += call == kCalls ? off * off : 0;
-            norm += call == 1 ? static_cast<double>(exact[i]) * exact[i] : 0;
-        }
-    }
-    EXPECT_GT(std::sqrt(of_one / norm), 0.8);
-    EXPECT_LT(std::sqrt(of_all / norm), 0.45);
-}
-
 // Without error feedback, too, a tensor keeps its thresholds; each rank's part has its own.
 TEST_F(ThresholdControl, HoldsForAReduceScatterWithoutErrorFeedback) {
     constexpr size_t kBlock = kCount / 2;

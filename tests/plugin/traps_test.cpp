@@ -1,8 +1,6 @@
 // The traps of preloading and of living inside another program's process, each by its name.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -99,22 +97,6 @@ TEST(Traps, DlopenLocal) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 10u);
 }
 
-TEST(Traps, NullAndPerThreadStream) {
-    const TemporaryFolder reports;
-    const Job job = with_codec(slimwire_job({SLIMWIRE_TEST_STREAMS}, 3, reports.path()));
-    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
-    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 3u * 25 * 6);
-}
-
-TEST(Traps, DeviceRestored) {
-    const TemporaryFolder reports;
-    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_DEVICES}, 1, reports.path()));
-    job.environment["SLIMWIRE_EMU_DEVICES"] = "3";
-    job.environment["SLIMWIRE_EMU_NODES"] = "3x1";
-    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
-    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 3u * 10 * 2);
-}
-
 TEST(Traps, GraphsMemoryIsUsedAgainWithoutWaitingForAnotherDevice) {
     const TemporaryFolder reports;
     Job job = with_codec(slimwire_job({SLIMWIRE_TEST_GRAPH_LEFT}, 1, reports.path()));
@@ -123,19 +105,6 @@ TEST(Traps, GraphsMemoryIsUsedAgainWithoutWaitingForAnotherDevice) {
     job.limit_s = 30;
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * (1 + 20 + 20));
-}
-
-TEST(Traps, ForkAfterInit) {
-    const TemporaryFolder reports;
-    const auto ranks =
-        run_ranks(with_codec(slimwire_job({SLIMWIRE_TEST_FORKS}, 2, reports.path())));
-    ASSERT_EQ(unless_all_exit(ranks), "");
-    size_t files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(reports.path())) {
-        files += entry.is_regular_file();
-    }
-    EXPECT_EQ(files, 2u) << "a forked child wrote a report";
-    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 6u);
 }
 
 TEST(Traps, CapturedCallsAreCompressedAndOutliveTheCommunicator) {

@@ -1,5 +1,6 @@
-// The execution model that the kernel tests stand on (cuda_on_host.h): what its intrinsics give,
-// and every error it promises, provoked once.
+// The execution model that the kernel tests stand on (cuda_on_host.h): its schedules,
+// and every error it promises, provoked once. That its intrinsics give what a device's do, the
+// kernels show, which give the host bodies' bytes.
 #include "tests/support/cuda_on_host.h"
 
 #include <gtest/gtest.h>
@@ -42,176 +43,12 @@ class CudaOnHost : public ::testing::TestWithParam<uint32_t> {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CudaOnHost, ::testing::Range(1u, 13u));
 
-// --- What works
-
-TEST_P(CudaOnHost, ShufflesReadTheLanesThatTheyName) {
-    run(2, 64, [] {
-        const unsigned lane = threadIdx.x % 32;
-        const unsigned warp = threadIdx.x / 32;
-        const auto value = uint64_t{threadIdx.x} << 40;
-        EXPECT_EQ(__shfl_xor_sync(kAll, value, 16) >> 40, (lane ^ 16) + 32 * warp);
-        EXPECT_EQ(__shfl_xor_sync(kAll, lane, 9, 8), (lane ^ 9) < (lane | 7) ? lane ^ 9 : lane);
-        EXPECT_EQ(__shfl_up_sync(kAll, lane, 3), lane < 3 ? lane : lane - 3);
-        EXPECT_EQ(__shfl_up_sync(kAll, lane, 3, 8), lane % 8 < 3 ? lane : lane - 3);
-        EXPECT_EQ(__shfl_down_sync(kAll, lane, 5), lane > 26 ? lane : lane + 5);
-        EXPECT_EQ(__shfl_down_sync(kAll, lane, 5, 16), lane % 16 > 10 ? lane : lane + 5);
-        EXPECT_EQ(__shfl_sync(kAll, lane, static_cast<int>(7 * lane % 32)), 7 * lane % 32);
-        EXPECT_EQ(__shfl_sync(kAll, lane, 2, 4), (lane & ~3u) + 2);
-        EXPECT_EQ(__shfl_sync(kAll, 0.5f * static_cast<float>(lane), 6), 3.0f);
-    });
-}
-
-TEST_P(CudaOnHost, VotesMatchesAndReductionsSeeAllLanes) {
-    run(1, 64, [] {
-        const unsigned lane = threadIdx.x % 32;
-        EXPECT_EQ(__ballot_sync(kAll, lane % 3 == 0), 0x49249249u);
-        EXPECT_EQ(__any_sync(kAll, lane == 31), 1);
-        EXPECT_EQ(__any_sync(kAll, 0), 0);
-        EXPECT_EQ(__all_sync(kAll, lane != 4), 0);
-        EXPECT_EQ(__all_sync(kAll, 8), 1);
-        EXPECT_EQ(__match_any_sync(kAll, lane / 8), 0xFFu << (lane & ~7u));
-        int same = -1;
-        EXPECT_EQ(__match_all_sync(kAll, 7LL, &same), kAll);
-        EXPECT_EQ(same, 1);
-        EXPECT_EQ(__match_all_sync(kAll, lane, &same), 0u);
-        EXPECT_EQ(same, 0);
-        const int around = static_cast<int>(lane) - 16;
-        EXPECT_EQ(__reduce_add_sync(kAll, around), -16);
-        EXPECT_EQ(__reduce_min_sync(kAll, around), -16);
-        EXPECT_EQ(__reduce_max_sync(kAll, around), 15);
-        EXPECT_EQ(__reduce_max_sync(kAll, static_cast<unsigned>(around)), kAll);
-        EXPECT_EQ(__reduce_or_sync(kAll, 1u << lane), kAll);
-        EXPECT_EQ(__reduce_and_sync(kAll, ~(1u << lane)), 0u);
-        EXPECT_EQ(__reduce_xor_sync(kAll, lane | 64), 0u);
-    });
-}
-
-TEST_P(CudaOnHost, PartsOfAWarpGoTheirOwnWays) {
-    run(1, 32, [] {
-        const unsigned lane = threadIdx.x;
-        if (lane < 12) {
-            EXPECT_EQ(__ballot_sync(0xFFFu, 1), 0xFFFu);
-        } else {
-            for (unsigned i = 0; i < 3; ++i) {
-                EXPECT_EQ(__reduce_add_sync(0xFFFFF000u, 1), 20);
-            }
-        }
-        __syncwarp();
-        EXPECT_EQ(__shfl_sync(kAll, lane, 31), 31u);
-    });
-}
-
-TEST_P(CudaOnHost, ActiveMasksAreTheSameInTheLanesThatTheyName) {
-    run(2, 64, [] {
-        const unsigned lane = threadIdx.x % 32;
-        const unsigned mask = __activemask();
-        EXPECT_NE(mask >> lane & 1, 0u);
-        EXPECT_EQ(__match_any_sync(mask, mask), mask);
-    });
-}
-
-TEST_P(CudaOnHost, BarriersSeparateWritesFromReads) {
-    run(3, 96, [] {
-        __shared__ unsigned values[96];
-        values[threadIdx.x] = threadIdx.x + 1000 * blockIdx.x;
-        __syncthreads();
-        EXPECT_EQ(values[95 - threadIdx.x], 95 - threadIdx.x + 1000 * blockIdx.x);
-        EXPECT_EQ(__syncthreads_count(threadIdx.x % 4 == 0), 24);
-        EXPECT_EQ(__syncthreads_or(threadIdx.x == 40), 1);
-        EXPECT_EQ(__syncthreads_or(0), 0);
-        EXPECT_EQ(__syncthreads_and(threadIdx.x != 40), 0);
-        EXPECT_EQ(__syncthreads_and(1), 1);
-    });
-}
-
-TEST_P(CudaOnHost, EveryThreadOfAGridInSeveralDimensionsRunsOnce) {
-    std::set<std::vector<unsigned>> seen;
-    Machine::get().run(dim3(2, 3, 2), dim3(4, 2, 3), 0, [&] {
-        EXPECT_EQ(gridDim.y, 3u);
-        EXPECT_EQ(blockDim.z, 3u);
-        EXPECT_TRUE(
-            seen.insert({blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z})
-                .second);
-    });
-    EXPECT_EQ(seen.size(), 12u * 24u);
-    EXPECT_EQ(*seen.rbegin(), (std::vector<unsigned>{1, 2, 1, 3, 1, 2}));
-}
-
-TEST_P(CudaOnHost, AtomicsOfAllThreadsCount) {
-    unsigned total = 0;
-    uint64_t bits = 0;
-    int least = 0;
-    unsigned long long most = 0;
-    unsigned next = 0;
-    unsigned held = 0;
-    unsigned plain = 0;
-    run(4, 64, [&] {
-        EXPECT_LT(atomicAdd(&total, 3), 768u);
-        atomicOr(&bits, uint64_t{1} << threadIdx.x);
-        atomicMin(&least, -static_cast<int>(threadIdx.x));
-        atomicMax(&most, 1000ULL * blockIdx.x + threadIdx.x);
-        atomicInc(&next, 99);
-        while (atomicCAS(&held, 0, 1) != 0) {
-        }
-        const unsigned old = plain;  // a lock: without it, updates are lost
-        __threadfence();
-        plain = old + 1;
-        EXPECT_EQ(atomicExch(&held, 0), 1u);
-    });
-    EXPECT_EQ(total, 768u);
-    EXPECT_EQ(bits, ~uint64_t{0});
-    EXPECT_EQ(least, -63);
-    EXPECT_EQ(most, 3063u);
-    EXPECT_EQ(next, 256u % 100);
-    EXPECT_EQ(plain, 256u);
-}
-
-// values[i] = the number of the tile of i, plus the sum of all tiles before.
-__global__ void sum_up(unsigned* values, unsigned* sums, unsigned* ticket) {
-    __shared__ unsigned tile;
-    __shared__ unsigned before;
-    if (threadIdx.x == 0) {
-        tile = atomicAdd(ticket, 1);
-    }
-    __syncthreads();
-    const unsigned at = tile * blockDim.x + threadIdx.x;
-    const unsigned here = __reduce_add_sync(kAll, values[at]);
-    if (threadIdx.x == 0) {
-        before = 0;
-        while (tile > 0 && (before = __ldcg(sums + tile - 1)) == 0) {
-            __nanosleep(20);
-        }
-        __stcg(sums + tile, before + here);
-    }
-    __syncthreads();
-    values[at] = tile + before;
-}
-
-// Blocks that wait for the block before them find it, running or done.
-TEST_P(CudaOnHost, LookingBackFindsTheBlocksBefore) {
-    std::vector<unsigned> values(320, 2);
-    std::vector<unsigned> sums(10);
-    unsigned ticket = 0;
-    ASSERT_EQ(start_kernel(sum_up, 10, 32, 0, nullptr, values.data(), sums.data(), &ticket),
-              cudaSuccess);
-    for (unsigned i = 0; i < values.size(); ++i) {
-        ASSERT_EQ(values[i], i / 32 + i / 32 * 64) << i;
-    }
-}
-
 template <class T>
 __global__ void reverse(T* values) {
     auto* const copy = static_cast<T*>(Machine::get().dynamic_shared());
     copy[threadIdx.x] = values[threadIdx.x];
     __syncthreads();
     values[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
-}
-
-TEST_P(CudaOnHost, DynamicSharedMemoryBelongsToABlock) {
-    std::vector<uint64_t> values{1, 2, 3, 4, 5};
-    ASSERT_EQ(start_kernel(reverse<uint64_t>, 1, 5, 5 * sizeof(uint64_t), nullptr, values.data()),
-              cudaSuccess);
-    EXPECT_EQ(values, (std::vector<uint64_t>{5, 4, 3, 2, 1}));
 }
 
 // --- Schedules
@@ -418,14 +255,6 @@ TEST(CudaOnHostLaunch, RefusesWhatADeviceRefuses) {
                                    64 << 10),
               cudaSuccess);
     EXPECT_EQ(launch(1, 1, 64 << 10), cudaSuccess);
-}
-
-TEST(CudaOnHostLaunch, FillsAndCopiesAtOnce) {
-    uint8_t bytes[4] = {1, 2, 3, 4};
-    uint8_t copy[4] = {};
-    ASSERT_EQ(cudaMemsetAsync(bytes, 9, 2, nullptr), cudaSuccess);
-    ASSERT_EQ(cudaMemcpyAsync(copy, bytes, 4, cudaMemcpyDeviceToDevice, nullptr), cudaSuccess);
-    EXPECT_EQ((std::vector<uint8_t>(copy, copy + 4)), (std::vector<uint8_t>{9, 9, 3, 4}));
 }
 
 // --- Arithmetic, against the definitions in the CUDA C++ Programming Guide

@@ -139,23 +139,6 @@ int a_call_on_the_parent_while_a_part_is_made(const ncclUniqueId& id) {
     return 0;
 }
 
-int scalable(const ncclUniqueId& id) {
-    // Made by different ranks; only the first one's server is asked.
-    ncclUniqueId ids[2] = {id, {}};
-    if (g_rank == 1) {
-        CHECK_NCCL(ncclGetUniqueId(&ids[1]));
-        slimwire::test::publish("second", std::string(ids[1].internal, sizeof ids[1].internal));
-    } else {
-        std::memcpy(ids[1].internal, slimwire::test::await("second").data(),
-                    sizeof ids[1].internal);
-    }
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRankScalable(&comm, g_ranks, g_rank, 2, ids, nullptr));
-    reduce(comm, true);
-    CHECK_NCCL(ncclCommDestroy(comm));
-    return 0;
-}
-
 // --- Ranks that differ
 
 // One rank runs without slimwire: native for all, when the agreement's time is up.
@@ -395,7 +378,6 @@ constexpr Situation kSituations[] = {
     {"parts_of_parts", parts_of_parts},
     {"a_call_on_the_parent_while_a_part_is_made", a_call_on_the_parent_while_a_part_is_made},
     {"parts_of_parts_natively", parts_of_parts_natively},
-    {"scalable", scalable},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
     {"non_blocking_with_different_policies", non_blocking_with_different_policies},
     {"abort_during_agreement", abort_during_agreement},
