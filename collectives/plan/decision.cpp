@@ -39,20 +39,6 @@ std::string why_native(const Rule* rule,
                : action.codec->to_string() + " does not take " + dtype_name(signature.dtype);
 }
 
-Decision of_one_rule(const Rule* rule,
-                     const CallSignature& signature,
-                     const PlanShape& shape,
-                     uint64_t bytes) {
-    Decision decision;
-    decision.rule = rule == nullptr ? "" : rule->name;
-    decision.reason = why_native(rule, signature, shape, bytes);
-    if (decision.reason.empty()) {
-        decision.action = rule->action;
-        decision.reason = named(*rule);
-    }
-    return decision;
-}
-
 std::string percent(uint64_t elems, uint64_t count) {
     char text[32];
     std::snprintf(text, sizeof text, "%.3g %%",
@@ -102,6 +88,23 @@ Decision with_matrices(Decision decision,
                        (decision.matrices.size() == 1 ? " matrix of " : " matrices of ") +
                        percent(covered, count);
     return decision;
+}
+
+// Of a message of `ranges`, which one rule decides about; null: no rule.
+Decision of_one_rule(const Rule* rule,
+                     const CallSignature& signature,
+                     const PlanShape& shape,
+                     const std::vector<ParameterRange>& ranges) {
+    Decision decision;
+    decision.rule = rule == nullptr ? "" : rule->name;
+    decision.reason = why_native(rule, signature, shape, message_bytes(signature, shape.ranks));
+    if (!decision.reason.empty()) {
+        return decision;
+    }
+    decision.action = rule->action;
+    decision.reason = named(*rule);
+    return decision.action.low_rank() ? with_matrices(std::move(decision), ranges, signature.count)
+                                      : decision;
 }
 
 bool covers(const ParameterRanges& parameters, uint64_t count) {
@@ -275,6 +278,156 @@ Decision not_known(const Rule& rule, const char* what) {
     return native;
 }
 
+// A message whose parameters are known, in parts by the rules that decide about them.
+struct MessageParts {
+    const std::vector<ParameterRange>& ranges;
+    std::vector<Share> shares;
+    std::vector<size_t> share_of;  // by range
+
+    [[nodiscard]] const Share& of(size_t range) const noexcept { return shares[share_of[range]]; }
+};
+
+MessageParts parts_of(const CallSignature& signature,
+                      const PlanShape& shape,
+                      const Policy& policy,
+                      const ParameterRanges& parameters) {
+    const uint64_t bytes = message_bytes(signature, shape.ranks);
+    MessageParts parts{parameters.ranges, {}, {}};
+    for (const ParameterRange& range : parameters.ranges) {
+        const Rule* rule =
+            policy.match(signature, bytes, shape.ranks, shape.scope, &range, shape.name);
+        const auto found = std::find_if(parts.shares.begin(), parts.shares.end(),
+                                        [&](const Share& share) { return share.rule == rule; });
+        parts.share_of.push_back(static_cast<size_t>(found - parts.shares.begin()));
+        if (found == parts.shares.end()) {
+            parts.shares.push_back({rule, 0, why_native(rule, signature, shape, bytes)});
+        }
+        parts.shares[parts.share_of.back()].elems += range.count;
+    }
+    return parts;
+}
+
+// Factors travel alone: no runs beside them, no factors of another rank, and none with residuals
+// beside some without.
+void leave_factors_alone(const Share& main, std::vector<Share>* shares) {
+    const CodecSpec& codec = *main.rule->action.codec;
+    const bool low_rank = main.rule->action.low_rank();
+    for (Share& share : *shares) {
+        const bool other =
+            share.coded() && (*share.rule->action.codec != codec || share.fed() != main.fed());
+        if (low_rank ? other : share.coded() && share.rule->action.low_rank()) {
+            share.why_raw = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
+                            " shares no message";
+        }
+    }
+}
+
+std::string native_reason(const std::vector<Share>& shares) {
+    std::string reason;
+    for (const Share& share : shares) {
+        reason += (reason.empty() ? "" : "; ") + share.why_raw;
+    }
+    return reason;
+}
+
+std::string shared_reason(const std::vector<Share>& shares, uint64_t count) {
+    std::string reason;
+    for (const Share& share : shares) {
+        reason +=
+            (reason.empty() ? "" : ", ") +
+            (share.coded() ? named(*share.rule) + " for " : share.why_raw + ", so raw, for ") +
+            percent(share.elems, count);
+    }
+    return reason;
+}
+
+std::vector<ParameterRange> coded_ranges(const MessageParts& parts) {
+    std::vector<ParameterRange> coded;
+    for (size_t i = 0; i < parts.ranges.size(); ++i) {
+        if (parts.of(i).coded()) {
+            coded.push_back(parts.ranges[i]);
+        }
+    }
+    return coded;
+}
+
+Decision with_segments(Decision decision, const MessageParts& parts) {
+    std::vector<Segment>& segments = decision.segments;
+    for (size_t i = 0; i < parts.ranges.size(); ++i) {
+        const ParameterRange& range = parts.ranges[i];
+        const Share& share = parts.of(i);
+        Segment segment{range.offset, range.count, {}, false};
+        if (share.coded()) {
+            segment.codec = *share.rule->action.codec;
+            segment.has_residual = share.fed();
+        }
+        if (range.count > 0) {
+            append(&segments, segment);
+        }
+    }
+    if (const size_t dropped = drop_small_segments(&segments); dropped > 0) {
+        decision.reason +=
+            "; " + std::to_string(dropped) + " small parts travel raw, because there are too many";
+    }
+    // Rules that say the same.
+    if (segments.size() == 1 && !segments[0].raw()) {
+        segments.clear();
+    }
+    return decision;
+}
+
+// Of a message that several rules share.
+Decision of_shares(MessageParts parts, uint64_t count) {
+    Decision decision;
+    const Share* const main =
+        largest(parts.shares, [](const Share& share) { return share.coded(); });
+    if (main == nullptr) {
+        decision.reason = native_reason(parts.shares);
+        return decision;
+    }
+    leave_factors_alone(*main, &parts.shares);
+    std::string notes;
+    decision.action = merge(parts.shares, *main, &notes);
+    decision.rule = main->rule->name;
+    decision.reason = shared_reason(parts.shares, count) + notes;
+    return decision.action.low_rank()
+               ? with_matrices(std::move(decision), coded_ranges(parts), count)
+               : with_segments(std::move(decision), parts);
+}
+
+// The first rule that asks for the ordinal of a call of which it is not known; null for none.
+const Rule* asks_ordinal(const CallSignature& signature,
+                         const PlanShape& shape,
+                         const Policy& policy) {
+    const Rule* asking = nullptr;
+    if (signature.ordinal == 0) {
+        for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
+            asking = rule.match.ordinals.empty() ? nullptr : &rule;
+            return asking == nullptr;
+        });
+    }
+    return asking;
+}
+
+// Of a call whose parameters are not known.
+Decision of_unknown(const CallSignature& signature, const PlanShape& shape, const Policy& policy) {
+    const uint64_t bytes = message_bytes(signature, shape.ranks);
+    const Rule* decided =
+        policy.match(signature, bytes, shape.ranks, shape.scope, nullptr, shape.name);
+    for (const Rule& rule : policy.rules) {
+        if (&rule == decided) {
+            break;
+        }
+        if (!rule.off &&
+            matches_call(rule.match, signature, bytes, shape.ranks, shape.scope, shape.name)) {
+            return not_known(rule, "which parameters it carries");
+        }
+    }
+    ParameterRange whole;
+    whole.count = signature.count;
+    return of_one_rule(decided, signature, shape, {whole});
+}
+
 }  // namespace
 
 std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
@@ -299,121 +452,21 @@ Decision decide(const CallSignature& signature,
                 const PlanShape& shape,
                 const Policy& policy,
                 const ParameterRanges* parameters) {
-    const uint64_t bytes = message_bytes(signature, shape.ranks);
-    if (signature.ordinal == 0) {
-        const Rule* asking = nullptr;
-        for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
-            asking = rule.match.ordinals.empty() ? nullptr : &rule;
-            return asking == nullptr;
-        });
-        if (asking != nullptr) {
-            return not_known(*asking, "its place in the step");
-        }
+    if (const Rule* asking = asks_ordinal(signature, shape, policy); asking != nullptr) {
+        return not_known(*asking, "its place in the step");
     }
     if (parameters == nullptr) {
-        const Rule* decided =
-            policy.match(signature, bytes, shape.ranks, shape.scope, nullptr, shape.name);
-        for (const Rule& rule : policy.rules) {
-            if (&rule == decided) {
-                break;
-            }
-            if (!rule.off &&
-                matches_call(rule.match, signature, bytes, shape.ranks, shape.scope, shape.name)) {
-                return not_known(rule, "which parameters it carries");
-            }
-        }
-        Decision decision = of_one_rule(decided, signature, shape, bytes);
-        ParameterRange unknown;
-        unknown.count = signature.count;
-        return decision.action.low_rank()
-                   ? with_matrices(std::move(decision), {unknown}, signature.count)
-                   : decision;
+        return of_unknown(signature, shape, policy);
     }
     if (!covers(*parameters, signature.count)) {
         Decision native;
         native.reason = "the parameters said of it are not those of its elements";
         return native;
     }
-    std::vector<Share> shares;
-    std::vector<size_t> share_of(parameters->ranges.size());
-    for (size_t i = 0; i < parameters->ranges.size(); ++i) {
-        const ParameterRange& range = parameters->ranges[i];
-        const Rule* rule =
-            policy.match(signature, bytes, shape.ranks, shape.scope, &range, shape.name);
-        const auto found = std::find_if(shares.begin(), shares.end(),
-                                        [&](const Share& share) { return share.rule == rule; });
-        share_of[i] = static_cast<size_t>(found - shares.begin());
-        if (found == shares.end()) {
-            shares.push_back({rule, 0, why_native(rule, signature, shape, bytes)});
-        }
-        shares[share_of[i]].elems += range.count;
-    }
-    if (shares.size() == 1) {
-        Decision decision = of_one_rule(shares[0].rule, signature, shape, bytes);
-        return decision.action.low_rank()
-                   ? with_matrices(std::move(decision), parameters->ranges, signature.count)
-                   : decision;
-    }
-    Decision decision;
-    const Share* main = largest(shares, [](const Share& share) { return share.coded(); });
-    if (main == nullptr) {
-        for (const Share& share : shares) {
-            decision.reason += (decision.reason.empty() ? "" : "; ") + share.why_raw;
-        }
-        return decision;
-    }
-    // Factors travel alone: no runs beside them, no factors of another rank, and none with
-    // residuals beside some without.
-    const CodecSpec& codec = *main->rule->action.codec;
-    const bool low_rank = main->rule->action.low_rank();
-    for (Share& share : shares) {
-        const bool other =
-            share.coded() && (*share.rule->action.codec != codec || share.fed() != main->fed());
-        if (low_rank ? other : share.coded() && share.rule->action.low_rank()) {
-            share.why_raw = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
-                            " shares no message";
-        }
-    }
-    std::string notes;
-    decision.action = merge(shares, *main, &notes);
-    decision.rule = main->rule->name;
-    for (const Share& share : shares) {
-        decision.reason +=
-            (decision.reason.empty() ? "" : ", ") +
-            (share.coded() ? named(*share.rule) + " for " : share.why_raw + ", so raw, for ") +
-            percent(share.elems, signature.count);
-    }
-    decision.reason += notes;
-    if (low_rank) {
-        std::vector<ParameterRange> ranges;
-        for (size_t i = 0; i < parameters->ranges.size(); ++i) {
-            if (shares[share_of[i]].coded()) {
-                ranges.push_back(parameters->ranges[i]);
-            }
-        }
-        return with_matrices(std::move(decision), ranges, signature.count);
-    }
-    for (size_t i = 0; i < parameters->ranges.size(); ++i) {
-        const ParameterRange& range = parameters->ranges[i];
-        const Share& share = shares[share_of[i]];
-        Segment segment{range.offset, range.count, {}, false};
-        if (share.coded()) {
-            segment.codec = *share.rule->action.codec;
-            segment.has_residual = share.fed();
-        }
-        if (range.count > 0) {
-            append(&decision.segments, segment);
-        }
-    }
-    if (const size_t thinned = drop_small_segments(&decision.segments); thinned > 0) {
-        decision.reason +=
-            "; " + std::to_string(thinned) + " small parts travel raw, because there are too many";
-    }
-    // Rules that say the same.
-    if (decision.segments.size() == 1 && !decision.segments[0].raw()) {
-        decision.segments.clear();
-    }
-    return decision;
+    MessageParts parts = parts_of(signature, shape, policy, *parameters);
+    return parts.shares.size() == 1
+               ? of_one_rule(parts.shares[0].rule, signature, shape, parameters->ranges)
+               : of_shares(std::move(parts), signature.count);
 }
 
 }  // namespace slimwire

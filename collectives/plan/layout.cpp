@@ -84,6 +84,90 @@ void number_pieces(Layout* layout) {
     }
 }
 
+// How all segments are cut for the slices.
+struct MessageCut {
+    DType dtype;
+    std::optional<DType> fed_dtype;
+    int ranks;
+    std::vector<Parts> coded;  // of each segment with a codec
+    Parts raw;                 // of all others as if they were one
+
+    [[nodiscard]] DType encoded(const Segment& segment) const noexcept {
+        return segment.has_residual && !segment.raw() ? fed_dtype.value_or(dtype) : dtype;
+    }
+    // Puts the chunks behind what the slice holds.
+    void place(int64_t granule, const Slice& slice, Chunks* chunks) const noexcept {
+        chunks->chunk_elems = round_up((chunks->count + ranks - 1) / ranks, granule);
+        chunks->slot_offset = slice.slot_bytes;
+    }
+};
+
+// Large segments are cut into a part for every slice, so each holds a share of each codec.
+MessageCut cut_message(const std::vector<Segment>& segments,
+                       DType dtype,
+                       std::optional<DType> fed_dtype,
+                       int ranks,
+                       uint64_t total,
+                       uint64_t slices) {
+    uint64_t before = 0, raw = 0;
+    MessageCut cut{dtype, fed_dtype, ranks, {}, Parts(0, 0, total, slices, kRawGranule * ranks)};
+    for (const Segment& segment : segments) {
+        raw += segment.raw() ? segment.count : 0;
+        if (!segment.raw()) {
+            cut.coded.emplace_back(before, segment.count, total, slices,
+                                   segment.codec.granule(cut.encoded(segment)) * ranks);
+            before += segment.count;
+        }
+    }
+    cut.raw = Parts(before, raw, total, slices, kRawGranule * ranks);
+    return cut;
+}
+
+Slice slice_of(const std::vector<Segment>& segments, const MessageCut& message, uint64_t index) {
+    Slice slice;
+    auto parts = message.coded.begin();
+    for (const Segment& segment : segments) {
+        if (segment.raw()) {
+            continue;
+        }
+        const Parts::Cut cut = parts++->of_slice(index);
+        if (cut.begin == cut.end) {
+            continue;
+        }
+        Piece piece;
+        piece.offset_elems = segment.offset_elems + static_cast<uint64_t>(cut.begin);
+        piece.count = cut.end - cut.begin;
+        piece.codec = segment.codec;
+        piece.dtype = message.encoded(segment);
+        piece.has_residual = segment.has_residual;
+        message.place(segment.codec.granule(piece.dtype), slice, &piece);
+        slice.slot_bytes +=
+            round_up(segment.codec.encoded_bytes(piece.dtype, piece.chunk_elems), kSlotAlignment);
+        slice.pieces.push_back(piece);
+    }
+    const Parts::Cut cut = message.raw.of_slice(index);
+    if (cut.begin < cut.end) {
+        slice.raw = raw_part(segments, cut);
+        message.place(kRawGranule, slice, &slice.raw);
+        slice.slot_bytes +=
+            round_up(slice.raw.chunk_elems * static_cast<int64_t>(dtype_bytes(message.dtype)),
+                     kSlotAlignment);
+    }
+    return slice;
+}
+
+// Of one piece encoded as a whole or chunk by chunk.
+int64_t workspace_of(const Slice& slice) {
+    int64_t bytes = 0;
+    for (const Piece& piece : slice.pieces) {
+        for (const int64_t count : {piece.count, piece.chunk_elems}) {
+            bytes =
+                std::max(bytes, piece.codec.workspace_bytes(piece.dtype, count, piece.chunk_elems));
+        }
+    }
+    return bytes;
+}
+
 }  // namespace
 
 Layout make_layout(const std::vector<Segment>& segments,
@@ -91,14 +175,11 @@ Layout make_layout(const std::vector<Segment>& segments,
                    int ranks,
                    uint64_t slice_bytes,
                    std::optional<DType> fed_dtype) {
-    const auto encoded = [&](const Segment& segment) {
-        return segment.has_residual && !segment.raw() ? fed_dtype.value_or(dtype) : dtype;
-    };
-    uint64_t total = 0, raw = 0, bytes = 0;
+    uint64_t total = 0, bytes = 0;
     for (const Segment& segment : segments) {
+        const bool fed = segment.has_residual && !segment.raw();
         total += segment.count;
-        bytes += segment.count * dtype_bytes(encoded(segment));
-        raw += segment.raw() ? segment.count : 0;
+        bytes += segment.count * dtype_bytes(fed ? fed_dtype.value_or(dtype) : dtype);
     }
     Layout layout;
     if (total == 0) {
@@ -108,60 +189,13 @@ Layout make_layout(const std::vector<Segment>& segments,
         slice_bytes == 0
             ? 1
             : std::clamp<uint64_t>((bytes + slice_bytes / 2) / slice_bytes, 1, kMaxSlices);
-    // Large segments are cut into a part for every slice, so each holds a share of each codec.
-    std::vector<Parts> cuts;
-    uint64_t before = 0;
-    for (const Segment& segment : segments) {
-        if (!segment.raw()) {
-            cuts.emplace_back(before, segment.count, total, slices,
-                              segment.codec.granule(encoded(segment)) * ranks);
-            before += segment.count;
-        }
-    }
-    const Parts raw_cuts(before, raw, total, slices, kRawGranule * ranks);
+    const MessageCut cut = cut_message(segments, dtype, fed_dtype, ranks, total, slices);
     for (uint64_t index = 0; index < slices; ++index) {
-        Slice slice;
-        const auto place = [&](Chunks* chunks, int64_t granule) {
-            chunks->chunk_elems = round_up((chunks->count + ranks - 1) / ranks, granule);
-            chunks->slot_offset = slice.slot_bytes;
-        };
-        auto parts = cuts.begin();
-        for (const Segment& segment : segments) {
-            if (segment.raw()) {
-                continue;
-            }
-            const DType own = encoded(segment);
-            const int64_t granule = segment.codec.granule(own);
-            const Parts::Cut cut = parts++->of_slice(index);
-            if (cut.begin == cut.end) {
-                continue;
-            }
-            Piece piece;
-            piece.offset_elems = segment.offset_elems + static_cast<uint64_t>(cut.begin);
-            piece.count = cut.end - cut.begin;
-            piece.codec = segment.codec;
-            piece.dtype = own;
-            piece.has_residual = segment.has_residual;
-            place(&piece, granule);
-            slice.slot_bytes +=
-                round_up(segment.codec.encoded_bytes(own, piece.chunk_elems), kSlotAlignment);
-            for (const int64_t count : {piece.count, piece.chunk_elems}) {
-                layout.workspace_bytes =
-                    std::max(layout.workspace_bytes,
-                             piece.codec.workspace_bytes(own, count, piece.chunk_elems));
-            }
-            slice.pieces.push_back(piece);
-        }
-        const Parts::Cut cut = raw_cuts.of_slice(index);
-        if (cut.begin < cut.end) {
-            slice.raw = raw_part(segments, cut);
-            place(&slice.raw, kRawGranule);
-            slice.slot_bytes += round_up(
-                slice.raw.chunk_elems * static_cast<int64_t>(dtype_bytes(dtype)), kSlotAlignment);
-        }
+        Slice slice = slice_of(segments, cut, index);
         if (slice.slot_bytes > 0) {
             layout.max_slot_bytes = std::max(layout.max_slot_bytes, slice.slot_bytes);
             layout.total_slot_bytes += slice.slot_bytes;
+            layout.workspace_bytes = std::max(layout.workspace_bytes, workspace_of(slice));
             layout.slices.push_back(std::move(slice));
         }
     }
