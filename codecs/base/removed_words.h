@@ -55,6 +55,7 @@ inline constexpr RemovedWord kRemovedWords[] = {
     {"range", RemovedKind::kPolicyKey, "rules go by param, index, ordinal or name"},
     {"loss_scale", RemovedKind::kPolicyKey, "call slimwire_set_loss_scale in the program"},
     {"rollback", RemovedKind::kPolicyKey, "residuals keep what a skipped step changed"},
+    {"preview", RemovedKind::kPolicyKey, "it is called step_ahead"},
     {"steps", RemovedKind::kPolicyKey, "mark each step with slimwire_mark_step"},
     {"SLIMWIRE_NVTX_NEXT", RemovedKind::kVariable, "name the profiler in NVTX_INJECTION64_PATH"},
     {"SLIMWIRE_NET_GPU", RemovedKind::kVariable, "the net plugin takes host memory, leave it out"},

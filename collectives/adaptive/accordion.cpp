@@ -12,6 +12,22 @@
 
 namespace slimwire {
 
+std::optional<AccordionRule> accordion_rule(const Action& action) {
+    const Value* said = action.find("accordion");
+    if (said == nullptr) {
+        return std::nullopt;
+    }
+    AccordionRule rule;
+    rule.low = *said->find("low")->codec();
+    rule.window = said->find("window")->count();
+    rule.ratio_ppm = static_cast<uint32_t>(said->find("ratio")->real() * 1e6 + 0.5);
+    rule.hysteresis = static_cast<uint32_t>(said->find("hysteresis")->count());
+    for (const Value& drop : std::get<Value::List>(said->find("lr_drops")->held)) {
+        rule.lr_drops.push_back(drop.count());
+    }
+    return rule;
+}
+
 bool AccordionControl::due() const noexcept {
     const uint64_t ended = calls_ / rule_->window;
     return ended > decided_ && calls_ - ended * rule_->window >= kLag;

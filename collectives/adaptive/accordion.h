@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "codecs/base/device.h"
@@ -26,6 +27,17 @@ namespace slimwire {
 
 struct Communicator;
 struct Plan;
+
+// Between which codecs tensors switch, and when.
+struct AccordionRule {
+    CodecSpec low;                // of more bytes than the rule's codec
+    uint64_t window = 0;          // calls of a tensor, at least 2
+    uint32_t ratio_ppm = 500000;  // of the norm, below which its change is little
+    uint32_t hysteresis = 2;      // windows with little change before the rule's codec
+    // Calls of a tensor, from 0 on, by which the learning rate has dropped: ascending.
+    std::vector<uint64_t> lr_drops;
+};
+[[nodiscard]] std::optional<AccordionRule> accordion_rule(const Action& action);
 
 // Of one tensor. Pure.
 class AccordionControl {

@@ -130,7 +130,7 @@ bool averages_now(Session* state, const Plan& plan, const StepPosition& place) {
     return ++tensor.calls % plan.averaging->every == 0;
 }
 
-// What is to be done behind a call for the sake of previews; in a group it is noted there.
+// What is to be done behind a call for the sake of step_ahead; in a group it is noted there.
 Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
                                                      const CollectiveCall& call,
                                                      Session* state,

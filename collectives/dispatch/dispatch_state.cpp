@@ -83,7 +83,7 @@ void DispatchState::created(Communicator* communicator) {
     if (policy.wants_steps()) {
         state.places = std::make_unique<TensorSlots>();
         state.skipped_steps = std::make_unique<SkippedSteps>();
-        if (policy.wants_previews()) {
+        if (policy.uses("step_ahead")) {
             state.step_ahead = std::make_unique<StepAhead>();
         }
     }

@@ -84,7 +84,7 @@ CallStats* add_counters(Session* state, const Plan& plan, bool compressed, std::
         key.wire_bytes_per_averaging =
             averaging_wire_bytes(*plan.averaging, state->shape, state->rank);
     }
-    key.previewed = compressed && plan.preview.has_value();
+    key.previewed = compressed && plan.step_ahead != nullptr;
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
         log_line(LogLevel::kInfo, log_prefix(*state) + ": " + op_name(plan.signature.op) + " " +

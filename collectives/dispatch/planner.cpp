@@ -6,9 +6,11 @@
 
 #include "codecs/ops/sketch.h"
 #include "codecs/residual/load_store.h"
+#include "collectives/adaptive/accordion.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/feedback/ef21_sync.h"
+#include "collectives/feedback/step_ahead.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/decision.h"
 
@@ -52,14 +54,15 @@ Plan plan_after(const Plan& plan,
     for (Rule& rule : changed.policy.rules) {
         if (rule.name == plan.rule) {
             change(&rule.action);
-            rule.action.average_every = 0;  // the plan's own do it
+            rule.action.forget("average_every");  // the plan's own do it
         }
     }
     return make_plan(plan.signature, shape, changed, parameters);
 }
 
-// The plan that the call would have if the rule named the stage's codec.
-std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
+// The plan that the call would have if the rule named the codec of a stage of its ramp.
+std::shared_ptr<Plan> plan_of_stage(uint64_t until_call,
+                                    const std::optional<CodecSpec>& codec,
                                     const Plan& plan,
                                     const PlanShape& shape,
                                     const Config& config,
@@ -67,22 +70,21 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
     auto made = std::make_shared<Plan>();
     made->signature = plan.signature;
     made->rule = plan.rule;
-    const std::string until = " until call " + std::to_string(stage.until);
-    if (!stage.codec.has_value()) {
+    const std::string until = " until call " + std::to_string(until_call);
+    if (!codec.has_value()) {
         made->reason = "native by its ramp" + until;
         return made;
     }
     Plan as_asked = plan_after(plan, shape, config, parameters, [&](Action* action) {
         action->least_state_rank = action->low_rank() ? action->state_rank() : 0;
-        action->codec = stage.codec;
-        action->ramp.clear();
+        action->codec = codec;
+        action->forget("ramp");
     });
     if (as_asked.compressed && keep_alike(as_asked, plan)) {
         as_asked.reason += ", its ramp" + until;
         *made = std::move(as_asked);
     } else {
-        made->reason = "native" + until + ", because " + stage.codec->to_string() +
-                       " of its ramp " +
+        made->reason = "native" + until + ", because " + codec->to_string() + " of its ramp " +
                        (as_asked.compressed ? "keeps residuals otherwise than its codec"
                                             : "would not do: " + as_asked.reason);
     }
@@ -90,16 +92,17 @@ std::shared_ptr<Plan> plan_of_stage(const RampStage& stage,
 }
 
 // Where every rank's own residuals lie by the elements of its buffer.
-void add_preview(const StepAheadRule& rule, Plan* plan) {
+void add_step_ahead(const StepAheadRule& rule, Plan* plan) {
     if (plan->residual_bytes == 0) {
         return;
     }
     if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {
-        plan->preview = rule;
-        plan->reason += plan->signature.op == Op::kReduceScatter ? ", gathers previewed"
-                                                                 : ", previewed where it is asked";
+        plan->step_ahead = std::make_shared<const StepAheadRule>(rule);
+        plan->reason += plan->signature.op == Op::kReduceScatter
+                            ? ", gathers stepped ahead"
+                            : ", stepped ahead where it is asked";
     } else {
-        plan->reason += std::string(", no preview with ") + algorithm_name(plan->algorithm);
+        plan->reason += std::string(", no step_ahead with ") + algorithm_name(plan->algorithm);
     }
 }
 
@@ -114,7 +117,12 @@ std::string add_low(const AccordionRule& rule,
     }
     Plan low = plan_after(*plan, shape, config, parameters, [&](Action* action) {
         action->codec = rule.low;
-        action->accordion->window = 0;
+        // The sketch's memory stays, but nothing is to be controlled.
+        for (auto& [key, value] : action->features) {
+            if (key == "accordion") {
+                *value.find("window") = value_of(uint64_t{0});
+            }
+        }
     });
     const std::string text = "accordion's low " + rule.low.to_string();
     if (!low.compressed) {
@@ -125,7 +133,7 @@ std::string add_low(const AccordionRule& rule,
     }
     low.reason += ", low compression of its accordion";
     plan->reason += ", high compression of its accordion";
-    plan->accordion = rule;
+    plan->accordion = std::make_shared<const AccordionRule>(rule);
     plan->low = std::make_shared<Plan>(std::move(low));
     return {};
 }
@@ -138,20 +146,25 @@ std::string add_stages(const Action& action,
                        const ParameterRanges* parameters,
                        Plan* plan) {
     std::string against;
-    if (action.preview.has_value()) {
-        add_preview(*action.preview, plan);
+    if (const auto rule = step_ahead_rule(action)) {
+        add_step_ahead(*rule, plan);
     }
-    if (action.average_every > 0) {
+    if (action.find("average_every") != nullptr) {
         against = add_averaging(action, shape, config, make_plan, plan);
     }
-    if (against.empty() && action.accordion.has_value() && action.accordion->window > 0) {
-        against = add_low(*action.accordion, shape, config, parameters, plan);
+    const std::optional<AccordionRule> accordion = accordion_rule(action);
+    if (against.empty() && accordion.has_value() && accordion->window > 0) {
+        against = add_low(*accordion, shape, config, parameters, plan);
     }
     if (!against.empty()) {
         return against;
     }
-    for (const RampStage& stage : action.ramp) {
-        plan->ramp.push_back({stage.until, plan_of_stage(stage, *plan, shape, config, parameters)});
+    if (const Value* ramp = action.find("ramp")) {
+        for (const Value& stage : std::get<Value::List>(ramp->held)) {
+            const uint64_t until = stage.find("until")->count();
+            plan->ramp.push_back({until, plan_of_stage(until, stage.find("codec")->codec(), *plan,
+                                                       shape, config, parameters)});
+        }
     }
     return {};
 }
@@ -245,7 +258,7 @@ std::string try_algorithm(Algorithm algorithm,
         std::max((staging_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
     // What adds up results for a controller comes when the exchange is done with the scratch.
     const uint64_t sketch_bytes =
-        action.accordion.has_value()
+        action.find("accordion") != nullptr
             ? static_cast<uint64_t>(sketch_workspace_bytes(static_cast<int64_t>(signature.count)))
             : 0;
     const uint64_t exchange_bytes =
@@ -253,7 +266,7 @@ std::string try_algorithm(Algorithm algorithm,
         : apart               ? staging_offset + window_bytes
                               : sizes.scratch_bytes;
     const uint64_t scratch_bytes = std::max(exchange_bytes, sketch_bytes);
-    const uint64_t control_bytes = action.accordion.has_value() ? sizeof(SketchState) : 0;
+    const uint64_t control_bytes = action.find("accordion") != nullptr ? sizeof(SketchState) : 0;
     const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + control_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +

@@ -51,7 +51,7 @@ struct Session final : Communicator {
     ResidualNorms residual_norms;
     Accordions accordions;
     std::map<PlaceKey, CountedTensor> averaged;
-    std::unique_ptr<StepAhead> step_ahead;  // null when no rule previews
+    std::unique_ptr<StepAhead> step_ahead;  // null when no rule steps ahead
     Progress progress;
     RandomSteps random;
 

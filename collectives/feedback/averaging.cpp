@@ -96,7 +96,8 @@ std::string add_averaging(const Action& action,
         return "average_every has no form of hierarchical with intra_codec";
     }
     auto made = std::make_shared<Averaging>();
-    made->every = action.average_every;
+    made->every = action.count_of("average_every");
+    const std::optional<CodecSpec> codec = action.codec_of("average_codec");
     made->padded = plan->algorithm == Algorithm::kHierarchical;
     made->divisor = made->padded ? shape.nodes->nodes() : shape.ranks;
     std::vector<ResidualRun> runs;
@@ -115,13 +116,13 @@ std::string add_averaging(const Action& action,
         const int64_t count = part.end - part.begin;
         const Averaging::Part* const before = &part == made->parts.data() ? nullptr : &part - 1;
         largest = std::max(largest, count);
-        if (action.average_codec.has_value() && !made->padded) {
+        if (codec.has_value() && !made->padded) {
             part.coded = before != nullptr && before->end - before->begin == count
                              ? before->coded
-                             : coded_part(*action.average_codec, count, shape, config, make_plan);
+                             : coded_part(*codec, count, shape, config, make_plan);
         }
         if (part.coded != nullptr) {
-            made->codec = action.average_codec->to_string();
+            made->codec = codec->to_string();
             made->call.draws |= part.coded->draws;
             exchange_bytes = std::max(exchange_bytes, aligned(part.coded->scratch_bytes));
             lost_bytes = std::max(lost_bytes, aligned(part.coded->residual_bytes));
@@ -148,11 +149,11 @@ std::string add_averaging(const Action& action,
         (made->every == 1 ? std::string("call") : std::to_string(made->every) + " calls");
     if (made->codec != "native") {
         plan->reason += " by " + made->codec;
-    } else if (action.average_codec.has_value()) {
-        plan->reason += made->padded ? " as they are, because hierarchical has no form of "
-                                       "average_codec"
-                                     : " as they are, because " +
-                                           action.average_codec->to_string() + " would send more";
+    } else if (codec.has_value()) {
+        plan->reason += made->padded
+                            ? " as they are, because hierarchical has no form of "
+                              "average_codec"
+                            : " as they are, because " + codec->to_string() + " would send more";
     }
     plan->averaging = std::move(made);
     return {};

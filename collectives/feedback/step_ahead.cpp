@@ -46,7 +46,7 @@ Status make_events(const DeviceApi& api, StepAhead::Unit* unit) {
         if (*event == nullptr) {
             SLIMWIRE_TRY(cuda_status(api,
                                      api.event_create_with_flags(event, cudaEventDisableTiming),
-                                     "event of a preview"));
+                                     "event of step_ahead"));
         }
     }
     return {};
@@ -65,16 +65,17 @@ Status make_memory(const DeviceApi& api, Communicator* state, StepAhead::Unit* u
     unit->bytes = fixed + 2 * shard;
     if (!state->memory->reserve(state->device, unit->bytes)) {
         unit->no_room = true;
-        log_once(LogLevel::kWarn, "no room for previews",
-                 "'preview' goes without the size of steps: " + std::to_string(unit->bytes) +
+        log_once(LogLevel::kWarn, "no room for step_ahead",
+                 "'step_ahead' goes without the size of steps: " + std::to_string(unit->bytes) +
                      " bytes more than SLIMWIRE_MAX_MEMORY leaves");
         return {};
     }
-    Status status = cuda_status(api, api.malloc(&unit->memory, unit->bytes), "memory of a preview");
+    Status status =
+        cuda_status(api, api.malloc(&unit->memory, unit->bytes), "memory of step_ahead");
     if (status.ok()) {
         status = cuda_status(
             api, api.host_alloc(reinterpret_cast<void**>(&unit->shown), sizeof(StepSize), 0),
-            "pinned memory of a preview");
+            "pinned memory of step_ahead");
         if (!status.ok()) {
             tolerate(api, api.free(std::exchange(unit->memory, nullptr)));
         }
@@ -183,7 +184,7 @@ Status wait_for_readers(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_
     unit->owes = false;
     return std::exchange(unit->read, false)
                ? cuda_status(api, api.stream_wait_event(stream, unit->moved, 0),
-                             "wait for previews")
+                             "wait for step_ahead")
                : Status();
 }
 
@@ -192,14 +193,14 @@ Status wait_for_owed(const DeviceApi& api, const StepAhead::Unit& unit, cudaStre
     SLIMWIRE_TRY(
         cuda_status(api, api.stream_wait_event(stream, unit.owed, 0), "wait for what is owed"));
     return unit.read ? cuda_status(api, api.stream_wait_event(stream, unit.moved, 0),
-                                   "wait for the preview before")
+                                   "wait for the step_ahead before")
                      : Status();
 }
 
 Status was_read(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
     unit->plan->stats->previews.fetch_add(1, std::memory_order_relaxed);
     unit->read = true;
-    return cuda_status(api, api.event_record(unit->moved, stream), "event of a preview");
+    return cuda_status(api, api.event_record(unit->moved, stream), "event of step_ahead");
 }
 
 // Room for so many bytes of a parameter; false where the budget has none.
@@ -229,12 +230,24 @@ Result<bool> keep_room(const DeviceApi& api,
 
 }  // namespace
 
+std::optional<StepAheadRule> step_ahead_rule(const Action& action) {
+    const Value* said = action.find("step_ahead");
+    if (said == nullptr) {
+        return std::nullopt;
+    }
+    StepAheadRule rule;
+    rule.gain_ppm = static_cast<uint32_t>(said->find("gain")->real() * 1e6 + 0.5);
+    rule.step_size = said->find("step_size")->real();
+    rule.told = said->find("step_size")->word() == "told";
+    return rule;
+}
+
 Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api,
                                                             Communicator* state,
                                                             const CollectiveCall& call,
                                                             const StepPosition& place,
                                                             const Plan* plan) {
-    if (call.signature.op == Op::kAllReduce && plan != nullptr && plan->preview.has_value() &&
+    if (call.signature.op == Op::kAllReduce && plan != nullptr && plan->step_ahead != nullptr &&
         !plan->passing) {
         Unit& unit = follow_sum(*state, call, place, *plan);
         SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
@@ -244,7 +257,7 @@ Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api
     if ((!scatters && call.signature.op != Op::kAllGather) || place.path != kMarkedPath) {
         return std::optional<Pending>();
     }
-    const Plan* const asks = plan != nullptr && plan->preview.has_value() ? plan : nullptr;
+    const Plan* const asks = plan != nullptr && plan->step_ahead != nullptr ? plan : nullptr;
     const uint64_t key =
         std::max<uint64_t>(1, mix_key(call_signature(call.signature), place.ordinal));
     const GatherPair pair = pairs_.next({key, call.signature.count, scatters, call.send},
@@ -279,7 +292,7 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
     }
     const DeviceScope scope(api, state->device);
     SLIMWIRE_TRY(make_events(api, &unit));
-    const StepAheadRule& rule = *unit.plan->preview;
+    const StepAheadRule& rule = *unit.plan->step_ahead;
     const bool estimates = rule.step_size == 0 && !rule.told;
     if (call.signature.op != Op::kAllGather) {
         if (unit.memory != nullptr) {
@@ -288,11 +301,11 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
                 api.memcpy_async(unit.reduced, call.recv,
                                  call.signature.count * dtype_bytes(call.signature.dtype),
                                  cudaMemcpyDeviceToDevice, call.stream),
-                "reduced gradients of a preview"));
+                "reduced gradients of step_ahead"));
             unit.has_reduced = true;
         }
         SLIMWIRE_TRY(
-            cuda_status(api, api.event_record(unit.owed, call.stream), "event of a preview"));
+            cuda_status(api, api.event_record(unit.owed, call.stream), "event of step_ahead"));
         unit.owes = true;
         return {};
     }
@@ -312,7 +325,7 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
         return was_read(api, &unit, call.stream);
     }
     unit.read = true;
-    return cuda_status(api, api.event_record(unit.moved, call.stream), "event of a preview");
+    return cuda_status(api, api.event_record(unit.moved, call.stream), "event of step_ahead");
 }
 
 StepAhead::Unit& StepAhead::follow_sum(const Communicator& state,
@@ -369,8 +382,9 @@ Result<bool> StepAhead::ahead(const DeviceApi& api,
                           dtype_name(plan.signature.dtype));
     }
     void* const residual = residuals.find(unit.tensor, unit.path);
-    const float scale = told_step(*plan.preview) * static_cast<float>(plan.preview->gain_ppm) *
-                        1e-6f * static_cast<float>(state->shape.ranks);
+    const float scale = told_step(*plan.step_ahead) *
+                        static_cast<float>(plan.step_ahead->gain_ppm) * 1e-6f *
+                        static_cast<float>(state->shape.ranks);
     if (residual == nullptr || !(scale > 0)) {
         return false;
     }

@@ -32,6 +32,14 @@ namespace slimwire {
 struct Communicator;
 struct Plan;
 
+// By how much what is gathered to compute with is moved by the residual.
+struct StepAheadRule {
+    uint32_t gain_ppm = 1000000;
+    double step_size = 0;  // of a reduced gradient of 1; 0: as the program tells it, or estimated
+    bool told = false;
+};
+[[nodiscard]] std::optional<StepAheadRule> step_ahead_rule(const Action& action);
+
 class StepAhead {
   public:
     // One reduce-scatter of the step, or an all-reduce.
@@ -78,7 +86,7 @@ class StepAhead {
 
     // A parameter that the program moves.
     struct Moved {
-        const void* gradient = nullptr;  // in the result of a previewed all-reduce
+        const void* gradient = nullptr;  // in the result of an all-reduce that steps ahead
         void* parameter = nullptr;
         uint64_t count = 0;
         DType dtype = DType::kFloat32;  // of the parameter

@@ -92,8 +92,7 @@ CommCosts::Call known_costs(const CallSignature& signature,
                             const PlanShape& shape,
                             const Action& action) {
     // Stages of one tensor keep residuals alike, so they are of one algorithm.
-    const bool staged =
-        !action.ramp.empty() || action.accordion.has_value() || action.least_state_rank > 0;
+    const bool staged = action.switches_codec() || action.least_state_rank > 0;
     const bool open = action.auto_bytes || action.algorithm == Algorithm::kAuto;
     // What lies between the two ends of a message was measured only where it is the same for all.
     const bool mixed = is_point_to_point(signature.op) && shape.scope == Scope::kInterNode &&

@@ -5,6 +5,7 @@
 
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/plan.h"
+#include "collectives/policy/policy_keys.h"
 
 namespace slimwire {
 namespace {
@@ -142,68 +143,35 @@ const Share* largest(const std::vector<Share>& shares, const Counts& counts) {
     return most;
 }
 
-std::string feedback_text(const Action& action) {
-    return std::string(error_feedback_name(action.error_feedback)) + " in " +
-           residual_type_name(action.residual_type()) + " by " + tensor_by_name(action.tensor);
-}
-
 // Makes the message's one action; `notes` gets what of a rule gives way to another.
 Action merge(const std::vector<Share>& shares, const Share& main, std::string* notes) {
     Action action = main.rule->action;
     action.min_bytes = 0;  // was asked of each rule
     action.auto_bytes = false;
-    const Share* feeder = largest(shares, [](const Share& share) { return share.fed(); });
-    if (feeder != nullptr) {
-        action.error_feedback = feeder->rule->action.error_feedback;
-        action.residual = feeder->rule->action.residual;
-        action.tensor = feeder->rule->action.tensor;
-        action.average_every = feeder->rule->action.average_every;
-        action.average_codec = feeder->rule->action.average_codec;
-        action.preview = feeder->rule->action.preview;
-    }
-    const Share* latest = &main;
-    for (const Share& share : shares) {
-        if (share.coded() && share.rule->action.start_step > latest->rule->action.start_step) {
-            latest = &share;
-        }
-    }
-    action.start_step = latest->rule->action.start_step;
-    for (const Share& share : shares) {
-        if (!share.coded()) {
+    const Share* fed = largest(shares, [](const Share& share) { return share.fed(); });
+    for (const Key& key : action_keys()) {
+        if (key.leader == Leader::kOwn || !key.same_as.empty()) {
             continue;
         }
-        const Action& own = share.rule->action;
-        const auto gives_way = [&](const std::string& what, const std::string& to) {
-            *notes += "; " + what + " of " + named(*share.rule) + " gives way to " + to;
-        };
-        if (own.algorithm != action.algorithm && own.algorithm != Algorithm::kAuto) {
-            gives_way(std::string("algorithm ") + algorithm_name(own.algorithm),
-                      algorithm_name(action.algorithm) + (" of " + named(*main.rule)));
+        const Share* leader = key.leader == Leader::kFed && fed != nullptr ? fed : &main;
+        for (const Share& share : shares) {
+            if (key.leader == Leader::kLargest && share.coded() &&
+                key.of(share.rule->action).count() > key.of(leader->rule->action).count()) {
+                leader = &share;
+            }
         }
-        if (own.intra_codec.has_value() &&
-            (!action.intra_codec ||
-             own.intra_codec->to_string() != action.intra_codec->to_string())) {
-            gives_way("intra_codec " + own.intra_codec->to_string(),
-                      (action.intra_codec ? action.intra_codec->to_string() : "none") + " of " +
-                          named(*main.rule));
-        }
-        if (share.fed() && feedback_text(own) != feedback_text(action)) {
-            gives_way(feedback_text(own), feedback_text(action) + " of " + named(*feeder->rule));
-        }
-        if (share.fed() && (own.average_every != action.average_every ||
-                            own.average_codec != action.average_codec)) {
-            gives_way("average_every " + std::to_string(own.average_every),
-                      std::to_string(action.average_every) + " of " + named(*feeder->rule));
-        }
-        if (own.ramp != action.ramp && !own.ramp.empty()) {
-            gives_way("the ramp", "that of " + named(*main.rule));
-        }
-        if (own.accordion != action.accordion && own.accordion.has_value()) {
-            gives_way("accordion", "what " + named(*main.rule) + " says");
-        }
-        if (own.start_step != action.start_step) {
-            gives_way("start_step " + std::to_string(own.start_step),
-                      std::to_string(action.start_step) + " of " + named(*latest->rule));
+        const Value taken = key.of(leader->rule->action);
+        key.put(taken, &action);
+        for (const Share& share : shares) {
+            if (!share.coded() || (key.leader == Leader::kFed && !share.fed()) ||
+                (key.leader == Leader::kMain && !key.said_by(share.rule->action))) {
+                continue;
+            }
+            if (const Value own = key.of(share.rule->action); own != taken) {
+                *notes += "; " + std::string(key.name) + " " + own.text() + " of " +
+                          named(*share.rule) + " gives way to " + taken.text() + " of " +
+                          named(*leader->rule);
+            }
         }
     }
     return action;

@@ -20,7 +20,7 @@ uint64_t hash_of(const CallSignature& signature) noexcept {
 }
 
 uint64_t Plan::tensor_bytes() const noexcept {
-    return residual_bytes + (accordion.has_value() ? sizeof(SketchState) : 0);
+    return residual_bytes + (accordion != nullptr ? sizeof(SketchState) : 0);
 }
 
 bool exceeds(uint64_t bytes, const Settings& settings) noexcept {

@@ -35,8 +35,10 @@ enum class FallbackReason : uint8_t {
 inline constexpr size_t kFallbackReasonCount = 9;
 
 struct Plan;
-class CommCosts;   // comm_costs.h
-struct Averaging;  // averaging.h
+class CommCosts;       // comm_costs.h
+struct Averaging;      // averaging.h
+struct AccordionRule;  // accordion.h
+struct StepAheadRule;  // step_ahead.h
 
 // The plan of calls before call `until` (from 0 on), native or with residuals that lie as those of
 // the plan itself.
@@ -60,10 +62,10 @@ struct Plan {
     std::vector<Rung> ramp;   // ascending
     // With `low`, which keeps residuals as this plan does: what says which of the two a tensor's
     // call takes (accordion.h).
-    std::optional<AccordionRule> accordion;
+    std::shared_ptr<const AccordionRule> accordion;
     std::shared_ptr<Plan> low;
     // That gathers of the same parameters are moved by the residuals.
-    std::optional<StepAheadRule> preview;
+    std::shared_ptr<const StepAheadRule> step_ahead;
     // Where residuals are averaged over the ranks.
     std::shared_ptr<Averaging> averaging;
     Layout layout;

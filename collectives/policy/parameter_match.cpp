@@ -69,28 +69,6 @@ bool ParameterMatch::covers_but_for_dimensions(const ParameterMatch& other) cons
            });
 }
 
-std::string ParameterMatch::canonical() const {
-    std::string out;
-    if (dimensions != kAllDimensions) {
-        std::string list;
-        for (unsigned d = 0; d <= kMostDimensions; ++d) {
-            if ((dimensions >> d & 1u) != 0) {
-                list += (list.empty() ? "" : "+") + std::to_string(d);
-            }
-        }
-        out += " param=" + list;
-    }
-    for (const Indices& one : indices) {
-        out += (&one == indices.data() ? " index=" : "+") + std::to_string(one.first) + ".." +
-               std::to_string(one.last);
-    }
-    // With its length, because a name may have any character.
-    for (const std::string& one : names) {
-        out += (&one == names.data() ? " name=" : "+") + std::to_string(one.size()) + ":" + one;
-    }
-    return out;
-}
-
 uint32_t parse_dimensions(std::string_view text) noexcept {
     constexpr unsigned kMostWritten = 5;
     if (text.size() < 2 || text.size() > 3 || text[0] < '1' ||

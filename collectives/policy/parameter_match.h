@@ -33,8 +33,6 @@ struct ParameterMatch {
     // Whether its indices and names take all that those of `other` take. Of names it knows equal
     // patterns and "*" alone, so it may say no where yes is true.
     [[nodiscard]] bool covers_but_for_dimensions(const ParameterMatch& other) const noexcept;
-    // " param=1+2 index=3..7+9 name=6:*.bias" of what it asks for: equal texts, equal values.
-    [[nodiscard]] std::string canonical() const;
     bool operator==(const ParameterMatch&) const = default;
 };
 

@@ -1,9 +1,9 @@
 #include "collectives/policy/policy.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "collectives/policy/names.h"
+#include "collectives/policy/policy_keys.h"
 
 namespace slimwire {
 namespace {
@@ -249,6 +249,47 @@ bool has_estimates(Algorithm algorithm, Op op) noexcept {
                : has(kForms[static_cast<size_t>(algorithm)].estimate_ops, op);
 }
 
+int Action::state_rank() const {
+    int32_t rank = std::max<int32_t>(codec->params.kept, least_state_rank);
+    for (const Key& key : action_keys()) {
+        if (key.switches_codec) {
+            key.of(*this).for_each_codec(
+                [&](const CodecSpec& other) { rank = std::max<int32_t>(rank, other.params.kept); });
+        }
+    }
+    return rank;
+}
+
+bool Action::switches_codec() const {
+    return std::any_of(action_keys().begin(), action_keys().end(),
+                       [&](const Key& key) { return key.switches_codec && key.said_by(*this); });
+}
+
+bool Action::counts_calls() const {
+    return std::any_of(action_keys().begin(), action_keys().end(),
+                       [&](const Key& key) { return key.counts_calls && key.said_by(*this); });
+}
+
+const Value* Action::find(std::string_view key) const noexcept {
+    const auto found = std::find_if(features.begin(), features.end(),
+                                    [&](const auto& feature) { return feature.first == key; });
+    return found == features.end() ? nullptr : &found->second;
+}
+
+uint64_t Action::count_of(std::string_view key) const noexcept {
+    const Value* value = find(key);
+    return value == nullptr ? 0 : value->count();
+}
+
+std::optional<CodecSpec> Action::codec_of(std::string_view key) const {
+    const Value* value = find(key);
+    return value == nullptr ? std::nullopt : value->codec();
+}
+
+void Action::forget(std::string_view key) {
+    std::erase_if(features, [&](const auto& feature) { return feature.first == key; });
+}
+
 bool Match::takes_ordinal(uint32_t ordinal) const noexcept {
     return ordinals.empty() || std::any_of(ordinals.begin(), ordinals.end(), [&](const auto& one) {
                return one.first <= ordinal && ordinal <= one.last;
@@ -301,17 +342,14 @@ bool Policy::has_codec() const noexcept {
 
 bool Policy::wants_progress() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        const Action& action = rule.action;
-        return compresses(rule) &&
-               (action.start_step > 0 || !action.ramp.empty() || action.accordion.has_value() ||
-                action.average_every > 0 || action.codec->traits(DType::kFloat32).linear ||
-                action.low_rank());
+        return compresses(rule) && (rule.action.counts_calls() || rule.action.low_rank() ||
+                                    rule.action.codec->traits(DType::kFloat32).linear);
     });
 }
 
-bool Policy::wants_previews() const noexcept {
-    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return compresses(rule) && rule.action.preview.has_value();
+bool Policy::uses(std::string_view key) const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
+        return compresses(rule) && rule.action.find(key) != nullptr;
     });
 }
 
@@ -350,69 +388,22 @@ const Rule* Policy::find(std::string_view name) const noexcept {
 }
 
 std::string Policy::canonical() const {
-    std::string out = "policy 1\n";
+    std::string out = "policy 2\n";
     for (const Rule& rule : rules) {
         if (rule.off) {
             continue;
         }
-        const Match& m = rule.match;
-        const Action& a = rule.action;
-        out += "op=" + set_text<Op>(m.ops, kOpCount, [](Op v) { return op_name(v); });
-        out += " dtype=" +
-               set_text<DType>(m.dtypes, kDTypeCount, [](DType v) { return dtype_name(v); });
-        out += " redop=" +
-               set_text<RedOp>(m.redops, kRedOpCount, [](RedOp v) { return redop_name(v); });
-        out += " bytes=" + std::to_string(m.min_bytes) + ".." + std::to_string(m.max_bytes);
-        out += " ranks=" + std::to_string(m.min_ranks) + ".." + std::to_string(m.max_ranks);
-        out += std::string(" scope=") + (m.scope ? scope_name(*m.scope) : "any");
-        for (const std::string& pattern : m.comms) {
-            out += " comm=" + std::to_string(pattern.size()) + ':' + pattern;
+        for (const auto& [key, value] : match_values(rule.match)) {
+            out += std::string(key) + "=" + value.canonical() + " ";
         }
-        if (m.roles != 0) {
-            out += " role=" + set_text<Role>(m.roles, kRoleCount, role_name);
-        }
-        for (const ParameterMatch::Indices& one : m.ordinals) {
-            out += (&one == m.ordinals.data() ? " ordinal=" : "+") + std::to_string(one.first) +
-                   ".." + std::to_string(one.last);
-        }
-        out += m.parameters.canonical();
-        out += " -> codec=" + (a.codec ? a.codec->to_string() : "native");
-        // Only where it is set, so that policies without it keep their text.
-        out += a.intra_codec ? " intra_codec=" + a.intra_codec->to_string() : "";
-        out += std::string(" algorithm=") + algorithm_name(a.algorithm);
-        out += std::string(" error_feedback=") + error_feedback_name(a.error_feedback);
-        if (a.error_feedback != ErrorFeedback::kNone && a.tensor != TensorBy::kAddress) {
-            out += std::string(" tensor=") + tensor_by_name(a.tensor);
-        }
-        if (a.error_feedback != ErrorFeedback::kNone &&
-            a.residual_type() != ResidualType::kFloat32) {
-            out += std::string(" residual=") + residual_type_name(a.residual_type());
-        }
-        for (const RampStage& stage : a.ramp) {
-            out += " until " + std::to_string(stage.until) + " " +
-                   (stage.codec ? stage.codec->to_string() : "native");
-        }
-        if (a.average_every > 0) {
-            out += " average=" + std::to_string(a.average_every) + "/" +
-                   (a.average_codec ? a.average_codec->to_string() : "native");
-        }
-        if (a.accordion.has_value()) {
-            const AccordionRule& rule = *a.accordion;
-            out += " accordion=" + rule.low.to_string() + "/" + std::to_string(rule.window) + "/" +
-                   std::to_string(rule.ratio_ppm) + "/" + std::to_string(rule.hysteresis);
-            for (const uint64_t drop : rule.lr_drops) {
-                out += "/" + std::to_string(drop);
+        out += "->";
+        for (const Key& key : action_keys()) {
+            const Value value = key.of(rule.action);
+            if (key.same_as.empty() && !value.absent()) {
+                out += " " + std::string(key.name) + "=" + value.canonical();
             }
         }
-        if (a.preview.has_value()) {
-            out += " preview=" + std::to_string(a.preview->gain_ppm) + "/" +
-                   (a.preview->told ? "told"
-                    : a.preview->step_size > 0
-                        ? std::to_string(std::bit_cast<uint64_t>(a.preview->step_size))
-                        : "estimated");
-        }
-        out += " start_step=" + std::to_string(a.start_step);
-        out += " min_bytes=" + (a.auto_bytes ? "auto" : std::to_string(a.min_bytes)) + "\n";
+        out += "\n";
     }
     return out;
 }

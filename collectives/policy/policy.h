@@ -1,6 +1,6 @@
 // A policy: ordered rules that say which calls are compressed and how. Parsed once per process from
 // a TOML file or from the one-codec variables (config.h); immutable afterwards, so every thread
-// reads it without a lock. Grammar and examples: collectives/README.md and tools/policies.
+// reads it without a lock. Keys: collectives/policy/README.md; examples: tools/policies.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include "codecs/residual/residual_type.h"
 #include "collectives/call/call.h"
 #include "collectives/policy/parameter_match.h"
+#include "collectives/policy/policy_value.h"
 #include "collectives/policy/role.h"
 
 namespace slimwire {
@@ -122,32 +123,6 @@ struct Match {
                                 Scope scope,
                                 std::string_view comm = {}) noexcept;
 
-// What travels by another codec until a tensor's calls have been so many.
-struct RampStage {
-    uint64_t until = 0;
-    std::optional<CodecSpec> codec;  // empty: native
-    bool operator==(const RampStage&) const = default;
-};
-
-// Between which codecs tensors switch, and when (accordion.h).
-struct AccordionRule {
-    CodecSpec low;                // of more bytes than the rule's codec
-    uint64_t window = 0;          // calls of a tensor, at least 2
-    uint32_t ratio_ppm = 500000;  // of the norm, below which its change is little
-    uint32_t hysteresis = 2;      // windows with little change before the rule's codec
-    // Calls of a tensor, from 0 on, by which the learning rate has dropped: ascending.
-    std::vector<uint64_t> lr_drops;
-    bool operator==(const AccordionRule&) const = default;
-};
-
-// By how much what is gathered to compute with is moved by what is owed (step_ahead.h).
-struct StepAheadRule {
-    uint32_t gain_ppm = 1000000;
-    double step_size = 0;  // of a reduced gradient of 1; 0: as the program tells it, or estimated
-    bool told = false;
-    bool operator==(const StepAheadRule&) const = default;
-};
-
 // With min_bytes "auto": smaller calls are native where nothing is known of calls and links.
 inline constexpr uint64_t kLeastBytesOfUnknown = 65536;
 
@@ -158,30 +133,29 @@ struct Action {
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
     TensorBy tensor = TensorBy::kAddress;  // kStep where replicated_state()
-    std::vector<RampStage> ramp;           // of `codec`; `until` ascending, above start_step
-    std::optional<AccordionRule> accordion;
-    // Compressed calls of a tensor after which its residuals become their mean over the ranks, and
-    // what they travel by for that (averaging.h); 0: never, empty: as they are.
-    uint64_t average_every = 0;
-    std::optional<CodecSpec> average_codec;
-    std::optional<StepAheadRule> preview;
-    uint64_t start_step = 0;   // occurrences of a tensor key that stay native first
-    uint64_t min_bytes = 0;    // smaller calls stay native
-    bool auto_bytes = false;   // instead: those that are faster so (choose_by_costs())
-    int least_state_rank = 0;  // of another stage of a ramp, whose tensors' state this shares
+    uint64_t start_step = 0;               // occurrences of a tensor key that stay native first
+    uint64_t min_bytes = 0;                // smaller calls stay native
+    bool auto_bytes = false;               // instead: those that are faster so (choose_by_costs())
+    int least_state_rank = 0;  // of a codec that takes turns with this one, whose state it shares
+    // What features read alone, by their keys (policy_keys.h).
+    Value::Table features;
 
     // Whether a codec of low rank says what travels.
     [[nodiscard]] bool low_rank() const noexcept {
         return codec.has_value() && codec->traits(DType::kFloat32).low_rank;
     }
     // The largest rank of factors, whose columns a tensor's state has room for.
-    [[nodiscard]] int state_rank() const noexcept {
-        auto rank = std::max(codec->params.kept, accordion ? accordion->low.params.kept : 0);
-        for (const RampStage& stage : ramp) {
-            rank = std::max(rank, stage.codec ? stage.codec->params.kept : 0);
-        }
-        return std::max(static_cast<int>(rank), least_state_rank);
-    }
+    [[nodiscard]] int state_rank() const;
+    // Whether other codecs take turns with `codec`.
+    [[nodiscard]] bool switches_codec() const;
+    // Whether what a tensor's call does follows from how many it had.
+    [[nodiscard]] bool counts_calls() const;
+    // What the rule says of a feature, null where nothing; a count of it, or 0; a codec, or none.
+    [[nodiscard]] const Value* find(std::string_view key) const noexcept;
+    [[nodiscard]] uint64_t count_of(std::string_view key) const noexcept;
+    [[nodiscard]] std::optional<CodecSpec> codec_of(std::string_view key) const;
+    // The rule says nothing of it any more.
+    void forget(std::string_view key);
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
     // alike.
     [[nodiscard]] bool replicated_state() const noexcept {
@@ -226,8 +200,8 @@ struct Policy {
     [[nodiscard]] bool has_codec() const noexcept;
     // Whether some such rule asks for places in the step, or any that is not off for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
-    // Whether some rule with a codec previews.
-    [[nodiscard]] bool wants_previews() const noexcept;
+    // Whether some rule with a codec says this of a feature.
+    [[nodiscard]] bool uses(std::string_view key) const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
     // all ranks alike (progress.h).
     [[nodiscard]] bool wants_progress() const noexcept;

@@ -1,7 +1,7 @@
 // Reads a policy file with toml++ (header only, without exceptions; set up in policy_reader.h,
-// where also values are read and findings made; policy_action_reader.h has what rules do). Every
-// finding is "file:line:column: what is wrong; accepted: ..."; all findings of a file make one
-// Status of one line. Called once per process and by `slimwire policy check`.
+// where also values are read and findings made) by the tables of policy_keys.h. Every finding is
+// "file:line:column: what is wrong; accepted: ..."; all findings of a file make one Status of one
+// line. Called once per process and by `slimwire policy check`.
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -13,39 +13,25 @@
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy.h"
-#include "collectives/policy/policy_action_reader.h"
+#include "collectives/policy/policy_keys.h"
+#include "collectives/policy/policy_reader.h"
 
 namespace slimwire {
 namespace {
 
-const Names& top_keys() {
-    static const Names keys = {"version", "defaults", "rule"};
-    return keys;
-}
-const Names& rule_keys() {
-    static const Names keys = {"name",      "match",          "codec",
-                               "algorithm", "error_feedback", "start_step",
-                               "min_bytes", "intra_codec",    "ef",
-                               "tensor",    "residual",       "ramp",
-                               "accordion", "average_every",  "average_codec",
-                               "preview"};
-    return keys;
-}
-const Names& default_keys() {
-    static const Names keys = {"codec",      "algorithm", "error_feedback",
-                               "start_step", "min_bytes", "intra_codec",
-                               "ef",         "tensor",    "residual"};
-    return keys;
-}
-const Names& match_keys() {
-    static const Names keys = {"op",   "dtype", "redop", "bytes", "ranks", "scope",
-                               "comm", "role",  "param", "index", "name",  "ordinal"};
-    return keys;
+// The action's keys behind those in `first`; of [defaults] only those that may stand there.
+Names keys_of_actions(Names first, bool defaults) {
+    for (const Key& key : action_keys()) {
+        if (key.in_defaults || !defaults) {
+            first.push_back(key.name);
+        }
+    }
+    return first;
 }
 
-class Parser : PolicyActionReader {
+class Parser : PolicyReader {
   public:
-    explicit Parser(std::string_view name) : PolicyActionReader(name) { policy_.source = name_; }
+    explicit Parser(std::string_view name) : PolicyReader(name) { policy_.source = name_; }
 
     Result<Policy> parse(std::string_view text) {
         toml::parse_result result = toml::parse(text, name_);
@@ -57,12 +43,12 @@ class Parser : PolicyActionReader {
             return findings();
         }
         const toml::table& root = result.table();
-        check_keys(root, top_keys(), "the file");
+        check_keys(root, {"version", "defaults", "rule"}, "the file");
         read_version(root);
         if (const toml::node* node = root.get("defaults")) {
             if (const toml::table* table = node->as_table()) {
                 context_ = "[defaults]";
-                check_keys(*table, default_keys(), "[defaults]");
+                check_keys(*table, keys_of_actions({}, true), "[defaults]");
                 read_action(*table, &defaults_);
             } else {
                 wrong_type(*node, "defaults", "a table: [defaults]");
@@ -108,23 +94,82 @@ class Parser : PolicyActionReader {
     }
 
     void read_rule(const toml::table& table) {
+        const size_t before = findings_.size();
         Rule rule;
         rule.line = static_cast<int>(table.source().begin.line);
         context_ = "rule " + std::to_string(policy_.rules.size() + 1);
         read_name(table, &rule);
-        check_keys(table, rule_keys(), "a rule");
+        check_keys(table, keys_of_actions({"name", "match"}, false), "a rule");
         rule.action = defaults_;
+        const toml::table* match = nullptr;
         if (const toml::node* node = table.get("match")) {
-            if (const toml::table* match = node->as_table()) {
-                check_keys(*match, match_keys(), "match");
+            match = node->as_table();
+            if (match != nullptr) {
                 read_match(*match, &rule.match);
             } else {
                 wrong_type(*node, "match", "a table, like { op = \"allreduce\" }");
             }
         }
         read_action(table, &rule.action);
-        check_combination(table, &rule);
+        if (findings_.size() == before) {
+            check_constraints(table, match, rule);
+        }
+        if (!rule.action.codec || rule.action.algorithm == Algorithm::kNative) {
+            rule.action = {};
+        } else if (match == nullptr || !match->contains("op")) {
+            rule.match.ops &= ~kNamedOnlyOps;
+        }
         policy_.rules.push_back(std::move(rule));
+    }
+
+    void read_action(const toml::table& table, Action* action) {
+        bool by_step = false;
+        for (const Key& key : action_keys()) {
+            const toml::node* node = table.get(key.name);
+            if (node == nullptr) {
+                continue;
+            }
+            if (!key.same_as.empty() && table.contains(key.same_as)) {
+                report(node->source(), quoted(key.name) + " and " + quoted(key.same_as) +
+                                           " are the same key; accepted: one of them");
+            }
+            Value value;
+            if (read_value(*node, key, quoted(key.name), action->start_step, &value) &&
+                !key.put(value, action)) {
+                bad_value(*node, key.name, value.word(), key.words());
+            }
+            by_step |= key.by_step;
+        }
+        if ((by_step || action->replicated_state()) && !table.contains("tensor")) {
+            action->tensor = TensorBy::kStep;
+        }
+    }
+
+    // What cannot work together; of each key, what its first row finds.
+    void check_constraints(const toml::table& table, const toml::table* match, const Rule& rule) {
+        const auto where = [&](std::string_view name) -> const toml::node* {
+            for (const Key& key : action_keys()) {
+                if (key.name == name || key.same_as == name) {
+                    if (const toml::node* node = table.get(key.name)) {
+                        return node;
+                    }
+                }
+            }
+            return match == nullptr ? nullptr : match->get(name);
+        };
+        Names found;
+        for (const Constraint& constraint : constraints()) {
+            const toml::node* node = where(constraint.key);
+            if ((node == nullptr && !constraint.also_by_default) ||
+                (!constraint.beside.empty() && !table.contains(constraint.beside)) ||
+                std::find(found.begin(), found.end(), constraint.key) != found.end() ||
+                !constraint.broken(rule)) {
+                continue;
+            }
+            found.push_back(constraint.key);
+            report((node != nullptr ? *node : static_cast<const toml::node&>(table)).source(),
+                   finding_text(constraint, rule));
+        }
     }
 
     void read_name(const toml::table& table, Rule* rule) {
@@ -160,292 +205,112 @@ class Parser : PolicyActionReader {
         context_ = "rule " + quoted(name);
     }
 
+    using ReadMatch = void (*)(Parser&, const toml::node&, Match*);
+    struct MatchKey {
+        std::string_view name;
+        ReadMatch read;
+    };
+
     void read_match(const toml::table& table, Match* match) {
-        read_set(table, "op", parse_op, op_names(), &match->ops);
-        if ((match->ops & ops_with(Op::kSend)) != 0) {
-            match->ops |= ops_with(Op::kSend);
+        static constexpr MatchKey kKeys[] = {
+            {"op",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_set(node, "op", parse_op, op_names(), &m->ops);
+                 m->ops |= (m->ops & ops_with(Op::kSend)) != 0 ? ops_with(Op::kSend) : 0;
+             }},
+            {"dtype",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_set(node, "dtype", parse_dtype, dtype_names(), &m->dtypes);
+             }},
+            {"redop",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_set(node, "redop", parse_redop, redop_names(), &m->redops);
+             }},
+            {"bytes", [](Parser& p, const toml::node& node, Match* m) { p.read_bytes(node, m); }},
+            {"ranks", [](Parser& p, const toml::node& node, Match* m) { p.read_ranks(node, m); }},
+            {"scope", [](Parser& p, const toml::node& node, Match* m) { p.read_scope(node, m); }},
+            {"comm",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_patterns(
+                     node, "comm",
+                     "names that the program gives communicators (ncclConfig_t.commName)",
+                     "mesh_dp*", &m->comms);
+             }},
+            {"role",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_set(node, "role", parse_role, role_names(), &m->roles);
+             }},
+            {"param", [](Parser& p, const toml::node& node,
+                         Match* m) { p.read_dimensions(node, &m->parameters.dimensions); }},
+            {"index",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_indices(node, "index", "numbers of parameters in the model",
+                                &m->parameters.indices);
+             }},
+            {"name",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_patterns(node, "name", "names of parameters", "*.bias",
+                                 &m->parameters.names);
+             }},
+            {"ordinal",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_indices(node, "ordinal", "places among a step's calls of one kind",
+                                &m->ordinals);
+             }},
+        };
+        Names names;
+        for (const MatchKey& key : kKeys) {
+            names.push_back(key.name);
         }
-        read_set(table, "dtype", parse_dtype, dtype_names(), &match->dtypes);
-        read_set(table, "redop", parse_redop, redop_names(), &match->redops);
-        if (const auto scope = read_one(table, "scope", parse_scope, scope_names())) {
-            match->scope = scope;
-        }
-        if (const toml::node* node = table.get("comm")) {
-            read_patterns(*node, "comm",
-                          "names that the program gives communicators (ncclConfig_t.commName)",
-                          "mesh_dp*", &match->comms);
-        }
-        read_set(table, "role", parse_role, role_names(), &match->roles);
-        read_indices(table, "ordinal", "places among a step's calls of one kind", &match->ordinals);
-        read_parameters(table, &match->parameters);
-        if (const toml::node* node = table.get("bytes")) {
-            const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";
-            if (node->is_string()) {
-                read_range(*node, "bytes", accepted, parse_bytes, &match->min_bytes,
-                           &match->max_bytes);
-            } else {
-                wrong_type(*node, "bytes", accepted);
-            }
-        }
-        if (const toml::node* node = table.get("ranks")) {
-            const std::string accepted = "a number of ranks or a range like \"2..16\" or \"4..\"";
-            const auto read_end = [&](std::string_view text) -> Result<int> {
-                int value = 0;
-                const auto [end, error] =
-                    std::from_chars(text.data(), text.data() + text.size(), value);
-                if (error != std::errc() || end != text.data() + text.size() || value < 1) {
-                    return Status(
-                        Code::kInvalidArgument,
-                        quoted(text) + " is not a number of ranks; accepted: " + accepted);
-                }
-                return value;
-            };
-            if (node->is_string()) {
-                read_range(*node, "ranks", accepted, read_end, &match->min_ranks,
-                           &match->max_ranks);
-            } else if (node->is_integer()) {
-                const int64_t value = node->as_integer()->get();
-                if (value < 1 || value > std::numeric_limits<int>::max()) {
-                    report(node->source(), "bad value " + quoted(std::to_string(value)) +
-                                               " of 'ranks'; accepted: " + accepted);
-                } else {
-                    match->min_ranks = match->max_ranks = static_cast<int>(value);
-                }
-            } else {
-                wrong_type(*node, "ranks", accepted);
+        check_keys(table, names, "match");
+        for (const MatchKey& key : kKeys) {
+            if (const toml::node* node = table.get(key.name)) {
+                key.read(*this, *node, match);
             }
         }
     }
 
-    // What a rule with 'accordion' needs.
-    void check_accordion(const toml::table& table, const Rule& rule) {
-        const Action& action = rule.action;
-        const toml::source_region& where = table.get("accordion")->source();
-        if (!action.codec || action.algorithm == Algorithm::kNative) {
-            return report(where,
-                          "'accordion' without a codec that compresses more; accepted: a 'codec', "
-                          "or no 'accordion'");
+    void read_scope(const toml::node& node, Match* match) {
+        if (!node.is_string()) {
+            return wrong_type(node, "scope", join(scope_names()));
         }
-        const auto& [high, low] = std::tie(*action.codec, action.accordion->low);
-        const std::string of_high(high.codec->name);
-        const std::string of_low(low.codec->name);
-        const auto integers = [](const std::string& name) { return name.rfind("int", 0) == 0; };
-        if (of_high != of_low && !(integers(of_high) && integers(of_low))) {
-            report(where, "'low' = " + quoted(low.to_string()) +
-                              " of 'accordion' keeps residuals otherwise than codec " +
-                              quoted(high.to_string()) + "; accepted: another " + of_high);
-        } else if (low.to_string() == high.to_string()) {
-            report(where,
-                   "'low' of 'accordion' is the rule's codec; accepted: one that sends more");
-        } else if (action.low_rank() && (autoencodes(high) || low.params.kept < high.params.kept)) {
-            report(where, "'low' = " + quoted(low.to_string()) + " of 'accordion' beside codec " +
-                              quoted(high.to_string()) + "; accepted: powersgd, of a larger rank");
-        }
-        const uint32_t controlled = ops_with(Op::kAllReduce) | ops_with(Op::kReduceScatter);
-        if ((rule.match.ops & ~controlled) != 0) {
-            report(where,
-                   "'accordion' in a rule of other operations than all-reduce and reduce-scatter, "
-                   "whose ranks do not all hear of the results; accepted: match = { op = "
-                   "\"allreduce\" }, \"reducescatter\", or both");
-        }
-        if (action.tensor != TensorBy::kStep) {
-            report(where,
-                   "'accordion' with tensor = \"address\", which ranks do not have alike; "
-                   "accepted: tensor = \"step\", or no 'tensor'");
-        }
-        if (action.error_feedback == ErrorFeedback::kNone && !action.replicated_state()) {
-            report(
-                where,
-                "'accordion' without error feedback; accepted: error_feedback other than \"none\"");
-        }
-        if (!action.ramp.empty()) {
-            report(where, "'accordion' beside 'ramp'; accepted: one of them");
+        match->scope = parse_scope(node.as_string()->get());
+        if (!match->scope) {
+            bad_value(node, "scope", node.as_string()->get(), scope_names());
         }
     }
 
-    // Of a codec that one algorithm alone carries, without ef21.
-    // Factors go by an algorithm of their own, and have no estimates.
-    void check_low_rank(const toml::table& table, const toml::node* ef, const Action& action) {
-        if (action.error_feedback == ErrorFeedback::kEf21) {
-            report((ef != nullptr ? *ef : static_cast<const toml::node&>(table)).source(),
-                   "ef21 with " + std::string(action.codec->codec->name) +
-                       ", whose factors follow a gradient by themselves; accepted: none, ef14, "
-                       "ema");
+    void read_bytes(const toml::node& node, Match* match) {
+        const std::string accepted = "a range like \"1MiB..\", \"..4KiB\" or \"64KiB..1MiB\"";
+        if (!node.is_string()) {
+            return wrong_type(node, "bytes", accepted);
         }
-        if (const toml::node* algorithm = table.get("algorithm");
-            algorithm != nullptr && action.algorithm != Algorithm::kAuto &&
-            action.algorithm != Algorithm::kLowRank) {
-            report(algorithm->source(), "algorithm " + quoted(algorithm_name(action.algorithm)) +
-                                            " with codec " + quoted(action.codec->to_string()) +
-                                            "; accepted: auto, low_rank");
-        }
+        read_range(node, "bytes", accepted, parse_bytes, &match->min_bytes, &match->max_bytes);
     }
 
-    // Of residuals that are a rank's own share of what a sum is owed.
-    void check_averaging(const toml::table& table, bool native, const Rule& rule) {
-        const Action& action = rule.action;
-        if (const toml::node* codec = table.get("average_codec")) {
-            if (!table.contains("average_every")) {
-                report(codec->source(),
-                       "'average_codec' without 'average_every'; accepted: both, or an "
-                       "'average_every' alone, which averages residuals as they are");
-            } else if (action.average_codec.has_value() &&
-                       !encodes_runs(*action.average_codec).ok()) {
-                report(codec->source(),
-                       "average_codec " + quoted(action.average_codec->to_string()) +
-                           ", whose encodings of residuals have no sum; accepted: native, or "
-                           "a codec that quantises or keeps the largest, like int8");
-            } else if (action.average_codec.has_value() &&
-                       !action.average_codec->accepts(DType::kFloat32)) {
-                report(codec->source(), "average_codec " +
-                                            quoted(action.average_codec->to_string()) +
-                                            " does not take f32, which residuals are averaged in");
+    void read_ranks(const toml::node& node, Match* match) {
+        const std::string accepted = "a number of ranks or a range like \"2..16\" or \"4..\"";
+        const auto read_end = [&](std::string_view text) -> Result<int> {
+            int value = 0;
+            const auto [end, error] =
+                std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+                return Status(Code::kInvalidArgument,
+                              quoted(text) + " is not a number of ranks; accepted: " + accepted);
             }
-        }
-        const toml::node* node = table.get("average_every");
-        if (node == nullptr || action.average_every == 0) {
-            return;
-        }
-        const toml::source_region& where = node->source();
-        constexpr uint32_t kSums =
-            bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
-        if (native || (action.error_feedback != ErrorFeedback::kEf14 &&
-                       action.error_feedback != ErrorFeedback::kEma)) {
-            report(where, std::string("'average_every' ") +
-                              (action.error_feedback == ErrorFeedback::kEf21
-                                   ? "with ef21, whose estimates the ranks share"
-                                   : "without residuals") +
-                              "; accepted: a codec with error_feedback ef14 or ema, or no "
-                              "'average_every'");
-        } else if ((rule.match.ops & ~kSums) != 0) {
-            report(where,
-                   "'average_every' in a rule of operations that sum nothing, whose ranks are owed "
-                   "for data of their own; accepted: match = { op = [\"allreduce\", "
-                   "\"reducescatter\", \"reduce\"] }, or some of them");
-        } else if (action.tensor != TensorBy::kStep) {
-            report(where,
-                   "'average_every' with tensor = \"address\", by which ranks do not count calls "
-                   "alike; accepted: tensor = \"step\", or no 'tensor'");
-        } else if (action.intra_codec.has_value()) {
-            report(where,
-                   "'average_every' with intra_codec, where ranks owe both contributions and "
-                   "nodes' sums; accepted: one of them");
-        }
-    }
-
-    // What cannot work together, as far as the rule says it in so many words.
-    void check_combination(const toml::table& table, Rule* rule) {
-        Action& action = rule->action;
-        if (action.accordion.has_value()) {
-            check_accordion(table, *rule);
-        }
-        const toml::node* ef = table.get("error_feedback");
-        ef = ef != nullptr ? ef : table.get("ef");
-        const bool native = !action.codec || action.algorithm == Algorithm::kNative;
-        if (const toml::node* tensor = table.get("tensor");
-            tensor != nullptr && action.tensor != TensorBy::kAddress &&
-            (native || (action.error_feedback == ErrorFeedback::kNone && !action.low_rank()))) {
-            report(tensor->source(), "tensor = " + quoted(tensor_by_name(action.tensor)) +
-                                         " without error feedback; accepted: error_feedback "
-                                         "other than \"none\", or no 'tensor'");
-        }
-        if (action.replicated_state() && action.tensor != TensorBy::kStep) {
-            report(
-                table.get("tensor")->source(),
-                std::string("tensor = \"address\" with ") +
-                    (action.low_rank() ? std::string(action.codec->codec->name) + ", whose factors"
-                                       : "ef21, whose estimates") +
-                    " are equal on all ranks while "
-                    "addresses are not; accepted: tensor = \"step\", or no 'tensor'");
-        }
-        if (action.low_rank() && !native) {
-            check_low_rank(table, ef, action);
-        }
-        if (const toml::node* intra = table.get("intra_codec");
-            intra != nullptr && action.intra_codec && !encodes_runs(*action.intra_codec).ok()) {
-            report(intra->source(), "intra_codec " + quoted(action.intra_codec->to_string()) +
-                                        ", which goes by the algorithm low_rank alone; accepted: "
-                                        "any other codec");
-        }
-        if (action.error_feedback == ErrorFeedback::kEf21 &&
-            action.residual_type() != ResidualType::kFloat32) {
-            report(table.get("residual")->source(),
-                   "'residual' with ef21, whose estimates must not be rounded; accepted: "
-                   "residual = \"fp32\", or no 'residual'");
-        }
-        if (const toml::node* residual = table.get("residual");
-            residual != nullptr && (native || action.error_feedback == ErrorFeedback::kNone)) {
-            report(residual->source(),
-                   "'residual' without error feedback; accepted: error_feedback other than "
-                   "\"none\", or no 'residual'");
-        }
-        check_averaging(table, native, *rule);
-        check_preview(table, native, *rule);
-        if (native) {
-            if (ef != nullptr && action.error_feedback != ErrorFeedback::kNone) {
-                report(ef->source(),
-                       "error feedback without a codec; accepted: a codec, or "
-                       "error_feedback = \"none\"");
+            return value;
+        };
+        if (node.is_string()) {
+            read_range(node, "ranks", accepted, read_end, &match->min_ranks, &match->max_ranks);
+        } else if (node.is_integer()) {
+            const int64_t value = node.as_integer()->get();
+            if (value < 1 || value > std::numeric_limits<int>::max()) {
+                return report(node.source(), "bad value " + quoted(std::to_string(value)) +
+                                                 " of 'ranks'; accepted: " + accepted);
             }
-            if (const toml::node* algorithm = table.get("algorithm");
-                algorithm != nullptr && action.algorithm != Algorithm::kAuto &&
-                action.algorithm != Algorithm::kNative) {
-                report(algorithm->source(),
-                       "algorithm " + quoted(algorithm_name(action.algorithm)) +
-                           " without a codec; accepted: auto, native, or a codec");
-            }
-            if (const toml::node* codec = table.get("codec");
-                codec != nullptr && action.codec && table.contains("algorithm")) {
-                report(codec->source(), "codec with algorithm = \"native\"; accepted: one of them");
-            }
-            if (const toml::node* intra = table.get("intra_codec");
-                intra != nullptr && action.intra_codec) {
-                report(intra->source(),
-                       "intra_codec without a codec; accepted: a codec, or none of both");
-            }
-            action = {};
-            return;
-        }
-        if (const toml::node* intra = table.get("intra_codec");
-            intra != nullptr && action.intra_codec && action.algorithm != Algorithm::kAuto &&
-            action.algorithm != Algorithm::kHierarchical) {
-            report(intra->source(), "intra_codec with algorithm " +
-                                        quoted(algorithm_name(action.algorithm)) +
-                                        "; accepted: auto, hierarchical");
-        }
-        const toml::table* match = table.get("match") ? table.get("match")->as_table() : nullptr;
-        if (match == nullptr || !match->contains("op")) {
-            rule->match.ops &= ~kNamedOnlyOps;
-        }
-        if (match == nullptr) {
-            return;
-        }
-        if (const toml::node* node = match->get("dtype")) {
-            Names accepted;
-            std::string refused;
-            for (int i = 0; i < kDTypeCount; ++i) {
-                const DType type = static_cast<DType>(i);
-                if (action.codec->accepts(type)) {
-                    accepted.emplace_back(dtype_name(type));
-                } else if ((rule->match.dtypes & bit_of(type)) != 0) {
-                    refused += (refused.empty() ? "" : ", ") + std::string(dtype_name(type));
-                }
-            }
-            if (!refused.empty()) {
-                report(node->source(), "codec " + quoted(action.codec->to_string()) +
-                                           " does not take " + refused +
-                                           "; accepted: " + join(accepted));
-            }
-        }
-        if (const toml::node* node = match->get("redop")) {
-            const uint32_t refused = rule->match.redops & ~kCompressedRedOps;
-            for (int i = 0; i < kRedOpCount; ++i) {
-                if ((refused >> i & 1u) != 0 && static_cast<RedOp>(i) != RedOp::kNone) {
-                    report(node->source(), std::string("a codec cannot reduce by ") +
-                                               redop_name(static_cast<RedOp>(i)) +
-                                               "; accepted: sum, avg, premulsum");
-                }
-            }
+            match->min_ranks = match->max_ranks = static_cast<int>(value);
+        } else {
+            wrong_type(node, "ranks", accepted);
         }
     }
 

@@ -1,6 +1,6 @@
 // Typed reading of TOML nodes for the policy parser: each value that is not what a key accepts
 // becomes a finding "file:line:column: what is wrong; accepted: ...", and reading goes on. Included
-// by policy_parser.cpp alone, with policy_action_reader.h; sets up toml++.
+// by policy_parser.cpp alone; sets up toml++.
 #pragma once
 
 #undef TOML_HEADER_ONLY
@@ -15,6 +15,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/parameter_match.h"
+#include "collectives/policy/policy_keys.h"
 #include "collectives/policy/removed_words.h"
 
 namespace slimwire {
@@ -123,17 +125,13 @@ class PolicyReader {
 
     // A string or an array of strings, each a name that `parse` knows, into a set of bits.
     template <class E>
-    void read_set(const toml::table& table,
+    void read_set(const toml::node& node,
                   std::string_view key,
                   std::optional<E> (*parse)(std::string_view),
                   const Names& accepted,
                   uint32_t* set) {
-        const toml::node* node = table.get(key);
-        if (node == nullptr) {
-            return;
-        }
         uint32_t bits = 0;
-        const auto add = [&](const toml::node& element) {
+        read_each(node, key, join(accepted), [&](const toml::node& element) {
             if (!element.is_string()) {
                 return wrong_type(element, key, "a string or an array of: " + join(accepted));
             }
@@ -143,41 +141,10 @@ class PolicyReader {
             } else {
                 bad_value(element, key, text, accepted);
             }
-        };
-        if (const toml::array* array = node->as_array()) {
-            if (array->empty()) {
-                wrong_type(*node, key, "at least one of: " + join(accepted));
-            }
-            for (const toml::node& element : *array) {
-                add(element);
-            }
-        } else {
-            add(*node);
-        }
+        });
         if (bits != 0) {
             *set = bits;
         }
-    }
-
-    // One name that `parse` knows.
-    template <class E>
-    std::optional<E> read_one(const toml::table& table,
-                              std::string_view key,
-                              std::optional<E> (*parse)(std::string_view),
-                              const Names& accepted) {
-        const toml::node* node = table.get(key);
-        if (node == nullptr) {
-            return std::nullopt;
-        }
-        if (!node->is_string()) {
-            wrong_type(*node, key, join(accepted));
-            return std::nullopt;
-        }
-        const std::optional<E> value = parse(node->as_string()->get());
-        if (!value) {
-            bad_value(*node, key, node->as_string()->get(), accepted);
-        }
-        return value;
     }
 
     // "LOW..HIGH", "LOW..", "..HIGH", both ends inclusive; each end read by `read_end`.
@@ -230,43 +197,31 @@ class PolicyReader {
         }
     }
 
-    // The keys of a match that ask for parameters.
-    void read_parameters(const toml::table& table, ParameterMatch* match) {
-        if (const toml::node* node = table.get("param")) {
-            uint32_t dimensions = 0;
-            read_each(*node, "param", kDimensionsAccepted, [&](const toml::node& element) {
-                if (!element.is_string()) {
-                    return wrong_type(
-                        element, "param",
-                        std::string("a string or an array of: ") + kDimensionsAccepted);
-                }
-                const std::string& text = element.as_string()->get();
-                const uint32_t bits = parse_dimensions(text);
-                dimensions |= bits;
-                if (bits == 0) {
-                    report(element.source(), "bad value " + quoted(text) +
-                                                 " of 'param'; accepted: " + kDimensionsAccepted);
-                }
-            });
-            match->dimensions = dimensions;
-        }
-        read_indices(table, "index", "numbers of parameters in the model", &match->indices);
-        if (const toml::node* node = table.get("name")) {
-            read_patterns(*node, "name", "names of parameters", "*.bias", &match->names);
-        }
+    void read_dimensions(const toml::node& node, uint32_t* out) {
+        uint32_t dimensions = 0;
+        read_each(node, "param", kDimensionsAccepted, [&](const toml::node& element) {
+            if (!element.is_string()) {
+                return wrong_type(element, "param",
+                                  std::string("a string or an array of: ") + kDimensionsAccepted);
+            }
+            const std::string& text = element.as_string()->get();
+            const uint32_t bits = parse_dimensions(text);
+            dimensions |= bits;
+            if (bits == 0) {
+                report(element.source(), "bad value " + quoted(text) +
+                                             " of 'param'; accepted: " + kDimensionsAccepted);
+            }
+        });
+        *out = dimensions;
     }
 
     // Numbers of `what` and ranges of them.
-    void read_indices(const toml::table& table,
+    void read_indices(const toml::node& node,
                       std::string_view key,
                       const std::string& what,
                       std::vector<ParameterMatch::Indices>* out) {
-        const toml::node* node = table.get(key);
-        if (node == nullptr) {
-            return;
-        }
         const std::string accepted = what + ", from 0, and ranges like \"10-20\"";
-        read_each(*node, key, accepted, [&](const toml::node& element) {
+        read_each(node, key, accepted, [&](const toml::node& element) {
             std::string text;
             if (element.is_integer()) {
                 text = std::to_string(element.as_integer()->get());
@@ -307,25 +262,223 @@ class PolicyReader {
         patterns->erase(std::unique(patterns->begin(), patterns->end()), patterns->end());
     }
 
-    void read_size(const toml::node& node, std::string_view key, uint64_t* out) {
-        if (node.is_integer() && node.as_integer()->get() >= 0) {
-            *out = static_cast<uint64_t>(node.as_integer()->get());
-        } else if (node.is_string()) {
-            const Result<uint64_t> value = parse_bytes(node.as_string()->get());
-            if (value.ok()) {
-                *out = value.value();
-            } else {
-                report(node.source(),
-                       "bad value of " + quoted(key) + ": " + value.status().message());
-            }
-        } else {
-            wrong_type(node, key, "a number of bytes, 0 or more, or a string like \"64KiB\"");
+    // The value of a key of a rule, or of a field of one; `shown`: as messages name it; `above`:
+    // the first of stages is. False after a finding.
+    bool read_value(const toml::node& node,
+                    const Key& key,
+                    const std::string& shown,
+                    uint64_t above,
+                    Value* out) {
+        const size_t before = findings_.size();
+        switch (key.kind) {
+            case KeyKind::kCodec:
+                read_codec(node, key, out);
+                break;
+            case KeyKind::kWord:
+                if (node.is_string()) {
+                    *out = word_value(node.as_string()->get());
+                } else {
+                    wrong_type(node, key.name, join(key.words()));
+                }
+                break;
+            case KeyKind::kCount:
+                read_count(node, key, shown, out);
+                break;
+            case KeyKind::kBytes:
+                read_bytes(node, key, out);
+                break;
+            case KeyKind::kReal:
+                read_real(node, key, shown, out);
+                break;
+            case KeyKind::kAscending:
+                read_ascending(node, key, shown, out);
+                break;
+            case KeyKind::kTable:
+                read_table(node, key, shown, key.accepted, out);
+                break;
+            case KeyKind::kStages:
+                read_stages(node, key, shown, above, out);
+                break;
         }
+        return findings_.size() == before;
     }
 
     std::string name_;
     std::string context_;  // which rule or table is being read
     std::vector<std::string> findings_;
+
+  private:
+    static bool is_word(const Key& key, std::string_view text) {
+        const Names words = key.words == nullptr ? Names() : key.words();
+        return std::find(words.begin(), words.end(), text) != words.end();
+    }
+
+    void read_codec(const toml::node& node, const Key& key, Value* out) {
+        if (!node.is_string()) {
+            return wrong_type(node, key.name, "'native' or a codec");
+        }
+        const std::string& text = node.as_string()->get();
+        const Result<std::optional<CodecSpec>> codec = parse_codec_or_native(text);
+        if (!codec.ok()) {
+            return report(node.source(), "bad value " + quoted(text) + " of " + quoted(key.name) +
+                                             ": " + codec.status().message());
+        }
+        *out = codec_value(codec.value());
+    }
+
+    void read_count(const toml::node& node, const Key& key, const std::string& shown, Value* out) {
+        if (key.range != nullptr && !node.is_integer()) {
+            return wrong_type(node, key.name, key.accepted);
+        }
+        const int64_t value = node.is_integer() ? node.as_integer()->get() : -1;
+        if (value >= 0 && static_cast<double>(value) >= key.least &&
+            static_cast<double>(value) <= key.most) {
+            *out = value_of(static_cast<uint64_t>(value));
+        } else if (key.range != nullptr) {
+            report(node.source(), "bad value " + quoted(std::to_string(value)) + " of " + shown +
+                                      "; accepted: " + key.range);
+        } else {
+            report(node.source(),
+                   shown + " accepts " +
+                       (key.accepted != nullptr
+                            ? key.accepted
+                            : "a number from " + std::to_string(static_cast<int64_t>(key.least)) +
+                                  " to " + std::to_string(static_cast<int64_t>(key.most))));
+        }
+    }
+
+    void read_bytes(const toml::node& node, const Key& key, Value* out) {
+        const auto text = node.value<std::string>();
+        if (node.is_integer() && node.as_integer()->get() >= 0) {
+            *out = value_of(static_cast<uint64_t>(node.as_integer()->get()));
+        } else if (node.is_string() && is_word(key, *text)) {
+            *out = word_value(*text);
+        } else if (node.is_string()) {
+            const Result<uint64_t> value = parse_bytes(*text);
+            if (!value.ok()) {
+                return report(node.source(),
+                              "bad value of " + quoted(key.name) + ": " + value.status().message());
+            }
+            *out = value_of(value.value());
+        } else {
+            wrong_type(node, key.name, "a number of bytes, 0 or more, or a string like \"64KiB\"");
+        }
+    }
+
+    void read_real(const toml::node& node, const Key& key, const std::string& shown, Value* out) {
+        const auto number = node.value<double>();
+        if (node.is_string() && is_word(key, node.as_string()->get())) {
+            *out = word_value(node.as_string()->get());
+        } else if (number.has_value() && *number >= key.least && *number <= key.most) {
+            *out = value_of(*number);
+        } else {
+            report(node.source(), shown + " accepts " + key.accepted);
+        }
+    }
+
+    void read_ascending(const toml::node& node,
+                        const Key& key,
+                        const std::string& shown,
+                        Value* out) {
+        Value::List list;
+        const toml::array* array = node.as_array();
+        bool good = array != nullptr;
+        for (size_t i = 0; good && i < array->size(); ++i) {
+            const int64_t value = (*array)[i].is_integer() ? (*array)[i].as_integer()->get() : -1;
+            good =
+                value >= 0 && (list.empty() || static_cast<uint64_t>(value) > list.back().count());
+            list.push_back(value_of(static_cast<uint64_t>(value)));
+        }
+        if (!good) {
+            return report(node.source(), shown + " accepts " + key.accepted);
+        }
+        *out = value_of(std::move(list));
+    }
+
+    // A field that is left out has what its row says.
+    static Value value_left_out(const Key& field) {
+        const std::string_view text = field.otherwise;
+        if (is_word(field, text)) {
+            return word_value(text);
+        }
+        double number = 0;
+        std::from_chars(text.data(), text.data() + text.size(), number);
+        return field.kind == KeyKind::kAscending ? value_of(Value::List())
+               : field.kind == KeyKind::kCount   ? value_of(static_cast<uint64_t>(number))
+                                                 : value_of(number);
+    }
+
+    // `accepted`: what messages say where it is no table, or lacks a field.
+    void read_table(const toml::node& node,
+                    const Key& key,
+                    const std::string& shown,
+                    const std::string& accepted,
+                    Value* out) {
+        const toml::table* table = node.as_table();
+        Names known, needed;
+        bool complete = table != nullptr;
+        for (const Key& field : key.fields) {
+            known.push_back(field.name);
+            if (field.otherwise == nullptr) {
+                needed.push_back(field.name);
+                complete = complete && table->contains(field.name);
+            }
+        }
+        if (table == nullptr && key.kind == KeyKind::kTable) {
+            return wrong_type(node, key.name, accepted);
+        }
+        if (!complete) {
+            std::string names;
+            for (const std::string_view name : needed) {
+                names += (names.empty() ? "" : " and ") + quoted(name);
+            }
+            return report(node.source(), shown + " without " + names + "; accepted: " + accepted);
+        }
+        check_keys(*table, known, shown);
+        Value::Table fields;
+        for (const Key& field : key.fields) {
+            Value value;
+            const toml::node* said = table->get(field.name);
+            if (said == nullptr) {
+                value = value_left_out(field);
+            } else {
+                read_value(*said, field, quoted(field.name) + " of " + quoted(key.name), 0, &value);
+            }
+            fields.emplace_back(field.name, std::move(value));
+        }
+        *out = value_of(std::move(fields));
+    }
+
+    // The first field of each is above that of the stage before, the first one's above `above`.
+    void read_stages(const toml::node& node,
+                     const Key& key,
+                     const std::string& shown,
+                     uint64_t above,
+                     Value* out) {
+        const toml::array* stages = node.as_array();
+        if (stages == nullptr || stages->empty()) {
+            return wrong_type(node, key.name, key.accepted);
+        }
+        Value::List list;
+        for (const toml::node& element : *stages) {
+            Value stage;
+            read_table(element, key, "a stage of " + shown, key.accepted, &stage);
+            const std::string_view first = key.fields[0].name;
+            const Value* until = stage.find(first);
+            if (until == nullptr || until->absent()) {
+                return;
+            }
+            if (until->count() <= above) {
+                return report(element.as_table()->get(first)->source(),
+                              quoted(first) + " of " + shown + " accepts a number of calls above " +
+                                  std::to_string(above) +
+                                  ", which start_step or the stage before has");
+            }
+            above = until->count();
+            list.push_back(std::move(stage));
+        }
+        *out = value_of(std::move(list));
+    }
 };
 
 }  // namespace slimwire

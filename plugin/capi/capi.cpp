@@ -247,8 +247,8 @@ int slimwire_step_ahead(
         return said(SLIMWIRE_INVALID, "no gradient, no parameter, or no elements");
     }
     constexpr char kNothing[] =
-        "no rule with preview has compressed that gradient yet, or the step is not known, or there "
-        "is no room";
+        "no rule with step_ahead has compressed that gradient yet, or the step is not known, or "
+        "there is no room";
     return run_step(kNothing, [&](Runtime& runtime) {
         return move_ahead(runtime, {gradient, parameter, count, dtype},
                           static_cast<cudaStream_t>(stream));

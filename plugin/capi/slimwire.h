@@ -145,7 +145,7 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_learning_rate, (double rate
  * again costs nothing. Positive and finite. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_set_loss_scale, (double scale), (scale))
 
-/* Step-ahead error feedback (rules with `preview`) where parameters are never gathered, as under
+/* Step-ahead error feedback (rules with `step_ahead`) where parameters are never gathered, as under
  * DistributedDataParallel: moves `count` elements at `parameter`, of `type` (ncclDataType_t:
  * float16, float32, bfloat16), on `stream` (cudaStream_t; null: the default one) by what this rank
  * still owes their gradient, times the step that the rule says. Call it before the forward pass,

@@ -49,15 +49,15 @@ class Preview : public SeveralDevices<3> {
 
     static void SetUpTestSuite() {
         write_policy(
-            ("version = 1\n" + rule("given", kGiven, "preview = { step_size = 0.25 }") +
-             rule("told", kTold, "preview = { gain = 2.0, step_size = \"told\" }") +
-             rule("estimated", kEstimated, "preview = {}") +
+            ("version = 1\n" + rule("given", kGiven, "step_ahead = { step_size = 0.25 }") +
+             rule("told", kTold, "step_ahead = { gain = 2.0, step_size = \"told\" }") +
+             rule("estimated", kEstimated, "step_ahead = {}") +
              rule("off", kOff, "tensor = \"step\"") +
-             rule("halves", kHalves, "residual = \"bf16\"\npreview = { step_size = 0.25 }") +
+             rule("halves", kHalves, "residual = \"bf16\"\nstep_ahead = { step_size = 0.25 }") +
              "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
              "codec = \"topk:fraction=0.05\"\nef = \"ef14\"\nalgorithm = \"gather\"\n"
-             "preview = { step_size = 0.25 }\n" +
-             rule("once", kOnce, "average_every = 2\npreview = { step_size = 0.25 }"))
+             "step_ahead = { step_size = 0.25 }\n" +
+             rule("once", kOnce, "average_every = 2\nstep_ahead = { step_size = 0.25 }"))
                 .c_str());
         report_ = testing::TempDir() + "preview_report_" + std::to_string(getpid());
         ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);

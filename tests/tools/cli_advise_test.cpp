@@ -74,7 +74,7 @@ TEST(Advise, WritesAPolicyThatSlimwireTakes) {
     EXPECT_EQ(checked.exit_code, 0) << checked.err << read_file(policy);
     EXPECT_HAS(checked.out, "op allreduce, reducescatter; dtype bf16");
     EXPECT_HAS(checked.out, "scope inter_node");
-    EXPECT_HAS(checked.out, "int4, algorithm auto, error feedback ef14");
+    EXPECT_HAS(checked.out, "codec int4, error_feedback ef14");
 }
 
 TEST(Advise, NothingToGainIsNative) {

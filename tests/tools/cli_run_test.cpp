@@ -303,14 +303,15 @@ TEST(Policy, CheckPrintsRulesAsUnderstood) {
         "accordion = { low = \"powersgd:rank=2\", window = 50 }\n[[rule]]\nname = \"c\"\n"
         "match = { op = \"reducescatter\" }\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
         "average_every = 20\naverage_codec = \"int8\"\n"
-        "preview = { gain = 1.5, step_size = 0.1 }\n");
+        "step_ahead = { gain = 1.5, step_size = 0.1 }\n");
     ended = run_slimwire({"policy", "check", many});
-    EXPECT_HAS(ended.out, ", until call 9 native");
-    EXPECT_HAS(ended.out, "or powersgd:rank=2 by windows of 50 calls");
-    EXPECT_HAS(ended.out, "residuals averaged every 20 of a tensor's calls by int8");
-    EXPECT_HAS(ended.out, "gathers moved by 1.5 of what is owed, steps 0.1");
+    EXPECT_HAS(ended.out, "ramp { until 9, codec native }");
+    EXPECT_HAS(ended.out,
+               "accordion { low powersgd:rank=2, window 50, ratio 0.5, hysteresis 2, lr_drops ");
+    EXPECT_HAS(ended.out, "average_every 20, average_codec int8");
+    EXPECT_HAS(ended.out, "step_ahead { gain 1.5, step_size 0.1 }");
     ended = run_slimwire({"policy", "check", "--json", many});
-    EXPECT_HAS(ended.out, "\"preview\":{\"gain\":1.5,\"step_size\":\"0.1\"}");
+    EXPECT_HAS(ended.out, "\"step_ahead\":{\"gain\":1.5,\"step_size\":0.1}");
     EXPECT_HAS(ended.out, "\"ramp\":[{\"until\":9,\"codec\":\"native\"}]");
     EXPECT_HAS(ended.out, "\"accordion\":{\"low\":\"powersgd:rank=2\",\"window\":50,");
     EXPECT_HAS(ended.out, "\"average_every\":20,\"average_codec\":\"int8\"");

@@ -231,9 +231,9 @@ TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
     EXPECT_EQ(led.action.start_step, 9u) << "no rule begins before its start";
     EXPECT_TRUE(has(led, "; algorithm gather of rule 'a' gives way to auto of rule 'weights'"))
         << led.reason;
-    EXPECT_TRUE(has(led,
-                    "; ema in int8 by address of rule 'a' gives way to ef14 in fp32 by address of "
-                    "rule 'weights'"))
+    EXPECT_TRUE(has(led, "; error_feedback ema of rule 'a' gives way to ef14 of rule 'weights'"))
+        << led.reason;
+    EXPECT_TRUE(has(led, "; residual int8 of rule 'a' gives way to fp32 of rule 'weights'"))
         << led.reason;
     EXPECT_TRUE(has(led, "; start_step 0 of rule 'weights' gives way to 9 of rule 'a'"))
         << led.reason;

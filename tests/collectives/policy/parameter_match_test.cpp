@@ -6,6 +6,7 @@
 #include <random>
 
 #include "collectives/policy/policy.h"
+#include "collectives/policy/policy_keys.h"
 #include "tests/support/seed.h"
 
 namespace slimwire {
@@ -16,6 +17,13 @@ ParameterMatch match_of(const std::string& keys) {
         parse_policy("version = 1\n[[rule]]\nname = \"r\"\nmatch = { " + keys + " }\n", "p.toml");
     EXPECT_TRUE(policy.ok()) << policy.status().message();
     return policy.ok() ? policy.value().rules[0].match.parameters : ParameterMatch{};
+}
+
+// What ranks compare of it.
+std::string canonical(const ParameterMatch& parameters) {
+    Match match;
+    match.parameters = parameters;
+    return value_of(match_values(match)).canonical();
 }
 
 ParameterRange range_of(uint32_t parameter, uint8_t dimensions, std::string name = "") {
@@ -57,7 +65,7 @@ TEST(ParameterMatch, indices) {
         taken += match.matches(range_of(i, 1)) ? std::to_string(i) + " " : "";
     }
     EXPECT_EQ(taken, "3 7 10 11 12 13 14 15 16 17 18 19 20 21 ");
-    EXPECT_EQ(match.canonical(), " index=3..3+7..7+10..21");
+    EXPECT_EQ(canonical(match), "{index=[1:3,1:7,5:10-21]}");
     EXPECT_EQ(match, match_of("index = [3, \"7-7\", \"10-21\"]"));
     const ParameterMatch top = match_of("index = [\"4294967295\", 4294967294]");
     EXPECT_TRUE(top.matches(range_of(~0u, 1)));
@@ -85,17 +93,17 @@ TEST(ParameterMatch, all_conditions_must_hold) {
     EXPECT_FALSE(match.matches(range_of(7, 2, "a.bias")));
     EXPECT_FALSE(match.matches(range_of(4, 1, "a.bias")));
     EXPECT_FALSE(match.matches(range_of(7, 1, "a.weight")));
-    EXPECT_EQ(match.canonical(), " param=1 index=5..9 name=6:*.bias");
+    EXPECT_EQ(canonical(match), "{param=[2:1d],index=[3:5-9],name=[6:*.bias]}");
 }
 
 // What ranks compare: names of any characters cannot look like other conditions.
 TEST(ParameterMatch, canonical_texts_differ) {
-    EXPECT_NE(match_of("name = [\"a\", \"b\"]").canonical(),
-              match_of("name = \"a+1:b\"").canonical());
-    EXPECT_EQ(match_of("name = [\"b\", \"a\", \"b\"]").canonical(),
-              match_of("name = [\"a\", \"b\"]").canonical());
-    EXPECT_NE(match_of("index = 1").canonical(), match_of("param = \"1d\"").canonical());
-    EXPECT_EQ(match_of("op = \"allreduce\"").canonical(), "");
+    EXPECT_NE(canonical(match_of("name = [\"a\", \"b\"]")),
+              canonical(match_of("name = \"a,1:b\"")));
+    EXPECT_EQ(canonical(match_of("name = [\"b\", \"a\", \"b\"]")),
+              canonical(match_of("name = [\"a\", \"b\"]")));
+    EXPECT_NE(canonical(match_of("index = 1")), canonical(match_of("param = \"1d\"")));
+    EXPECT_EQ(canonical(match_of("op = \"allreduce\"")), "{}");
 }
 
 // Every split of the name between the characters of the pattern, tried one by one.

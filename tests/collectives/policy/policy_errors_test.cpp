@@ -17,7 +17,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "tensor, residual, ramp, accordion, average_every, "
-         "average_codec, preview"},
+         "average_codec, step_ahead"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -175,42 +175,49 @@ TEST(PolicyErrors, inside_a_rule) {
          "tensor = \"address\"\naccordion = { low = \"int8\", window = 9 }",
          "p.toml:8:13: rule 'grads': 'accordion' with tensor = \"address\", which ranks do not "
          "have alike; accepted: tensor = \"step\", or no 'tensor'"},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = 1",
-         "p.toml:7:11: rule 'grads': 'preview' is an integer; accepted: a table like { gain = 1.0, "
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = 1",
+         "p.toml:7:14: rule 'grads': 'step_ahead' is an integer; accepted: a table like { gain = "
+         "1.0, "
          "step_size = "
          "\"estimated\" }, both of which may be left out"},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { gian = "
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = { gian "
+         "= "
          "1 }",
-         "p.toml:7:13: rule 'grads': unknown key 'gian' of 'preview'; accepted: gain, "
+         "p.toml:7:16: rule 'grads': unknown key 'gian' of 'step_ahead'; accepted: gain, "
          "step_size"},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { gain = "
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = { gain "
+         "= "
          "0 }",
-         "p.toml:7:20: rule 'grads': 'gain' of 'preview' accepts a number from 1e-6 to 100"},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = { "
+         "p.toml:7:23: rule 'grads': 'gain' of 'step_ahead' accepts a number from 1e-6 to 100"},
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = { "
          "step_size = \"guessed\" }",
-         "p.toml:7:25: rule 'grads': 'step_size' of 'preview' accepts \"estimated\", \"told\" "
+         "p.toml:7:28: rule 'grads': 'step_size' of 'step_ahead' accepts \"estimated\", \"told\" "
          "(slimwire_set_learning_rate) or a number from 1e-12 to 1e12"},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\npreview = {}",
-         "p.toml:6:11: rule 'grads': 'preview' without residuals; accepted: a codec with "
-         "error_feedback ef14 or ema, or no 'preview'"},
-        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\npreview = {}",
-         "p.toml:7:11: rule 'grads': 'preview' of all-reduces, whose parameters the program moves "
+        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nstep_ahead = {}",
+         "p.toml:6:14: rule 'grads': 'step_ahead' without residuals; accepted: a codec with "
+         "error_feedback ef14 or ema, or no 'step_ahead'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = {}",
+         "p.toml:7:14: rule 'grads': 'step_ahead' of all-reduces, whose parameters the program "
+         "moves "
          "by slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
          "\"fp32\""},
-        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ema\"\npreview = { step_size = "
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ema\"\nstep_ahead = { step_size "
+         "= "
          "1 "
          "}",
-         "p.toml:7:11: rule 'grads': 'preview' of all-reduces, whose parameters the program moves "
+         "p.toml:7:14: rule 'grads': 'step_ahead' of all-reduces, whose parameters the program "
+         "moves "
          "by slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
          "\"fp32\""},
-        {"match = { op = [\"allreduce\", \"reduce\"] }\ncodec = \"int4\"\nef = \"ef14\"\npreview = "
+        {"match = { op = [\"allreduce\", \"reduce\"] }\ncodec = \"int4\"\nef = "
+         "\"ef14\"\nstep_ahead = "
          "{ "
          "step_size = 1 }",
-         "p.toml:7:11: rule 'grads': 'preview' in a rule of other operations than sums of "
+         "p.toml:7:14: rule 'grads': 'step_ahead' in a rule of other operations than sums of "
          "gradients; accepted: match = { op = \"reducescatter\" }, or \"allreduce\""},
         {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\ntensor = "
-         "\"address\"\npreview = {}",
-         "p.toml:8:11: rule 'grads': 'preview' with tensor = \"address\", by which gathers find "
+         "\"address\"\nstep_ahead = {}",
+         "p.toml:8:14: rule 'grads': 'step_ahead' with tensor = \"address\", by which gathers find "
          "nothing; accepted: tensor = \"step\", or no 'tensor'"},
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_every = 0",
          "p.toml:7:17: rule 'grads': 'average_every' accepts a number of calls of a tensor, 1 or "
@@ -256,6 +263,18 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nef = \"ef21\"\nresidual = \"bf16\"",
          "p.toml:6:12: rule 'grads': 'residual' with ef21, whose estimates must not be rounded; "
          "accepted: residual = \"fp32\", or no 'residual'"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "accordion = { low = \"native\", window = 9 }",
+         "p.toml:7:13: rule 'grads': 'low' of 'accordion' is native; accepted: a codec"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
+         "accordion = { low = \"topk:fraction=0.1\", window = 9 }",
+         "p.toml:7:13: rule 'grads': 'low' = 'topk:fraction=0.1' of 'accordion' keeps residuals "
+         "otherwise than codec 'int4'; accepted: another int4"},
+        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\npreview = {}",
+         "p.toml:6:1: rule 'grads': unknown key 'preview' of a rule; it was removed: it is called "
+         "step_ahead; accepted: name, match, codec, algorithm, error_feedback, start_step, "
+         "min_bytes, intra_codec, ef, tensor, residual, ramp, accordion, average_every, "
+         "average_codec, step_ahead"},
         {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
          "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
          "accepted: fp32, bf16, int8"},

@@ -30,6 +30,10 @@ TEST(PolicyFileErrors, the_file_around_the_rules) {
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
          "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual"},
+        {"version = 1\n[defaults]\nresidual = \"int8\"\n[[rule]]\nname = \"a\"\ncodec = "
+         "\"int4\"\nef = \"ef21\"\n",
+         "p.toml:4:1: rule 'a': 'residual' with ef21, whose estimates must not be rounded; "
+         "accepted: residual = \"fp32\", or no 'residual'"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},

@@ -324,19 +324,19 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
-           preview = {})",
+           step_ahead = {})",
         R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
-           preview = { gain = 2 })",
+           step_ahead = { gain = 2 })",
         R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
-           preview = { step_size = 0.1 })",
+           step_ahead = { step_size = 0.1 })",
         R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
-           preview = { step_size = "told" })",
+           step_ahead = { step_size = "told" })",
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
@@ -389,7 +389,7 @@ TEST(Policy, ordinals_are_numbers_and_ranges_and_match_where_one_is_known) {
         "[[rule]]\nname = \"b\"\nmatch = { ordinal = 2 }\ncodec = \"int8\"\n");
     EXPECT_EQ(policy.rules[0].match.ordinals,
               (std::vector<ParameterMatch::Indices>{{0, 0}, {3, 6}}));
-    EXPECT_NE(policy.canonical().find(" ordinal=0..0+3..6 "), std::string::npos)
+    EXPECT_NE(policy.canonical().find("ordinal=[1:0,3:3-6] "), std::string::npos)
         << policy.canonical();
     CallSignature signature = all_reduce();
     std::string decided;

@@ -9,8 +9,8 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/call/hash.h"
 #include "collectives/policy/config.h"
-#include "collectives/policy/names.h"
 #include "collectives/policy/policy.h"
+#include "collectives/policy/policy_keys.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/outcome.h"
 #include "tools/cli/common/stamp.h"
@@ -26,70 +26,31 @@ struct PolicyOptions {
     bool json = false;
 };
 
-std::vector<std::string> bits_to_names(uint32_t bits, const std::vector<std::string_view>& names) {
-    std::vector<std::string> chosen;
-    for (size_t i = 0; i < names.size(); ++i) {
-        if ((bits >> i & 1u) != 0) {
-            chosen.emplace_back(names[i]);
-        }
-    }
-    return chosen;
-}
-
-std::string step_word(const StepAheadRule& rule) {
-    return rule.told            ? "told"
-           : rule.step_size > 0 ? fmt::format("{:g}", rule.step_size)
-                                : "estimated";
-}
-
-Json match_json(const Match& match) {
-    Json json = Json::object();
-    const auto add_set = [&json](const char* key, uint32_t bits, uint32_t all, const auto& names) {
-        if ((bits & all) != all) {
-            json[key] = bits_to_names(bits, names);
-        }
-    };
-    add_set("op", match.ops, kAllOps, op_names());
-    add_set("dtype", match.dtypes, kAllDTypes, dtype_names());
-    add_set("redop", match.redops, kAllRedOps, redop_names());
-    if (match.min_bytes != 0) {
-        json["min_bytes"] = match.min_bytes;
-    }
-    if (match.max_bytes != ~0ull) {
-        json["max_bytes"] = match.max_bytes;
-    }
-    if (match.min_ranks != 0) {
-        json["min_ranks"] = match.min_ranks;
-    }
-    if (match.max_ranks != INT32_MAX) {
-        json["max_ranks"] = match.max_ranks;
-    }
-    if (match.scope) {
-        json["scope"] = scope_name(*match.scope);
-    }
-    if (!match.comms.empty()) {
-        json["comm"] = match.comms;
-    }
-    for (int role = 0; role < kRoleCount; ++role) {
-        if ((match.roles >> role & 1u) != 0) {
-            json["role"].push_back(role_name(static_cast<Role>(role)));
-        }
-    }
-    for (const ParameterMatch::Indices& ordinals : match.ordinals) {
-        json["ordinal"].push_back(indices_text(ordinals));
-    }
-    if (match.parameters.dimensions != ParameterMatch::kAllDimensions) {
-        json["param"] = dimensions_texts(match.parameters.dimensions);
-    }
-    if (!match.parameters.indices.empty()) {
-        for (const ParameterMatch::Indices& indices : match.parameters.indices) {
-            json["index"].push_back(indices_text(indices));
-        }
-    }
-    if (!match.parameters.names.empty()) {
-        json["name"] = match.parameters.names;
-    }
-    return json;
+Json json_of(const Value& value) {
+    return std::visit(
+        [](const auto& held) -> Json {
+            using Held = std::decay_t<decltype(held)>;
+            if constexpr (std::is_same_v<Held, std::monostate>) {
+                return nullptr;
+            } else if constexpr (std::is_same_v<Held, CodecSpec>) {
+                return held.to_string();
+            } else if constexpr (std::is_same_v<Held, Value::List>) {
+                Json json = Json::array();
+                for (const Value& item : held) {
+                    json.push_back(json_of(item));
+                }
+                return json;
+            } else if constexpr (std::is_same_v<Held, Value::Table>) {
+                Json json = Json::object();
+                for (const auto& [key, item] : held) {
+                    json[std::string(key)] = json_of(item);
+                }
+                return json;
+            } else {
+                return held;
+            }
+        },
+        value.held);
 }
 
 // Of a worker; the owner of a sum keeps as much for each of its elements.
@@ -101,107 +62,49 @@ double residual_bytes_per_element(const Action& action) {
 }
 
 Json rule_json(const Rule& rule) {
-    const Action& action = rule.action;
     Json json{{"name", rule.name}, {"line", rule.line}, {"off", rule.off}};
-    json["match"] = match_json(rule.match);
-    json["codec"] = action.codec ? action.codec->to_string() : "native";
-    json["algorithm"] = algorithm_name(action.algorithm);
-    json["error_feedback"] = error_feedback_name(action.error_feedback);
-    if (action.error_feedback != ErrorFeedback::kNone) {
-        json["residual"] = residual_type_name(action.residual_type());
-        json["residual_bytes_per_element"] = residual_bytes_per_element(action);
+    json["match"] = json_of(value_of(match_values(rule.match)));
+    for (const Key& key : action_keys()) {
+        if (const Value value = key.of(rule.action); key.same_as.empty() && !value.absent()) {
+            json[std::string(key.name)] = json_of(value);
+        }
     }
-    json["tensor"] = tensor_by_name(action.tensor);
-    for (const RampStage& stage : action.ramp) {
-        json["ramp"].push_back(
-            {{"until", stage.until}, {"codec", stage.codec ? stage.codec->to_string() : "native"}});
+    if (rule.action.error_feedback != ErrorFeedback::kNone) {
+        json["residual_bytes_per_element"] = residual_bytes_per_element(rule.action);
     }
-    if (action.accordion.has_value()) {
-        const AccordionRule& rule = *action.accordion;
-        json["accordion"] = {{"low", rule.low.to_string()},
-                             {"window", rule.window},
-                             {"ratio", rule.ratio_ppm * 1e-6},
-                             {"hysteresis", rule.hysteresis},
-                             {"lr_drops", rule.lr_drops}};
-    }
-    if (action.average_every > 0) {
-        json["average_every"] = action.average_every;
-        json["average_codec"] = action.average_codec ? action.average_codec->to_string() : "native";
-    }
-    if (action.preview.has_value()) {
-        const StepAheadRule& rule = *action.preview;
-        json["preview"] = {{"gain", rule.gain_ppm * 1e-6}, {"step_size", step_word(rule)}};
-    }
-    json["start_step"] = action.start_step;
-    json["min_bytes"] = action.auto_bytes ? Json("auto") : Json(action.min_bytes);
     return json;
 }
 
+// "op allreduce; bytes 4 MiB".
+std::string value_text(std::string_view key, const Value& value) {
+    const bool bytes = key.find("bytes") != std::string_view::npos && value.word().empty();
+    return fmt::format("{} {}", key,
+                       bytes ? format_bytes(static_cast<double>(value.count())) : value.text());
+}
+
 std::string rule_text(const Rule& rule) {
-    std::string match;
-    const Json json = match_json(rule.match);
-    for (const auto& [key, value] : json.items()) {
-        std::string text;
-        if (value.is_array()) {
-            for (const Json& item : value) {
-                text += (text.empty() ? "" : ", ") + item.get<std::string>();
-            }
-        } else if (value.is_string()) {
-            text = value.get<std::string>();
-        } else {
-            text = key.find("bytes") != std::string::npos ? format_bytes(value.get<double>())
-                                                          : std::to_string(value.get<int64_t>());
-        }
-        match += fmt::format("{}{} {}", match.empty() ? "" : "; ", key, text);
+    std::string match, result;
+    for (const auto& [key, value] : match_values(rule.match)) {
+        match += (match.empty() ? "" : "; ") + value_text(key, value);
     }
     const Action& action = rule.action;
-    std::string result = "native";
-    if (action.codec) {
-        result = fmt::format("{}, algorithm {}, error feedback {}", action.codec->to_string(),
-                             algorithm_name(action.algorithm),
-                             error_feedback_name(action.error_feedback));
-        if (action.error_feedback != ErrorFeedback::kNone) {
-            const double bytes = residual_bytes_per_element(action);
-            result += fmt::format(" in {}: {:.4g} bytes an element, {:.1f} GB a rank for 7e9",
-                                  residual_type_name(action.residual_type()), bytes, 7 * bytes);
-        }
-        if (action.low_rank()) {
-            result += fmt::format(
-                "; factors of {0} floats a row and a column of each matrix, kept: {0} a column",
-                action.codec->params.kept);
-        }
-        if (action.tensor != TensorBy::kAddress) {
-            result += fmt::format(", tensors by {}", tensor_by_name(action.tensor));
-        }
-        for (const RampStage& stage : action.ramp) {
-            result += fmt::format(", until call {} {}", stage.until,
-                                  stage.codec ? stage.codec->to_string() : "native");
-        }
-        if (action.accordion.has_value()) {
-            result += fmt::format(", or {} by windows of {} calls",
-                                  action.accordion->low.to_string(), action.accordion->window);
-        }
-        if (action.average_every > 0) {
-            result += fmt::format(
-                ", residuals averaged every {} of a tensor's calls {}", action.average_every,
-                action.average_codec ? "by " + action.average_codec->to_string() : "as they are");
-        }
-        if (action.preview.has_value()) {
-            result += fmt::format(", gathers moved by {:g} of what is owed, steps {}",
-                                  action.preview->gain_ppm * 1e-6, step_word(*action.preview));
-        }
-        if (action.start_step != 0) {
-            result += fmt::format(", from step {}", action.start_step);
-        }
-        if (action.auto_bytes) {
-            result += ", where that is faster";
-        }
-        if (action.min_bytes != 0) {
-            result += fmt::format(", from {}", format_bytes(static_cast<double>(action.min_bytes)));
+    for (const Key& key : action_keys()) {
+        if (key.said_by(action)) {
+            result += (result.empty() ? "" : ", ") + value_text(key.name, key.of(action));
         }
     }
+    if (action.error_feedback != ErrorFeedback::kNone) {
+        const double bytes = residual_bytes_per_element(action);
+        result += fmt::format("; residuals of {:.4g} bytes an element, {:.1f} GB a rank for 7e9",
+                              bytes, 7 * bytes);
+    }
+    if (action.low_rank()) {
+        result += fmt::format(
+            "; factors of {0} floats a row and a column of each matrix, kept: {0} a column",
+            action.codec->params.kept);
+    }
     return fmt::format("  {}{}: {}\n      {}\n", rule.name, rule.off ? " (off)" : "",
-                       match.empty() ? "every call" : match, result);
+                       match.empty() ? "every call" : match, result.empty() ? "native" : result);
 }
 
 std::string hash_text(const Policy& policy) {
