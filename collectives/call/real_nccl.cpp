@@ -114,13 +114,12 @@ Result<RealNccl> find_real_nccl(const std::string& path, const void* own_symbol)
     RealNccl nccl;
 #define SLIMWIRE_NCCL(name, handling) \
     nccl.name = reinterpret_cast<decltype(nccl.name)>(dlsym(handle, "nccl" #name));
-#include "collectives/call/nccl_api.def"
     SLIMWIRE_NCCL(CommCount, query)
     SLIMWIRE_NCCL(CommUserRank, query)
     SLIMWIRE_NCCL(CommCuDevice, query)
     SLIMWIRE_NCCL(GetErrorString, query)
     SLIMWIRE_NCCL(GetVersion, query)
-#undef SLIMWIRE_NCCL
+#include "collectives/call/nccl_api.def"
     for (const void* required :
          {reinterpret_cast<const void*>(nccl.GroupStart),
           reinterpret_cast<const void*>(nccl.GroupEnd), reinterpret_cast<const void*>(nccl.Send),

@@ -14,7 +14,6 @@ namespace slimwire {
 struct RealNccl {
 #define SLIMWIRE_NCCL(name, handling) decltype(&::nccl##name) name = nullptr;
 #include "collectives/call/nccl_api.def"
-#undef SLIMWIRE_NCCL
     decltype(&::ncclCommCount) CommCount = nullptr;
     decltype(&::ncclCommUserRank) CommUserRank = nullptr;
     decltype(&::ncclCommCuDevice) CommCuDevice = nullptr;

@@ -1,162 +1,52 @@
-// Exported NCCL functions that move payload: each packs its arguments into a CollectiveCall and
-// lets dispatch() decide; what it does not take goes to the real function unchanged. Any thread;
-// streams and buffers are the program's.
+// Exported NCCL functions that move payload, made from nccl_api.def: each packs its arguments into
+// a CollectiveCall and lets dispatch() decide; what it does not take goes to the real function
+// unchanged. Any thread; streams and buffers are the program's.
+//
+// The twins of NCCL 2.31 take a configuration of the call too. Native calls get it untouched; under
+// an NCCL without the twins they go to the plain function, because its members are hints.
+#include <nccl_later.h>
+
 #include "plugin/preload/payload.h"
+
+namespace slimwire::preload {
+namespace {
+
+template <class Twin, class Plain, class... Args>
+ncclResult_t forward_configured(Twin* twin,
+                                Plain* plain,
+                                const ncclCollConfig_t* config,
+                                Args... args) noexcept {
+    return twin != nullptr ? forward(twin, args..., config) : forward(plain, args...);
+}
+
+}  // namespace
+}  // namespace slimwire::preload
 
 using namespace slimwire;
 using namespace slimwire::preload;
 
-#define SLIMWIRE_PAYLOAD(name, call, ...)                                               \
-    SLIMWIRE_ENTER(name, __VA_ARGS__)                                                   \
-    if (dispatch_state(*rt).observer != nullptr) {                                      \
-        return observed(rt, call, [&] { return forward(rt->nccl.name, __VA_ARGS__); }); \
-    }                                                                                   \
-    if (const auto taken = offer(rt, call); taken.has_value()) {                        \
-        return *taken;                                                                  \
-    }                                                                                   \
-    return forwarded(rt, comm, forward(rt->nccl.name, __VA_ARGS__))
+#define SLIMWIRE_LIST(...) __VA_ARGS__
+#define SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                       \
+    ncclResult_t nccl##name(SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream) { \
+        SLIMWIRE_ENTER(name, SLIMWIRE_LIST arguments, comm, stream)                           \
+        return offer_or_forward(                                                              \
+            rt, make_call(Op::k##op, {SLIMWIRE_LIST payload}, comm, stream),                  \
+            [&] { return forward(rt->nccl.name, SLIMWIRE_LIST arguments, comm, stream); });   \
+    }
+#define SLIMWIRE_NCCL_COLLECTIVE(name, op, parameters, arguments, payload)                 \
+    SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                        \
+    ncclResult_t nccl##name##Config(SLIMWIRE_LIST parameters, ncclComm_t comm,             \
+                                    cudaStream_t stream, const ncclCollConfig_t* config) { \
+        SLIMWIRE_ENTER(name##Config, SLIMWIRE_LIST arguments, comm, stream, config)        \
+        return offer_or_forward(                                                           \
+            rt, make_call(Op::k##op, {SLIMWIRE_LIST payload}, comm, stream), [&] {         \
+                return forward_configured(rt->nccl.name##Config, rt->nccl.name, config,    \
+                                          SLIMWIRE_LIST arguments, comm, stream);          \
+            });                                                                            \
+    }
 
 #pragma GCC visibility push(default)
 extern "C" {
-
-ncclResult_t ncclAllReduce(const void* sendbuff,
-                           void* recvbuff,
-                           size_t count,
-                           ncclDataType_t datatype,
-                           ncclRedOp_t op,
-                           ncclComm_t comm,
-                           cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(
-        AllReduce,
-        make_call(Op::kAllReduce, datatype, op, true, 0, count, sendbuff, recvbuff, comm, stream),
-        sendbuff, recvbuff, count, datatype, op, comm, stream);
-}
-
-ncclResult_t ncclReduceScatter(const void* sendbuff,
-                               void* recvbuff,
-                               size_t recvcount,
-                               ncclDataType_t datatype,
-                               ncclRedOp_t op,
-                               ncclComm_t comm,
-                               cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(ReduceScatter,
-                     make_call(Op::kReduceScatter, datatype, op, true, 0, recvcount, sendbuff,
-                               recvbuff, comm, stream),
-                     sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
-}
-
-ncclResult_t ncclReduce(const void* sendbuff,
-                        void* recvbuff,
-                        size_t count,
-                        ncclDataType_t datatype,
-                        ncclRedOp_t op,
-                        int root,
-                        ncclComm_t comm,
-                        cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(
-        Reduce,
-        make_call(Op::kReduce, datatype, op, true, root, count, sendbuff, recvbuff, comm, stream),
-        sendbuff, recvbuff, count, datatype, op, root, comm, stream);
-}
-
-ncclResult_t ncclAllGather(const void* sendbuff,
-                           void* recvbuff,
-                           size_t sendcount,
-                           ncclDataType_t datatype,
-                           ncclComm_t comm,
-                           cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(AllGather,
-                     make_call(Op::kAllGather, datatype, ncclSum, false, 0, sendcount, sendbuff,
-                               recvbuff, comm, stream),
-                     sendbuff, recvbuff, sendcount, datatype, comm, stream);
-}
-
-ncclResult_t ncclBroadcast(const void* sendbuff,
-                           void* recvbuff,
-                           size_t count,
-                           ncclDataType_t datatype,
-                           int root,
-                           ncclComm_t comm,
-                           cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(Broadcast,
-                     make_call(Op::kBroadcast, datatype, ncclSum, false, root, count, sendbuff,
-                               recvbuff, comm, stream),
-                     sendbuff, recvbuff, count, datatype, root, comm, stream);
-}
-
-ncclResult_t ncclBcast(void* buff,
-                       size_t count,
-                       ncclDataType_t datatype,
-                       int root,
-                       ncclComm_t comm,
-                       cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(
-        Bcast,
-        make_call(Op::kBroadcast, datatype, ncclSum, false, root, count, buff, buff, comm, stream),
-        buff, count, datatype, root, comm, stream);
-}
-
-ncclResult_t ncclAlltoAll(const void* sendbuff,
-                          void* recvbuff,
-                          size_t count,
-                          ncclDataType_t datatype,
-                          ncclComm_t comm,
-                          cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(AlltoAll,
-                     make_call(Op::kAllToAll, datatype, ncclSum, false, 0, count, sendbuff,
-                               recvbuff, comm, stream),
-                     sendbuff, recvbuff, count, datatype, comm, stream);
-}
-
-ncclResult_t ncclGather(const void* sendbuff,
-                        void* recvbuff,
-                        size_t count,
-                        ncclDataType_t datatype,
-                        int root,
-                        ncclComm_t comm,
-                        cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(Gather,
-                     make_call(Op::kGather, datatype, ncclSum, false, root, count, sendbuff,
-                               recvbuff, comm, stream),
-                     sendbuff, recvbuff, count, datatype, root, comm, stream);
-}
-
-ncclResult_t ncclScatter(const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype,
-                         int root,
-                         ncclComm_t comm,
-                         cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(Scatter,
-                     make_call(Op::kScatter, datatype, ncclSum, false, root, count, sendbuff,
-                               recvbuff, comm, stream),
-                     sendbuff, recvbuff, count, datatype, root, comm, stream);
-}
-
-ncclResult_t ncclSend(const void* sendbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int peer,
-                      ncclComm_t comm,
-                      cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(Send,
-                     make_call(Op::kSend, datatype, ncclSum, false, peer, count, sendbuff, nullptr,
-                               comm, stream),
-                     sendbuff, count, datatype, peer, comm, stream);
-}
-
-ncclResult_t ncclRecv(void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int peer,
-                      ncclComm_t comm,
-                      cudaStream_t stream) {
-    SLIMWIRE_PAYLOAD(Recv,
-                     make_call(Op::kRecv, datatype, ncclSum, false, peer, count, nullptr, recvbuff,
-                               comm, stream),
-                     recvbuff, count, datatype, peer, comm, stream);
-}
-
+#include "collectives/call/nccl_api.def"
 }  // extern "C"
 #pragma GCC visibility pop

@@ -9,26 +9,30 @@
 
 namespace slimwire::preload {
 
+// Arguments of a call that moves payload; the last columns of nccl_api.def fill it.
+struct Payload {
+    const void* send = nullptr;
+    void* recv = nullptr;
+    size_t count = 0;
+    ncclDataType_t type = ncclFloat32;
+    ncclRedOp_t redop = ncclSum;
+    int root = 0;  // or peer
+};
+
 inline CollectiveCall make_call(Op op,
-                                ncclDataType_t type,
-                                ncclRedOp_t redop,
-                                bool reduces,
-                                int root_or_peer,
-                                size_t count,
-                                const void* send,
-                                void* recv,
+                                const Payload& payload,
                                 ncclComm_t comm,
                                 cudaStream_t stream) noexcept {
     CollectiveCall call;
     call.signature.op = op;
-    call.signature.dtype = static_cast<DType>(type);
-    call.signature.redop = reduces ? redop_of(redop) : RedOp::kNone;
-    call.signature.root_or_peer = root_or_peer;
-    call.signature.count = count;
-    call.send = send;
-    call.recv = recv;
-    call.nccl_dtype = type;
-    call.nccl_op = redop;
+    call.signature.dtype = static_cast<DType>(payload.type);
+    call.signature.redop = reduces(op) ? redop_of(payload.redop) : RedOp::kNone;
+    call.signature.root_or_peer = payload.root;
+    call.signature.count = payload.count;
+    call.send = payload.send;
+    call.recv = payload.recv;
+    call.nccl_dtype = payload.type;
+    call.nccl_op = payload.redop;
     call.comm = comm;
     call.stream = stream;
     return call;
@@ -55,6 +59,20 @@ ncclResult_t observed(Runtime* runtime, const CollectiveCall& call, const Forwar
     }
     Observation observation(*runtime, call);
     return observation.end(forward());
+}
+
+// Lets slimwire have a call that it has a say in; `forward_it` calls the real function.
+template <class Forward>
+ncclResult_t offer_or_forward(Runtime* runtime,
+                              const CollectiveCall& call,
+                              const Forward& forward_it) noexcept {
+    if (dispatch_state(*runtime).observer != nullptr) {
+        return observed(runtime, call, forward_it);
+    }
+    if (const auto taken = offer(runtime, call); taken.has_value()) {
+        return *taken;
+    }
+    return forwarded(runtime, call.comm, forward_it());
 }
 
 }  // namespace slimwire::preload

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from libraries_test import declared
+from libraries_test import declared, handling
 
 HANDLING = {
     "compress": "may be replaced by a compressed exchange",
@@ -20,16 +20,16 @@ HANDLING = {
 
 
 def nccl_table(definition, header):
-    with open(definition, encoding="utf-8") as file:
-        handled = dict(re.findall(r"^SLIMWIRE_NCCL\((\w+), (\w+)\)", file.read(), re.M))
+    handled = handling(definition)
     names = [name.removeprefix("nccl") for name in declared(header)]
     absent = set(handled) - set(names)
     if absent or set(handled.values()) - set(HANDLING) or len(names) < 40:
         raise SystemExit(f"cannot make the table: {absent}, {set(handled.values())}, {len(names)}")
-    lines = ["| function | handling |", "|---|---|"]
-    lines += [f"| `nccl{name}` | {HANDLING[kind]} |" for name, kind in handled.items()]
-    lines += [f"| `nccl{name}` | not exported: reaches the real NCCL by itself |"
-              for name in names if name not in handled]
+    kinds = {**HANDLING, None: "not exported: reaches the real NCCL by itself"}
+    lines = ["| handling | functions |", "|---|---|"]
+    for kind, text in kinds.items():
+        functions = [name for name in dict.fromkeys([*handled, *names]) if handled.get(name) == kind]
+        lines.append(f"| {text} | {', '.join(f'`nccl{name}`' for name in functions)} |")
     return "\n".join(lines)
 
 

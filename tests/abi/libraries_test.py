@@ -31,9 +31,18 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def public_names(definition):
+def handling(definition):
+    """Functions that nccl_api.def lists, without "nccl" -> how each is handled."""
+    handled, twins = {}, []
     with open(definition, encoding="utf-8") as file:
-        return {"nccl" + name for name in re.findall(r"^SLIMWIRE_NCCL\((\w+),", file.read(), re.M)}
+        for kind, name, second in re.findall(r"^SLIMWIRE_NCCL(\w*)\((\w+), (\w+)", file.read(), re.M):
+            handled[name] = "compress" if kind else second
+            twins += [name + "Config"] if kind == "_COLLECTIVE" else []
+    return {**handled, **dict.fromkeys(twins, "compress")}
+
+
+def public_names(definition):
+    return {"nccl" + name for name in handling(definition)}
 
 
 def api_names(header):

@@ -74,7 +74,6 @@ RealNccl idle_nccl() {
     RealNccl nccl;
 #define SLIMWIRE_NCCL(name, handling) idle(&nccl.name);
 #include "collectives/call/nccl_api.def"
-#undef SLIMWIRE_NCCL
     return nccl;
 }
 

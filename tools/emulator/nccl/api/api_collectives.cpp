@@ -1,5 +1,8 @@
-// Exported functions that move data: their argument checks, and nothing else.
-#include <array>
+// Exported functions that move data, made from nccl_api.def: their argument checks, and nothing
+// else. Their twins of NCCL 2.31 check the configuration of the call as NCCL does; it is without an
+// effect, because the emulator has no channels and one algorithm.
+#include <nccl_later.h>
+
 #include <string>
 
 #include "tools/emulator/nccl/api/api.h"
@@ -8,18 +11,32 @@
 namespace slimwire::emu {
 namespace {
 
-// One call before its arguments are checked.
+// The operations of nccl_api.def.
+enum class Op : uint8_t {
+    kAllReduce,
+    kReduceScatter,
+    kReduce,
+    kAllGather,
+    kBroadcast,
+    kAllToAll,
+    kGather,
+    kScatter,
+    kSend,
+    kRecv,
+};
+
+// One call before its arguments are checked; the last columns of nccl_api.def fill the first six.
 struct Call {
-    const char* name;
-    TaskKind kind;
-    const void* send;
-    void* recv;
-    size_t count;
-    ncclDataType_t type;
-    ncclRedOp_t op = ncclSum;
-    int root = 0;
-    ncclComm_t comm;
-    cudaStream_t stream;
+    const void* send = nullptr;
+    void* recv = nullptr;
+    size_t count = 0;
+    ncclDataType_t type = ncclInt8;
+    ncclRedOp_t redop = ncclSum;
+    int root = 0;  // or peer
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    const char* function = "";
+    TaskKind kind = TaskKind::kSend;
 };
 
 constexpr bool reduces(TaskKind kind) {
@@ -28,7 +45,7 @@ constexpr bool reduces(TaskKind kind) {
 }
 
 Status invalid(const Call& call, const std::string& text) {
-    return {Code::kInvalidArgument, std::string(call.name) + ": " + text};
+    return {Code::kInvalidArgument, std::string(call.function) + ": " + text};
 }
 
 // As NCCL: device memory of this rank's device, managed or pinned host memory; not plain host
@@ -68,13 +85,14 @@ Status check_buffers(const Call& call, const Communicator& comm) {
 }
 
 Status submit_checked(const Call& call) {
-    SLIMWIRE_TRY_ASSIGN(const auto comm, find_communicator(call.comm, call.name));
+    SLIMWIRE_TRY_ASSIGN(const auto comm, find_communicator(call.comm, call.function));
     SLIMWIRE_TRY(comm->error());
     if (comm->finalized()) {
-        return {Code::kInvalidUsage, std::string(call.name) + ": the communicator was finalized"};
+        return {Code::kInvalidUsage,
+                std::string(call.function) + ": the communicator was finalized"};
     }
     if (comm->revoked()) {
-        return {Code::kInvalidUsage, std::string(call.name) + ": the communicator was revoked"};
+        return {Code::kInvalidUsage, std::string(call.function) + ": the communicator was revoked"};
     }
     const bool rooted = call.kind == TaskKind::kReduce || call.kind == TaskKind::kBroadcast ||
                         is_point_to_point(call.kind);
@@ -94,17 +112,18 @@ Status submit_checked(const Call& call) {
     task.type = static_cast<DType>(call.type);
     task.root = call.root;
     if (reduces(call.kind)) {
-        SLIMWIRE_TRY_ASSIGN(task.reduction, comm->resolve(call.op, task.type));
+        SLIMWIRE_TRY_ASSIGN(task.reduction, comm->resolve(call.redop, task.type));
     }
     SLIMWIRE_TRY(check_buffers(call, *comm));
     if (call.count == 0 && !is_point_to_point(call.kind)) {
         return {};
     }
-    return enqueue(comm, task, call.stream, call.name);
+    return enqueue(comm, task, call.stream, call.function);
 }
 
-ncclResult_t submit(const Call& call) noexcept {
-    return guarded([&] { return group_error(submit_checked(call)); }, call.name);
+ncclResult_t submit_task(Call call, TaskKind kind) noexcept {
+    call.kind = kind;
+    return guarded([&] { return group_error(submit_checked(call)); }, call.function);
 }
 
 // Adds one send or receive of a call that consists of many.
@@ -122,7 +141,7 @@ template <class Body>
 ncclResult_t submit_parts(const Call& call, Body&& body) noexcept {
     return guarded(
         [&]() -> Status {
-            const auto comm = find_communicator(call.comm, call.name);
+            const auto comm = find_communicator(call.comm, call.function);
             SLIMWIRE_TRY(group_error(comm.status()));
             if (call.type < 0 || call.type >= ncclNumTypes) {
                 return group_error(invalid(call, "invalid type " + std::to_string(call.type)));
@@ -139,7 +158,7 @@ ncclResult_t submit_parts(const Call& call, Body&& body) noexcept {
             const Status end = group_end();
             return first.ok() ? end : first;
         },
-        call.name);
+        call.function);
 }
 
 ncclResult_t all_to_all(const Call& call) noexcept {
@@ -174,216 +193,84 @@ ncclResult_t scatter(const Call& call) noexcept {
     });
 }
 
+ncclResult_t submit(Op op, const Call& call) noexcept {
+    switch (op) {
+        case Op::kAllReduce:
+            return submit_task(call, TaskKind::kAllReduce);
+        case Op::kReduceScatter:
+            return submit_task(call, TaskKind::kReduceScatter);
+        case Op::kReduce:
+            return submit_task(call, TaskKind::kReduce);
+        case Op::kAllGather:
+            return submit_task(call, TaskKind::kAllGather);
+        case Op::kBroadcast:
+            return submit_task(call, TaskKind::kBroadcast);
+        case Op::kAllToAll:
+            return all_to_all(call);
+        case Op::kGather:
+            return gather(call);
+        case Op::kScatter:
+            return scatter(call);
+        case Op::kSend:
+            return submit_task(call, TaskKind::kSend);
+        case Op::kRecv:
+            return submit_task(call, TaskKind::kRecv);
+    }
+    return ncclInternalError;
+}
+
+ncclResult_t check_config(const ncclCollConfig_t* config, const char* function) noexcept {
+    return guarded(
+        [=]() -> Status {
+            if (config == nullptr) {
+                return {};
+            }
+            const ncclCollConfig_t expected = NCCL_COLLCONFIG_INITIALIZER;
+            if (config->magic != expected.magic || config->size < sizeof(size_t) * 3) {
+                return group_error(
+                    {Code::kInvalidArgument,
+                     std::string(function) +
+                         ": the configuration was not made by NCCL_COLLCONFIG_INITIALIZER"});
+            }
+            if (config->algSelection != nullptr && config->algSelection[0] != 0 &&
+                config->forceAlgSelection != 0) {
+                return group_error(
+                    {Code::kInvalidArgument, std::string(function) + ": algSelection '" +
+                                                 config->algSelection + "' cannot be forced here"});
+            }
+            return {};
+        },
+        function);
+}
+
 }  // namespace
 }  // namespace slimwire::emu
 
+using slimwire::emu::check_config;
+using slimwire::emu::Op;
 using slimwire::emu::submit;
-using slimwire::emu::TaskKind;
 
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclAllReduce,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      ncclRedOp_t op,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclAllReduce",
-                   .kind = TaskKind::kAllReduce,
-                   .send = sendbuff,
-                   .recv = recvbuff,
-                   .count = count,
-                   .type = datatype,
-                   .op = op,
-                   .comm = comm,
-                   .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclReduce,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      ncclRedOp_t op,
-                      int root,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclReduce",
-                   .kind = TaskKind::kReduce,
-                   .send = sendbuff,
-                   .recv = recvbuff,
-                   .count = count,
-                   .type = datatype,
-                   .op = op,
-                   .root = root,
-                   .comm = comm,
-                   .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclReduceScatter,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t recvcount,
-                      ncclDataType_t datatype,
-                      ncclRedOp_t op,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclReduceScatter",
-                   .kind = TaskKind::kReduceScatter,
-                   .send = sendbuff,
-                   .recv = recvbuff,
-                   .count = recvcount,
-                   .type = datatype,
-                   .op = op,
-                   .comm = comm,
-                   .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclAllGather,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t sendcount,
-                      ncclDataType_t datatype,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclAllGather",
-                   .kind = TaskKind::kAllGather,
-                   .send = sendbuff,
-                   .recv = recvbuff,
-                   .count = sendcount,
-                   .type = datatype,
-                   .comm = comm,
-                   .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclAlltoAll,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return slimwire::emu::all_to_all({.name = "ncclAlltoAll",
-                                      .kind = TaskKind::kSend,
-                                      .send = sendbuff,
-                                      .recv = recvbuff,
-                                      .count = count,
-                                      .type = datatype,
-                                      .comm = comm,
-                                      .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclBroadcast,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int root,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclBroadcast",
-                   .kind = TaskKind::kBroadcast,
-                   .send = sendbuff,
-                   .recv = recvbuff,
-                   .count = count,
-                   .type = datatype,
-                   .root = root,
-                   .comm = comm,
-                   .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclGather,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int root,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return slimwire::emu::gather({.name = "ncclGather",
-                                  .kind = TaskKind::kSend,
-                                  .send = sendbuff,
-                                  .recv = recvbuff,
-                                  .count = count,
-                                  .type = datatype,
-                                  .root = root,
-                                  .comm = comm,
-                                  .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclScatter,
-                     (const void* sendbuff,
-                      void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int root,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return slimwire::emu::scatter({.name = "ncclScatter",
-                                   .kind = TaskKind::kSend,
-                                   .send = sendbuff,
-                                   .recv = recvbuff,
-                                   .count = count,
-                                   .type = datatype,
-                                   .root = root,
-                                   .comm = comm,
-                                   .stream = stream});
-}
-
-// The real library calls its own exported ncclBroadcast here, interposers included.
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclBcast,
-                     (void* buff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int root,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return ncclBroadcast(buff, buff, count, datatype, root, comm, stream);
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclSend,
-                     (const void* sendbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int peer,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclSend",
-                   .kind = TaskKind::kSend,
-                   .send = sendbuff,
-                   .recv = nullptr,
-                   .count = count,
-                   .type = datatype,
-                   .root = peer,
-                   .comm = comm,
-                   .stream = stream});
-}
-
-SLIMWIRE_NCCL_EXPORT(ncclResult_t,
-                     ncclRecv,
-                     (void* recvbuff,
-                      size_t count,
-                      ncclDataType_t datatype,
-                      int peer,
-                      ncclComm_t comm,
-                      cudaStream_t stream)) {
-    return submit({.name = "ncclRecv",
-                   .kind = TaskKind::kRecv,
-                   .send = nullptr,
-                   .recv = recvbuff,
-                   .count = count,
-                   .type = datatype,
-                   .root = peer,
-                   .comm = comm,
-                   .stream = stream});
-}
+#define SLIMWIRE_LIST(...) __VA_ARGS__
+#define SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                      \
+    SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name,                                           \
+                         (SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream)) { \
+        return submit(Op::k##op, {SLIMWIRE_LIST payload, .comm = comm, .stream = stream,     \
+                                  .function = "nccl" #name});                                \
+    }
+#define SLIMWIRE_NCCL_COLLECTIVE(name, op, parameters, arguments, payload)                  \
+    SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                         \
+    SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name##Config,                                  \
+                         (SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream,   \
+                          const ncclCollConfig_t* config)) {                                \
+        const ncclResult_t checked = check_config(config, "nccl" #name "Config");           \
+        return checked != ncclSuccess ? checked                                             \
+                                      : pnccl##name(SLIMWIRE_LIST arguments, comm, stream); \
+    }
+// The real library calls its own exported function here, interposers included.
+#define SLIMWIRE_NCCL_ALIAS(name, op, parameters, arguments, payload)                          \
+    SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name,                                             \
+                         (SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream)) {   \
+        const slimwire::emu::Call call{SLIMWIRE_LIST payload};                                 \
+        return nccl##op(call.send, call.recv, call.count, call.type, call.root, comm, stream); \
+    }
+#include "collectives/call/nccl_api.def"
