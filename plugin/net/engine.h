@@ -92,7 +92,7 @@ class Engine {
     [[nodiscard]] virtual const WireDevice& device(int index) const noexcept = 0;
     virtual Status open(uint64_t comm_id, int traffic_class, std::unique_ptr<Context>* context) = 0;
 };
-Result<Engine*> process_engine(DebugLogger log);
+Result<Engine*> plugin_engine(DebugLogger log);
 
 // The same over a given wire. `traffic` counts what its connections carry and outlives the engine;
 // null: nobody looks.

@@ -1,6 +1,6 @@
 // What carries the plugin's messages: connections of one direction, each with two ordered lanes.
-// The engine (connection.h) is written against this; ucx/ implements it by UCP, chain/ by the table
-// of another net plugin, throttle.h puts a slower network before either.
+// The engine (connection.h) is written against this; ucx/ implements it by UCP, wrapped/ by the
+// table of another net plugin, throttle.h puts a slower network before either.
 //
 // A lane delivers whole messages in the order they were sent: the n-th receive of a lane gets the
 // n-th message of that lane. The lanes of a connection do not wait for each other. A receive may be

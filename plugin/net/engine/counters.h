@@ -17,7 +17,8 @@ struct Counters {
     // Of protocols LL and LL128, never compressed; large messages that a sender looked at.
     std::atomic<uint64_t> flagged_messages{0};
     std::atomic<uint64_t> flagged_bytes{0};
-    // What this end's Meter (pace.h) counted: bytes of messages and the time it was busy with them.
+    // What this end's Meter (benefit.h) counted: bytes of messages and the time it was busy with
+    // them.
     std::atomic<uint64_t> timed_raw_bytes{0}, timed_raw_ns{0};
     std::atomic<uint64_t> timed_coded_bytes{0}, timed_coded_ns{0};
 

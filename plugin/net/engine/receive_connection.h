@@ -17,9 +17,9 @@
 #include <memory>
 #include <vector>
 
+#include "plugin/net/engine/benefit.h"
 #include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/connection.h"
-#include "plugin/net/engine/pace.h"
 
 namespace slimwire::net {
 

@@ -118,9 +118,9 @@ void EngineSend::go_coded(Message* made) {
     Frame& frame = made->frame;
     made->paced = true;
     const Word word = wire_->word();
-    pace_.heard(static_cast<double>(word.raw_bytes_per_s),
-                static_cast<double>(word.coded_bytes_per_s));
-    made->way = pace_.choose();
+    benefit_.heard(static_cast<double>(word.raw_bytes_per_s),
+                   static_cast<double>(word.coded_bytes_per_s));
+    made->way = benefit_.choose();
     made->began_ns = now_ns();
     if (made->way == Way::kCoded) {
         frame.kind = FrameKind::kCoded;
@@ -344,7 +344,7 @@ Status EngineSend::finish_parts() {
             coded_in_ += oldest.bytes;
             coded_out_ += oldest.wire_bytes;
             if (oldest.encode_ns > 0) {
-                pace_.encoded(oldest.bytes, oldest.encode_ns, parts_.settings.threads);
+                benefit_.encoded(oldest.bytes, oldest.encode_ns, parts_.settings.threads);
             }
         }
         ++parts_done_;
@@ -355,7 +355,7 @@ Status EngineSend::finish_parts() {
         if (from.paced) {
             counters_.add_timed(
                 from.way == Way::kCoded, from.frame.bytes,
-                pace_.finished(from.way, from.frame.bytes, from.began_ns, now_ns()));
+                benefit_.finished(from.way, from.frame.bytes, from.began_ns, now_ns()));
         }
         // The data changed its kind: look again.
         if (from.frame.kind == FrameKind::kCoded && coded_out_ > coded_in_ - coded_in_ / 32) {

@@ -12,10 +12,10 @@
 #include <array>
 #include <optional>
 
+#include "plugin/net/engine/benefit.h"
 #include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/connection.h"
 #include "plugin/net/engine/element_probe.h"
-#include "plugin/net/engine/pace.h"
 
 namespace slimwire::net {
 
@@ -100,7 +100,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     uint32_t skip_looking_ = 0;  // messages that go raw unseen
     uint32_t skips_ = 0;         // how many the next time
     uint64_t coded_in_ = 0, coded_out_ = 0;
-    Pace pace_;
+    Benefit benefit_;
 };
 
 }  // namespace slimwire::net

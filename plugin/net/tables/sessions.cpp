@@ -35,7 +35,7 @@ Result<Engine*> engine_for(DebugLogger log) {
     Process& state = process();
     const std::lock_guard lock(state.mutex);
     if (state.engine == nullptr) {
-        SLIMWIRE_TRY_ASSIGN(state.engine, process_engine(log));
+        SLIMWIRE_TRY_ASSIGN(state.engine, plugin_engine(log));
     }
     return state.engine;
 }

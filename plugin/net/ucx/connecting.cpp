@@ -102,8 +102,9 @@ Status UcxConnecting::step(std::unique_ptr<SendWire>* wire) {
     if (!heard) {
         return {};
     }
-    SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link,
-                        Link::create(device_, &state_->housekeeper, state_->settings.promise_ns));
+    SLIMWIRE_TRY_ASSIGN(
+        const std::shared_ptr<Link> link,
+        Link::create(device_, &state_->progress_thread, state_->settings.promise_ns));
     Answer answer{};
     memcpy(&answer, answer_.data(), sizeof answer);
     link->set_token(answer.token);

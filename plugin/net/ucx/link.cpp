@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "plugin/net/ucx/housekeeper.h"
+#include "plugin/net/ucx/progress_thread.h"
 
 namespace slimwire::net {
 namespace {
@@ -24,17 +24,17 @@ uint64_t steady_ns() noexcept {
                                      .count());
 }
 
-Link::Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper, uint64_t promise_ns)
-    : device_(std::move(device)), housekeeper_(housekeeper), promise_ns_(promise_ns) {}
+Link::Link(std::shared_ptr<UcxDevice> device, ProgressThread* progress_thread, uint64_t promise_ns)
+    : device_(std::move(device)), progress_thread_(progress_thread), promise_ns_(promise_ns) {}
 
 Link::~Link() {
     end_worker();
 }
 
 Result<std::shared_ptr<Link>> Link::create(std::shared_ptr<UcxDevice> device,
-                                           Housekeeper* housekeeper,
+                                           ProgressThread* progress_thread,
                                            uint64_t promise_ns) {
-    std::shared_ptr<Link> link(new Link(std::move(device), housekeeper, promise_ns));
+    std::shared_ptr<Link> link(new Link(std::move(device), progress_thread, promise_ns));
     const UcxApi& api = link->device_->api();
     ucp_worker_params_t params{};
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -96,7 +96,7 @@ Status Link::connect_endpoint(const std::string& worker_address) {
 Status Link::start(Socket socket, const std::string& peer) {
     socket_ = std::move(socket);
     peer_ = peer + " (ucx " + device_->transports() + ")";
-    return housekeeper_->watch(shared_from_this());
+    return progress_thread_->watch(shared_from_this());
 }
 
 UcxRequest* Link::new_request(Lane lane, uint64_t sequence) {
@@ -201,13 +201,13 @@ unsigned Link::progress() noexcept {
     }
     const unsigned moved = device_->api().ucp_worker_progress(worker_);
     if (moved != 0) {
-        patience_.moved();
+        silence_.moved();
     }
     return moved;
 }
 
 void Link::lose_patience(const UcxRequest& request, Outlook outlook) {
-    const uint64_t vain_ns = patience_.look(steady_ns());
+    const uint64_t vain_ns = silence_.look(steady_ns());
     switch (outlook) {
         case Outlook::kNever:
         case Outlook::kOpen:

@@ -3,8 +3,8 @@
 // no lock is shared, and destroying the worker ends for certain all access to the buffers of
 // operations in flight, which UCX cannot cancel one by one.
 //
-// Thread contract: the owner (a SendWire or ReceiveWire, one thread at a time) and the housekeeper
-// both drive the worker, under mutex(). Members that say so need it held.
+// Thread contract: the owner (a SendWire or ReceiveWire, one thread at a time) and the
+// progress_thread both drive the worker, under mutex(). Members that say so need it held.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace slimwire::net {
 
-class Housekeeper;
+class ProgressThread;
 class Link;
 
 struct UcxRequest {
@@ -47,7 +47,7 @@ enum class Outlook : uint8_t { kOpen, kPromised, kNever };
 // For how long an owner has looked in vain for what a peer that hung up had sent. Time in which he
 // did not look does not count: the process was stopped, or got no processor, and what is under way
 // was not looked for. Anything that comes begins it anew.
-class Patience {
+class SilenceTimer {
   public:
     void moved() noexcept { looked_in_vain_ns_ = 0; }
     // The time looked in vain, with this look.
@@ -67,7 +67,7 @@ class Link : public std::enable_shared_from_this<Link> {
   public:
     // `promise_ns`: see UcxSettings.
     static Result<std::shared_ptr<Link>> create(std::shared_ptr<UcxDevice> device,
-                                                Housekeeper* housekeeper,
+                                                ProgressThread* progress_thread,
                                                 uint64_t promise_ns);
     ~Link();
     Link(const Link&) = delete;
@@ -105,10 +105,11 @@ class Link : public std::enable_shared_from_this<Link> {
     void drop() noexcept;
     // Ends the link. When nothing of the owner is in flight, only after UCX has handed over what it
     // still has to move and the peer's machine has got `bye`, or the peer has hung up: what was
-    // sent comes, however late a living peer looks. May take 20 ms; the housekeeper does the rest.
+    // sent comes, however late a living peer looks. May take 20 ms; the progress_thread does the
+    // rest.
     void close(const std::optional<Bye>& bye);
 
-    // --- The housekeeper's.
+    // --- The progress_thread's.
     enum class Rest { kArmed, kBusy, kGone };
     void hang_up() noexcept;
     // Moves on what UCX has to do, then makes the worker wake `epoll` when there is more.
@@ -121,7 +122,7 @@ class Link : public std::enable_shared_from_this<Link> {
     void abandon();
 
   private:
-    Link(std::shared_ptr<UcxDevice> device, Housekeeper* housekeeper, uint64_t promise_ns);
+    Link(std::shared_ptr<UcxDevice> device, ProgressThread* progress_thread, uint64_t promise_ns);
     bool peer_has_left() noexcept;
     unsigned progress() noexcept;
     void release(UcxRequest* request);
@@ -143,7 +144,7 @@ class Link : public std::enable_shared_from_this<Link> {
     static void on_endpoint_error(void* link, ucp_ep_h endpoint, ucs_status_t status);
 
     const std::shared_ptr<UcxDevice> device_;
-    Housekeeper* const housekeeper_;
+    ProgressThread* const progress_thread_;
     const uint64_t promise_ns_;
     uint64_t token_ = 0;
     std::string peer_;
@@ -151,7 +152,7 @@ class Link : public std::enable_shared_from_this<Link> {
     ucp_worker_h worker_ = nullptr;
     ucp_ep_h endpoint_ = nullptr;
     int event_fd_ = -1;
-    bool event_known_ = false;  // to the housekeeper's epoll
+    bool event_known_ = false;  // to the progress_thread's epoll
     Socket socket_;
     Status failure_;
     ucs_status_t endpoint_status_ = UCS_OK;
@@ -162,7 +163,7 @@ class Link : public std::enable_shared_from_this<Link> {
     bool flushing_ = false;
     std::optional<Bye> bye_;
     bool bye_said_ = false;
-    Patience patience_;
+    SilenceTimer silence_;
     std::atomic<uint64_t> activity_{0};
     std::atomic<bool> hung_up_{false};
     std::deque<UcxRequest> requests_;

@@ -1,4 +1,4 @@
-// How links end, and what the housekeeper does with them.
+// How links end, and what the progress_thread does with them.
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "plugin/net/ucx/housekeeper.h"
 #include "plugin/net/ucx/link.h"
+#include "plugin/net/ucx/progress_thread.h"
 
 namespace slimwire::net {
 namespace {
@@ -98,9 +98,9 @@ void Link::close(const std::optional<Bye>& bye) {
         }
     }
     if (gone) {
-        housekeeper_->forget(this);
+        progress_thread_->forget(this);
     } else {
-        housekeeper_->finish(this);
+        progress_thread_->finish(this);
     }
 }
 
@@ -109,7 +109,7 @@ void Link::abandon() {
     leave();
 }
 
-// --- The housekeeper's
+// --- The progress_thread's
 
 void Link::hang_up() noexcept {
     hung_up_.store(true, std::memory_order_release);

@@ -58,8 +58,8 @@ Status UcxListener::let_in_all() {
 }
 
 Status UcxListener::prepare_answer(Guest* guest) {
-    SLIMWIRE_TRY_ASSIGN(guest->link,
-                        Link::create(device_, &state_->housekeeper, state_->settings.promise_ns));
+    SLIMWIRE_TRY_ASSIGN(
+        guest->link, Link::create(device_, &state_->progress_thread, state_->settings.promise_ns));
     SLIMWIRE_TRY_ASSIGN(const std::string address, guest->link->worker_address());
     SLIMWIRE_TRY_ASSIGN(const uint64_t token, random_token());
     guest->link->set_token(token);

@@ -15,7 +15,7 @@ constexpr int kCloseLimitMs = 2000;
 class UcxContext final : public WireContext {
   public:
     explicit UcxContext(std::shared_ptr<UcxState> state) : state_(std::move(state)) {}
-    ~UcxContext() override { state_->housekeeper.wait_for_closing(kCloseLimitMs); }
+    ~UcxContext() override { state_->progress_thread.wait_for_closing(kCloseLimitMs); }
 
     Status listen(int device, void* handle, std::unique_ptr<WireListener>* listener) override {
         SLIMWIRE_TRY_ASSIGN(std::shared_ptr<UcxDevice> chosen, device_at(device));
@@ -69,7 +69,9 @@ class UcxWire final : public Wire {
         *context = std::make_unique<UcxContext>(state_);
         return {};
     }
-    void finish(int limit_ms) noexcept override { state_->housekeeper.wait_for_closing(limit_ms); }
+    void finish(int limit_ms) noexcept override {
+        state_->progress_thread.wait_for_closing(limit_ms);
+    }
 
   private:
     const std::shared_ptr<UcxState> state_;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "plugin/net/ucx/housekeeper.h"
+#include "plugin/net/ucx/progress_thread.h"
 #include "plugin/net/ucx/settings.h"
 #include "plugin/net/ucx/ucx_device.h"
 #include "plugin/net/wire.h"
@@ -15,11 +15,12 @@ namespace slimwire::net {
 // kNotFound without libucp.so.0, kInvalidArgument for settings that leave no device.
 Result<std::unique_ptr<Wire>> open_ucx_wire(UcxSettings settings);
 
-// What the wire's objects share and keep alive. Constant but for the housekeeper, which ends first.
+// What the wire's objects share and keep alive. Constant but for the progress_thread, which ends
+// first.
 struct UcxState {
     UcxSettings settings;
     std::vector<std::shared_ptr<UcxDevice>> devices;
-    Housekeeper housekeeper;
+    ProgressThread progress_thread;
 };
 
 }  // namespace slimwire::net

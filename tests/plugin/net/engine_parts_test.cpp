@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/net/engine/benefit.h"
 #include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/codec_pool.h"
 #include "plugin/net/engine/copy_in_order.h"
 #include "plugin/net/engine/element_probe.h"
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/engine/pace.h"
 #include "plugin/net/engine/piece.h"
 #include "tests/plugin/net/messages.h"
 #include "tests/support/seed.h"
@@ -215,45 +215,45 @@ TEST(NetProbe, flags_between_data_are_seen_and_data_is_not_taken_for_them) {
 
 // Sends `count` messages of 1 MiB over a network and codec of the given speeds; how many were
 // coded.
-int coded_of(Pace& pace, int count, double wire_gbps, double codec_gbps, double ratio) {
+int coded_of(Benefit& benefit, int count, double wire_gbps, double codec_gbps, double ratio) {
     static uint64_t clock = 1;
     int coded = 0;
     for (int i = 0; i < count; ++i) {
-        const Way way = pace.choose();
+        const Way way = benefit.choose();
         constexpr double kBytes = 1 << 20;
         const double wire_ns = kBytes / wire_gbps;
         const double ns =
             way == Way::kRaw ? wire_ns : std::max(ratio * wire_ns, kBytes / codec_gbps);
         const uint64_t begin = clock;
         clock += static_cast<uint64_t>(ns);
-        pace.finished(way, 1 << 20, begin, clock);
+        benefit.finished(way, 1 << 20, begin, clock);
         coded += way == Way::kCoded ? 1 : 0;
     }
     return coded;
 }
 
 TEST(NetPace, settles_on_what_is_faster_and_notices_changes) {
-    Pace pace;
-    EXPECT_GT(coded_of(pace, 200, 0.125, 8, 0.7), 170);    // 1 Gbit/s: compress
-    EXPECT_LT(coded_of(pace, 6000, 12.5, 8, 0.7), 3000);   // the network became fast: notices
-    EXPECT_LT(coded_of(pace, 2000, 12.5, 8, 0.7), 100);    // and stays raw
-    EXPECT_GT(coded_of(pace, 6000, 0.125, 8, 0.7), 3000);  // slow again
+    Benefit benefit;
+    EXPECT_GT(coded_of(benefit, 200, 0.125, 8, 0.7), 170);    // 1 Gbit/s: compress
+    EXPECT_LT(coded_of(benefit, 6000, 12.5, 8, 0.7), 3000);   // the network became fast: notices
+    EXPECT_LT(coded_of(benefit, 2000, 12.5, 8, 0.7), 100);    // and stays raw
+    EXPECT_GT(coded_of(benefit, 6000, 0.125, 8, 0.7), 3000);  // slow again
 }
 
 // A network that holds much for its receiver makes compressed messages look fast to their sender.
 TEST(NetPace, a_codec_that_hardly_keeps_up_is_not_used_however_fast_it_looks) {
     for (const double codec_gbps : {1.5, 8.0}) {
-        Pace pace;
+        Benefit benefit;
         uint64_t clock = 1;
         int coded = 0;
         for (int i = 0; i < 1000; ++i) {
-            const Way way = pace.choose();
+            const Way way = benefit.choose();
             const uint64_t begin = clock;
             clock += way == Way::kRaw ? 1'000'000 : 600'000;
             if (way == Way::kCoded) {
-                pace.encoded(1 << 20, static_cast<uint64_t>((1 << 20) / codec_gbps), 1);
+                benefit.encoded(1 << 20, static_cast<uint64_t>((1 << 20) / codec_gbps), 1);
             }
-            pace.finished(way, 1 << 20, begin, clock);
+            benefit.finished(way, 1 << 20, begin, clock);
             coded += way == Way::kCoded ? 1 : 0;
         }
         EXPECT_EQ(coded > 500, codec_gbps > 2.1) << coded;
@@ -264,17 +264,17 @@ TEST(NetPace, a_codec_that_hardly_keeps_up_is_not_used_however_fast_it_looks) {
 // The network holds 4 MiB that the receiver has yet to decode: raw messages that come behind them
 // wait for that, while compressed ones are done for their sender at once.
 TEST(NetPace, what_the_network_holds_is_not_held_against_the_next_way) {
-    Pace pace;
+    Benefit benefit;
     constexpr uint64_t kHeld = 4'000'000, kRawNs = 300'000, kCodedNs = 550'000;
     uint64_t sender = 1, receiver = 1;
     int coded = 0;
     for (int i = 0; i < 2000; ++i) {
-        const Way way = pace.choose();
+        const Way way = benefit.choose();
         const uint64_t begin = sender;
         receiver = std::max(receiver, begin) + (way == Way::kRaw ? kRawNs : kCodedNs);
         sender =
             std::max(begin + 1, way == Way::kRaw ? receiver : receiver - std::min(receiver, kHeld));
-        pace.finished(way, 1 << 20, begin, sender);
+        benefit.finished(way, 1 << 20, begin, sender);
         coded += way == Way::kCoded ? 1 : 0;
     }
     EXPECT_LT(coded, 200);
@@ -283,17 +283,17 @@ TEST(NetPace, what_the_network_holds_is_not_held_against_the_next_way) {
 // A network that swallows everything at once: only the receiver knows how fast it is.
 TEST(NetPace, the_receivers_word_counts_more_than_what_the_sender_sees) {
     for (const bool slow : {true, false}) {
-        Pace pace;
+        Benefit benefit;
         uint64_t clock = 1;
         int coded = 0;
         for (int i = 0; i < 1000; ++i) {
-            const Way way = pace.choose();
-            pace.encoded(1 << 20, 150'000, 1);
+            const Way way = benefit.choose();
+            benefit.encoded(1 << 20, 150'000, 1);
             // The sender sees raw messages end four times as fast.
-            pace.finished(way, 1 << 20, clock, clock + (way == Way::kRaw ? 50'000 : 200'000));
+            benefit.finished(way, 1 << 20, clock, clock + (way == Way::kRaw ? 50'000 : 200'000));
             clock += 200'000;
             if (i > 20) {
-                pace.heard(slow ? 1.2e8 : 4e9, slow ? 1.7e8 : 2e9);
+                benefit.heard(slow ? 1.2e8 : 4e9, slow ? 1.7e8 : 2e9);
             }
             coded += way == Way::kCoded ? 1 : 0;
         }

@@ -14,18 +14,18 @@
 #include "plugin/net/ucx/connections.h"
 #include "plugin/net/ucx/devices.h"
 #include "plugin/net/ucx/handshake.h"
-#include "plugin/net/ucx/housekeeper.h"
 #include "plugin/net/ucx/link.h"
+#include "plugin/net/ucx/progress_thread.h"
 #include "tests/plugin/net/wire_pair.h"
 
 namespace slimwire::net {
 
 // A link over loopback that no wire owns.
-inline Result<std::shared_ptr<Link>> bare_link(Housekeeper* housekeeper) {
+inline Result<std::shared_ptr<Link>> bare_link(ProgressThread* progress_thread) {
     SLIMWIRE_TRY_ASSIGN(const UcxApi* api, load_ucx());
     SLIMWIRE_TRY_ASSIGN(const std::vector<NetDevice> found, find_devices("=lo", ""));
     SLIMWIRE_TRY_ASSIGN(auto device, UcxDevice::open(*api, found.at(0), UcxSettings{}));
-    return Link::create(device, housekeeper, 0);
+    return Link::create(device, progress_thread, 0);
 }
 
 // Connects by a blocking socket. Its messages are of any lane, number and token.
@@ -67,7 +67,7 @@ class HandMadeSender {
     }
     // A further way to the receiver's worker; send() takes the newest.
     Status add_link(uint64_t token) {
-        SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link, bare_link(&housekeeper_));
+        SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link, bare_link(&progress_thread_));
         link->set_token(token);
         links_.push_back(link);
         return link->connect_endpoint(worker_);
@@ -98,7 +98,7 @@ class HandMadeSender {
     [[nodiscard]] int socket_fd() const { return fd_; }
 
   private:
-    Housekeeper housekeeper_;
+    ProgressThread progress_thread_;
     std::vector<std::shared_ptr<Link>> links_;
     int fd_ = -1;
     Answer answer_{};
@@ -142,7 +142,7 @@ class HandMadeReceiver {
         if (heard_ < sizeof hello_) {
             return {};
         }
-        SLIMWIRE_TRY_ASSIGN(link_, bare_link(&housekeeper_));
+        SLIMWIRE_TRY_ASSIGN(link_, bare_link(&progress_thread_));
         SLIMWIRE_TRY_ASSIGN(const std::string address, link_->worker_address());
         const Answer answer{kWireMagic, kWireVersion, static_cast<uint32_t>(address.size()), 0};
         say(&answer, sizeof answer);
@@ -156,7 +156,7 @@ class HandMadeReceiver {
     void hang_up() { guest_.reset(); }
 
   private:
-    Housekeeper housekeeper_;
+    ProgressThread progress_thread_;
     Socket door_, guest_;
     uint8_t hello_[sizeof(Hello)] = {};
     size_t heard_ = 0;

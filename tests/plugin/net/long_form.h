@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "plugin/net/chain/inner_table.h"
+#include "plugin/net/wrapped/inner_table.h"
 
 namespace slimwire::net {
 

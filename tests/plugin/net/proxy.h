@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "plugin/net/chain/inner_table.h"
+#include "plugin/net/wrapped/inner_table.h"
 #include "tests/plugin/net/messages.h"
 
 namespace slimwire::net {

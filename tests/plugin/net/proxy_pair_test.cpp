@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "plugin/net/chain/inner_table.h"
+#include "plugin/net/wrapped/inner_table.h"
 #include "tests/plugin/net/long_form.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seed.h"

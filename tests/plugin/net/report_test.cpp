@@ -81,11 +81,11 @@ TEST(NetReport, settings_and_counters_are_in_the_records) {
         EXPECT_EQ(sent.at(name), value) << name;
     }
     EXPECT_EQ(records[2].at("direction"), "receive");
-    NetFacts chained = signature();
-    chained.settings = {};
-    chained.settings.inner = "/x/libnccl-net-y.so";
-    chained.settings.codec = false;
-    const Json other = parsed(net_lines(chained, {}))[0];
+    NetFacts wrapped = signature();
+    wrapped.settings = {};
+    wrapped.settings.inner = "/x/libnccl-net-y.so";
+    wrapped.settings.codec = false;
+    const Json other = parsed(net_lines(wrapped, {}))[0];
     EXPECT_EQ(other.at("transport"), "chain");
     EXPECT_EQ(other.at("inner"), "/x/libnccl-net-y.so");
     EXPECT_EQ(other.at("codec"), "off");

@@ -318,7 +318,7 @@ TEST(OldTables, IntsAreCheckedAndTheContextIsShared) {
 
 }  // namespace
 
-Result<Engine*> process_engine(DebugLogger) {
+Result<Engine*> plugin_engine(DebugLogger) {
     static FakeEngine engine;
     if (!fake.status.ok()) {
         return fake.status;

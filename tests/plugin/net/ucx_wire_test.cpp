@@ -163,7 +163,7 @@ TEST_F(UcxWire, AMessageOfOneGibibyte) {
     EXPECT_EQ(memcmp(in.data(), out.data(), bytes), 0);
 }
 
-TEST_F(UcxWire, TheHousekeeperReceivesWhileNobodyAsks) {
+TEST_F(UcxWire, TheProgressThreadReceivesWhileNobodyAsks) {
     const std::vector<uint8_t> message(64 << 20, 9);
     std::vector<uint8_t> buffer(message.size());
     WireRequest* receive =

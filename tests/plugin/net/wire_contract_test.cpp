@@ -183,7 +183,7 @@ TEST_P(WireContract, TheReceiversWordReachesItsSenderOrNothingDoes) {
         ASSERT_EQ(pass(Lane::kData, message, message.size()), message);
     }
     Word word;
-    if (GetParam().name.rfind("chain", 0) != 0) {
+    if (GetParam().name.rfind("wrapped", 0) != 0) {
         EXPECT_TRUE(poll_until([&] {
             word = pair_.sender->word();
             return word.raw_bytes_per_s == 123;

@@ -1,5 +1,5 @@
-#include "plugin/net/chain/chain_wire.h"
 #include "plugin/net/throttle.h"
+#include "plugin/net/wrapped/wrapped_wire.h"
 #include "tests/plugin/net/memory_wire.h"
 #include "tests/plugin/net/wire_contract.h"
 #ifdef SLIMWIRE_HAVE_UCX
@@ -50,10 +50,10 @@ const std::vector<WireMaker>& wire_makers() {
         list.push_back(ucx_maker("ucxSharedMemory", "posix,cma"));
 #endif
         for (const char* version : {"8", "9", "10", "11", "12"}) {
-            list.push_back({.name = std::string("chain") + version,
+            list.push_back({.name = std::string("wrapped") + version,
                             .make =
                                 [version] {
-                                    return open_chain_wire(
+                                    return open_wrapped_wire(
                                         std::string(SLIMWIRE_TEST_INNER) + version + ".so",
                                         nullptr);
                                 },

@@ -1,4 +1,4 @@
-#include "plugin/net/chain/chain_wire.h"
+#include "plugin/net/wrapped/wrapped_wire.h"
 
 #include <strings.h>
 #include <sys/random.h>
@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-#include "plugin/net/chain/chain_state.h"
+#include "plugin/net/wrapped/wrapped_state.h"
 
 namespace slimwire::net {
 namespace {
@@ -36,23 +36,23 @@ const char* name_of(ncclResult_t result) {
     return "an unknown result";
 }
 
-class ChainContext final : public WireContext {
+class WrappedContext final : public WireContext {
   public:
-    ChainContext(std::shared_ptr<InnerContext> context, std::vector<bool> global)
+    WrappedContext(std::shared_ptr<InnerContext> context, std::vector<bool> global)
         : context_(std::move(context)), reg_is_global_(std::move(global)) {}
 
     Status listen(int device, void* handle, std::unique_ptr<WireListener>* listener) override {
         SLIMWIRE_TRY(check(device));
-        return chain_listen(context_, device, reg_is_global_[static_cast<size_t>(device)], handle,
-                            listener);
+        return wrapped_listen(context_, device, reg_is_global_[static_cast<size_t>(device)], handle,
+                              listener);
     }
     Status connect(int device,
                    void* handle,
                    std::unique_ptr<WireConnecting>* attempt,
                    std::unique_ptr<SendWire>* wire) override {
         SLIMWIRE_TRY(check(device));
-        return chain_connect(context_, device, reg_is_global_[static_cast<size_t>(device)], handle,
-                             attempt, wire);
+        return wrapped_connect(context_, device, reg_is_global_[static_cast<size_t>(device)],
+                               handle, attempt, wire);
     }
 
   private:
@@ -67,9 +67,9 @@ class ChainContext final : public WireContext {
     std::vector<bool> reg_is_global_;
 };
 
-class ChainWire final : public Wire {
+class WrappedWire final : public Wire {
   public:
-    ChainWire(std::shared_ptr<InnerTable> inner, DebugLogger log)
+    WrappedWire(std::shared_ptr<InnerTable> inner, DebugLogger log)
         : inner_(std::move(inner)), log_(log) {}
 
     Status start() {
@@ -107,7 +107,7 @@ class ChainWire final : public Wire {
         for (const InnerProperties& properties : properties_) {
             global.push_back(properties.reg_is_global);
         }
-        *context = std::make_unique<ChainContext>(std::move(opened), std::move(global));
+        *context = std::make_unique<WrappedContext>(std::move(opened), std::move(global));
         return {};
     }
 
@@ -176,7 +176,7 @@ uint64_t random_number() {
     return number != 0 ? number : 1;
 }
 
-Result<std::unique_ptr<Wire>> open_chain_wire(const std::string& library, DebugLogger log) {
+Result<std::unique_ptr<Wire>> open_wrapped_wire(const std::string& library, DebugLogger log) {
     SLIMWIRE_TRY_ASSIGN(auto table, InnerTable::open(library));
     if (strcasecmp(table->name(), "slimwire") == 0) {
         return Status(
@@ -184,7 +184,7 @@ Result<std::unique_ptr<Wire>> open_chain_wire(const std::string& library, DebugL
             "net plugin '" + library +
                 "' is slimwire itself; accepted: the plugin whose transport it shall use");
     }
-    auto wire = std::make_unique<ChainWire>(std::move(table), log != nullptr ? log : no_log);
+    auto wire = std::make_unique<WrappedWire>(std::move(table), log != nullptr ? log : no_log);
     SLIMWIRE_TRY(wire->start());
     return std::unique_ptr<Wire>(std::move(wire));
 }

@@ -3,7 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "plugin/net/chain/chain_state.h"
+#include "plugin/net/wrapped/wrapped_state.h"
 
 namespace slimwire::net {
 namespace {
@@ -12,7 +12,7 @@ constexpr const char* kLaneNames[kLanes] = {"control", "data"};
 
 // A registration is made in a lane when the lane first needs it; data's at once, because that is
 // where the caller's buffers go.
-struct ChainMemory {
+struct WrappedMemory {
     void* data;
     size_t bytes;
     std::array<void*, kLanes> handles{};
@@ -37,7 +37,7 @@ class Side : public Base {
 
     ~Side() override {
         drop();
-        for (ChainMemory* memory : memories_) {
+        for (WrappedMemory* memory : memories_) {
             delete memory;
         }
     }
@@ -50,7 +50,7 @@ class Side : public Base {
             delete operation;
         }
         operations_.clear();
-        for (ChainMemory* memory : memories_) {
+        for (WrappedMemory* memory : memories_) {
             unregister(*memory);
         }
         unregister(nothing_);
@@ -60,7 +60,7 @@ class Side : public Base {
     }
 
     Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
-        auto made = std::make_unique<ChainMemory>(ChainMemory{data, bytes, {}, {}});
+        auto made = std::make_unique<WrappedMemory>(WrappedMemory{data, bytes, {}, {}});
         if (bytes > 0) {
             SLIMWIRE_TRY(ensure(*made, static_cast<int>(Lane::kData)));
         }
@@ -70,7 +70,7 @@ class Side : public Base {
     }
 
     Status deregister_memory(WireMemory* memory) override {
-        auto* known = reinterpret_cast<ChainMemory*>(memory);
+        auto* known = reinterpret_cast<WrappedMemory*>(memory);
         if (memories_.erase(known) == 0) {
             return {Code::kInvalidArgument, "deregistering memory that is not registered"};
         }
@@ -127,7 +127,7 @@ class Side : public Base {
         Operation operation{lane, nullptr, bytes, nullptr, false};
         void* handle = nullptr;
         if (memory != nullptr) {
-            auto& known = *reinterpret_cast<ChainMemory*>(memory);
+            auto& known = *reinterpret_cast<WrappedMemory*>(memory);
             SLIMWIRE_TRY(ensure(known, lane));
             handle = known.handles[static_cast<size_t>(lane)];
         } else if (bytes == 0) {
@@ -135,7 +135,7 @@ class Side : public Base {
             handle = nothing_.handles[static_cast<size_t>(lane)];
             data = &nowhere_;
         } else {
-            ChainMemory one{data, bytes, {}, {}};
+            WrappedMemory one{data, bytes, {}, {}};
             SLIMWIRE_TRY(ensure(one, lane));
             handle = operation.own_handle = one.handles[static_cast<size_t>(lane)];
             operation.has_own_handle = true;
@@ -175,7 +175,7 @@ class Side : public Base {
         return status;
     }
 
-    Status ensure(ChainMemory& memory, int lane_number) {
+    Status ensure(WrappedMemory& memory, int lane_number) {
         const auto lane = static_cast<size_t>(lane_number);
         if (memory.registered[lane]) {
             return {};
@@ -196,7 +196,7 @@ class Side : public Base {
         return {};
     }
 
-    void unregister(ChainMemory& memory) noexcept {
+    void unregister(WrappedMemory& memory) noexcept {
         for (size_t lane = 0; lane < kLanes; ++lane) {
             if (memory.registered[lane] && lanes_[lane].get() != nullptr) {
                 static_cast<void>(
@@ -219,13 +219,13 @@ class Side : public Base {
     const std::string peer_;
     std::array<int, kLanes> in_flight_{};
     std::unordered_set<Operation*> operations_;
-    std::unordered_set<ChainMemory*> memories_;
+    std::unordered_set<WrappedMemory*> memories_;
     char nowhere_ = 0;  // where messages without bytes lie
-    ChainMemory nothing_{&nowhere_, 1, {}, {}};
+    WrappedMemory nothing_{&nowhere_, 1, {}, {}};
     std::array<Status, kLanes> failures_;
 };
 
-class ChainSend final : public Side<SendWire> {
+class WrappedSend final : public Side<SendWire> {
   public:
     using Side::Side;
     Status send(Lane lane,
@@ -237,7 +237,7 @@ class ChainSend final : public Side<SendWire> {
     }
 };
 
-class ChainReceive final : public Side<ReceiveWire> {
+class WrappedReceive final : public Side<ReceiveWire> {
   public:
     using Side::Side;
     Status receive(Lane lane,
@@ -255,14 +255,14 @@ std::string describe(const InnerComm& lane) {
 
 }  // namespace
 
-std::unique_ptr<SendWire> make_chain_send(InnerComm (&lanes)[kLanes], bool reg_is_global) {
+std::unique_ptr<SendWire> make_wrapped_send(InnerComm (&lanes)[kLanes], bool reg_is_global) {
     std::string peer = describe(lanes[0]);
-    return std::make_unique<ChainSend>(lanes, reg_is_global, std::move(peer));
+    return std::make_unique<WrappedSend>(lanes, reg_is_global, std::move(peer));
 }
 
-std::unique_ptr<ReceiveWire> make_chain_receive(InnerComm (&lanes)[kLanes], bool reg_is_global) {
+std::unique_ptr<ReceiveWire> make_wrapped_receive(InnerComm (&lanes)[kLanes], bool reg_is_global) {
     std::string peer = describe(lanes[0]);
-    return std::make_unique<ChainReceive>(lanes, reg_is_global, std::move(peer));
+    return std::make_unique<WrappedReceive>(lanes, reg_is_global, std::move(peer));
 }
 
 }  // namespace slimwire::net

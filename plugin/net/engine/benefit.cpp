@@ -1,4 +1,4 @@
-#include "plugin/net/engine/pace.h"
+#include "plugin/net/engine/benefit.h"
 
 #include <algorithm>
 
@@ -46,23 +46,23 @@ double Meter::goodput(Way way) const noexcept {
     return measured_[static_cast<size_t>(way)].rate();
 }
 
-// --- Pace
+// --- Benefit
 
-void Pace::heard(double raw, double coded) noexcept {
+void Benefit::heard(double raw, double coded) noexcept {
     heard_ = {raw, coded};
 }
 
-void Pace::encoded(size_t bytes, uint64_t ns, int threads) noexcept {
+void Benefit::encoded(size_t bytes, uint64_t ns, int threads) noexcept {
     encoded_.add(static_cast<double>(bytes) * std::max(threads, 1),
                  static_cast<double>(std::max<uint64_t>(ns, 1)));
 }
 
-double Pace::goodput(Way way) const noexcept {
+double Benefit::goodput(Way way) const noexcept {
     const bool told = heard_[0] > 0 || heard_[1] > 0;
     return told ? heard_[static_cast<size_t>(way)] : own_.goodput(way);
 }
 
-bool Pace::better(Way way, Way than) const noexcept {
+bool Benefit::better(Way way, Way than) const noexcept {
     if (goodput(way) == 0 || goodput(than) == 0) {
         return false;
     }
@@ -73,7 +73,7 @@ bool Pace::better(Way way, Way than) const noexcept {
     return goodput(way) > kMargin * goodput(than);
 }
 
-Way Pace::choose() noexcept {
+Way Benefit::choose() noexcept {
     const Way other = current_ == Way::kCoded ? Way::kRaw : Way::kCoded;
     if (trial_left_ > 0) {
         if (--trial_left_ > 0) {

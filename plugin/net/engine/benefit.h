@@ -46,7 +46,7 @@ class Meter {
 };
 
 // The sender's choice.
-class Pace {
+class Benefit {
   public:
     // How the next message that could be compressed should be sent.
     [[nodiscard]] Way choose() noexcept;

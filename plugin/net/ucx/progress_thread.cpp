@@ -1,4 +1,4 @@
-#include "plugin/net/ucx/housekeeper.h"
+#include "plugin/net/ucx/progress_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -17,14 +17,14 @@
 namespace slimwire::net {
 namespace {
 
-// How long callers must have been silent before the housekeeper takes a link's worker on.
+// How long callers must have been silent before the progress_thread takes a link's worker on.
 constexpr uint64_t kSilenceNs = 1'000'000;
 constexpr int kPeriodMs = 2;
 constexpr int kEndingMs = 2000;
 
 }  // namespace
 
-Housekeeper::~Housekeeper() {
+ProgressThread::~ProgressThread() {
     wait_for_closing(kEndingMs);
     std::thread thread;
     {
@@ -47,14 +47,14 @@ Housekeeper::~Housekeeper() {
     }
 }
 
-Status Housekeeper::start() {
+Status ProgressThread::start() {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = 0;
     if (epoll_ < 0 || wake_ < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) {
-        return {Code::kSystemError, std::string("the housekeeper: ") + strerror(errno)};
+        return {Code::kSystemError, std::string("the progress_thread: ") + strerror(errno)};
     }
     sigset_t all, old;
     sigfillset(&all);
@@ -64,18 +64,18 @@ Status Housekeeper::start() {
         thread_ = std::thread([this] { run(); });
         pthread_setname_np(thread_.native_handle(), "slimwire-ucx");
     } catch (const std::system_error& error) {
-        status = {Code::kSystemError, std::string("the housekeeper's thread: ") + error.what()};
+        status = {Code::kSystemError, std::string("the progress_thread's thread: ") + error.what()};
     }
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
     return status;
 }
 
-void Housekeeper::wake() const {
+void ProgressThread::wake() const {
     const uint64_t one = 1;
     static_cast<void>(!write(wake_, &one, sizeof one));
 }
 
-Status Housekeeper::watch(const std::shared_ptr<Link>& link) {
+Status ProgressThread::watch(const std::shared_ptr<Link>& link) {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) {
         SLIMWIRE_TRY(start());
@@ -87,7 +87,7 @@ Status Housekeeper::watch(const std::shared_ptr<Link>& link) {
     return {};
 }
 
-void Housekeeper::forget(const Link* link) {
+void ProgressThread::forget(const Link* link) {
     std::shared_ptr<Link> last;  // destroyed after the lock is released
     const std::lock_guard lock(mutex_);
     const auto place = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
@@ -99,7 +99,7 @@ void Housekeeper::forget(const Link* link) {
     }
 }
 
-void Housekeeper::finish(const Link* link) {
+void ProgressThread::finish(const Link* link) {
     const std::lock_guard lock(mutex_);
     for (auto& [id, watched] : links_) {
         if (watched.link.get() == link) {
@@ -111,12 +111,12 @@ void Housekeeper::finish(const Link* link) {
     wake();
 }
 
-void Housekeeper::wait_for_closing(int limit_ms) {
+void ProgressThread::wait_for_closing(int limit_ms) {
     std::unique_lock lock(mutex_);
     gone_.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return closing_ == 0; });
 }
 
-void Housekeeper::run() {
+void ProgressThread::run() {
     while (true) {
         bool watching = false;
         {
@@ -132,7 +132,7 @@ void Housekeeper::run() {
     }
 }
 
-void Housekeeper::handle_events(int limit_ms) {
+void ProgressThread::handle_events(int limit_ms) {
     epoll_event events[64];
     const int count = epoll_wait(epoll_, events, 64, limit_ms);
     const std::lock_guard lock(mutex_);
@@ -154,7 +154,7 @@ void Housekeeper::handle_events(int limit_ms) {
 }
 
 // Takes on the links whose callers are silent.
-void Housekeeper::round() {
+void ProgressThread::round() {
     std::vector<std::pair<uint64_t, std::shared_ptr<Link>>> silent;
     const uint64_t now = steady_ns();
     {

@@ -17,6 +17,6 @@ namespace slimwire::net {
 
 // kNotFound: no such library, no table or no device in it. kInvalidArgument: it is slimwire itself,
 // or needs code of its own on the GPU.
-Result<std::unique_ptr<Wire>> open_chain_wire(const std::string& library, DebugLogger log);
+Result<std::unique_ptr<Wire>> open_wrapped_wire(const std::string& library, DebugLogger log);
 
 }  // namespace slimwire::net

@@ -1,5 +1,5 @@
-// What the chain's objects share: the inner plugin and one context of it, and how its results are
-// told.
+// What the objects of a wrapped wire share: the inner plugin and one context of it, and how its
+// results are told.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "codecs/base/status.h"
-#include "plugin/net/chain/inner_table.h"
 #include "plugin/net/wire.h"
+#include "plugin/net/wrapped/inner_table.h"
 
 namespace slimwire::net {
 
@@ -73,43 +73,43 @@ class InnerComm {
 inline constexpr int kInnerTag = 0x736c;
 
 // The first message of each inner connection; the inner plugin carries it whole.
-struct ChainHello {
+struct WrappedHello {
     uint32_t magic;
     uint16_t version;
     uint16_t lane;
     uint64_t connection;  // random, the same for its lanes
     uint64_t cookie;      // of the listener, 0 where the handle has no room
 };
-static_assert(sizeof(ChainHello) == 24);
-inline constexpr uint32_t kChainMagic = 0x68434c53;  // "SLCh" in memory
-inline constexpr uint16_t kChainVersion = 1;
+static_assert(sizeof(WrappedHello) == 24);
+inline constexpr uint32_t kWrappedMagic = 0x68434c53;  // "SLCh" in memory
+inline constexpr uint16_t kWrappedVersion = 1;
 
 // The end of NCCL's handle, if the inner plugin leaves it zero.
-struct ChainTail {
+struct WrappedTail {
     uint32_t magic;
     uint32_t version;
     uint64_t cookie;
 };
-inline constexpr size_t kTailOffset = kNetHandleBytes - sizeof(ChainTail);
+inline constexpr size_t kTailOffset = kNetHandleBytes - sizeof(WrappedTail);
 
 // Never 0.
 uint64_t random_number();
 
 // Finished connections, made by the handshake.
-std::unique_ptr<SendWire> make_chain_send(InnerComm (&lanes)[kLanes], bool reg_is_global);
-std::unique_ptr<ReceiveWire> make_chain_receive(InnerComm (&lanes)[kLanes], bool reg_is_global);
+std::unique_ptr<SendWire> make_wrapped_send(InnerComm (&lanes)[kLanes], bool reg_is_global);
+std::unique_ptr<ReceiveWire> make_wrapped_receive(InnerComm (&lanes)[kLanes], bool reg_is_global);
 
 // Both ends' handshake.
-Status chain_listen(std::shared_ptr<InnerContext> context,
-                    int device,
-                    bool reg_is_global,
-                    void* handle,
-                    std::unique_ptr<WireListener>* listener);
-Status chain_connect(const std::shared_ptr<InnerContext>& context,
-                     int device,
-                     bool reg_is_global,
-                     const void* handle,
-                     std::unique_ptr<WireConnecting>* attempt,
-                     std::unique_ptr<SendWire>* wire);
+Status wrapped_listen(std::shared_ptr<InnerContext> context,
+                      int device,
+                      bool reg_is_global,
+                      void* handle,
+                      std::unique_ptr<WireListener>* listener);
+Status wrapped_connect(const std::shared_ptr<InnerContext>& context,
+                       int device,
+                       bool reg_is_global,
+                       const void* handle,
+                       std::unique_ptr<WireConnecting>* attempt,
+                       std::unique_ptr<SendWire>* wire);
 
 }  // namespace slimwire::net

@@ -1,5 +1,5 @@
 // The wire over another plugin: which plugins are taken, and who is refused at the door.
-#include "plugin/net/chain/chain_wire.h"
+#include "plugin/net/wrapped/wrapped_wire.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "plugin/net/chain/chain_state.h"
 #include "plugin/net/nccl_log.h"
+#include "plugin/net/wrapped/wrapped_state.h"
 #include "tests/plugin/net/wire_pair.h"
 
 namespace slimwire::net {
@@ -30,12 +30,12 @@ void collect(LogLevel, unsigned long, const char*, int, const char* format, ...)
     g_lines += std::string(line) + "\n";
 }
 
-class Chain : public testing::Test {
+class Wrapped : public testing::Test {
   protected:
     void SetUp() override {
         set_nccl_log(collect);
         g_lines.clear();
-        auto opened = open_chain_wire(inner("11"), nullptr);
+        auto opened = open_wrapped_wire(inner("11"), nullptr);
         ASSERT_TRUE(opened.ok()) << opened.status().message();
         wire_ = std::move(opened).value();
         ASSERT_TRUE(wire_->open(7, -1, &context_).ok());
@@ -55,7 +55,7 @@ class Chain : public testing::Test {
     void* stranger(const void* message, size_t bytes) {
         alignas(16) char handle[kNetHandleBytes];
         std::memcpy(handle, handle_, sizeof handle);
-        std::memset(handle + kTailOffset, 0, sizeof(ChainTail));
+        std::memset(handle + kTailOffset, 0, sizeof(WrappedTail));
         void* comm = nullptr;
         EXPECT_TRUE(poll_until([&] {
             return table_->connect(stranger_context_, 0, handle, &comm) != ncclSuccess ||
@@ -101,10 +101,10 @@ class Chain : public testing::Test {
         }));
     }
 
-    [[nodiscard]] ChainHello right_hello() const {
-        ChainTail tail{};
+    [[nodiscard]] WrappedHello right_hello() const {
+        WrappedTail tail{};
         std::memcpy(&tail, handle_ + kTailOffset, sizeof tail);
-        return {kChainMagic, kChainVersion, 0, 4711, tail.cookie};
+        return {kWrappedMagic, kWrappedVersion, 0, 4711, tail.cookie};
     }
 
     std::unique_ptr<Wire> wire_;
@@ -115,29 +115,29 @@ class Chain : public testing::Test {
     alignas(16) char handle_[kNetHandleBytes] = {};
 };
 
-TEST_F(Chain, WhoSpeaksSomethingElseIsRefused) {
-    const char text[sizeof(ChainHello)] = "GET / HTTP/1.1";
+TEST_F(Wrapped, WhoSpeaksSomethingElseIsRefused) {
+    const char text[sizeof(WrappedHello)] = "GET / HTTP/1.1";
     void* comm = stranger(text, sizeof text);
     expect_service("it is not slimwire");
     table_->close_send(comm);
 }
 
-TEST_F(Chain, AFirstMessageOfAnotherSizeIsRefused) {
+TEST_F(Wrapped, AFirstMessageOfAnotherSizeIsRefused) {
     const std::string text(5, 'x');
     void* comm = stranger(text.data(), text.size());
     expect_service("its first message has 5 bytes");
     table_->close_send(comm);
 }
 
-TEST_F(Chain, ALongFirstMessageIsRefused) {
+TEST_F(Wrapped, ALongFirstMessageIsRefused) {
     const std::string text(5000, 'x');
     void* comm = stranger(text.data(), text.size());
     expect_service("a peer is refused: net plugin TestTcp: test gave");
     table_->close_send(comm);
 }
 
-TEST_F(Chain, WrongVersionCookieAndLaneAreRefused) {
-    ChainHello hello = right_hello();
+TEST_F(Wrapped, WrongVersionCookieAndLaneAreRefused) {
+    WrappedHello hello = right_hello();
     hello.version = 9;
     void* first = stranger(&hello, sizeof hello);
     expect_service("it speaks version 9");
@@ -159,10 +159,10 @@ TEST_F(Chain, WrongVersionCookieAndLaneAreRefused) {
     }
 }
 
-TEST_F(Chain, WhoSaysNothingOrGoesDoesNotHoldUpOthers) {
+TEST_F(Wrapped, WhoSaysNothingOrGoesDoesNotHoldUpOthers) {
     alignas(16) char handle[kNetHandleBytes];
     std::memcpy(handle, handle_, sizeof handle);
-    std::memset(handle + kTailOffset, 0, sizeof(ChainTail));
+    std::memset(handle + kTailOffset, 0, sizeof(WrappedTail));
     void* silent = nullptr;
     ASSERT_TRUE(poll_until([&] {
         return table_->connect(stranger_context_, 0, handle, &silent) != ncclSuccess ||
@@ -173,7 +173,7 @@ TEST_F(Chain, WhoSaysNothingOrGoesDoesNotHoldUpOthers) {
     expect_service("a peer is refused");
 }
 
-TEST_F(Chain, AListenerWithoutSlimwireIsRefused) {
+TEST_F(Wrapped, AListenerWithoutSlimwireIsRefused) {
     alignas(16) char handle[kNetHandleBytes] = {};
     void* comm = nullptr;
     ASSERT_EQ(table_->listen(stranger_context_, 0, handle, &comm), ncclSuccess);
@@ -182,7 +182,7 @@ TEST_F(Chain, AListenerWithoutSlimwireIsRefused) {
     const Status status = context_->connect(0, handle, &attempt, &wire);
     EXPECT_EQ(status.code(), Code::kRemoteError);
     EXPECT_NE(status.message().find("does not use slimwire"), std::string::npos);
-    const ChainTail future{kChainMagic, 77, 1};
+    const WrappedTail future{kWrappedMagic, 77, 1};
     std::memcpy(handle + kTailOffset, &future, sizeof future);
     const Status later = context_->connect(0, handle, &attempt, &wire);
     EXPECT_EQ(later.code(), Code::kRemoteError);
@@ -190,28 +190,28 @@ TEST_F(Chain, AListenerWithoutSlimwireIsRefused) {
     table_->close_listen(comm);
 }
 
-TEST(ChainOpen, WhatIsMissingIsNamed) {
-    const auto none = open_chain_wire("/nowhere/libnccl-net-x.so", nullptr);
+TEST(WrappedOpen, WhatIsMissingIsNamed) {
+    const auto none = open_wrapped_wire("/nowhere/libnccl-net-x.so", nullptr);
     ASSERT_FALSE(none.ok());
     EXPECT_EQ(none.status().code(), Code::kNotFound);
     EXPECT_NE(none.status().message().find("/nowhere/libnccl-net-x.so"), std::string::npos);
-    const auto short_name = open_chain_wire("nowhere", nullptr);
+    const auto short_name = open_wrapped_wire("nowhere", nullptr);
     ASSERT_FALSE(short_name.ok());
     EXPECT_NE(short_name.status().message().find("libnccl-net-nowhere.so"), std::string::npos)
         << short_name.status().message();
-    const auto libc = open_chain_wire("libm.so.6", nullptr);
+    const auto libc = open_wrapped_wire("libm.so.6", nullptr);
     ASSERT_FALSE(libc.ok());
     EXPECT_EQ(libc.status().code(), Code::kNotFound);
     EXPECT_NE(libc.status().message().find("ncclNetPlugin_v12"), std::string::npos);
 }
 
-TEST(ChainOpen, EachVersionIsFoundAndDescribed) {
+TEST(WrappedOpen, EachVersionIsFoundAndDescribed) {
     for (const char* version : {"8", "9", "10", "12"}) {
         auto table = InnerTable::open(inner(version));
         ASSERT_TRUE(table.ok()) << table.status().message();
         EXPECT_EQ(std::to_string(table.value()->version()), version);
         EXPECT_STREQ(table.value()->name(), "TestTcp");
-        auto wire = open_chain_wire(inner(version), nullptr);
+        auto wire = open_wrapped_wire(inner(version), nullptr);
         ASSERT_TRUE(wire.ok()) << wire.status().message();
         ASSERT_EQ(wire.value()->devices(), 1);
         const WireDevice& device = wire.value()->device(0);
@@ -225,12 +225,12 @@ TEST(ChainOpen, EachVersionIsFoundAndDescribed) {
 }
 
 // The plugin counts registrations, requests and connections, and writes the balance at finalize.
-TEST(ChainOpen, NothingIsLeftBehind) {
-    const std::string log = testing::TempDir() + "chain_test_balance";
+TEST(WrappedOpen, NothingIsLeftBehind) {
+    const std::string log = testing::TempDir() + "wrapped_test_balance";
     std::remove(log.c_str());
     setenv("TEST_NET_BALANCE", log.c_str(), 1);
     {
-        auto wire = open_chain_wire(inner("12"), nullptr);
+        auto wire = open_wrapped_wire(inner("12"), nullptr);
         ASSERT_TRUE(wire.ok());
         WirePair pair;
         ASSERT_TRUE(pair.open(*wire.value(), *wire.value()).ok());

@@ -19,13 +19,13 @@ namespace slimwire::net {
 
 class Link;
 
-class Housekeeper {
+class ProgressThread {
   public:
-    Housekeeper() = default;
+    ProgressThread() = default;
     // Ends the thread; links still closing are cut off after at most two seconds.
-    ~Housekeeper();
-    Housekeeper(const Housekeeper&) = delete;
-    Housekeeper& operator=(const Housekeeper&) = delete;
+    ~ProgressThread();
+    ProgressThread(const ProgressThread&) = delete;
+    ProgressThread& operator=(const ProgressThread&) = delete;
 
     // Any thread, without a link's mutex.
     Status watch(const std::shared_ptr<Link>& link);

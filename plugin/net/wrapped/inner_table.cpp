@@ -1,4 +1,4 @@
-#include "plugin/net/chain/inner_table.h"
+#include "plugin/net/wrapped/inner_table.h"
 
 #include <dlfcn.h>
 

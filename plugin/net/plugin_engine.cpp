@@ -5,12 +5,12 @@
 #include <mutex>
 #include <string>
 
-#include "plugin/net/chain/chain_wire.h"
 #include "plugin/net/engine.h"
 #include "plugin/net/nccl_log.h"
 #include "plugin/net/report/net_report.h"
 #include "plugin/net/settings.h"
 #include "plugin/net/throttle.h"
+#include "plugin/net/wrapped/wrapped_wire.h"
 #ifdef SLIMWIRE_HAVE_UCX
 #include "plugin/net/ucx/ucx_wire.h"
 #endif
@@ -35,7 +35,7 @@ void finish_at_exit(Wire* wire) {
 
 Result<std::unique_ptr<Wire>> open_wire(const EngineSettings& settings, DebugLogger log) {
     if (!settings.inner.empty()) {
-        return open_chain_wire(settings.inner, log);
+        return open_wrapped_wire(settings.inner, log);
     }
 #ifdef SLIMWIRE_HAVE_UCX
     UcxSettings ucx = read_ucx_settings();
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
 
 }  // namespace
 
-Result<Engine*> process_engine(DebugLogger log) {
+Result<Engine*> plugin_engine(DebugLogger log) {
     static std::mutex mutex;
     static Engine* engine = nullptr;  // kept: NCCL's threads may use it until the process ends
     const std::lock_guard lock(mutex);

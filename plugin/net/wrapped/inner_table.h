@@ -1,6 +1,6 @@
 // Another net plugin's table, whatever its version: one interface over ncclNet v8 to v12, for the
-// chain wire. Calls are those of version 12 without what no older one has; results are the plugin's
-// own. The library stays open for the process, as plugins expect of NCCL.
+// wrapped wire. Calls are those of version 12 without what no older one has; results are the
+// plugin's own. The library stays open for the process, as plugins expect of NCCL.
 //
 // Thread contract: as ncclNet's.
 #pragma once

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "plugin/net/chain/chain_state.h"
 #include "plugin/net/nccl_log.h"
+#include "plugin/net/wrapped/wrapped_state.h"
 
 namespace slimwire::net {
 namespace {
@@ -30,7 +30,7 @@ class Greeting {
         InnerTable& inner = comm_.inner();
         if (!registered_) {
             const ncclResult_t result =
-                inner.reg_mr(comm_.get(), buffer_.get(), sizeof(ChainHello), kPtrHost, &mhandle_);
+                inner.reg_mr(comm_.get(), buffer_.get(), sizeof(WrappedHello), kPtrHost, &mhandle_);
             if (result != ncclSuccess) {
                 return inner_status(inner, "regMr", result);
             }
@@ -38,7 +38,7 @@ class Greeting {
         }
         if (request_ == nullptr) {
             void* data = buffer_.get();
-            const size_t bytes = sizeof(ChainHello);
+            const size_t bytes = sizeof(WrappedHello);
             const int tag = kInnerTag;
             const ncclResult_t result =
                 sending ? inner.isend(comm_.get(), data, bytes, tag, mhandle_, &request_)
@@ -59,15 +59,15 @@ class Greeting {
         if (done == 0) {
             return {};
         }
-        if (!sending && size != static_cast<int>(sizeof(ChainHello))) {
+        if (!sending && size != static_cast<int>(sizeof(WrappedHello))) {
             return {Code::kRemoteError, "its first message has " + std::to_string(size) +
-                                            " bytes, not " + std::to_string(sizeof(ChainHello))};
+                                            " bytes, not " + std::to_string(sizeof(WrappedHello))};
         }
         *over = true;
         return {};
     }
 
-    [[nodiscard]] ChainHello& hello() noexcept { return *buffer_; }
+    [[nodiscard]] WrappedHello& hello() noexcept { return *buffer_; }
     // The connection, when its hello is over.
     InnerComm take() {
         forget();
@@ -83,18 +83,18 @@ class Greeting {
     }
 
     // Before the connection: that is closed first, and may write until then.
-    std::unique_ptr<ChainHello> buffer_ = std::make_unique<ChainHello>();
+    std::unique_ptr<WrappedHello> buffer_ = std::make_unique<WrappedHello>();
     InnerComm comm_;
     void* mhandle_ = nullptr;
     void* request_ = nullptr;
     bool registered_ = false;
 };
 
-class ChainListener final : public WireListener {
+class WrappedListener final : public WireListener {
   public:
-    ChainListener(std::shared_ptr<InnerContext> context, void* comm, uint64_t cookie, bool global)
+    WrappedListener(std::shared_ptr<InnerContext> context, void* comm, uint64_t cookie, bool global)
         : context_(std::move(context)), comm_(comm), cookie_(cookie), reg_is_global_(global) {}
-    ~ChainListener() override {
+    ~WrappedListener() override {
         arrivals_.clear();
         halves_.clear();
         static_cast<void>(context_->inner().close_listen(comm_));
@@ -122,13 +122,13 @@ class ChainListener final : public WireListener {
                 ++arrival;
                 continue;
             }
-            const ChainHello hello = arrival->greeting.hello();
+            const WrappedHello hello = arrival->greeting.hello();
             Half& half = halves_[hello.connection];
             half.lanes[hello.lane] = arrival->greeting.take();
             half.since = now;
             arrival = arrivals_.erase(arrival);
             if (half.lanes[0].get() != nullptr && half.lanes[1].get() != nullptr) {
-                *wire = make_chain_receive(half.lanes, reg_is_global_);
+                *wire = make_wrapped_receive(half.lanes, reg_is_global_);
                 halves_.erase(hello.connection);
                 break;
             }
@@ -164,15 +164,15 @@ class ChainListener final : public WireListener {
         return {};
     }
 
-    [[nodiscard]] Status check(const ChainHello& hello) const {
-        if (hello.magic != kChainMagic) {
+    [[nodiscard]] Status check(const WrappedHello& hello) const {
+        if (hello.magic != kWrappedMagic) {
             return {Code::kRemoteError,
                     "it is not slimwire; accepted: ranks that all load it, with the same "
                     "SLIMWIRE_NET_INNER"};
         }
-        if (hello.version != kChainVersion) {
+        if (hello.version != kWrappedVersion) {
             return {Code::kRemoteError, "it speaks version " + std::to_string(hello.version) +
-                                            "; accepted: " + std::to_string(kChainVersion)};
+                                            "; accepted: " + std::to_string(kWrappedVersion)};
         }
         if (hello.cookie != cookie_) {
             return {Code::kRemoteError, "its cookie is wrong: it looked for another listener"};
@@ -205,35 +205,35 @@ class ChainListener final : public WireListener {
     std::map<uint64_t, Half> halves_;  // by connection
 };
 
-class ChainConnecting final : public WireConnecting {
+class WrappedConnecting final : public WireConnecting {
   public:
-    ChainConnecting(std::shared_ptr<InnerContext> context, int device)
+    WrappedConnecting(std::shared_ptr<InnerContext> context, int device)
         : context_(std::move(context)), device_(device) {}
 
     // Reads the listener's handle.
     Status start(const void* handle) {
-        ChainTail tail{};
+        WrappedTail tail{};
         std::memcpy(&tail, static_cast<const char*>(handle) + kTailOffset, sizeof tail);
-        const ChainTail none{};
-        if (tail.magic == kChainMagic && tail.version != kChainVersion) {
+        const WrappedTail none{};
+        if (tail.magic == kWrappedMagic && tail.version != kWrappedVersion) {
             return {Code::kRemoteError,
                     "the peer speaks version " + std::to_string(tail.version) +
-                        " of slimwire's chain; accepted: " + std::to_string(kChainVersion)};
+                        " of slimwire's chain; accepted: " + std::to_string(kWrappedVersion)};
         }
         if (std::memcmp(&tail, &none, sizeof tail) == 0) {
             return {Code::kRemoteError,
                     "the peer does not use slimwire; accepted: ranks that all load it, with the "
                     "same SLIMWIRE_NET_INNER"};
         }
-        const bool ours = tail.magic == kChainMagic;  // else the inner plugin needs the place
+        const bool ours = tail.magic == kWrappedMagic;  // else the inner plugin needs the place
         const uint64_t connection = random_number();
         for (int lane = 0; lane < kLanes; ++lane) {
             std::memcpy(handles_[lane], handle, kNetHandleBytes);
             if (ours) {
                 std::memset(handles_[lane] + kTailOffset, 0, sizeof tail);
             }
-            hellos_[lane] = {kChainMagic, kChainVersion, static_cast<uint16_t>(lane), connection,
-                             ours ? tail.cookie : 0};
+            hellos_[lane] = {kWrappedMagic, kWrappedVersion, static_cast<uint16_t>(lane),
+                             connection, ours ? tail.cookie : 0};
         }
         return {};
     }
@@ -260,7 +260,7 @@ class ChainConnecting final : public WireConnecting {
         }
         if (over_[0] && over_[1]) {
             InnerComm lanes[kLanes] = {greetings_[0]->take(), greetings_[1]->take()};
-            *wire = make_chain_send(lanes, reg_is_global);
+            *wire = make_wrapped_send(lanes, reg_is_global);
         }
         return {};
     }
@@ -270,18 +270,18 @@ class ChainConnecting final : public WireConnecting {
     const int device_;
     // A copy for each attempt: plugins note in it how far they are.
     alignas(16) char handles_[kLanes][kNetHandleBytes] = {};
-    ChainHello hellos_[kLanes] = {};
+    WrappedHello hellos_[kLanes] = {};
     std::unique_ptr<Greeting> greetings_[kLanes];
     bool over_[kLanes] = {};
 };
 
 }  // namespace
 
-Status chain_listen(std::shared_ptr<InnerContext> context,
-                    int device,
-                    bool reg_is_global,
-                    void* handle,
-                    std::unique_ptr<WireListener>* listener) {
+Status wrapped_listen(std::shared_ptr<InnerContext> context,
+                      int device,
+                      bool reg_is_global,
+                      void* handle,
+                      std::unique_ptr<WireListener>* listener) {
     alignas(16) char inner_handle[kNetHandleBytes] = {};
     void* comm = nullptr;
     const ncclResult_t result =
@@ -289,31 +289,31 @@ Status chain_listen(std::shared_ptr<InnerContext> context,
     if (result != ncclSuccess || comm == nullptr) {
         return inner_status(context->inner(), "listen", result);
     }
-    const char none[sizeof(ChainTail)] = {};
+    const char none[sizeof(WrappedTail)] = {};
     uint64_t cookie = 0;
     if (std::memcmp(inner_handle + kTailOffset, none, sizeof none) == 0) {
         cookie = random_number();
-        const ChainTail tail{kChainMagic, kChainVersion, cookie};
+        const WrappedTail tail{kWrappedMagic, kWrappedVersion, cookie};
         std::memcpy(inner_handle + kTailOffset, &tail, sizeof tail);
     }
     std::memcpy(handle, inner_handle, kNetHandleBytes);
-    *listener = std::make_unique<ChainListener>(std::move(context), comm, cookie, reg_is_global);
+    *listener = std::make_unique<WrappedListener>(std::move(context), comm, cookie, reg_is_global);
     return {};
 }
 
-Status chain_connect(const std::shared_ptr<InnerContext>& context,
-                     int device,
-                     bool reg_is_global,
-                     const void* handle,
-                     std::unique_ptr<WireConnecting>* attempt,
-                     std::unique_ptr<SendWire>* wire) {
+Status wrapped_connect(const std::shared_ptr<InnerContext>& context,
+                       int device,
+                       bool reg_is_global,
+                       const void* handle,
+                       std::unique_ptr<WireConnecting>* attempt,
+                       std::unique_ptr<SendWire>* wire) {
     wire->reset();
     if (*attempt == nullptr) {
-        auto made = std::make_unique<ChainConnecting>(context, device);
+        auto made = std::make_unique<WrappedConnecting>(context, device);
         SLIMWIRE_TRY(made->start(handle));
         *attempt = std::move(made);
     }
-    SLIMWIRE_TRY(static_cast<ChainConnecting&>(**attempt).advance(reg_is_global, wire));
+    SLIMWIRE_TRY(static_cast<WrappedConnecting&>(**attempt).advance(reg_is_global, wire));
     if (*wire != nullptr) {
         attempt->reset();
     }
