@@ -19,6 +19,19 @@ COLLECTIVES = ("call", "policy", "observe", "plan", "communicator", "state", "id
                "adaptive", "dispatch")
 # Includes against that order, "includer > included". May only shrink: an entry that no include needs is an error.
 AGAINST_THE_ORDER = set()
+# The folders of tools/cli in their order: each may include those before it.
+COMMANDS = ("common", "codec", "report", "topo", "run", "doctor", "bench", "advise", "policy")
+# The parts of the net plugin do not know each other, but its own interfaces.
+NET = tuple(f"plugin/net/{name}" for name in ("abi", "engine.h", "wire.h", "settings.h", "nccl_log.h", "throttle.h"))
+
+# Which every library of the emulator reads.
+EMULATOR = ("tools/emulator/fault_plan.h", "tools/emulator/node_map.h", "codecs/base")
+
+
+def rooms_of_collectives(*rooms):
+    return tuple(f"collectives/{room}" for room in rooms)
+
+
 # Folder -> what its files may include. The longest matching folder decides.
 ALLOWED = {
     "codecs/base": ("codecs/base",),
@@ -28,10 +41,32 @@ ALLOWED = {
     "topology/readers": ("topology/readers", "topology/machine", "codecs/base"),
     **{f"collectives/{room}": tuple(f"collectives/{lower}" for lower in COLLECTIVES[:place + 1]) + ("codecs", "topology")
        for place, room in enumerate(COLLECTIVES)},
-    "plugin": ("plugin", "collectives", "codecs", "topology"),
-    "tools": ("tools", "plugin", "collectives", "codecs", "topology"),
+    # The exported functions ask dispatch/, the C API names tensors, the net plugin reads variables and reports.
+    "plugin": ("plugin",),
+    "plugin/preload": ("plugin/preload", *rooms_of_collectives("call", "communicator", "dispatch")),
+    "plugin/capi": ("plugin/capi", *rooms_of_collectives("call", "communicator/process.h", "identity", "dispatch")),
+    "plugin/audit": ("plugin/audit", "codecs/base"),
+    "plugin/dropin": ("plugin/dropin",),
+    "plugin/net": ("plugin/net", "codecs/base", *rooms_of_collectives("call", "policy", "observe")),
+    "plugin/net/abi": ("plugin/net/abi",),
+    "plugin/net/engine": ("plugin/net/engine", *NET, "codecs"),
+    "plugin/net/tables": ("plugin/net/tables", *NET, "codecs/base", *rooms_of_collectives("call", "policy")),
+    "plugin/net/tuner": ("plugin/net/tuner", *NET),
+    "plugin/net/ucx": ("plugin/net/ucx", *NET, "codecs/base", "collectives/call"),
+    "plugin/net/wrapped": ("plugin/net/wrapped", *NET, "codecs/base"),
+    "tools": ("tools",),
+    # A command makes no plan but explain, which asks the planner for one.
+    **{f"tools/cli/{room}": tuple(f"tools/cli/{lower}" for lower in COMMANDS[:place + 1]) +
+       ("tools/cli/generated", "plugin/net", "codecs", "topology", *rooms_of_collectives(*COLLECTIVES[:-1]))
+       for place, room in enumerate(COMMANDS)},
+    "tools/cli/policy/explain_command.cpp": ("tools/cli", "codecs", "topology", "collectives/dispatch/planner.h",
+                                             *rooms_of_collectives(*COLLECTIVES[:-1])),
     # Strangers to slimwire: the emulator knows two interfaces and NCCL's signatures, the trainer nothing.
-    "tools/emulator": ("tools/emulator", "codecs/base", "plugin/net/abi", "collectives/call/nccl_api.def"),
+    "tools/emulator": ("tools/emulator", "codecs/base"),
+    "tools/emulator/cudart": ("tools/emulator/cudart", "tools/emulator/checking", *EMULATOR),
+    "tools/emulator/checking": ("tools/emulator/checking", "tools/emulator/cudart", *EMULATOR),
+    "tools/emulator/nccl": ("tools/emulator/nccl", "plugin/net/abi", *EMULATOR),
+    "tools/emulator/nccl/api/api_collectives.cpp": ("tools/emulator/nccl", "collectives/call/nccl_api.def", *EMULATOR),
     "tools/demo_train": ("tools/demo_train",),
     "tests": ROOMS,
 }

@@ -8,8 +8,8 @@
 #include "tests/support/seed.h"
 #include "tests/tools/cli_program.h"
 #include "tools/cli/doctor/doctor.h"
-#include "tools/cli/doctor/elf_file.h"
-#include "tools/cli/doctor/loader_search.h"
+#include "tools/cli/run/elf_file.h"
+#include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli::test {
 namespace {

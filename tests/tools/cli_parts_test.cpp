@@ -6,8 +6,8 @@
 
 #include "tests/tools/cli_program.h"
 #include "tools/cli/bench/bench_collective.h"
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/environment.h"
-#include "tools/cli/policy/variables_help.h"
 #include "tools/cli/run/job.h"
 
 namespace slimwire::cli::test {

@@ -13,7 +13,7 @@
 #include "tools/cli/advise/advise.h"
 #include "tools/cli/advise/advise_trace.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/machine_xml.h"
 

@@ -6,7 +6,7 @@
 
 #include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -126,7 +126,7 @@ std::string advice_text(const AdviseInput& input, const Advice& advice) {
 }
 
 Json advice_json(const AdviseInput& input, const Advice& advice) {
-    Json json = stamped("advise");
+    Json json = json_record("advise");
     json["gpu"] = input.gpu.name;
     json["parameters"] = input.model.parameters();
     json["tensor"] = input.parallelism.tensor;

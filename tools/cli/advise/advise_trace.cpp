@@ -9,8 +9,8 @@
 
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy.h"
-#include "tools/cli/common/stamp.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/byte_text.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -183,7 +183,7 @@ std::string trace_advice_text(const TraceAdvice& advice, const TraceAdviseInput&
 }
 
 nlohmann::ordered_json trace_advice_json(const TraceAdvice& advice, const TraceAdviseInput& input) {
-    nlohmann::ordered_json json = stamped("advise_trace");
+    nlohmann::ordered_json json = json_record("advise_trace");
     json["gpu"] = input.gpu.name;
     json["recorded_s"] = advice.recorded_s;
     json["native_s"] = advice.native_s;

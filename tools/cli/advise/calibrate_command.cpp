@@ -15,11 +15,11 @@
 #include "collectives/policy/config.h"
 #include "tools/cli/advise/calibrations.h"
 #include "tools/cli/bench/bench_collective.h"
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/environment.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/run/job.h"
 
 namespace slimwire::cli {
@@ -185,7 +185,7 @@ nlohmann::ordered_json checked_json(const char* record,
                                     const std::string& link,
                                     const std::string& codec,
                                     double bytes) {
-    auto json = stamped(record);
+    auto json = json_record(record);
     json["op"] = calibration.op;
     json["dtype"] = calibration.dtype;
     json["ranks"] = calibration.ranks;

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/run_metadata.h"
 #include "topology/readers/discovery.h"
 
 namespace slimwire::cli {
@@ -68,7 +68,7 @@ std::string default_calibration_path(bool emulated) {
 }
 
 Json calibration_json(const Calibration& calibration, const std::string& link) {
-    Json json = stamped("calibration");
+    Json json = json_record("calibration");
     json["op"] = calibration.op;
     json["dtype"] = calibration.dtype;
     json["ranks"] = calibration.ranks;

@@ -14,9 +14,9 @@
 #include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/codec/elements.h"
 #include "tools/cli/common/environment.h"
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/install.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -312,7 +312,7 @@ void print_line(const CodecBenchOptions& options, const CodecLine& line) {
         std::fflush(stdout);
         return;
     }
-    auto json = stamped("bench_codec");
+    auto json = json_record("bench_codec");
     json["codec"] = line.codec;
     json["op"] = line.op;
     json["dtype"] = dtype_name(line.dtype);

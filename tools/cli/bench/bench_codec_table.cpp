@@ -8,7 +8,7 @@
 #include "tools/cli/bench/bench_codec.h"
 #include "tools/cli/bench/data_sets.h"
 #include "tools/cli/codec/codec_trial.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -32,7 +32,7 @@ void print_json(const CodecSpec& spec,
                 const std::string& data,
                 const std::string& hash,
                 const Cell& cell) {
-    auto json = stamped("bench_codec_table");
+    auto json = json_record("bench_codec_table");
     json["codec"] = spec.to_string();
     json["dtype"] = dtype_name(dtype);
     json["data"] = data;

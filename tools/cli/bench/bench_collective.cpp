@@ -12,11 +12,11 @@
 #include "codecs/codec.h"
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/byte_text.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/common/subprocess.h"
 #include "tools/cli/common/temporary_folder.h"
-#include "tools/cli/policy/variables_help.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/run/launcher.h"
 
@@ -285,7 +285,7 @@ void print_result(const CollectiveResult& result,
                   const Plan& plan,
                   const CollectiveOptions& options) {
     if (options.json) {
-        auto json = stamped("bench_collective");
+        auto json = json_record("bench_collective");
         if (!plan.own_job) {
             json["machine"] = json["machine"].get<std::string>() + ", emulator";
         }

@@ -8,12 +8,12 @@
 
 #include "codecs/codec.h"
 #include "collectives/call/launcher.h"
-#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/subprocess.h"
 #include "tools/cli/common/temporary_folder.h"
-#include "tools/cli/doctor/loader_search.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/run/job.h"
+#include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
 namespace {

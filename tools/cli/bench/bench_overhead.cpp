@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/common/environment.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/common/subprocess.h"
 #include "tools/cli/common/temporary_folder.h"
 #include "tools/cli/run/job.h"
@@ -122,7 +122,7 @@ int bench_overhead(const OverheadOptions& options) {
         const std::string reason = fmt::format("p50 {:.1f} ns above the direct call, limit {:g} ns",
                                                one.over_direct_ns, options.limit_ns);
         if (options.json) {
-            auto json = stamped("bench_overhead");
+            auto json = json_record("bench_overhead");
             json["case"] = one.name;
             json["p50_ns"] = one.p50_ns;
             json["p99_ns"] = one.p99_ns;

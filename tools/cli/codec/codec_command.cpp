@@ -12,8 +12,8 @@
 #include "tools/cli/codec/elements.h"
 #include "tools/cli/codec/tensor_file.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -140,7 +140,7 @@ void print_json(const CodecOptions& options, const CodecResult& result) {
     const auto finite = [](double value) {
         return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
     };
-    auto json = stamped("codec");
+    auto json = json_record("codec");
     json["file"] = options.file;
     json["codec"] = result.spec.to_string();
     json["dtype"] = dtype_name(result.dtype);

@@ -4,8 +4,8 @@
 #include <exception>
 
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/exit_code.h"
 
 namespace slimwire::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "tools/cli/common/environment.h"
 #include "tools/cli/common/install.h"
 #include "tools/cli/doctor/doctor_net.h"
-#include "tools/cli/doctor/loader_search.h"
 #include "tools/cli/run/hook.h"
+#include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
 

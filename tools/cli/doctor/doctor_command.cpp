@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/doctor/doctor.h"
 
 namespace slimwire::cli {
@@ -20,7 +20,7 @@ std::string or_missing(const std::string& text) {
 }
 
 void print_json(const Diagnosis& d) {
-    Json json = stamped("doctor");
+    Json json = json_record("doctor");
     json["version"] = kVersion;
     json["library"] = d.library;
     json["emulator"] = d.emulator;

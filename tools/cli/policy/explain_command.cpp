@@ -18,10 +18,10 @@
 #include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
 #include "tools/cli/advise/calibrations.h"
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/run/job.h"
 
 namespace slimwire::cli {
@@ -298,7 +298,7 @@ Explained explained(const Asked& asked, const Config& config) {
 
 Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     const Plan& plan = found.plan;
-    Json json = stamped("explain");
+    Json json = json_record("explain");
     json["op"] = op_name(asked.signature.op);
     json["dtype"] = dtype_name(asked.signature.dtype);
     json["redop"] = redop_name(asked.signature.redop);

@@ -11,10 +11,10 @@
 #include "collectives/policy/config.h"
 #include "collectives/policy/policy.h"
 #include "collectives/policy/policy_keys.h"
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -118,7 +118,7 @@ int check(const PolicyOptions& options) {
         if (!loaded.ok()) {
             exit_code = fail(kCheckFailed, loaded.status());
             if (options.json) {
-                Json json = stamped("policy_check");
+                Json json = json_record("policy_check");
                 json["file"] = file;
                 json["ok"] = false;
                 json["error"] = loaded.status().message();
@@ -128,7 +128,7 @@ int check(const PolicyOptions& options) {
         }
         const Policy& policy = loaded.value();
         if (options.json) {
-            Json json = stamped("policy_check");
+            Json json = json_record("policy_check");
             json["file"] = file;
             json["ok"] = true;
             json["hash"] = hash_text(policy);
@@ -156,7 +156,7 @@ int show_environment(bool as_json) {
     const Result<Config> config = load_config(process_getenv);
     const std::vector<SettingOrigin> origins = setting_origins(process_getenv);
     if (as_json) {
-        Json json = stamped("policy_env");
+        Json json = json_record("policy_env");
         json["ok"] = config.ok();
         if (config.ok()) {
             json["active"] = config.value().active;

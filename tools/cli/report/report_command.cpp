@@ -6,10 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/common/stamp.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/report/report_page.h"
 #include "tools/cli/report/trace_table.h"
@@ -76,7 +76,7 @@ double share(uint64_t part, uint64_t whole) {
 
 void print_json(const MergedReport& report) {
     for (const MergedComm& comm : report.comms) {
-        Json json = stamped("report_comm");
+        Json json = json_record("report_comm");
         json["comm"] = comm.comm;
         json["ranks"] = comm.ranks;
         json["nodes"] = comm.nodes;
@@ -96,7 +96,7 @@ void print_json(const MergedReport& report) {
         json["differences"] = comm.differences;
         fmt::print("{}\n", json.dump());
         for (const MergedKey& key : comm.keys) {
-            Json line = stamped("report_key");
+            Json line = json_record("report_key");
             line["comm"] = comm.comm;
             line["op"] = key.op;
             line["dtype"] = key.dtype;
@@ -120,7 +120,7 @@ void print_json(const MergedReport& report) {
         }
     }
     for (const MergedPeer& peer : report.peers) {
-        Json line = stamped("report_net_peer");
+        Json line = json_record("report_net_peer");
         line["direction"] = peer.direction;
         line["peer"] = peer.peer;
         line["wire"] = peer.wire;
@@ -142,7 +142,7 @@ void print_json(const MergedReport& report) {
         line["timed_coded_us"] = peer.timed_coded_us;
         fmt::print("{}\n", line.dump());
     }
-    Json json = stamped("report_total");
+    Json json = json_record("report_total");
     json["processes"] = report.processes;
     add_sums(report.total, &json);
     json["differences"] = report.differences;

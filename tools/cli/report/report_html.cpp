@@ -1,5 +1,5 @@
 // `slimwire report --html`: reads what is given, reports, traces or both, and writes the page.
-#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/page_file.h"
 #include "tools/cli/report/report_page.h"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/html_text.h"
-#include "tools/cli/policy/variables_help.h"
 
 namespace slimwire::cli {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/html_text.h"
-#include "tools/cli/policy/variables_help.h"
 #include "tools/cli/report/report_page.h"
 
 namespace slimwire::cli {

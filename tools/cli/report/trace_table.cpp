@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "tools/cli/common/stamp.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/byte_text.h"
+#include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
@@ -301,7 +301,7 @@ void print_traces(const TraceTable& table, bool json) {
         const double rms = std::sqrt(mean(of.mean_square, of.samples));
         const double exponent_bits = mean(of.exponent_bits, of.samples);
         if (json) {
-            nlohmann::ordered_json line = stamped("trace_tensor");
+            nlohmann::ordered_json line = json_record("trace_tensor");
             line["tensor"] = of.tensor;
             line["op"] = of.op;
             line["dtype"] = of.dtype;
@@ -349,7 +349,7 @@ void print_traces(const TraceTable& table, bool json) {
                    of.samples == 0 ? std::string("-") : fmt::format("{:.2f}", exponent_bits));
     }
     if (json) {
-        nlohmann::ordered_json line = stamped("trace_total");
+        nlohmann::ordered_json line = json_record("trace_total");
         line["files"] = table.files;
         line["communicators"] = table.communicators;
         line["tensors"] = table.tensors.size();

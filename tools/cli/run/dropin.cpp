@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "collectives/call/hash.h"
-#include "tools/cli/doctor/loader_search.h"
+#include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "tools/cli/doctor/loader_search.h"
+#include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
 namespace {

@@ -16,9 +16,9 @@
 #include <optional>
 #include <utility>
 
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/run/keeper.h"
-#include "tools/cli/run/line_pump.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/run/orphan_guard.h"
+#include "tools/cli/run/output_prefix.h"
 
 namespace slimwire::cli {
 namespace {
@@ -74,9 +74,9 @@ class Job {
     }
 
     LaunchOptions options_;
-    std::optional<Keeper> keeper_;
+    std::optional<OrphanGuard> guard_;
     std::vector<Rank> ranks_;
-    std::vector<LinePump> pumps_;
+    std::vector<OutputPrefix> pumps_;
     sigset_t outer_mask_{};
     int signal_fd_ = -1;
     Phase phase_ = Phase::kRunning;
@@ -93,11 +93,11 @@ Job::~Job() {
 }
 
 int Job::run() {
-    Result<Keeper> keeper = Keeper::start();
-    if (!keeper.ok()) {
-        return fail(kCannotStart, keeper.status());
+    Result<OrphanGuard> guard = OrphanGuard::start();
+    if (!guard.ok()) {
+        return fail(kCannotStart, guard.status());
     }
-    keeper_.emplace(std::move(keeper).value());
+    guard_.emplace(std::move(guard).value());
 
     sigset_t mask;
     sigemptyset(&mask);
@@ -169,7 +169,7 @@ int Job::start(int rank, int stdin_fd) {
         if (::getppid() != parent) {
             ::_exit(kCannotStart);
         }
-        keeper_->watch_own_group();
+        guard_->watch_own_group();
         if (stdin_fd != STDIN_FILENO) {
             ::dup2(stdin_fd, STDIN_FILENO);
         }
@@ -204,7 +204,7 @@ int Job::start(int rank, int stdin_fd) {
 void Job::loop() {
     while (!all_ended()) {
         std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}};
-        for (const LinePump& pump : pumps_) {
+        for (const OutputPrefix& pump : pumps_) {
             polled.push_back({pump.fd(), POLLIN, 0});  // a negative fd is skipped
         }
         if (::poll(polled.data(), polled.size(), poll_timeout_ms()) < 0 && errno != EINTR) {
@@ -340,7 +340,7 @@ void Job::drain_and_reap() {
     for (;;) {
         std::vector<pollfd> polled;
         bool open = false;
-        for (const LinePump& pump : pumps_) {
+        for (const OutputPrefix& pump : pumps_) {
             polled.push_back({pump.fd(), POLLIN, 0});
             open = open || pump.fd() >= 0;
         }
@@ -356,13 +356,13 @@ void Job::drain_and_reap() {
             }
         }
     }
-    for (LinePump& pump : pumps_) {
+    for (OutputPrefix& pump : pumps_) {
         pump.finish();
     }
     for (const Rank& rank : ranks_) {
         while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
         }
-        keeper_->forget(rank.pid);
+        guard_->forget(rank.pid);
     }
 }
 

@@ -10,12 +10,12 @@
 #include <memory>
 
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
-#include "tools/cli/doctor/loader_search.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/run/dropin.h"
 #include "tools/cli/run/job.h"
 #include "tools/cli/run/launcher.h"
+#include "tools/cli/run/loader_search.h"
+#include "tools/cli/run/variables_help.h"
 
 namespace slimwire::cli {
 namespace {

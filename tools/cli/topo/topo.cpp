@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/run_metadata.h"
 #include "topology/machine/link_speed.h"
 
 namespace slimwire::cli {
@@ -237,7 +237,7 @@ std::string topo_text(const Topo& topo) {
 }
 
 Json topo_json(const Topo& topo) {
-    Json json = stamped("topo");
+    Json json = json_record("topo");
     json["source"] = topo.machine.source;
     json["log"] = topo.log;
     json["notes"] = topo.machine.notes;

@@ -10,7 +10,7 @@
 
 #include "collectives/policy/calibration_file.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/discovery.h"

@@ -7,7 +7,7 @@
 
 #include "collectives/plan/comm_costs.h"
 #include "collectives/policy/names.h"
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/topo/topo.h"
 
 namespace slimwire::cli {

@@ -12,6 +12,6 @@ extern const char* const
 
 // {"v": 1, "record": record, "machine": ..., "compiler": ..., "commit": ...}; keys keep their
 // order.
-[[nodiscard]] nlohmann::ordered_json stamped(const char* record);
+[[nodiscard]] nlohmann::ordered_json json_record(const char* record);
 
 }  // namespace slimwire::cli

@@ -1,4 +1,4 @@
-#include "tools/cli/doctor/loader_search.h"
+#include "tools/cli/run/loader_search.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

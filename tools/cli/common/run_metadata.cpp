@@ -1,4 +1,4 @@
-#include "tools/cli/common/stamp.h"
+#include "tools/cli/common/run_metadata.h"
 
 #include <fmt/core.h>
 #include <sys/utsname.h>
@@ -44,7 +44,7 @@ std::string compiler_name() {
 const char* const kVersion = SLIMWIRE_VERSION;
 const char* const kCommit = SLIMWIRE_COMMIT;
 
-nlohmann::ordered_json stamped(const char* record) {
+nlohmann::ordered_json json_record(const char* record) {
     return {{"v", 1},
             {"record", record},
             {"machine", machine_name()},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tools/cli/common/environment.h"
-#include "tools/cli/doctor/elf_file.h"
+#include "tools/cli/run/elf_file.h"
 
 namespace slimwire::cli {
 

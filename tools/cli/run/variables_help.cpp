@@ -1,8 +1,7 @@
-#include "tools/cli/policy/variables_help.h"
+#include "tools/cli/run/variables_help.h"
 
 #include <fmt/core.h>
 
-#include <array>
 #include <sstream>
 
 #include "collectives/policy/variables.h"
@@ -38,16 +37,6 @@ std::string variables_help() {
         out += wrapped(variable.reason, "      ");
     }
     return out;
-}
-
-std::string format_bytes(double bytes) {
-    constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-    size_t unit = 0;
-    while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-        bytes /= 1024;
-        ++unit;
-    }
-    return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
 }
 
 }  // namespace slimwire::cli

@@ -1,4 +1,4 @@
-#include "tools/cli/run/keeper.h"
+#include "tools/cli/run/orphan_guard.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -62,7 +62,7 @@ void send(int fd, Message message) noexcept {
 
 }  // namespace
 
-Result<Keeper> Keeper::start() {
+Result<OrphanGuard> OrphanGuard::start() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) {
         return Status(Code::kSystemError,
@@ -79,13 +79,13 @@ Result<Keeper> Keeper::start() {
         ::close(ends[1]);
         return Status(Code::kSystemError, fmt::format("cannot fork: {}", std::strerror(error)));
     }
-    return Keeper(ends[1], pid);
+    return OrphanGuard(ends[1], pid);
 }
 
-Keeper::Keeper(Keeper&& other) noexcept
+OrphanGuard::OrphanGuard(OrphanGuard&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), pid_(std::exchange(other.pid_, -1)) {}
 
-Keeper::~Keeper() {
+OrphanGuard::~OrphanGuard() {
     if (fd_ >= 0) {
         send(fd_, 0);
         ::close(fd_);
@@ -94,11 +94,11 @@ Keeper::~Keeper() {
     }
 }
 
-void Keeper::watch_own_group() const noexcept {
+void OrphanGuard::watch_own_group() const noexcept {
     send(fd_, static_cast<Message>(::getpgrp()));
 }
 
-void Keeper::forget(pid_t group) const noexcept {
+void OrphanGuard::forget(pid_t group) const noexcept {
     send(fd_, -static_cast<Message>(group));
 }
 

@@ -6,15 +6,15 @@
 
 namespace slimwire::cli {
 
-class LinePump {
+class OutputPrefix {
   public:
     // Takes ownership of `source_fd`; writes to `target_fd`.
-    LinePump(int source_fd, int target_fd, std::string prefix);
-    LinePump(LinePump&& other) noexcept;
-    LinePump(const LinePump&) = delete;
-    LinePump& operator=(const LinePump&) = delete;
-    LinePump& operator=(LinePump&&) = delete;
-    ~LinePump();
+    OutputPrefix(int source_fd, int target_fd, std::string prefix);
+    OutputPrefix(OutputPrefix&& other) noexcept;
+    OutputPrefix(const OutputPrefix&) = delete;
+    OutputPrefix& operator=(const OutputPrefix&) = delete;
+    OutputPrefix& operator=(OutputPrefix&&) = delete;
+    ~OutputPrefix();
 
     // -1 when the source has ended.
     [[nodiscard]] int fd() const noexcept { return source_fd_; }

@@ -9,16 +9,16 @@
 
 namespace slimwire::cli {
 
-class Keeper {
+class OrphanGuard {
   public:
     // Forks the process. Call before any pipe of a rank exists.
-    static Result<Keeper> start();
-    Keeper(Keeper&& other) noexcept;
-    Keeper(const Keeper&) = delete;
-    Keeper& operator=(const Keeper&) = delete;
-    Keeper& operator=(Keeper&&) = delete;
+    static Result<OrphanGuard> start();
+    OrphanGuard(OrphanGuard&& other) noexcept;
+    OrphanGuard(const OrphanGuard&) = delete;
+    OrphanGuard& operator=(const OrphanGuard&) = delete;
+    OrphanGuard& operator=(OrphanGuard&&) = delete;
     // Ends the process without killing anything.
-    ~Keeper();
+    ~OrphanGuard();
 
     // Puts the calling process's own group under watch; async-signal-safe, called by a rank's
     // process between fork and exec.
@@ -27,7 +27,7 @@ class Keeper {
     void forget(pid_t group) const noexcept;
 
   private:
-    Keeper(int fd, pid_t pid) : fd_(fd), pid_(pid) {}
+    OrphanGuard(int fd, pid_t pid) : fd_(fd), pid_(pid) {}
 
     int fd_;
     pid_t pid_;

@@ -1,4 +1,4 @@
-#include "tools/cli/run/line_pump.h"
+#include "tools/cli/run/output_prefix.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -31,22 +31,22 @@ bool write_all(int fd, std::string_view text) {
 
 }  // namespace
 
-LinePump::LinePump(int source_fd, int target_fd, std::string prefix)
+OutputPrefix::OutputPrefix(int source_fd, int target_fd, std::string prefix)
     : source_fd_(source_fd), target_fd_(target_fd), prefix_(std::move(prefix)) {}
 
-LinePump::LinePump(LinePump&& other) noexcept
+OutputPrefix::OutputPrefix(OutputPrefix&& other) noexcept
     : source_fd_(std::exchange(other.source_fd_, -1)),
       target_fd_(other.target_fd_),
       prefix_(std::move(other.prefix_)),
       pending_(std::move(other.pending_)) {}
 
-LinePump::~LinePump() {
+OutputPrefix::~OutputPrefix() {
     if (source_fd_ >= 0) {
         ::close(source_fd_);
     }
 }
 
-void LinePump::pump() {
+void OutputPrefix::pump() {
     std::array<char, 65536> buffer;
     while (source_fd_ >= 0) {
         const ssize_t n = ::read(source_fd_, buffer.data(), buffer.size());
@@ -66,7 +66,7 @@ void LinePump::pump() {
     }
 }
 
-void LinePump::finish() {
+void OutputPrefix::finish() {
     write_lines(true);
     if (source_fd_ >= 0) {
         ::close(source_fd_);
@@ -74,7 +74,7 @@ void LinePump::finish() {
     }
 }
 
-void LinePump::write_lines(bool last) {
+void OutputPrefix::write_lines(bool last) {
     std::string out;
     size_t begin = 0;
     while (begin < pending_.size()) {

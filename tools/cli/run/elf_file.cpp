@@ -1,4 +1,4 @@
-#include "tools/cli/doctor/elf_file.h"
+#include "tools/cli/run/elf_file.h"
 
 #include <elf.h>
 #include <fcntl.h>

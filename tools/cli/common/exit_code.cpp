@@ -1,4 +1,4 @@
-#include "tools/cli/common/outcome.h"
+#include "tools/cli/common/exit_code.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
