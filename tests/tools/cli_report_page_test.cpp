@@ -65,11 +65,11 @@ TEST(ReportPage, FiguresAreThoseOfTheRecords) {
     MergedKey adapted = key_of("int4", 1000000, 100 << 20, 800 << 20);
     adapted.timed_calls = 4;
     adapted.time_us = 500;
-    adapted.thresholds.wanted = 1000;
-    adapted.thresholds.survivors = 970;
+    adapted.features.thresholds.wanted = 1000;
+    adapted.features.thresholds.survivors = 970;
     MergedKey paced = key_of("topk", 2000, 10 << 20, 20 << 20);
-    paced.accordions[{0, 3}] = {6, 4, 1, "LLHHHH", {}};
-    paced.owed = {{0, {4.0, 1.0}}, {61, {1.0, 9.0}}, {122, {1.0, 4.0}}};
+    paced.features.accordions[{0, 3}] = {6, 4, 1, "LLHHHH", {}};
+    paced.features.residual_norms = {{0, {4.0, 1.0}}, {61, {1.0, 9.0}}, {122, {1.0, 4.0}}};
     const std::string page =
         page_of(report_of({adapted, paced, key_of("native", 7, 200 << 20, 200 << 20)}));
     EXPECT_HAS(page, "<b>3.29 x</b>fewer bytes on the wire");  // 1020 of 310
@@ -133,8 +133,8 @@ TEST(ReportPage, TracesHaveATime) {
     TracedTensor& tensor = traces.tensors.emplace_back();
     tensor.op = "allreduce";
     tensor.dtype = "f32";
-    tensor.codec = "int4";
-    tensor.errors = {{0.5, 0.1}, {1.0, 0.25}, {2.0, 0.2}};
+    tensor.shadow.codec = "int4";
+    tensor.shadow.errors = {{0.5, 0.1}, {1.0, 0.25}, {2.0, 0.2}};
     const std::string page = page_of({}, traces);
     EXPECT_HAS(page, "most 3 MiB");
     EXPECT_HAS(page, "100001 s");
@@ -293,7 +293,7 @@ TEST(ReportPage, NothingStandsBesideANarrowWindow) {
     }
     const ScratchFolder folder;
     MergedKey paced = key_of("topk", 2000, 10 << 20, 20 << 20);
-    paced.accordions[{0, 3}] = {64, 4, 1, std::string(60, 'L') + "HHHH", {}};
+    paced.features.accordions[{0, 3}] = {64, 4, 1, std::string(60, 'L') + "HHHH", {}};
     paced.names = {std::string(150, 'n')};
     MergedReport report = report_of({paced, key_of("native", 7, 200 << 20, 200 << 20)});
     report.differences = {std::string(300, 'd')};

@@ -10,10 +10,9 @@
 
 namespace slimwire::cli {
 
-void add_bench_command(CLI::App& app, Invocation* invocation) {
-    CLI::App* bench = app.add_subcommand("bench", "measure slimwire on this machine");
-    bench->require_subcommand(1);
+namespace {
 
+void add_overhead(CLI::App* bench, Invocation* invocation) {
     auto overhead = std::make_shared<OverheadOptions>();
     CLI::App* overhead_app = bench->add_subcommand(
         "overhead", "cost of a call that slimwire leaves alone, over an NCCL that does nothing");
@@ -27,7 +26,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     overhead_app->add_flag("--json", overhead->json, "JSON lines (collectives/SCHEMA.md)");
     overhead_app->footer("Percentiles are of batches of 100 calls, without the clock's own cost.");
     overhead_app->callback([=] { invocation->action = [=] { return bench_overhead(*overhead); }; });
+}
 
+void add_collective(CLI::App* bench, Invocation* invocation) {
     auto collective = std::make_shared<CollectiveOptions>();
     CLI::App* collective_app = bench->add_subcommand(
         "collective",
@@ -74,7 +75,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
         "code 1.");
     collective_app->callback(
         [=] { invocation->action = [=] { return bench_collective(*collective); }; });
+}
 
+void add_nccl_tests(CLI::App* bench, Invocation* invocation) {
     auto nccl_tests = std::make_shared<NcclTestsOptions>();
     CLI::App* nccl_tests_app = bench->add_subcommand(
         "nccl-tests",
@@ -101,7 +104,9 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
     nccl_tests_app->callback([=] {
         invocation->action = [=] { return bench_nccl_tests(*nccl_tests, invocation->command); };
     });
+}
 
+void add_codec(CLI::App* bench, Invocation* invocation) {
     auto codec = std::make_shared<CodecBenchOptions>();
     CLI::App* codec_app =
         bench->add_subcommand("codec", "codecs against a copy of the same buffer, in the same run");
@@ -138,6 +143,17 @@ void add_bench_command(CLI::App& app, Invocation* invocation) {
                         "nothing is timed");
     codec_app->add_flag("--json", codec->json, "JSON lines (collectives/SCHEMA.md)");
     codec_app->callback([=] { invocation->action = [=] { return bench_codec(*codec); }; });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Invocation* invocation) {
+    CLI::App* bench = app.add_subcommand("bench", "measure slimwire on this machine");
+    bench->require_subcommand(1);
+    add_overhead(bench, invocation);
+    add_collective(bench, invocation);
+    add_nccl_tests(bench, invocation);
+    add_codec(bench, invocation);
 }
 
 }  // namespace slimwire::cli

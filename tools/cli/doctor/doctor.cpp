@@ -191,6 +191,53 @@ Result<fs::path> find_program(const std::string& name, const Environment& enviro
     return find_command(name, environment);
 }
 
+// The ELF file that would run.
+void examine_program(const fs::path& path,
+                     const ElfFile& file,
+                     const Environment& environment,
+                     Diagnosis* diagnosis) {
+    diagnosis->program = path.string();
+    if (!same_architecture(file)) {
+        diagnosis->verdict = Verdict::kUnreachable;
+        diagnosis->reach.fill(Reach::kNo);
+        diagnosis->hook_reason = "the program is for another architecture";
+        diagnosis->add(Severity::kError,
+                       fmt::format("{} is for {}: use a slimwire built for it", path.string(),
+                                   architecture_name(file.elf_class, file.machine)));
+        return;
+    }
+    if (is_library(file)) {
+        diagnosis->kind = "library";
+        examine_libraries(file, environment, diagnosis);
+        return;
+    }
+    if (file.interpreter.empty()) {
+        examine_static_program(file, diagnosis);
+        return;
+    }
+    std::error_code error;
+    if (!fs::exists(file.interpreter, error)) {
+        diagnosis->add(Severity::kError, fmt::format("{} wants the loader {}, which is not here",
+                                                     path.string(), file.interpreter));
+    }
+    if (is_python(path)) {
+        diagnosis->kind = "python";
+        examine_python(path, environment, diagnosis);
+        return;
+    }
+    if (is_shell(path)) {
+        diagnosis->kind = "shell script";
+        diagnosis->hook_reason =
+            "a shell: LD_PRELOAD is inherited by what it starts, which decides";
+        diagnosis->add(Severity::kNote, "examine the program that the script starts");
+        return;
+    }
+    if (diagnosis->kind.empty()) {
+        diagnosis->kind = "program";
+    }
+    examine_libraries(file, environment, diagnosis);
+}
+
 // Follows scripts to the ELF file that would run.
 void examine_command(const Environment& environment, Diagnosis* diagnosis) {
     std::string name = diagnosis->command[0];
@@ -215,49 +262,7 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
         }
         Result<ElfFile> elf = read_elf(path);
         if (elf.ok()) {
-            const ElfFile& file = elf.value();
-            diagnosis->program = path.string();
-            if (!same_architecture(file)) {
-                diagnosis->verdict = Verdict::kUnreachable;
-                diagnosis->reach.fill(Reach::kNo);
-                diagnosis->hook_reason = "the program is for another architecture";
-                diagnosis->add(
-                    Severity::kError,
-                    fmt::format("{} is for {}: use a slimwire built for it", path.string(),
-                                architecture_name(file.elf_class, file.machine)));
-                return;
-            }
-            if (is_library(file)) {
-                diagnosis->kind = "library";
-                examine_libraries(file, environment, diagnosis);
-                return;
-            }
-            if (file.interpreter.empty()) {
-                examine_static_program(file, diagnosis);
-                return;
-            }
-            std::error_code error;
-            if (!fs::exists(file.interpreter, error)) {
-                diagnosis->add(Severity::kError,
-                               fmt::format("{} wants the loader {}, which is not here",
-                                           path.string(), file.interpreter));
-            }
-            if (is_python(path)) {
-                diagnosis->kind = "python";
-                examine_python(path, environment, diagnosis);
-                return;
-            }
-            if (is_shell(path)) {
-                diagnosis->kind = "shell script";
-                diagnosis->hook_reason =
-                    "a shell: LD_PRELOAD is inherited by what it starts, which decides";
-                diagnosis->add(Severity::kNote, "examine the program that the script starts");
-                return;
-            }
-            if (diagnosis->kind.empty()) {
-                diagnosis->kind = "program";
-            }
-            examine_libraries(file, environment, diagnosis);
+            examine_program(path, elf.value(), environment, diagnosis);
             return;
         }
         const std::vector<std::string> interpreter = script_interpreter(path);

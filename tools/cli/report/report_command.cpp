@@ -3,12 +3,13 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/json_text.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/report/report_page.h"
@@ -25,6 +26,45 @@ struct ReportOptions {
     bool json = false;
 };
 
+// `part` / `whole`; 0 of nothing.
+double share(double part, double whole) {
+    return whole == 0 ? 0 : part / whole;
+}
+
+double share_of(const Json& record, const char* part, const char* whole) {
+    return share(number_of(record, part), number_of(record, whole));
+}
+
+void add_features(const MergedFeatures& features, Json* json) {
+    if (const ThresholdTotals& all = features.thresholds; all.encodings > 0) {
+        (*json)["aims"] = {{"encodings", all.encodings},
+                           {"exact", all.exact},
+                           {"moved", all.moved},
+                           {"survivors", all.survivors},
+                           {"wanted", all.wanted}};
+    }
+    for (const auto& [place, tensor] : features.accordions) {
+        (*json)["accordion"].push_back({{"slot", place.first},
+                                        {"ordinal", place.second},
+                                        {"windows", tensor.windows},
+                                        {"high_windows", tensor.high_windows},
+                                        {"lr_drops", tensor.lr_drops},
+                                        {"decisions", tensor.decisions}});
+    }
+    if (features.averages) {
+        (*json)["averagings"] = features.averagings;
+        (*json)["averaging_wire_bytes"] = features.averaging_wire_bytes;
+    }
+    if (features.steps_ahead) {
+        (*json)["previews"] = features.previews;
+        (*json)["step_size"] = features.step_size;
+    }
+    for (const auto& [call, squares] : features.residual_norms) {
+        (*json)["owed"].push_back(
+            {{"call", call}, {"gradient_square", squares.first}, {"owed_square", squares.second}});
+    }
+}
+
 void add_sums(const MergedKey& key, Json* json) {
     (*json)["calls"] = key.calls;
     (*json)["input_bytes"] = key.input_bytes;
@@ -34,33 +74,7 @@ void add_sums(const MergedKey& key, Json* json) {
     (*json)["ratio"] = wire_ratio(key);
     (*json)["timed_calls"] = key.timed_calls;
     (*json)["time_us"] = key.time_us;
-    if (key.thresholds.encodings > 0) {
-        (*json)["aims"] = {{"encodings", key.thresholds.encodings},
-                           {"exact", key.thresholds.exact},
-                           {"moved", key.thresholds.moved},
-                           {"survivors", key.thresholds.survivors},
-                           {"wanted", key.thresholds.wanted}};
-    }
-    for (const auto& [place, tensor] : key.accordions) {
-        (*json)["accordion"].push_back({{"slot", place.first},
-                                        {"ordinal", place.second},
-                                        {"windows", tensor.windows},
-                                        {"high_windows", tensor.high_windows},
-                                        {"lr_drops", tensor.lr_drops},
-                                        {"decisions", tensor.decisions}});
-    }
-    if (key.averages) {
-        (*json)["averagings"] = key.averagings;
-        (*json)["averaging_wire_bytes"] = key.averaging_wire_bytes;
-    }
-    if (key.previewed) {
-        (*json)["previews"] = key.previews;
-        (*json)["step_size"] = key.step_size;
-    }
-    for (const auto& [call, squares] : key.owed) {
-        (*json)["owed"].push_back(
-            {{"call", call}, {"gradient_square", squares.first}, {"owed_square", squares.second}});
-    }
+    add_features(key.features, json);
     if (key.shadow_calls > 0) {
         (*json)["shadow_calls"] = key.shadow_calls;
         (*json)["shadow_wire_bytes"] = key.shadow_wire_bytes;
@@ -69,117 +83,130 @@ void add_sums(const MergedKey& key, Json* json) {
     }
 }
 
-// `part` / `whole`; 0 of nothing.
-double share(uint64_t part, uint64_t whole) {
-    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+Json comm_json(const MergedComm& comm) {
+    Json json = json_record("report_comm");
+    json["comm"] = comm.comm;
+    json["ranks"] = comm.ranks;
+    json["nodes"] = comm.nodes;
+    json["ranks_seen"] = comm.ranks_seen;
+    json["agreements"] = comm.agreements;
+    json["scratch_bytes"] = comm.scratch_bytes;
+    json["residual_bytes"] = comm.residual_bytes;
+    json["residual_tensors"] = comm.residual_tensors;
+    json["unfed_calls"] = comm.calls_without_residual;
+    json["placed_calls"] = comm.placed_calls;
+    json["unplaced_calls"] = comm.unplaced_calls;
+    json["step_calls"] = comm.step_calls;
+    json["steps"] = comm.steps;
+    json["step_flags"] = comm.step_flags;
+    json["skipped_steps"] = comm.skipped_steps;
+    json["other_flags"] = comm.other_flags;
+    json["differences"] = comm.differences;
+    return json;
 }
 
-void print_json(const MergedReport& report) {
-    for (const MergedComm& comm : report.comms) {
-        Json json = json_record("report_comm");
-        json["comm"] = comm.comm;
-        json["ranks"] = comm.ranks;
-        json["nodes"] = comm.nodes;
-        json["ranks_seen"] = comm.ranks_seen;
-        json["agreements"] = comm.agreements;
-        json["scratch_bytes"] = comm.scratch_bytes;
-        json["residual_bytes"] = comm.residual_bytes;
-        json["residual_tensors"] = comm.residual_tensors;
-        json["unfed_calls"] = comm.calls_without_residual;
-        json["placed_calls"] = comm.placed_calls;
-        json["unplaced_calls"] = comm.unplaced_calls;
-        json["step_calls"] = comm.step_calls;
-        json["steps"] = comm.steps;
-        json["step_flags"] = comm.step_flags;
-        json["skipped_steps"] = comm.skipped_steps;
-        json["other_flags"] = comm.other_flags;
-        json["differences"] = comm.differences;
-        fmt::print("{}\n", json.dump());
-        for (const MergedKey& key : comm.keys) {
-            Json line = json_record("report_key");
-            line["comm"] = comm.comm;
-            line["op"] = key.op;
-            line["dtype"] = key.dtype;
-            line["redop"] = key.redop;
-            line["count"] = key.count;
-            line["rule"] = key.rule;
-            line["codec"] = key.codec;
-            line["algorithm"] = key.algorithm;
-            line["reason"] = key.reason;
-            line["folded"] = key.folded;
-            if (!key.name().empty()) {
-                line["name"] = key.name();
-            }
-            if (!key.shadow_codec.empty()) {
-                line["shadow_codec"] = key.shadow_codec;
-                line["shadow_algorithm"] = key.shadow_algorithm;
-            }
-            line["ranks_reporting"] = key.calls_of_rank.size();
-            add_sums(key, &line);
-            fmt::print("{}\n", line.dump());
-        }
+Json key_json(const MergedComm& comm, const MergedKey& key) {
+    Json line = json_record("report_key");
+    line["comm"] = comm.comm;
+    line["op"] = key.op;
+    line["dtype"] = key.dtype;
+    line["redop"] = key.redop;
+    line["count"] = key.count;
+    line["rule"] = key.rule;
+    line["codec"] = key.codec;
+    line["algorithm"] = key.algorithm;
+    line["reason"] = key.reason;
+    line["folded"] = key.folded;
+    if (!key.name().empty()) {
+        line["name"] = key.name();
     }
-    for (const MergedPeer& peer : report.peers) {
-        Json line = json_record("report_net_peer");
-        line["direction"] = peer.direction;
-        line["peer"] = peer.peer;
-        line["wire"] = peer.wire;
-        line["device"] = peer.device;
-        line["processes"] = peer.processes;
-        line["connections"] = peer.connections;
-        line["messages"] = peer.messages;
-        line["bytes"] = peer.bytes;
-        line["wire_bytes"] = peer.wire_bytes;
-        line["ratio"] = share(peer.bytes, peer.wire_bytes);
-        line["coded_messages"] = peer.coded_messages;
-        line["coded_bytes"] = peer.coded_bytes;
-        line["coded_wire_bytes"] = peer.coded_wire_bytes;
-        line["flagged_messages"] = peer.flagged_messages;
-        line["flagged_bytes"] = peer.flagged_bytes;
-        line["timed_raw_bytes"] = peer.timed_raw_bytes;
-        line["timed_raw_us"] = peer.timed_raw_us;
-        line["timed_coded_bytes"] = peer.timed_coded_bytes;
-        line["timed_coded_us"] = peer.timed_coded_us;
-        fmt::print("{}\n", line.dump());
+    if (!key.shadow_codec.empty()) {
+        line["shadow_codec"] = key.shadow_codec;
+        line["shadow_algorithm"] = key.shadow_algorithm;
     }
+    line["ranks_reporting"] = key.calls_of_rank.size();
+    add_sums(key, &line);
+    return line;
+}
+
+Json peer_json(const MergedPeer& peer) {
+    Json line = json_record("report_net_peer");
+    line["direction"] = peer.direction;
+    line["peer"] = peer.peer;
+    line["wire"] = peer.wire;
+    line["device"] = peer.device;
+    line["processes"] = peer.processes;
+    line["connections"] = peer.connections;
+    line["messages"] = peer.messages;
+    line["bytes"] = peer.bytes;
+    line["wire_bytes"] = peer.wire_bytes;
+    line["ratio"] = share_of(line, "bytes", "wire_bytes");
+    line["coded_messages"] = peer.coded_messages;
+    line["coded_bytes"] = peer.coded_bytes;
+    line["coded_wire_bytes"] = peer.coded_wire_bytes;
+    line["flagged_messages"] = peer.flagged_messages;
+    line["flagged_bytes"] = peer.flagged_bytes;
+    line["timed_raw_bytes"] = peer.timed_raw_bytes;
+    line["timed_raw_us"] = peer.timed_raw_us;
+    line["timed_coded_bytes"] = peer.timed_coded_bytes;
+    line["timed_coded_us"] = peer.timed_coded_us;
+    return line;
+}
+
+Json total_json(const MergedReport& report) {
     Json json = json_record("report_total");
     json["processes"] = report.processes;
     add_sums(report.total, &json);
     json["differences"] = report.differences;
     json["notes"] = report.notes;
-    fmt::print("{}\n", json.dump());
+    return json;
+}
+
+// The text: each row from its record.
+
+std::string ratio_of(const Json& record, const char* name) {
+    return fmt::format("{:.2f}", number_of(record, name));
+}
+
+std::string elements_of(const Json& key) {
+    return key["folded"] ? "(several)" : std::to_string(count_of(key, "count"));
+}
+
+// "allreduce of 1024 f32 by int4"
+std::string label_of(const Json& key) {
+    return fmt::format(
+        "{} of {} {} by {}", text_of(key, "op"),
+        key["folded"] ? std::string("several counts") : std::to_string(count_of(key, "count")),
+        text_of(key, "dtype"), text_of(key, "codec"));
 }
 
 // Columns: what was called, how it was done, how much it was, why; the last begins with the
 // tensor's name where it has one.
 constexpr char kRow[] = "{:<14} {:<6} {:>11} {:<20} {:<9} {:>9} {:>10} {:>10} {:>6} {:>10}  {}\n";
 
-std::string time_per_call(const MergedKey& key) {
-    return key.timed_calls == 0
-               ? std::string("-")
-               : fmt::format("{:.1f}", key.time_us / static_cast<double>(key.timed_calls));
-}
-
-void print_key(const MergedKey& key) {
+void print_key(const Json& key) {
     // The usual reason of a compressed call is the rule itself.
-    const std::string rule = fmt::format("rule '{}'", key.rule);
-    std::string why = key.reason;
-    if (!key.rule.empty() && why.find(rule) == std::string::npos) {
+    const std::string rule = fmt::format("rule '{}'", text_of(key, "rule"));
+    std::string why = text_of(key, "reason");
+    if (!text_of(key, "rule").empty() && why.find(rule) == std::string::npos) {
         why = why.empty() ? rule : rule + ": " + why;
     }
-    if (!key.name().empty()) {
-        why = key.name() + (why.empty() ? "" : ": ") + why;
+    if (key.contains("name")) {
+        why = text_of(key, "name") + (why.empty() ? "" : ": ") + why;
     }
     fmt::print(
-        kRow, key.op, key.dtype, key.folded ? "(several)" : std::to_string(key.count), key.codec,
-        key.algorithm, key.calls, format_bytes(static_cast<double>(key.input_bytes)),
-        format_bytes(static_cast<double>(key.wire_bytes)) + (key.wire_is_estimate ? "~" : ""),
-        fmt::format("{:.2f}", wire_ratio(key)), time_per_call(key), why);
+        kRow, text_of(key, "op"), text_of(key, "dtype"), elements_of(key), text_of(key, "codec"),
+        text_of(key, "algorithm"), count_of(key, "calls"), bytes_of(key, "input_bytes"),
+        bytes_of(key, "wire_bytes") + (key["wire_is_estimate"] ? "~" : ""), ratio_of(key, "ratio"),
+        count_of(key, "timed_calls") == 0
+            ? std::string("-")
+            : fmt::format("{:.1f}", share_of(key, "time_us", "timed_calls")),
+        why);
 }
 
 // bytes / us is MB/s; "-" where nothing was timed.
-std::string goodput(uint64_t bytes, double us) {
-    return us > 0 ? fmt::format("{:.0f}", static_cast<double>(bytes) / us) : std::string("-");
+std::string goodput(const Json& peer, const char* bytes, const char* us) {
+    return number_of(peer, us) > 0 ? fmt::format("{:.0f}", share_of(peer, bytes, us)) : "-";
 }
 
 // Columns: where it went, how much it was, what became of it, how fast.
@@ -193,95 +220,87 @@ void print_peers(const MergedReport& report) {
     fmt::print("network{}\n", report.throttled ? ", slowed down by SLIMWIRE_NET_LINK" : "");
     fmt::print(kPeerRow, "way", "peer", "wire", "device", "messages", "bytes", "wire", "ratio",
                "coded", "flagged", "raw MB/s", "coded MB/s");
-    for (const MergedPeer& peer : report.peers) {
-        fmt::print(kPeerRow, peer.direction, peer.peer, peer.wire, peer.device, peer.messages,
-                   format_bytes(static_cast<double>(peer.bytes)),
-                   format_bytes(static_cast<double>(peer.wire_bytes)),
-                   fmt::format("{:.2f}", share(peer.bytes, peer.wire_bytes)),
-                   fmt::format("{:.0f}%", 100 * share(peer.coded_bytes, peer.bytes)),
-                   peer.direction == "send"
-                       ? fmt::format("{:.0f}%", 100 * share(peer.flagged_bytes, peer.bytes))
-                       : "-",
-                   goodput(peer.timed_raw_bytes, peer.timed_raw_us),
-                   goodput(peer.timed_coded_bytes, peer.timed_coded_us));
+    for (const MergedPeer& merged : report.peers) {
+        const Json peer = peer_json(merged);
+        const auto percent = [&](const char* part) {
+            return fmt::format("{:.0f}%", 100 * share_of(peer, part, "bytes"));
+        };
+        fmt::print(kPeerRow, text_of(peer, "direction"), text_of(peer, "peer"),
+                   text_of(peer, "wire"), text_of(peer, "device"), count_of(peer, "messages"),
+                   bytes_of(peer, "bytes"), bytes_of(peer, "wire_bytes"), ratio_of(peer, "ratio"),
+                   percent("coded_bytes"),
+                   merged.direction == "send" ? percent("flagged_bytes") : "-",
+                   goodput(peer, "timed_raw_bytes", "timed_raw_us"),
+                   goodput(peer, "timed_coded_bytes", "timed_coded_us"));
     }
     fmt::print("\n");
 }
 
+// Thresholds that follow the data.
+void print_thresholds(const Json& key) {
+    if (key.contains("aims")) {
+        const Json& aims = key["aims"];
+        fmt::print(
+            "  {}: {:.2f} times as many elements survived as were wanted; {:.2f}% of the "
+            "thresholds exact, {:.2f} moved an encoding\n",
+            label_of(key), share_of(aims, "survivors", "wanted"),
+            100 * share_of(aims, "exact", "encodings"), share_of(aims, "moved", "encodings"));
+    }
+}
+
+void print_residuals(const Json& key) {
+    std::vector<double> shares;  // quotients of norms, in the order of calls
+    for (const Json& call : key.value("owed", Json::array())) {
+        const Json& residual = call["owed_square"];
+        if (number_of(call, "gradient_square") > 0 && residual.is_number() &&
+            std::isfinite(residual.get<double>())) {
+            shares.push_back(std::sqrt(share_of(call, "owed_square", "gradient_square")));
+        }
+    }
+    if (!shares.empty()) {
+        fmt::print(
+            "  {}: residuals of {:.3g} times a gradient's norm at first, {:.3g} at most, {:.3g} at "
+            "last\n",
+            label_of(key), shares.front(), *std::max_element(shares.begin(), shares.end()),
+            shares.back());
+    }
+}
+
 // Which tensors went by the stronger of two codecs, and when.
-void print_accordions(const MergedComm& comm) {
+void print_accordions(const Json& key) {
     constexpr size_t kMostShown = 8;
-    for (const MergedKey& key : comm.keys) {
-        size_t shown = 0;
-        for (const auto& [place, tensor] : key.accordions) {
-            if (shown++ == kMostShown) {
-                fmt::print("  and {} more tensors of these (--json has all)\n",
-                           key.accordions.size() - kMostShown);
-                break;
-            }
-            fmt::print("  {} of {} {}, tensor {}.{}: {} of {} windows by {}{}; the last: {}\n",
-                       key.op, key.count, key.dtype, place.first, place.second, tensor.high_windows,
-                       tensor.windows, key.codec,
-                       tensor.lr_drops == 0
-                           ? std::string()
-                           : fmt::format(", {} drops of the rate", tensor.lr_drops),
-                       tensor.decisions);
-        }
+    const Json tensors = key.value("accordion", Json::array());
+    for (size_t i = 0; i < std::min(tensors.size(), kMostShown); ++i) {
+        const Json& tensor = tensors[i];
+        const uint64_t drops = count_of(tensor, "lr_drops");
+        fmt::print("  {} of {} {}, tensor {}.{}: {} of {} windows by {}{}; the last: {}\n",
+                   text_of(key, "op"), count_of(key, "count"), text_of(key, "dtype"),
+                   count_of(tensor, "slot"), count_of(tensor, "ordinal"),
+                   count_of(tensor, "high_windows"), count_of(tensor, "windows"),
+                   text_of(key, "codec"),
+                   drops == 0 ? std::string() : fmt::format(", {} drops of the rate", drops),
+                   text_of(tensor, "decisions"));
+    }
+    if (tensors.size() > kMostShown) {
+        fmt::print("  and {} more tensors of these (--json has all)\n",
+                   tensors.size() - kMostShown);
     }
 }
 
-// What error feedback had to give back.
-void print_owed(const MergedComm& comm) {
-    for (const MergedKey& key : comm.keys) {
-        const std::vector<double> shares = owed_shares(key);
-        if (!shares.empty()) {
-            fmt::print(
-                "  {} of {} {} by {}: residuals of {:.3g} times a gradient's norm at first, {:.3g} "
-                "at most, {:.3g} at last\n",
-                key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
-                key.codec, shares.front(), *std::max_element(shares.begin(), shares.end()),
-                shares.back());
-        }
+void print_averagings(const Json& key) {
+    if (key.contains("averagings")) {
+        fmt::print("  {}: residuals averaged {} times, {} of the {} sent\n", label_of(key),
+                   count_of(key, "averagings"), bytes_of(key, "averaging_wire_bytes"),
+                   bytes_of(key, "wire_bytes"));
     }
 }
 
-// How thresholds that follow the data did.
-void print_thresholds(const MergedComm& comm) {
-    for (const MergedKey& key : comm.keys) {
-        if (key.thresholds.encodings > 0) {
-            fmt::print(
-                "  {} of {} {} by {}: {:.2f} times as many elements survived as were wanted; "
-                "{:.2f}% "
-                "of the thresholds exact, {:.2f} moved an encoding\n",
-                key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
-                key.codec, share(key.thresholds.survivors, key.thresholds.wanted),
-                100 * share(key.thresholds.exact, key.thresholds.encodings),
-                share(key.thresholds.moved, key.thresholds.encodings));
-        }
-    }
-}
-
-// What averaging residuals over the ranks took of the wire.
-void print_averagings(const MergedComm& comm) {
-    for (const MergedKey& key : comm.keys) {
-        if (key.averages) {
-            fmt::print("  {} of {} {} by {}: residuals averaged {} times, {} of the {} sent\n",
-                       key.op, key.folded ? "several counts" : std::to_string(key.count), key.dtype,
-                       key.codec, key.averagings,
-                       format_bytes(static_cast<double>(key.averaging_wire_bytes)),
-                       format_bytes(static_cast<double>(key.wire_bytes)));
-        }
-    }
-}
-
-void print_previews(const MergedComm& comm) {
-    for (const MergedKey& key : comm.keys) {
-        if (key.previewed) {
-            fmt::print("  {} of {} {} by {}: {} gathers moved by what is owed{}\n", key.op,
-                       key.folded ? "several counts" : std::to_string(key.count), key.dtype,
-                       key.codec, key.previews,
-                       key.step_size == 0 ? "" : fmt::format(", steps of {:.3g}", key.step_size));
-        }
+void print_steps_ahead(const Json& key) {
+    if (key.contains("previews")) {
+        const double size = number_of(key, "step_size");
+        fmt::print("  {}: {} gathers moved by what is owed{}\n", label_of(key),
+                   count_of(key, "previews"),
+                   size == 0 ? std::string() : fmt::format(", steps of {:.3g}", size));
     }
 }
 
@@ -289,10 +308,10 @@ void print_previews(const MergedComm& comm) {
 constexpr char kShadowRow[] = "{:<14} {:<6} {:>11} {:<20} {:<12} {:>9} {:>10} {:>10} {:>6}  {}\n";
 
 // Of a job in mode shadow.
-void print_shadow(const MergedComm& comm) {
+void print_shadow(const std::vector<Json>& keys) {
     bool any = false;
-    for (const MergedKey& key : comm.keys) {
-        if (key.shadow_calls == 0) {
+    for (const Json& key : keys) {
+        if (!key.contains("shadow_calls")) {
             continue;
         }
         if (!any) {
@@ -301,82 +320,108 @@ void print_shadow(const MergedComm& comm) {
                        "wire", "native", "ratio", "rule");
             any = true;
         }
-        fmt::print(kShadowRow, key.op, key.dtype,
-                   key.folded ? "(several)" : std::to_string(key.count), key.shadow_codec,
-                   key.shadow_algorithm, key.shadow_calls,
-                   format_bytes(static_cast<double>(key.shadow_wire_bytes)),
-                   format_bytes(static_cast<double>(key.shadow_native_bytes)) + "~",
-                   fmt::format("{:.2f}", shadow_ratio(key)), key.rule);
+        fmt::print(kShadowRow, text_of(key, "op"), text_of(key, "dtype"), elements_of(key),
+                   text_of(key, "shadow_codec"), text_of(key, "shadow_algorithm"),
+                   count_of(key, "shadow_calls"), bytes_of(key, "shadow_wire_bytes"),
+                   bytes_of(key, "shadow_native_bytes") + "~", ratio_of(key, "shadow_ratio"),
+                   text_of(key, "rule"));
     }
 }
 
-void print_table(const MergedReport& report) {
-    for (const MergedComm& comm : report.comms) {
-        std::string agreement;
-        for (const auto& [text, ranks] : comm.agreements) {
-            agreement += fmt::format("{}{}", agreement.empty() ? "" : " / ", text);
-        }
-        fmt::print(
-            "communicator {}: {} of {} ranks reported, {} nodes, {}; scratch {}, residuals {} of "
-            "{} tensors\n",
-            comm.comm, comm.ranks_seen.size(), comm.ranks, comm.nodes,
-            agreement.empty() ? "no agreement recorded" : agreement,
-            format_bytes(static_cast<double>(comm.scratch_bytes)),
-            format_bytes(static_cast<double>(comm.residual_bytes)), comm.residual_tensors);
-        if (comm.calls_without_residual > 0) {
-            fmt::print("  {} calls went without their residual: SLIMWIRE_MAX_MEMORY is spent\n",
-                       comm.calls_without_residual);
-        }
-        if (comm.placed_calls + comm.unplaced_calls > 0) {
-            fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",
-                       comm.step_calls == 0 ? std::string("none recognised now")
-                                            : fmt::format("{} calls each", comm.step_calls),
-                       comm.steps,
-                       100 * share(comm.placed_calls, comm.placed_calls + comm.unplaced_calls));
-        }
-        if (comm.other_flags == 0 && comm.step_flags > 0) {
-            fmt::print("  skipped steps: {} of {} whose overflow flag was seen\n",
-                       comm.skipped_steps, comm.step_flags);
-        }
-        if (!comm.keys.empty()) {
-            fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls",
-                       "bytes", "wire", "ratio", "us/call", "why");
-        }
-        for (const MergedKey& key : comm.keys) {
-            if (key.calls != 0) {  // else a plan that was made and not used
-                print_key(key);
-            }
-        }
-        print_thresholds(comm);
-        print_owed(comm);
-        print_accordions(comm);
-        print_averagings(comm);
-        print_previews(comm);
-        print_shadow(comm);
-        for (const std::string& difference : comm.differences) {
-            fmt::print("  ! {}\n", difference);
-        }
-        fmt::print("\n");
+void print_head(const Json& comm) {
+    std::string agreement;
+    for (const auto& [text, ranks] : comm["agreements"].items()) {
+        agreement += (agreement.empty() ? "" : " / ") + text;
     }
-    print_peers(report);
-    const MergedKey& total = report.total;
     fmt::print(
-        "total of {} processes: {} calls, {} in buffers, {} on the wire{}, {} natively: {:.2f} "
-        "times fewer bytes\n",
-        report.processes, total.calls, format_bytes(static_cast<double>(total.input_bytes)),
-        format_bytes(static_cast<double>(total.wire_bytes)),
-        total.wire_is_estimate ? " (native calls by formula, ~)" : "",
-        format_bytes(static_cast<double>(total.native_wire_bytes)), wire_ratio(total));
-    if (total.shadow_calls > 0) {
+        "communicator {}: {} of {} ranks reported, {} nodes, {}; scratch {}, residuals {} of {} "
+        "tensors\n",
+        text_of(comm, "comm"), comm["ranks_seen"].size(), count_of(comm, "ranks"),
+        count_of(comm, "nodes"), agreement.empty() ? "no agreement recorded" : agreement,
+        bytes_of(comm, "scratch_bytes"), bytes_of(comm, "residual_bytes"),
+        count_of(comm, "residual_tensors"));
+    if (count_of(comm, "unfed_calls") > 0) {
+        fmt::print("  {} calls went without their residual: SLIMWIRE_MAX_MEMORY is spent\n",
+                   count_of(comm, "unfed_calls"));
+    }
+    const double placed = number_of(comm, "placed_calls");
+    const double unplaced = number_of(comm, "unplaced_calls");
+    if (placed + unplaced > 0) {
+        const uint64_t step_calls = count_of(comm, "step_calls");
+        fmt::print("  steps: {}, {} followed; place known for {:.1f}% of calls\n",
+                   step_calls == 0 ? std::string("none recognised now")
+                                   : fmt::format("{} calls each", step_calls),
+                   count_of(comm, "steps"), 100 * share(placed, placed + unplaced));
+    }
+    if (count_of(comm, "other_flags") == 0 && count_of(comm, "step_flags") > 0) {
+        fmt::print("  skipped steps: {} of {} whose overflow flag was seen\n",
+                   count_of(comm, "skipped_steps"), count_of(comm, "step_flags"));
+    }
+}
+
+void print_comm(const MergedComm& comm) {
+    print_head(comm_json(comm));
+    if (!comm.keys.empty()) {
+        fmt::print(kRow, "operation", "type", "elements", "codec", "algorithm", "calls", "bytes",
+                   "wire", "ratio", "us/call", "why");
+    }
+    std::vector<Json> keys;
+    for (const MergedKey& key : comm.keys) {
+        keys.push_back(key_json(comm, key));
+        if (key.calls != 0) {  // else a plan that was made and not used
+            print_key(keys.back());
+        }
+    }
+    for (auto* print : {print_thresholds, print_residuals, print_accordions, print_averagings,
+                        print_steps_ahead}) {
+        std::for_each(keys.begin(), keys.end(), print);
+    }
+    print_shadow(keys);
+    for (const std::string& difference : comm.differences) {
+        fmt::print("  ! {}\n", difference);
+    }
+    fmt::print("\n");
+}
+
+void print_total(const Json& total) {
+    fmt::print(
+        "total of {} processes: {} calls, {} in buffers, {} on the wire{}, {} natively: {} times "
+        "fewer bytes\n",
+        count_of(total, "processes"), count_of(total, "calls"), bytes_of(total, "input_bytes"),
+        bytes_of(total, "wire_bytes"),
+        total["wire_is_estimate"] ? " (native calls by formula, ~)" : "",
+        bytes_of(total, "native_wire_bytes"), ratio_of(total, "ratio"));
+    if (total.contains("shadow_calls")) {
         fmt::print(
-            "mode on would compress {} calls: {} on the wire, {} natively: {:.2f} times fewer "
-            "bytes\n",
-            total.shadow_calls, format_bytes(static_cast<double>(total.shadow_wire_bytes)),
-            format_bytes(static_cast<double>(total.shadow_native_bytes)), shadow_ratio(total));
+            "mode on would compress {} calls: {} on the wire, {} natively: {} times fewer bytes\n",
+            count_of(total, "shadow_calls"), bytes_of(total, "shadow_wire_bytes"),
+            bytes_of(total, "shadow_native_bytes"), ratio_of(total, "shadow_ratio"));
     }
-    for (const std::string& difference : report.differences) {
-        fmt::print("! {}\n", difference);
+    for (const Json& difference : total["differences"]) {
+        fmt::print("! {}\n", difference.get<std::string>());
     }
+}
+
+void print_report(const MergedReport& report, bool as_json) {
+    for (const MergedComm& comm : report.comms) {
+        if (!as_json) {
+            print_comm(comm);
+            continue;
+        }
+        fmt::print("{}\n", comm_json(comm).dump());
+        for (const MergedKey& key : comm.keys) {
+            fmt::print("{}\n", key_json(comm, key).dump());
+        }
+    }
+    if (!as_json) {
+        print_peers(report);
+        print_total(total_json(report));
+        return;
+    }
+    for (const MergedPeer& peer : report.peers) {
+        fmt::print("{}\n", peer_json(peer).dump());
+    }
+    fmt::print("{}\n", total_json(report).dump());
 }
 
 int report_traces(const ReportOptions& options) {
@@ -411,11 +456,7 @@ int report(const ReportOptions& options) {
     for (const std::string& text : merged.value().notes) {
         note(text);
     }
-    if (options.json) {
-        print_json(merged.value());
-    } else {
-        print_table(merged.value());
-    }
+    print_report(merged.value(), options.json);
     return kSuccess;
 }
 

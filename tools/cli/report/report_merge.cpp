@@ -254,23 +254,24 @@ void Merger::add_key(const Json& record) {
             target->shadow_native_bytes += record.value("native_wire_bytes", uint64_t{0});
         }
         if (const auto aims = record.find("aims"); aims != record.end()) {
-            target->thresholds.add(
+            target->features.thresholds.add(
                 {aims->value("encodings", uint64_t{0}), aims->value("exact", uint64_t{0}),
                  aims->value("moved", uint64_t{0}), aims->value("survivors", uint64_t{0}),
                  aims->value("wanted", uint64_t{0})});
         }
         for (const Json& sample : record.value("owed", Json::array())) {
-            auto& [gradient, owed] = target->owed[sample.value("call", uint64_t{0})];
+            auto& [gradient, owed] =
+                target->features.residual_norms[sample.value("call", uint64_t{0})];
             gradient += sample.value("gradient_square", 0.0);
             owed += sample.value("owed_square", 0.0);
         }
-        target->averages = target->averages || record.contains("averagings");
-        target->averagings += record.value("averagings", uint64_t{0});
-        target->averaging_wire_bytes += record.value("averaging_wire_bytes", uint64_t{0});
-        target->previewed = target->previewed || record.contains("previews");
-        target->previews += record.value("previews", uint64_t{0});
+        target->features.averages = target->features.averages || record.contains("averagings");
+        target->features.averagings += record.value("averagings", uint64_t{0});
+        target->features.averaging_wire_bytes += record.value("averaging_wire_bytes", uint64_t{0});
+        target->features.steps_ahead = target->features.steps_ahead || record.contains("previews");
+        target->features.previews += record.value("previews", uint64_t{0});
         const double step_size = record.value("step_size", 0.0);
-        target->step_size = step_size != 0 ? step_size : target->step_size;
+        target->features.step_size = step_size != 0 ? step_size : target->features.step_size;
         target->wire_is_estimate =
             target->wire_is_estimate || record.value("wire_is_estimate", false);
     }
@@ -285,7 +286,7 @@ void Merger::add_decisions(const Json& record, MergedKey* key) {
         return;
     }
     for (const Json& tensor : *tensors) {
-        MergedAccordion& merged = key->accordions[{tensor.value("slot", uint32_t{0}),
+        MergedAccordion& merged = key->features.accordions[{tensor.value("slot", uint32_t{0}),
                                                    tensor.value("ordinal", uint32_t{0})}];
         const auto windows = tensor.value("windows", uint64_t{0});
         merged.hashes[{windows, tensor.value("decisions_hash", "")}].insert(
@@ -336,7 +337,7 @@ void Merger::add_peer(const Json& record) {
 
 // Ranks that had as many windows of an accordion, and decided differently.
 void Merger::compare_decisions(const MergedKey& key, MergedComm* comm) {
-    for (const auto& [place, tensor] : key.accordions) {
+    for (const auto& [place, tensor] : key.features.accordions) {
         for (auto one = tensor.hashes.begin(); one != tensor.hashes.end(); ++one) {
             const auto other = std::next(one);
             if (other != tensor.hashes.end() && one->first.first == other->first.first) {
@@ -439,16 +440,6 @@ double ratio_of(uint64_t native, uint64_t wire) {
 }
 
 }  // namespace
-
-std::vector<double> owed_shares(const MergedKey& key) {
-    std::vector<double> shares;
-    for (const auto& [call, squares] : key.owed) {
-        if (squares.first > 0 && std::isfinite(squares.second)) {
-            shares.push_back(std::sqrt(squares.second / squares.first));
-        }
-    }
-    return shares;
-}
 
 double wire_ratio(const MergedKey& key) {
     return ratio_of(key.native_wire_bytes, key.wire_bytes);

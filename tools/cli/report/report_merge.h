@@ -22,6 +22,20 @@ struct MergedAccordion {
         hashes;  // of so many windows -> ranks
 };
 
+// What features of a plan did with the calls of a key: sums over ranks.
+struct MergedFeatures {
+    bool averages = false;  // residuals over the ranks
+    uint64_t averagings = 0, averaging_wire_bytes = 0;
+    bool steps_ahead = false;  // gathers are moved by their residual
+    uint64_t previews = 0;
+    double step_size = 0;        // of the rank merged last that knows it
+    ThresholdTotals thresholds;  // of thresholds that follow the data
+    // By call: squared norms of what the ranks gave, and of their residuals behind it.
+    std::map<uint64_t, std::pair<double, double>> residual_norms;
+    // By slot and ordinal of the tensor's place in the step.
+    std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
+};
+
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
     std::string op, dtype, redop, rule, codec, algorithm, reason;
@@ -32,16 +46,7 @@ struct MergedKey {
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0, timed_calls = 0;
     double time_us = 0;
     uint64_t shadow_calls = 0, shadow_wire_bytes = 0, shadow_native_bytes = 0;
-    bool averages = false;  // residuals over the ranks
-    uint64_t averagings = 0, averaging_wire_bytes = 0;
-    bool previewed = false;  // gathers are moved by what is owed
-    uint64_t previews = 0;
-    double step_size = 0;        // of the rank merged last that knows it
-    ThresholdTotals thresholds;  // of thresholds that follow the data
-    // By call: squared norms of what the ranks gave, and of what they were owed behind it.
-    std::map<uint64_t, std::pair<double, double>> owed;
-    // By slot and ordinal of the tensor's place in the step.
-    std::map<std::pair<uint32_t, uint32_t>, MergedAccordion> accordions;
+    MergedFeatures features;
     bool wire_is_estimate = false;
     std::map<int, uint64_t> calls_of_rank;
     std::set<std::string> names;  // of the buffers, as ranks call them; "" where one has none
@@ -94,10 +99,6 @@ struct MergedReport {
 // Errors have the form "FILE:LINE: what". An unreadable file, text that is not JSON (except in a
 // last line without a newline, which is noted), another format version.
 Result<MergedReport> merge_reports(const std::vector<std::string>& files);
-
-// What was owed behind each call of the key that was looked at, over what it gave: quotients of
-// norms, in the order of calls.
-[[nodiscard]] std::vector<double> owed_shares(const MergedKey& key);
 
 // native_wire_bytes / wire_bytes; 1 when nothing was sent.
 [[nodiscard]] double wire_ratio(const MergedKey& key);

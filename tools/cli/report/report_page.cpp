@@ -146,10 +146,10 @@ std::string where_section(const MergedReport& report) {
 std::string key_row(const MergedKey& key) {
     const bool native = key.codec == "native";
     std::string state = native ? "" : escaped(shortened(key.codec)) + ", " + escaped(key.algorithm);
-    if (key.thresholds.wanted > 0) {
+    if (key.features.thresholds.wanted > 0) {
         state += fmt::format(", survivors {:.3f} of wanted",
-                             static_cast<double>(key.thresholds.survivors) /
-                                 static_cast<double>(key.thresholds.wanted));
+                             static_cast<double>(key.features.thresholds.survivors) /
+                                 static_cast<double>(key.features.thresholds.wanted));
     }
     return fmt::format(
         "<tr><td>{}</td><td>{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
@@ -258,7 +258,7 @@ std::string owed_section(const MergedReport& report) {
     for (const MergedComm& comm : report.comms) {
         for (const MergedKey& key : comm.keys) {
             std::vector<std::pair<double, double>> points;
-            for (const auto& [call, squares] : key.owed) {
+            for (const auto& [call, squares] : key.features.residual_norms) {
                 if (squares.first > 0) {
                     points.emplace_back(static_cast<double>(call),
                                         std::sqrt(squares.second / squares.first));
@@ -328,11 +328,11 @@ std::string time_section(const TraceTable& traces) {
     }
     size_t shown = 0;
     for (const TracedTensor& of : traces.tensors) {
-        if (of.errors.empty() || shown++ >= kMostTensors) {
+        if (of.shadow.errors.empty() || shown++ >= kMostTensors) {
             continue;
         }
         text += curve_row(fmt::format("{} {} {}", of.op, of.dtype, of.count), "error over time",
-                          of.errors, "error of " + of.codec + " up to");
+                          of.shadow.errors, "error of " + of.shadow.codec + " up to");
     }
     if (shown == 0) {
         text +=

@@ -75,7 +75,7 @@ std::string decisions_section(const MergedReport& report) {
     };
     for (const MergedComm& comm : report.comms) {
         for (const MergedKey& key : comm.keys) {
-            for (const auto& [place, of] : key.accordions) {
+            for (const auto& [place, of] : key.features.accordions) {
                 add(accordion_row(key, place, of));
             }
         }

@@ -106,12 +106,12 @@ std::string rehearsed_section(const TraceTable& traces) {
                           : fmt::format("{:.{}g}", sum / static_cast<double>(count), digits);
     };
     for (const TracedTensor& of : traces.tensors) {
-        if (of.codec.empty() || of.algorithm == "native") {
+        if (of.shadow.codec.empty() || of.shadow.algorithm == "native") {
             continue;
         }
         if (++tensors > kMostTensors) {
-            wire += of.would_wire_bytes;
-            native += of.would_native_bytes;
+            wire += of.shadow.wire_bytes;
+            native += of.shadow.native_bytes;
             continue;
         }
         rows += fmt::format(
@@ -119,11 +119,14 @@ std::string rehearsed_section(const TraceTable& traces) {
             "class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
             "class=\"num\">{}</td><td>{}</td></tr>\n",
             escaped(fmt::format("{} {} {}", of.op, of.dtype, of.count)),
-            escaped(shortened(of.codec)), format_bytes(static_cast<double>(of.would_wire_bytes)),
-            format_bytes(static_cast<double>(of.would_native_bytes)),
-            mean(of.rel_error, of.rehearsed, 3) + (of.stand_in ? "*" : ""),
-            of.rehearsed == 0 ? std::string("-") : fmt::format("{:.3g}", of.largest_rel_error),
-            mean(of.codec_us, of.codec_times, 4), mean(of.device_us, of.timed_calls, 4), pays(of));
+            escaped(shortened(of.shadow.codec)),
+            format_bytes(static_cast<double>(of.shadow.wire_bytes)),
+            format_bytes(static_cast<double>(of.shadow.native_bytes)),
+            mean(of.shadow.rel_error, of.shadow.rehearsed, 3) + (of.shadow.stand_in ? "*" : ""),
+            of.shadow.rehearsed == 0 ? std::string("-")
+                                     : fmt::format("{:.3g}", of.shadow.largest_rel_error),
+            mean(of.shadow.codec_us, of.shadow.codec_times, 4),
+            mean(of.device_us, of.timed_calls, 4), pays(of));
     }
     if (tensors == 0) {
         return {};

@@ -9,13 +9,13 @@
 #include <set>
 #include <utility>
 
-#include "tools/cli/common/byte_text.h"
+#include "tools/cli/common/json_text.h"
 #include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostErrors = 200;
 
@@ -30,10 +30,17 @@ class Reader {
 
   private:
     void take(const Json& record);
+    void take_call(const Json& record);
+    void take_decision(const Json& record);
     TracedTensor& tensor(const Json& record) {
         TracedTensor& found = tensors_[record.at("tensor")];
         found.tensor = record.at("tensor");
         return found;
+    }
+    // Of a record that names a call of this file; null where the call is not in it.
+    TracedTensor* tensor_of(const Json& record) {
+        const auto call = tensor_of_call_.find(record.at("call"));
+        return call == tensor_of_call_.end() ? nullptr : &tensors_[call->second];
     }
 
     TraceTable table_;
@@ -55,49 +62,19 @@ class Reader {
 void Reader::take(const Json& record) {
     const std::string kind = record.at("record");
     if (kind == "call") {
-        TracedTensor& of = tensor(record);
-        of.op = record.at("op");
-        of.dtype = record.at("dtype");
-        of.redop = record.at("redop");
-        of.count = record.at("count");
-        of.ranks = ranks_of_comm_[record.at("comm")];
-        const double at_us = record.value("at_us", 0.0);
-        first_us_ = calls_of_file_++ == 0 ? at_us : std::min(first_us_, at_us);
-        last_us_ = calls_of_file_ == 1 ? at_us : std::max(last_us_, at_us);
-        ++of.calls;
-        of.bytes += record.at("bytes").get<uint64_t>();
-        of.captured += record.value("captured", false) ? 1 : 0;
-        const int result = record.value("result", 0);
-        of.refused += result != 0 && result != 7 ? 1 : 0;  // 7 is "in progress"
-        of.host_us += record.at("host_us").get<double>();
-        if (record.contains("path")) {
-            ++of.places[record.at("place")];
-        }
-        if (record.value("would_compress", false)) {
-            ++would_[{process_, of.tensor}].calls;
-        }
-        tensor_of_call_[record.at("call")] = of.tensor;
-        second_of_call_[record.at("call")] = at_us * 1e-6;
-        table_.bytes_by_second[static_cast<uint64_t>(std::max(0.0, at_us) * 1e-6)] +=
-            record.at("bytes").get<uint64_t>();
-        ++table_.calls;
-        table_.bytes += record.at("bytes").get<uint64_t>();
+        take_call(record);
     } else if (kind == "time") {
-        if (const auto call = tensor_of_call_.find(record.at("call"));
-            call != tensor_of_call_.end()) {
-            TracedTensor& of = tensors_[call->second];
-            ++of.timed_calls;
-            of.device_us += record.at("device_us").get<double>();
+        if (TracedTensor* of = tensor_of(record); of != nullptr) {
+            ++of->timed_calls;
+            of->device_us += record.at("device_us").get<double>();
         }
     } else if (kind == "codec_time") {
-        if (const auto call = tensor_of_call_.find(record.at("call"));
-            call != tensor_of_call_.end()) {
-            TracedTensor& of = tensors_[call->second];
-            ++of.codec_times;
-            of.codec_us += record.at("device_us").get<double>();
+        if (TracedTensor* of = tensor_of(record); of != nullptr) {
+            ++of->shadow.codec_times;
+            of->shadow.codec_us += record.at("device_us").get<double>();
         }
     } else if (kind == "rehearsal") {
-        TracedTensor& of = tensor(record);
+        TracedShadow& of = tensor(record).shadow;
         const double error = record.at("rel_error");
         ++of.rehearsed;
         of.rel_error += error;
@@ -107,20 +84,11 @@ void Reader::take(const Json& record) {
         }
         of.largest_rel_error = std::max(of.largest_rel_error, error);
     } else if (kind == "decision") {
-        TracedTensor& of = tensor(record);
-        of.codec = record.at("codec");
-        of.algorithm = record.at("algorithm");
-        of.rule = record.at("rule");
-        of.reason = record.at("reason");
-        of.stand_in = record.value("stand_in", false);
-        of.ranks = ranks_of_comm_[record.at("comm")];
-        Would& would = would_[{process_, of.tensor}];
-        would.wire_bytes = record.value("wire_bytes", uint64_t{0});
-        would.native_bytes = record.at("native_wire_bytes");
+        take_decision(record);
     } else if (kind == "trace") {
         process_ = record.value("host", "") + ":" + std::to_string(record.value("pid", 0));
     } else if (kind == "sample") {
-        TracedTensor& of = tensor(record);
+        TracedSamples& of = tensor(record).data;
         ++of.samples;
         of.mean_square += record.at("mean_square").get<double>();
         of.zeros_percent += record.at("zeros_percent").get<double>();
@@ -134,6 +102,49 @@ void Reader::take(const Json& record) {
     } else if (kind == "rotated") {
         table_.lost_calls += record.at("calls").get<uint64_t>();
     }
+}
+
+void Reader::take_call(const Json& record) {
+    TracedTensor& of = tensor(record);
+    of.op = record.at("op");
+    of.dtype = record.at("dtype");
+    of.redop = record.at("redop");
+    of.count = record.at("count");
+    of.ranks = ranks_of_comm_[record.at("comm")];
+    const double at_us = record.value("at_us", 0.0);
+    first_us_ = calls_of_file_++ == 0 ? at_us : std::min(first_us_, at_us);
+    last_us_ = calls_of_file_ == 1 ? at_us : std::max(last_us_, at_us);
+    const uint64_t bytes = record.at("bytes");
+    ++of.calls;
+    of.bytes += bytes;
+    of.captured += record.value("captured", false) ? 1 : 0;
+    const int result = record.value("result", 0);
+    of.refused += result != 0 && result != 7 ? 1 : 0;  // 7 is "in progress"
+    of.host_us += record.at("host_us").get<double>();
+    if (record.contains("path")) {
+        ++of.places[record.at("place")];
+    }
+    if (record.value("would_compress", false)) {
+        ++would_[{process_, of.tensor}].calls;
+    }
+    tensor_of_call_[record.at("call")] = of.tensor;
+    second_of_call_[record.at("call")] = at_us * 1e-6;
+    table_.bytes_by_second[static_cast<uint64_t>(std::max(0.0, at_us) * 1e-6)] += bytes;
+    ++table_.calls;
+    table_.bytes += bytes;
+}
+
+void Reader::take_decision(const Json& record) {
+    TracedTensor& of = tensor(record);
+    of.shadow.codec = record.at("codec");
+    of.shadow.algorithm = record.at("algorithm");
+    of.shadow.rule = record.at("rule");
+    of.shadow.reason = record.at("reason");
+    of.shadow.stand_in = record.value("stand_in", false);
+    of.ranks = ranks_of_comm_[record.at("comm")];
+    Would& would = would_[{process_, of.tensor}];
+    would.wire_bytes = record.value("wire_bytes", uint64_t{0});
+    would.native_bytes = record.at("native_wire_bytes");
 }
 
 Status Reader::read(const std::string& path) {
@@ -174,17 +185,17 @@ TraceTable Reader::finish() {
     table_.communicators = comms_.size();
     for (const auto& [of_process, would] : would_) {
         TracedTensor& of = tensors_[of_process.second];
-        of.would_calls += would.calls;
-        of.would_wire_bytes += would.calls * would.wire_bytes;
-        of.would_native_bytes += would.calls * would.native_bytes;
+        of.shadow.calls += would.calls;
+        of.shadow.wire_bytes += would.calls * would.wire_bytes;
+        of.shadow.native_bytes += would.calls * would.native_bytes;
     }
     for (auto& [key, of] : tensors_) {
-        std::sort(of.errors.begin(), of.errors.end());
-        const size_t step = of.errors.size() / kMostErrors + 1;
-        for (size_t i = 0; i * step < of.errors.size(); ++i) {
-            of.errors[i] = of.errors[i * step];
+        std::sort(of.shadow.errors.begin(), of.shadow.errors.end());
+        const size_t step = of.shadow.errors.size() / kMostErrors + 1;
+        for (size_t i = 0; i * step < of.shadow.errors.size(); ++i) {
+            of.shadow.errors[i] = of.shadow.errors[i * step];
         }
-        of.errors.resize((of.errors.size() + step - 1) / step);
+        of.shadow.errors.resize((of.shadow.errors.size() + step - 1) / step);
         table_.tensors.push_back(std::move(of));
     }
     std::stable_sort(table_.tensors.begin(), table_.tensors.end(),
@@ -192,16 +203,68 @@ TraceTable Reader::finish() {
     return std::move(table_);
 }
 
-std::string places_of(const TracedTensor& of) {
-    uint64_t sure = 0;
-    for (const auto& [place, calls] : of.places) {
-        sure += calls;
+Json tensor_json(const TracedTensor& of) {
+    Json line = json_record("trace_tensor");
+    line["tensor"] = of.tensor;
+    line["op"] = of.op;
+    line["dtype"] = of.dtype;
+    line["redop"] = of.redop;
+    line["count"] = of.count;
+    line["calls"] = of.calls;
+    line["bytes"] = of.bytes;
+    line["captured"] = of.captured;
+    line["refused"] = of.refused;
+    line["timed_calls"] = of.timed_calls;
+    line["device_us"] = mean(of.device_us, of.timed_calls);
+    line["host_us"] = mean(of.host_us, of.calls);
+    line["samples"] = of.data.samples;
+    line["rms"] = std::sqrt(mean(of.data.mean_square, of.data.samples));
+    line["zeros_percent"] = mean(of.data.zeros_percent, of.data.samples);
+    line["nonfinite"] = of.data.nonfinite;
+    line["exponent_bits"] = mean(of.data.exponent_bits, of.data.samples);
+    if (!of.shadow.codec.empty()) {
+        line["would"] = {{"codec", of.shadow.codec},
+                         {"algorithm", of.shadow.algorithm},
+                         {"rule", of.shadow.rule},
+                         {"reason", of.shadow.reason},
+                         {"stand_in", of.shadow.stand_in},
+                         {"calls", of.shadow.calls},
+                         {"wire_bytes", of.shadow.wire_bytes},
+                         {"native_wire_bytes", of.shadow.native_bytes},
+                         {"rehearsed", of.shadow.rehearsed},
+                         {"rel_error", mean(of.shadow.rel_error, of.shadow.rehearsed)},
+                         {"largest_rel_error", of.shadow.largest_rel_error},
+                         {"codec_times", of.shadow.codec_times},
+                         {"codec_us", mean(of.shadow.codec_us, of.shadow.codec_times)},
+                         {"pays", pays(of)}};
     }
-    if (sure == 0) {
+    for (const auto& [place, calls] : of.places) {
+        line["places"][std::to_string(place)] = calls;
+    }
+    return line;
+}
+
+Json total_json(const TraceTable& table) {
+    Json line = json_record("trace_total");
+    line["files"] = table.files;
+    line["communicators"] = table.communicators;
+    line["tensors"] = table.tensors.size();
+    line["calls"] = table.calls;
+    line["bytes"] = table.bytes;
+    line["lost_items"] = table.lost_items;
+    line["rotated_calls"] = table.lost_calls;
+    line["notes"] = table.notes;
+    return line;
+}
+
+// "3 +1": known places in the step, the first of them and how many others.
+std::string places_of(const Json& line) {
+    if (!line.contains("places")) {
         return "-";
     }
-    return fmt::format("{}{}", of.places.begin()->first,
-                       of.places.size() > 1 ? fmt::format(" +{}", of.places.size() - 1) : "");
+    const Json& places = line["places"];
+    const std::string first = places.begin().key();
+    return places.size() > 1 ? fmt::format("{} +{}", first, places.size() - 1) : first;
 }
 
 constexpr char kRow[] =
@@ -210,49 +273,56 @@ constexpr char kRow[] =
 constexpr char kShadowRow[] =
     "{:<16} {:<22} {:<12} {:>9} {:>10} {:>10} {:>6} {:>10} {:>10} {:>9} {:>9} {:>5}  {}\n";
 
-void print_shadow(const TraceTable& table) {
-    std::map<std::string, uint64_t> native;  // why -> tensors
-    bool any = false;
-    for (const TracedTensor& of : table.tensors) {
-        any = any || !of.codec.empty();
-        if (of.algorithm == "native") {
-            ++native[of.reason];
-        }
-    }
-    if (!any) {
+void print_shadow(const std::vector<Json>& tensors) {
+    if (std::none_of(tensors.begin(), tensors.end(),
+                     [](const Json& line) { return line.contains("would"); })) {
         return;
     }
     fmt::print("\nmode on would do\n");
     fmt::print(kShadowRow, "tensor", "codec", "algorithm", "calls", "wire", "native", "ratio",
                "error", "largest", "codec us", "us/call", "pays", "why");
-    for (const TracedTensor& of : table.tensors) {
-        if (of.codec.empty() || of.algorithm == "native") {
+    std::map<std::string, uint64_t> native;  // why -> tensors
+    bool stand_in = false;
+    for (const Json& line : tensors) {
+        if (!line.contains("would")) {
             continue;
         }
-        const auto error = [&](double value) {
-            return of.rehearsed == 0 ? std::string("-")
-                                     : fmt::format("{:.3g}{}", value, of.stand_in ? "*" : "");
-        };
-        fmt::print(kShadowRow, of.tensor, of.codec, of.algorithm, of.would_calls,
-                   format_bytes(static_cast<double>(of.would_wire_bytes)),
-                   format_bytes(static_cast<double>(of.would_native_bytes)) + "~",
-                   of.would_wire_bytes == 0
-                       ? std::string("-")
-                       : fmt::format("{:.2f}", static_cast<double>(of.would_native_bytes) /
-                                                   static_cast<double>(of.would_wire_bytes)),
-                   error(mean(of.rel_error, of.rehearsed)), error(of.largest_rel_error),
-                   of.codec_times == 0 ? std::string("-")
-                                       : fmt::format("{:.1f}", mean(of.codec_us, of.codec_times)),
-                   of.timed_calls == 0 ? std::string("-")
-                                       : fmt::format("{:.1f}", mean(of.device_us, of.timed_calls)),
-                   pays(of), of.reason);
+        const Json& would = line["would"];
+        stand_in = stand_in || would["stand_in"];
+        if (would["algorithm"] == "native") {
+            ++native[would["reason"]];
+            continue;
+        }
+        const char* const error = would["stand_in"] ? "{:.3g}*" : "{:.3g}";
+        const double wire = would["wire_bytes"], native_wire = would["native_wire_bytes"];
+        fmt::print(kShadowRow, text_of(line, "tensor"), text_of(would, "codec"),
+                   text_of(would, "algorithm"), count_of(would, "calls"),
+                   bytes_of(would, "wire_bytes"), bytes_of(would, "native_wire_bytes") + "~",
+                   wire == 0 ? std::string("-") : fmt::format("{:.2f}", native_wire / wire),
+                   mean_of(would, "rel_error", "rehearsed", error),
+                   mean_of(would, "largest_rel_error", "rehearsed", error),
+                   mean_of(would, "codec_us", "codec_times", "{:.1f}"),
+                   mean_of(line, "device_us", "timed_calls", "{:.1f}"), text_of(would, "pays"),
+                   text_of(would, "reason"));
     }
-    if (std::any_of(table.tensors.begin(), table.tensors.end(),
-                    [](const TracedTensor& of) { return of.stand_in; })) {
+    if (stand_in) {
         fmt::print("* of a rank's own part, which stands in for what would be encoded\n");
     }
-    for (const auto& [why, tensors] : native) {
-        fmt::print("native: {} tensors: {}\n", tensors, why);
+    for (const auto& [why, count] : native) {
+        fmt::print("native: {} tensors: {}\n", count, why);
+    }
+}
+
+void print_tensors(const std::vector<Json>& tensors) {
+    fmt::print(kRow, "tensor", "operation", "type", "reduce", "elements", "calls", "bytes",
+               "us/call", "host us", "place", "rms", "exp bits");
+    for (const Json& line : tensors) {
+        fmt::print(kRow, text_of(line, "tensor"), text_of(line, "op"), text_of(line, "dtype"),
+                   text_of(line, "redop"), count_of(line, "count"), count_of(line, "calls"),
+                   bytes_of(line, "bytes"), mean_of(line, "device_us", "timed_calls", "{:.1f}"),
+                   mean_of(line, "host_us", "calls", "{:.1f}"), places_of(line),
+                   mean_of(line, "rms", "samples", "{:.3g}"),
+                   mean_of(line, "exponent_bits", "samples", "{:.2f}"));
     }
 }
 
@@ -263,13 +333,13 @@ void print_shadow(const TraceTable& table) {
 // it is faster, if the native time shrinks as the bytes do; "no": the codec alone takes as long.
 std::string pays(const TracedTensor& of) {
     const double native_us = mean(of.device_us, of.timed_calls);
-    const double codec_us = mean(of.codec_us, of.codec_times);
-    if (of.timed_calls == 0 || of.codec_times == 0 || of.would_native_bytes == 0) {
+    const double codec_us = mean(of.shadow.codec_us, of.shadow.codec_times);
+    if (of.timed_calls == 0 || of.shadow.codec_times == 0 || of.shadow.native_bytes == 0) {
         return "-";
     }
     const double share =
-        static_cast<double>(of.would_wire_bytes) / static_cast<double>(of.would_native_bytes);
-    const bool of_all = of.algorithm == "gather" || of.op == "allgather";
+        static_cast<double>(of.shadow.wire_bytes) / static_cast<double>(of.shadow.native_bytes);
+    const bool of_all = of.shadow.algorithm == "gather" || of.op == "allgather";
     const double most = codec_us * std::max(2, of_all ? of.ranks : 0);
     return most + share * native_us < native_us ? "yes" : codec_us >= native_us ? "no" : "?";
 }
@@ -291,80 +361,23 @@ Result<TraceTable> read_traces(const std::vector<std::string>& files) {
 }
 
 void print_traces(const TraceTable& table, bool json) {
-    if (!json) {
-        fmt::print(kRow, "tensor", "operation", "type", "reduce", "elements", "calls", "bytes",
-                   "us/call", "host us", "place", "rms", "exp bits");
-    }
+    std::vector<Json> tensors;
     for (const TracedTensor& of : table.tensors) {
-        const double device_us = mean(of.device_us, of.timed_calls);
-        const double host_us = mean(of.host_us, of.calls);
-        const double rms = std::sqrt(mean(of.mean_square, of.samples));
-        const double exponent_bits = mean(of.exponent_bits, of.samples);
-        if (json) {
-            nlohmann::ordered_json line = json_record("trace_tensor");
-            line["tensor"] = of.tensor;
-            line["op"] = of.op;
-            line["dtype"] = of.dtype;
-            line["redop"] = of.redop;
-            line["count"] = of.count;
-            line["calls"] = of.calls;
-            line["bytes"] = of.bytes;
-            line["captured"] = of.captured;
-            line["refused"] = of.refused;
-            line["timed_calls"] = of.timed_calls;
-            line["device_us"] = device_us;
-            line["host_us"] = host_us;
-            line["samples"] = of.samples;
-            line["rms"] = rms;
-            line["zeros_percent"] = mean(of.zeros_percent, of.samples);
-            line["nonfinite"] = of.nonfinite;
-            line["exponent_bits"] = exponent_bits;
-            if (!of.codec.empty()) {
-                line["would"] = {{"codec", of.codec},
-                                 {"algorithm", of.algorithm},
-                                 {"rule", of.rule},
-                                 {"reason", of.reason},
-                                 {"stand_in", of.stand_in},
-                                 {"calls", of.would_calls},
-                                 {"wire_bytes", of.would_wire_bytes},
-                                 {"native_wire_bytes", of.would_native_bytes},
-                                 {"rehearsed", of.rehearsed},
-                                 {"rel_error", mean(of.rel_error, of.rehearsed)},
-                                 {"largest_rel_error", of.largest_rel_error},
-                                 {"codec_times", of.codec_times},
-                                 {"codec_us", mean(of.codec_us, of.codec_times)},
-                                 {"pays", pays(of)}};
-            }
-            for (const auto& [place, calls] : of.places) {
-                line["places"][std::to_string(place)] = calls;
-            }
-            fmt::print("{}\n", line.dump());
-            continue;
-        }
-        fmt::print(kRow, of.tensor, of.op, of.dtype, of.redop, of.count, of.calls,
-                   format_bytes(static_cast<double>(of.bytes)),
-                   of.timed_calls == 0 ? std::string("-") : fmt::format("{:.1f}", device_us),
-                   fmt::format("{:.1f}", host_us), places_of(of),
-                   of.samples == 0 ? std::string("-") : fmt::format("{:.3g}", rms),
-                   of.samples == 0 ? std::string("-") : fmt::format("{:.2f}", exponent_bits));
+        tensors.push_back(tensor_json(of));
     }
+    const Json total = total_json(table);
     if (json) {
-        nlohmann::ordered_json line = json_record("trace_total");
-        line["files"] = table.files;
-        line["communicators"] = table.communicators;
-        line["tensors"] = table.tensors.size();
-        line["calls"] = table.calls;
-        line["bytes"] = table.bytes;
-        line["lost_items"] = table.lost_items;
-        line["rotated_calls"] = table.lost_calls;
-        line["notes"] = table.notes;
-        fmt::print("{}\n", line.dump());
+        for (const Json& line : tensors) {
+            fmt::print("{}\n", line.dump());
+        }
+        fmt::print("{}\n", total.dump());
         return;
     }
-    print_shadow(table);
+    print_tensors(tensors);
+    print_shadow(tensors);
     fmt::print("\ntotal of {} trace files: {} calls, {} in buffers, {} tensors, {} communicators\n",
-               table.files, table.calls, format_bytes(static_cast<double>(table.bytes)),
-               table.tensors.size(), table.communicators);
+               table.files, table.calls, bytes_of(total, "bytes"), table.tensors.size(),
+               table.communicators);
     if (table.lost_items != 0) {
         fmt::print("! {} items came faster than they could be written and are not in the trace\n",
                    table.lost_items);

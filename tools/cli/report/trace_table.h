@@ -11,26 +11,35 @@
 
 namespace slimwire::cli {
 
-struct TracedTensor {
-    // Equal in all its calls.
-    std::string tensor, op, dtype, redop;
-    uint64_t count = 0;
-    // Sums over calls and files.
-    uint64_t calls = 0, bytes = 0, captured = 0, refused = 0, timed_calls = 0, samples = 0;
-    double device_us = 0, host_us = 0;
+// What samples of a tensor's data said: sums over samples.
+struct TracedSamples {
+    uint64_t samples = 0, nonfinite = 0;
     double mean_square = 0, zeros_percent = 0, exponent_bits = 0;
-    uint64_t nonfinite = 0;
-    // Mode shadow: what mode on would do; empty where that was not asked.
-    std::string codec, algorithm, rule, reason;
-    bool stand_in = false;  // what is rehearsed is not what is encoded
-    int ranks = 0;          // of the communicator
-    uint64_t would_calls = 0, would_wire_bytes = 0, would_native_bytes = 0;  // sums
+};
+
+// Mode shadow: what mode on would do with a tensor.
+struct TracedShadow {
+    std::string codec, algorithm, rule, reason;  // empty where that was not asked
+    bool stand_in = false;                       // what is rehearsed is not what is encoded
+    uint64_t calls = 0, wire_bytes = 0, native_bytes = 0;  // sums
     uint64_t rehearsed = 0, codec_times = 0;
     double rel_error = 0, codec_us = 0;  // sums
     double largest_rel_error = 0;        // of a call
     // Calls that were rehearsed, by when they were made: at most kMostErrors, evenly.
     std::vector<std::pair<double, double>> errors;  // seconds since the trace began, rel_error
-    // Place in the step -> sure calls there.
+};
+
+struct TracedTensor {
+    // Equal in all its calls.
+    std::string tensor, op, dtype, redop;
+    uint64_t count = 0;
+    int ranks = 0;  // of the communicator
+    // Sums over calls and files.
+    uint64_t calls = 0, bytes = 0, captured = 0, refused = 0, timed_calls = 0;
+    double device_us = 0, host_us = 0;
+    TracedSamples data;
+    TracedShadow shadow;
+    // Place in the step -> calls there, where the place is known.
     std::map<uint32_t, uint64_t> places;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,8 +15,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string counted(size_t count, const char* one, const char* many) {
-    return fmt::format("{} {}", count, count == 1 ? one : many);
+// The ways from a GPU to all other GPUs, then to all NICs: (to, way).
+std::vector<std::pair<int, Path>> ways_from(const Topo& topo, const GpuPlace& place) {
+    std::vector<std::pair<int, Path>> ways;
+    for (const GpuPlace& other : topo.places.gpus) {
+        if (other.gpu != place.gpu) {
+            ways.emplace_back(other.gpu, gpu_path(topo.paths, place, other));
+        }
+    }
+    for (const int nic : topo.machine.nics()) {
+        ways.emplace_back(nic, topo.paths.between(place.gpu, nic));
+    }
+    return ways;
 }
 
 std::string rail_text(const Topo& topo, const GpuPlace& place) {
@@ -45,6 +56,100 @@ void add_tree(const Topo& topo,
         add_tree(topo, children[i], rest + (last ? "└─ " : "├─ "), rest + (last ? "   " : "│  "),
                  text);
     }
+}
+
+std::string way_text(const Path& way) {
+    const bool plain = way.path_class == PathClass::kLocal || way.path_class == PathClass::kNone;
+    const char* const name = path_class_name(way.path_class);
+    return plain ? name : fmt::format("{} {}", name, gb_s_text(way.gb_s));
+}
+
+// A row for each GPU, a column for each GPU and NIC.
+void add_ways(const Topo& topo, std::string* text) {
+    std::vector<int> columns;
+    for (const GpuPlace& place : topo.places.gpus) {
+        columns.push_back(place.gpu);
+    }
+    const std::vector<int> nics = topo.machine.nics();
+    columns.insert(columns.end(), nics.begin(), nics.end());
+    size_t width = 9;
+    for (const int column : columns) {
+        width = std::max(width, topo.machine.label(column).size());
+    }
+    *text += fmt::format("\nways, class and GB/s\n{:<{}}", "", width);
+    for (const int column : columns) {
+        *text += fmt::format("  {:>{}}", topo.machine.label(column), width);
+    }
+    *text += "\n";
+    for (const GpuPlace& row : topo.places.gpus) {
+        std::map<int, std::string> cells = {{row.gpu, "-"}};
+        for (const auto& [to, way] : ways_from(topo, row)) {
+            cells[to] = way_text(way);
+        }
+        *text += fmt::format("{:<{}}", topo.machine.label(row.gpu), width);
+        for (const int column : columns) {
+            *text += fmt::format("  {:>{}}", cells[column], width);
+        }
+        *text += "\n";
+    }
+}
+
+Json device_json(const Topo& topo, int index) {
+    const Device& d = topo.device(index);
+    Json device{{"device", index},
+                {"kind", device_kind_name(d.kind)},
+                {"label", topo.machine.label(index)},
+                {"parent", d.parent},
+                {"host", d.host},
+                {"number", d.number},
+                {"bus_id", d.bus_id},
+                {"name", d.name},
+                {"vendor", d.vendor}};
+    if (d.parent >= 0) {
+        device["pcie_gt_s"] = d.pcie_gt_s;
+        device["pcie_width"] = d.pcie_width;
+        device["up_gb_s"] = d.up_gb_s;
+        device["up_assumed"] = d.up_assumed;
+    }
+    if (d.kind == DeviceKind::kGpu) {
+        device["compute_capability"] = d.compute_capability;
+        device["gcn"] = d.gcn;
+        device["rank"] = d.rank;
+    }
+    if (d.kind == DeviceKind::kNic) {
+        device["ports"] = Json::array();
+        for (const NetPort& port : d.ports) {
+            device["ports"].push_back({{"name", port.name},
+                                       {"port", port.port},
+                                       {"gbit_s", port.gbit_s},
+                                       {"rdma", port.rdma}});
+        }
+    }
+    return device;
+}
+
+Json gpu_json(const GpuPlace& place) {
+    return {{"device", place.gpu},        {"cpu", place.cpu},
+            {"switch", place.pci_switch}, {"nv_domain", place.nv_domain},
+            {"nv_gb_s", place.nv_gb_s},   {"rail", place.rail},
+            {"nics", place.nics},         {"nic_class", path_class_name(place.nic_class)},
+            {"net_gb_s", place.net_gb_s}, {"net_known", place.net_known}};
+}
+
+Json communicator_json(const CommLinks& links) {
+    const auto slow = [](const RankLink& link) {
+        return Json{{"class", path_class_name(link.path_class)},
+                    {"gb_s", link.mb_s / 1000.0},
+                    {"same_rail", link.same_rail}};
+    };
+    return {{"ranks", links.shape.ranks},
+            {"nodes", links.shape.nodes},
+            {"ranks_on_node", links.ranks_on_node},
+            {"rails", links.rails},
+            {"rails_aligned", links.rails_aligned},
+            {"nv_domains", links.nv_domains},
+            {"slowest_in_node", slow(links.slowest_in_node)},
+            {"slowest_between_nodes", slow(links.slowest_between_nodes)}};
 }
 
 }  // namespace
@@ -158,6 +263,10 @@ std::string Topo::communicator() const {
     return links_sentence(links);
 }
 
+std::string counted(size_t count, const char* one, const char* many) {
+    return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
 std::string gb_s_text(double gb_s) {
     std::string text = fmt::format("{:.1f}", gb_s);
     return text.size() > 2 && text.compare(text.size() - 2, 2, ".0") == 0
@@ -192,46 +301,8 @@ std::string topo_text(const Topo& topo) {
                             topo.machine.label(link.a), topo.machine.label(link.b),
                             gb_s_text(link.gb_s));
     }
-    const std::vector<int> nics = topo.machine.nics();
     if (!topo.places.gpus.empty()) {
-        text += "\nways, class and GB/s\n";
-        std::vector<std::string> heads;
-        for (const GpuPlace& place : topo.places.gpus) {
-            heads.push_back(topo.machine.label(place.gpu));
-        }
-        for (const int nic : nics) {
-            heads.push_back(topo.machine.label(nic));
-        }
-        size_t width = 9;
-        for (const std::string& head : heads) {
-            width = std::max(width, head.size());
-        }
-        text += fmt::format("{:<{}}", "", width);
-        for (const std::string& head : heads) {
-            text += fmt::format("  {:>{}}", head, width);
-        }
-        text += "\n";
-        for (const GpuPlace& row : topo.places.gpus) {
-            text += fmt::format("{:<{}}", topo.machine.label(row.gpu), width);
-            std::vector<std::pair<bool, Path>> ways;
-            for (const GpuPlace& column : topo.places.gpus) {
-                ways.emplace_back(row.gpu == column.gpu, gpu_path(topo.paths, row, column));
-            }
-            for (const int nic : nics) {
-                ways.emplace_back(false, topo.paths.between(row.gpu, nic));
-            }
-            for (const auto& [self, way] : ways) {
-                text += fmt::format(
-                    "  {:>{}}",
-                    self ? "-"
-                    : way.path_class == PathClass::kLocal || way.path_class == PathClass::kNone
-                        ? path_class_name(way.path_class)
-                        : fmt::format("{} {}", path_class_name(way.path_class),
-                                      gb_s_text(way.gb_s)),
-                    width);
-            }
-            text += "\n";
-        }
+        add_ways(topo, &text);
     }
     return text;
 }
@@ -248,37 +319,7 @@ Json topo_json(const Topo& topo) {
     json["hosts"] = topo.machine.hosts;
     json["devices"] = Json::array();
     for (size_t i = 0; i < topo.machine.devices.size(); ++i) {
-        const Device& d = topo.machine.devices[i];
-        Json device{{"device", i},
-                    {"kind", device_kind_name(d.kind)},
-                    {"label", topo.machine.label(static_cast<int>(i))},
-                    {"parent", d.parent},
-                    {"host", d.host},
-                    {"number", d.number},
-                    {"bus_id", d.bus_id},
-                    {"name", d.name},
-                    {"vendor", d.vendor}};
-        if (d.parent >= 0) {
-            device["pcie_gt_s"] = d.pcie_gt_s;
-            device["pcie_width"] = d.pcie_width;
-            device["up_gb_s"] = d.up_gb_s;
-            device["up_assumed"] = d.up_assumed;
-        }
-        if (d.kind == DeviceKind::kGpu) {
-            device["compute_capability"] = d.compute_capability;
-            device["gcn"] = d.gcn;
-            device["rank"] = d.rank;
-        }
-        if (d.kind == DeviceKind::kNic) {
-            device["ports"] = Json::array();
-            for (const NetPort& port : d.ports) {
-                device["ports"].push_back({{"name", port.name},
-                                           {"port", port.port},
-                                           {"gbit_s", port.gbit_s},
-                                           {"rdma", port.rdma}});
-            }
-        }
-        json["devices"].push_back(std::move(device));
+        json["devices"].push_back(device_json(topo, static_cast<int>(i)));
     }
     json["links"] = Json::array();
     for (const DirectLink& link : topo.machine.links) {
@@ -290,46 +331,17 @@ Json topo_json(const Topo& topo) {
     }
     json["gpus"] = Json::array();
     json["ways"] = Json::array();
-    const auto add_way = [&json](int from, int to, const Path& way) {
-        json["ways"].push_back({{"from", from},
-                                {"to", to},
-                                {"class", path_class_name(way.path_class)},
-                                {"gb_s", way.gb_s}});
-    };
     for (const GpuPlace& place : topo.places.gpus) {
-        json["gpus"].push_back({{"device", place.gpu},
-                                {"cpu", place.cpu},
-                                {"switch", place.pci_switch},
-                                {"nv_domain", place.nv_domain},
-                                {"nv_gb_s", place.nv_gb_s},
-                                {"rail", place.rail},
-                                {"nics", place.nics},
-                                {"nic_class", path_class_name(place.nic_class)},
-                                {"net_gb_s", place.net_gb_s},
-                                {"net_known", place.net_known}});
-        for (const GpuPlace& other : topo.places.gpus) {
-            if (other.gpu != place.gpu) {
-                add_way(place.gpu, other.gpu, gpu_path(topo.paths, place, other));
-            }
-        }
-        for (const int nic : topo.machine.nics()) {
-            add_way(place.gpu, nic, topo.paths.between(place.gpu, nic));
+        json["gpus"].push_back(gpu_json(place));
+        for (const auto& [to, way] : ways_from(topo, place)) {
+            json["ways"].push_back({{"from", place.gpu},
+                                    {"to", to},
+                                    {"class", path_class_name(way.path_class)},
+                                    {"gb_s", way.gb_s}});
         }
     }
     if (!topo.places.gpus.empty()) {
-        const auto slow = [](const RankLink& link) {
-            return Json{{"class", path_class_name(link.path_class)},
-                        {"gb_s", link.mb_s / 1000.0},
-                        {"same_rail", link.same_rail}};
-        };
-        json["communicator"] = {{"ranks", topo.links.shape.ranks},
-                                {"nodes", topo.links.shape.nodes},
-                                {"ranks_on_node", topo.links.ranks_on_node},
-                                {"rails", topo.links.rails},
-                                {"rails_aligned", topo.links.rails_aligned},
-                                {"nv_domains", topo.links.nv_domains},
-                                {"slowest_in_node", slow(topo.links.slowest_in_node)},
-                                {"slowest_between_nodes", slow(topo.links.slowest_between_nodes)}};
+        json["communicator"] = communicator_json(topo.links);
     }
     return json;
 }

@@ -35,6 +35,8 @@ struct Topo {
     [[nodiscard]] std::string communicator() const;
 };
 
+// "1 GPU", "2 GPUs"
+[[nodiscard]] std::string counted(size_t count, const char* one, const char* many);
 // "12" of 12.0, "370.8".
 [[nodiscard]] std::string gb_s_text(double gb_s);
 

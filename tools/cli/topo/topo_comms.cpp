@@ -15,10 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string counted(int count, const char* one, const char* many) {
-    return fmt::format("{} {}", count, count == 1 ? one : many);
-}
-
 std::string link_text(const RankLink& link) {
     if (link.path_class == PathClass::kNone) {
         return "none";
@@ -28,17 +24,13 @@ std::string link_text(const RankLink& link) {
                                       : fmt::format(" {} GB/s", gb_s_text(link.mb_s / 1000.0)));
 }
 
-std::string size_text(uint64_t bytes) {
-    return format_bytes(static_cast<double>(bytes));
-}
-
 }  // namespace
 
 std::string links_sentence(const CommLinks& links) {
     return fmt::format("{} on {}; {}{}; slowest link in a node: {}, between nodes: {}",
-                       counted(links.shape.ranks, "rank", "ranks"),
-                       counted(links.shape.nodes, "node", "nodes"),
-                       counted(links.rails, "rail", "rails"),
+                       counted(static_cast<size_t>(links.shape.ranks), "rank", "ranks"),
+                       counted(static_cast<size_t>(links.shape.nodes), "node", "nodes"),
+                       counted(static_cast<size_t>(links.rails), "rail", "rails"),
                        links.rails == 0      ? ""
                        : links.rails_aligned ? ", alike on every node"
                                              : ", not alike on every node",
@@ -69,11 +61,12 @@ std::vector<TopoComm> reported_comms(const MergedReport& report) {
 std::vector<std::string> comm_lines(const TopoComm& comm) {
     std::vector<std::string> lines;
     for (const CostThreshold& one : comm.thresholds) {
-        lines.push_back(fmt::format("{} of {} by {}, {}: {}, as calibrated", op_name(one.op),
-                                    dtype_name(one.dtype), one.codec, one.algorithm,
-                                    one.pays_from_bytes
-                                        ? "pays from " + size_text(*one.pays_from_bytes) + " on"
-                                        : std::string("pays at no size that was measured")));
+        lines.push_back(fmt::format(
+            "{} of {} by {}, {}: {}, as calibrated", op_name(one.op), dtype_name(one.dtype),
+            one.codec, one.algorithm,
+            one.pays_from_bytes
+                ? "pays from " + format_bytes(static_cast<double>(*one.pays_from_bytes)) + " on"
+                : std::string("pays at no size that was measured")));
     }
     return lines;
 }

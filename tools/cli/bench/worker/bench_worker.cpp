@@ -60,6 +60,16 @@ class Worker {
     Sample timed(Call call);
     void barrier();
     std::vector<double> gather(const std::vector<double>& mine);
+    struct Message {
+        size_t count = 0, send_bytes = 0, recv_bytes = 0;
+    };
+    std::vector<double> run_rounds(const Message& message,
+                                   const Delivery& delivery,
+                                   std::vector<char>* host);
+    void print(const Message& message,
+               const Delivery& delivery,
+               const std::vector<double>& all,
+               std::FILE* out) const;
 
     Options options_;
     int rank_ = 0, ranks_ = 1;
@@ -160,39 +170,38 @@ std::vector<double> Worker::gather(const std::vector<double>& mine) {
     return all;
 }
 
-void Worker::measure(size_t bytes, std::FILE* out) {
-    const size_t elem = element_bytes(options_.type);
-    size_t count = std::max<size_t>(1, bytes / elem);
-    const Delivery delivery{options_, rank_, ranks_};
-    if (delivery.input_elems(1) > 1 || delivery.output_elems(1) > 1) {
-        count = std::max<size_t>(1, count / static_cast<size_t>(ranks_));
+uint64_t hash_of(const std::vector<char>& data, size_t bytes) {
+    uint64_t hash = 1;
+    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        std::memcpy(&word, data.data() + i, std::min(sizeof word, bytes - i));
+        hash = mix(hash ^ word);
     }
-    const size_t send_bytes = delivery.input_elems(count) * elem;
-    const size_t recv_bytes = delivery.output_elems(count) * elem;
-    // Either is the other's size in the raw exchange.
-    const size_t room = std::max(send_bytes, recv_bytes) + 4096 * static_cast<size_t>(ranks_);
-    check(cudaMalloc(&send_, room), "cudaMalloc");
-    check(cudaMalloc(&recv_, room), "cudaMalloc");
-    std::vector<char> host(std::max(send_bytes, recv_bytes));
-    for (size_t i = 0; i < delivery.input_elems(count); ++i) {
-        store(options_.type, host.data(), i, gaussian(options_.seed, rank_, i));
-    }
+    return hash;
+}
 
+// Returns the times of the measured rounds, kTimedKinds of each, then six figures of the last one.
+// `host` holds the inputs, and afterwards the last round's outputs.
+std::vector<double> Worker::run_rounds(const Message& message,
+                                       const Delivery& delivery,
+                                       std::vector<char>* host) {
     const Calls calls{
         options_.operation, nccl_type(options_.type), rank_, ranks_, comm_, stream_, send_, recv_};
     std::vector<double> figures;
     Sample samples[kTimedKinds];
     for (int round = -options_.warmup; round < options_.rounds; ++round) {
-        samples[kTimedNative] = timed([&] { calls.native(count); });
+        samples[kTimedNative] = timed([&] { calls.native(message.count); });
         // The raw exchange went over the inputs.
-        check(cudaMemcpy(send_, host.data(), send_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        check(cudaMemcpy(send_, host->data(), message.send_bytes, cudaMemcpyHostToDevice),
+              "cudaMemcpy");
         if (mark_ != nullptr) {
             (void)mark_(static_cast<uint64_t>(round + options_.warmup));
         }
-        samples[kTimedOwn] = timed([&] { calls.own(count); });
+        samples[kTimedOwn] = timed([&] { calls.own(message.count); });
         if (round + 1 == options_.rounds) {
-            host.resize(recv_bytes);
-            check(cudaMemcpy(host.data(), recv_, recv_bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+            host->resize(message.recv_bytes);
+            check(cudaMemcpy(host->data(), recv_, message.recv_bytes, cudaMemcpyDeviceToHost),
+                  "cudaMemcpy");
         }
         // Everybody must move the same sizes; the largest sender says which.
         double wire_bytes = 0;
@@ -208,29 +217,22 @@ void Worker::measure(size_t bytes, std::FILE* out) {
             }
         }
     }
-    uint64_t hash = 1;
-    for (size_t i = 0; i < recv_bytes; i += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        std::memcpy(&word, host.data() + i, std::min(sizeof word, recv_bytes - i));
-        hash = mix(hash ^ word);
-    }
-    const auto mine = static_cast<double>(hash >> 12);
-    figures.push_back(samples[kTimedNative].wire_bytes);
-    figures.push_back(samples[kTimedOwn].wire_bytes);
-    figures.push_back(mine);
     // Even ranks of pairs receive nothing, so the second rank judges.
     const int judge = options_.operation == Operation::kPairs ? 1 : 0;
-    figures.push_back(rank_ == judge ? delivery.relative_error(host, count) : 0);
-    figures.push_back(samples[kTimedNative].between_nodes);
-    figures.push_back(samples[kTimedOwn].between_nodes);
-    const std::vector<double> all = gather(figures);
-    check(cudaFree(send_), "cudaFree");
-    check(cudaFree(recv_), "cudaFree");
-    if (rank_ != 0) {
-        return;
-    }
+    figures.insert(figures.end(),
+                   {samples[kTimedNative].wire_bytes, samples[kTimedOwn].wire_bytes,
+                    static_cast<double>(hash_of(*host, message.recv_bytes) >> 12),
+                    rank_ == judge ? delivery.relative_error(*host, message.count) : 0,
+                    samples[kTimedNative].between_nodes, samples[kTimedOwn].between_nodes});
+    return figures;
+}
 
-    const size_t stride = figures.size();
+// `all` has the figures of run_rounds of each rank.
+void Worker::print(const Message& message,
+                   const Delivery& delivery,
+                   const std::vector<double>& all,
+                   std::FILE* out) const {
+    const size_t stride = all.size() / static_cast<size_t>(ranks_);
     const auto rounds = static_cast<size_t>(options_.rounds);
     std::string lists[kTimedKinds];
     for (size_t kind = 0; kind < kTimedKinds; ++kind) {
@@ -249,24 +251,52 @@ void Worker::measure(size_t bytes, std::FILE* out) {
         const double* of_rank = &all[rank * stride + kTimedKinds * rounds];
         sent[0] += of_rank[0];
         sent[1] += of_rank[1];
-        identical = identical && (of_rank[2] == mine || !delivery.alike_on_all_ranks());
+        identical = identical &&
+                    (of_rank[2] == all[kTimedKinds * rounds + 2] || !delivery.alike_on_all_ranks());
         error = std::max(error, of_rank[3]);
         between_nodes[0] += of_rank[4];
         between_nodes[1] += of_rank[5];
     }
     // The average of those that send.
     const int senders = options_.operation == Operation::kPairs ? ranks_ / 2 : ranks_;
-    const bool counted = counters_ != nullptr;
     std::fprintf(out,
                  "{\"bytes\":%zu,\"count\":%zu,\"ranks\":%d,\"calls\":%d,\"counted\":%s,"
                  "\"native_wire_bytes\":%.1f,\"wire_bytes\":%.1f,\"identical\":%s,"
                  "\"native_between_nodes_bytes\":%.0f,\"between_nodes_bytes\":%.0f,"
                  "\"rel_error\":%.9g,\"native_us\":[%s],\"time_us\":[%s],\"raw_us\":[%s]}\n",
-                 std::max(send_bytes, recv_bytes), count, ranks_, options_.warmup + options_.rounds,
-                 counted ? "true" : "false", sent[0] / senders, sent[1] / senders,
-                 identical ? "true" : "false", between_nodes[0], between_nodes[1], error,
-                 lists[kTimedNative].c_str(), lists[kTimedOwn].c_str(), lists[kTimedRaw].c_str());
+                 std::max(message.send_bytes, message.recv_bytes), message.count, ranks_,
+                 options_.warmup + options_.rounds, counters_ != nullptr ? "true" : "false",
+                 sent[0] / senders, sent[1] / senders, identical ? "true" : "false",
+                 between_nodes[0], between_nodes[1], error, lists[kTimedNative].c_str(),
+                 lists[kTimedOwn].c_str(), lists[kTimedRaw].c_str());
     std::fflush(out);
+}
+
+void Worker::measure(size_t bytes, std::FILE* out) {
+    const size_t elem = element_bytes(options_.type);
+    Message message;
+    message.count = std::max<size_t>(1, bytes / elem);
+    const Delivery delivery{options_, rank_, ranks_};
+    if (delivery.input_elems(1) > 1 || delivery.output_elems(1) > 1) {
+        message.count = std::max<size_t>(1, message.count / static_cast<size_t>(ranks_));
+    }
+    message.send_bytes = delivery.input_elems(message.count) * elem;
+    message.recv_bytes = delivery.output_elems(message.count) * elem;
+    // Either is the other's size in the raw exchange.
+    const size_t larger = std::max(message.send_bytes, message.recv_bytes);
+    const size_t room = larger + 4096 * static_cast<size_t>(ranks_);
+    check(cudaMalloc(&send_, room), "cudaMalloc");
+    check(cudaMalloc(&recv_, room), "cudaMalloc");
+    std::vector<char> host(larger);
+    for (size_t i = 0; i < delivery.input_elems(message.count); ++i) {
+        store(options_.type, host.data(), i, gaussian(options_.seed, rank_, i));
+    }
+    const std::vector<double> all = gather(run_rounds(message, delivery, &host));
+    check(cudaFree(send_), "cudaFree");
+    check(cudaFree(recv_), "cudaFree");
+    if (rank_ == 0) {
+        print(message, delivery, all, out);
+    }
 }
 
 }  // namespace

@@ -74,166 +74,99 @@ cudaDeviceProp device_properties(const Settings& settings, int device) {
     return prop;
 }
 
+namespace {
+
+struct Attribute {
+    cudaDeviceAttr attribute;
+    int (*value)(const cudaDeviceProp& prop);
+};
+
+constexpr Attribute kAttributes[] = {
+    {cudaDevAttrMaxThreadsPerBlock, [](const cudaDeviceProp& p) { return p.maxThreadsPerBlock; }},
+    {cudaDevAttrMaxBlockDimX, [](const cudaDeviceProp& p) { return p.maxThreadsDim[0]; }},
+    {cudaDevAttrMaxBlockDimY, [](const cudaDeviceProp& p) { return p.maxThreadsDim[1]; }},
+    {cudaDevAttrMaxBlockDimZ, [](const cudaDeviceProp& p) { return p.maxThreadsDim[2]; }},
+    {cudaDevAttrMaxGridDimX, [](const cudaDeviceProp& p) { return p.maxGridSize[0]; }},
+    {cudaDevAttrMaxGridDimY, [](const cudaDeviceProp& p) { return p.maxGridSize[1]; }},
+    {cudaDevAttrMaxGridDimZ, [](const cudaDeviceProp& p) { return p.maxGridSize[2]; }},
+    {cudaDevAttrMaxSharedMemoryPerBlock,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.sharedMemPerBlock); }},
+    {cudaDevAttrTotalConstantMemory,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.totalConstMem); }},
+    {cudaDevAttrWarpSize, [](const cudaDeviceProp& p) { return p.warpSize; }},
+    {cudaDevAttrMaxPitch, [](const cudaDeviceProp& p) { return static_cast<int>(p.memPitch); }},
+    {cudaDevAttrMaxRegistersPerBlock, [](const cudaDeviceProp& p) { return p.regsPerBlock; }},
+    {cudaDevAttrClockRate, [](const cudaDeviceProp&) { return 1980000; }},
+    {cudaDevAttrTextureAlignment,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.textureAlignment); }},
+    {cudaDevAttrGpuOverlap, [](const cudaDeviceProp&) { return 1; }},
+    {cudaDevAttrMultiProcessorCount, [](const cudaDeviceProp& p) { return p.multiProcessorCount; }},
+    {cudaDevAttrCanMapHostMemory, [](const cudaDeviceProp& p) { return p.canMapHostMemory; }},
+    {cudaDevAttrComputeMode,
+     [](const cudaDeviceProp&) { return static_cast<int>(cudaComputeModeDefault); }},
+    {cudaDevAttrSurfaceAlignment,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.surfaceAlignment); }},
+    {cudaDevAttrConcurrentKernels, [](const cudaDeviceProp& p) { return p.concurrentKernels; }},
+    {cudaDevAttrEccEnabled, [](const cudaDeviceProp& p) { return p.ECCEnabled; }},
+    {cudaDevAttrPciBusId, [](const cudaDeviceProp& p) { return p.pciBusID; }},
+    {cudaDevAttrPciDeviceId, [](const cudaDeviceProp& p) { return p.pciDeviceID; }},
+    {cudaDevAttrPciDomainId, [](const cudaDeviceProp& p) { return p.pciDomainID; }},
+    {cudaDevAttrMemoryClockRate, [](const cudaDeviceProp&) { return 2619000; }},
+    {cudaDevAttrGlobalMemoryBusWidth, [](const cudaDeviceProp& p) { return p.memoryBusWidth; }},
+    {cudaDevAttrL2CacheSize, [](const cudaDeviceProp& p) { return p.l2CacheSize; }},
+    {cudaDevAttrMaxThreadsPerMultiProcessor,
+     [](const cudaDeviceProp& p) { return p.maxThreadsPerMultiProcessor; }},
+    {cudaDevAttrAsyncEngineCount, [](const cudaDeviceProp& p) { return p.asyncEngineCount; }},
+    {cudaDevAttrUnifiedAddressing, [](const cudaDeviceProp& p) { return p.unifiedAddressing; }},
+    {cudaDevAttrTexturePitchAlignment,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.texturePitchAlignment); }},
+    {cudaDevAttrComputeCapabilityMajor, [](const cudaDeviceProp& p) { return p.major; }},
+    {cudaDevAttrComputeCapabilityMinor, [](const cudaDeviceProp& p) { return p.minor; }},
+    {cudaDevAttrStreamPrioritiesSupported,
+     [](const cudaDeviceProp& p) { return p.streamPrioritiesSupported; }},
+    {cudaDevAttrGlobalL1CacheSupported,
+     [](const cudaDeviceProp& p) { return p.globalL1CacheSupported; }},
+    {cudaDevAttrLocalL1CacheSupported,
+     [](const cudaDeviceProp& p) { return p.localL1CacheSupported; }},
+    {cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.sharedMemPerMultiprocessor); }},
+    {cudaDevAttrMaxRegistersPerMultiprocessor,
+     [](const cudaDeviceProp& p) { return p.regsPerMultiprocessor; }},
+    {cudaDevAttrManagedMemory, [](const cudaDeviceProp& p) { return p.managedMemory; }},
+    {cudaDevAttrSingleToDoublePrecisionPerfRatio, [](const cudaDeviceProp&) { return 2; }},
+    {cudaDevAttrConcurrentManagedAccess,
+     [](const cudaDeviceProp& p) { return p.concurrentManagedAccess; }},
+    {cudaDevAttrComputePreemptionSupported,
+     [](const cudaDeviceProp& p) { return p.computePreemptionSupported; }},
+    {cudaDevAttrCanUseHostPointerForRegisteredMem,
+     [](const cudaDeviceProp& p) { return p.canUseHostPointerForRegisteredMem; }},
+    {cudaDevAttrMaxSharedMemoryPerBlockOptin,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.sharedMemPerBlockOptin); }},
+    {cudaDevAttrHostRegisterSupported,
+     [](const cudaDeviceProp& p) { return p.hostRegisterSupported; }},
+    {cudaDevAttrMaxBlocksPerMultiprocessor,
+     [](const cudaDeviceProp& p) { return p.maxBlocksPerMultiProcessor; }},
+    {cudaDevAttrReservedSharedMemoryPerBlock,
+     [](const cudaDeviceProp& p) { return static_cast<int>(p.reservedSharedMemPerBlock); }},
+    {cudaDevAttrMemoryPoolsSupported,
+     [](const cudaDeviceProp& p) { return p.memoryPoolsSupported; }},
+    {cudaDevAttrMemSyncDomainCount, [](const cudaDeviceProp&) { return 1; }},
+    {cudaDevAttrNumaId, [](const cudaDeviceProp& p) { return p.deviceNumaId; }},
+    {cudaDevAttrHostNumaId, [](const cudaDeviceProp& p) { return p.hostNumaId; }},
+};
+
+}  // namespace
+
 bool device_attribute(const Settings& settings, int device, cudaDeviceAttr attribute, int* value) {
-    const cudaDeviceProp prop = device_properties(settings, device);
-    switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock:
-            *value = prop.maxThreadsPerBlock;
+    for (const Attribute& one : kAttributes) {
+        if (one.attribute == attribute) {
+            *value = one.value(device_properties(settings, device));
             return true;
-        case cudaDevAttrMaxBlockDimX:
-            *value = prop.maxThreadsDim[0];
-            return true;
-        case cudaDevAttrMaxBlockDimY:
-            *value = prop.maxThreadsDim[1];
-            return true;
-        case cudaDevAttrMaxBlockDimZ:
-            *value = prop.maxThreadsDim[2];
-            return true;
-        case cudaDevAttrMaxGridDimX:
-            *value = prop.maxGridSize[0];
-            return true;
-        case cudaDevAttrMaxGridDimY:
-            *value = prop.maxGridSize[1];
-            return true;
-        case cudaDevAttrMaxGridDimZ:
-            *value = prop.maxGridSize[2];
-            return true;
-        case cudaDevAttrMaxSharedMemoryPerBlock:
-            *value = static_cast<int>(prop.sharedMemPerBlock);
-            return true;
-        case cudaDevAttrTotalConstantMemory:
-            *value = static_cast<int>(prop.totalConstMem);
-            return true;
-        case cudaDevAttrWarpSize:
-            *value = prop.warpSize;
-            return true;
-        case cudaDevAttrMaxPitch:
-            *value = static_cast<int>(prop.memPitch);
-            return true;
-        case cudaDevAttrMaxRegistersPerBlock:
-            *value = prop.regsPerBlock;
-            return true;
-        case cudaDevAttrClockRate:
-            *value = 1980000;
-            return true;
-        case cudaDevAttrTextureAlignment:
-            *value = static_cast<int>(prop.textureAlignment);
-            return true;
-        case cudaDevAttrGpuOverlap:
-            *value = 1;
-            return true;
-        case cudaDevAttrMultiProcessorCount:
-            *value = prop.multiProcessorCount;
-            return true;
-        case cudaDevAttrCanMapHostMemory:
-            *value = prop.canMapHostMemory;
-            return true;
-        case cudaDevAttrComputeMode:
-            *value = cudaComputeModeDefault;
-            return true;
-        case cudaDevAttrSurfaceAlignment:
-            *value = static_cast<int>(prop.surfaceAlignment);
-            return true;
-        case cudaDevAttrConcurrentKernels:
-            *value = prop.concurrentKernels;
-            return true;
-        case cudaDevAttrEccEnabled:
-            *value = prop.ECCEnabled;
-            return true;
-        case cudaDevAttrPciBusId:
-            *value = prop.pciBusID;
-            return true;
-        case cudaDevAttrPciDeviceId:
-            *value = prop.pciDeviceID;
-            return true;
-        case cudaDevAttrPciDomainId:
-            *value = prop.pciDomainID;
-            return true;
-        case cudaDevAttrMemoryClockRate:
-            *value = 2619000;
-            return true;
-        case cudaDevAttrGlobalMemoryBusWidth:
-            *value = prop.memoryBusWidth;
-            return true;
-        case cudaDevAttrL2CacheSize:
-            *value = prop.l2CacheSize;
-            return true;
-        case cudaDevAttrMaxThreadsPerMultiProcessor:
-            *value = prop.maxThreadsPerMultiProcessor;
-            return true;
-        case cudaDevAttrAsyncEngineCount:
-            *value = prop.asyncEngineCount;
-            return true;
-        case cudaDevAttrUnifiedAddressing:
-            *value = prop.unifiedAddressing;
-            return true;
-        case cudaDevAttrTexturePitchAlignment:
-            *value = static_cast<int>(prop.texturePitchAlignment);
-            return true;
-        case cudaDevAttrComputeCapabilityMajor:
-            *value = prop.major;
-            return true;
-        case cudaDevAttrComputeCapabilityMinor:
-            *value = prop.minor;
-            return true;
-        case cudaDevAttrStreamPrioritiesSupported:
-            *value = prop.streamPrioritiesSupported;
-            return true;
-        case cudaDevAttrGlobalL1CacheSupported:
-            *value = prop.globalL1CacheSupported;
-            return true;
-        case cudaDevAttrLocalL1CacheSupported:
-            *value = prop.localL1CacheSupported;
-            return true;
-        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-            *value = static_cast<int>(prop.sharedMemPerMultiprocessor);
-            return true;
-        case cudaDevAttrMaxRegistersPerMultiprocessor:
-            *value = prop.regsPerMultiprocessor;
-            return true;
-        case cudaDevAttrManagedMemory:
-            *value = prop.managedMemory;
-            return true;
-        case cudaDevAttrSingleToDoublePrecisionPerfRatio:
-            *value = 2;
-            return true;
-        case cudaDevAttrConcurrentManagedAccess:
-            *value = prop.concurrentManagedAccess;
-            return true;
-        case cudaDevAttrComputePreemptionSupported:
-            *value = prop.computePreemptionSupported;
-            return true;
-        case cudaDevAttrCanUseHostPointerForRegisteredMem:
-            *value = prop.canUseHostPointerForRegisteredMem;
-            return true;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-            *value = static_cast<int>(prop.sharedMemPerBlockOptin);
-            return true;
-        case cudaDevAttrHostRegisterSupported:
-            *value = prop.hostRegisterSupported;
-            return true;
-        case cudaDevAttrMaxBlocksPerMultiprocessor:
-            *value = prop.maxBlocksPerMultiProcessor;
-            return true;
-        case cudaDevAttrReservedSharedMemoryPerBlock:
-            *value = static_cast<int>(prop.reservedSharedMemPerBlock);
-            return true;
-        case cudaDevAttrMemoryPoolsSupported:
-            *value = prop.memoryPoolsSupported;
-            return true;
-        case cudaDevAttrMemSyncDomainCount:
-            *value = 1;
-            return true;
-        case cudaDevAttrNumaId:
-            *value = prop.deviceNumaId;
-            return true;
-        case cudaDevAttrHostNumaId:
-            *value = prop.hostNumaId;
-            return true;
-        default:  // the runtime's list, not ours: everything else is a feature that is absent here
-            *value = 0;
-            return attribute > 0 && attribute < cudaDevAttrMax;
+        }
     }
+    // Everything else on the runtime's list is a feature that is absent here.
+    *value = 0;
+    return attribute > 0 && attribute < cudaDevAttrMax;
 }
 
 }  // namespace slimwire::emulator
