@@ -8,9 +8,9 @@ namespace slimwire {
 namespace {
 
 // Waits for what is on `stream`; an all-gather on it never ends by itself when a rank is gone.
-Status await_stream(const DeviceApi& api, cudaStream_t stream, Watch* watch) {
+Status await_stream(const DeviceApi& api, cudaStream_t stream, AbortWatch* watch) {
     bool busy = false;
-    for (Patience patience;; patience.pause()) {
+    for (Backoff backoff;; backoff.pause()) {
         const cudaError_t error = api.stream_query(stream);
         if (error == cudaSuccess) {
             return {};
@@ -124,13 +124,13 @@ Status AllGathering::start() {
     return nccl_status(nccl, launched_, "ncclGroupEnd");
 }
 
-Status AllGathering::finish(Watch* watch) {
+Status AllGathering::finish(AbortWatch* watch) {
     const DeviceApi& api = runtime_.api();
     const RealNccl& nccl = runtime_.nccl;
     SLIMWIRE_TRY(watch->settle());
     for (const Part& of : parts_) {
         ncclResult_t state = launched_;  // of one that `watch` need not know
-        for (Patience patience; state == ncclInProgress; patience.pause()) {
+        for (Backoff backoff; state == ncclInProgress; backoff.pause()) {
             bool busy = false;
             SLIMWIRE_TRY(watch->look(&busy));
             SLIMWIRE_TRY(nccl_status(nccl, nccl.CommGetAsyncError(of.comm, &state),

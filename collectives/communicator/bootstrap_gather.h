@@ -39,7 +39,7 @@ class AllGathering {
     // Whether NCCL does the launch in the background: the communicators are busy until finish().
     [[nodiscard]] bool launching() const noexcept { return launched_ == ncclInProgress; }
     // Waits under `watch` until `all` is filled.
-    Status finish(Watch* watch);
+    Status finish(AbortWatch* watch);
 
   private:
     struct Exchange {
@@ -63,7 +63,7 @@ Status tell_ranks(Runtime& runtime,
                   ncclComm_t Communicator::*comm,
                   const std::vector<T>& mine,
                   std::vector<std::vector<T>>* all,
-                  Watch* watch) {
+                  AbortWatch* watch) {
     std::vector<AllGathering::Part> parts;
     all->resize(states.size());
     for (size_t i = 0; i < states.size(); ++i) {

@@ -170,7 +170,7 @@ Status still_alive(const RealNccl& nccl, const Communicator& state, bool* launch
 
 Status settle_exchange(const RealNccl& nccl, Communicator* state) {
     ncclResult_t result = ncclInProgress;
-    for (Patience patience; result == ncclInProgress; patience.pause()) {
+    for (Backoff backoff; result == ncclInProgress; backoff.pause()) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->ended) {
             return {Code::kInvalidUsage, "the communicator was aborted"};

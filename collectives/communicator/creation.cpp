@@ -15,7 +15,7 @@ namespace slimwire {
 namespace {
 
 // Private communicators for the exchanges, only where a rule can match.
-Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
+Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
     const RealNccl& nccl = runtime.nccl;
     std::vector<Communicator*> states;
     for (Creation& creation : creations) {
@@ -70,7 +70,7 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     const uint64_t began_us = steady_us();
-    Watch watch(runtime.nccl);
+    AbortWatch watch(runtime.nccl);
     std::vector<Communicator*> splits;
     for (Creation& creation : creations) {
         creation.state = runtime.listener->make();
@@ -80,7 +80,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
     for (Creation& creation : creations) {
-        SLIMWIRE_TRY(greet(runtime, &creation, &watch));
+        SLIMWIRE_TRY(send_hello(runtime, &creation, &watch));
     }
     for (Creation& creation : creations) {
         SLIMWIRE_TRY(hear(runtime, &creation, &watch));
@@ -165,7 +165,7 @@ void undo(Runtime& runtime, Creation* creation, const Status& status) {
 // What `comm` says once NCCL is not busy with it; an error when the creation is given up.
 ncclResult_t settled(const RealNccl& nccl, PendingCreation& pending, ncclComm_t comm) {
     ncclResult_t state = ncclInProgress;
-    for (Patience patience; state == ncclInProgress; patience.pause()) {
+    for (Backoff backoff; state == ncclInProgress; backoff.pause()) {
         const std::lock_guard touching(pending.touching);
         if (pending.cancelled || comm == nullptr ||
             nccl.CommGetAsyncError(comm, &state) != ncclSuccess) {
@@ -318,7 +318,7 @@ ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> crea
     return runtime.fail(status);
 }
 
-void decline(Runtime& runtime, const Creation& creation, bool wait) noexcept {
+void opt_out(Runtime& runtime, const Creation& creation, bool wait) noexcept {
     AgreementAddress address;
     if (creation.kind != Creation::Kind::kUniqueId ||
         read_id_tail(creation.id, &address) != TailState::kPresent) {

@@ -51,6 +51,6 @@ ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> crea
 
 // A rank without a policy changes nothing; where the others have one, they learn it from its hello.
 // `wait`: in this thread.
-void decline(Runtime& runtime, const Creation& creation, bool wait) noexcept;
+void opt_out(Runtime& runtime, const Creation& creation, bool wait) noexcept;
 
 }  // namespace slimwire

@@ -63,7 +63,7 @@ ncclResult_t created(Runtime& runtime,
     }
     if (!runtime.engaged()) {
         for (const Creation& creation : creations) {
-            decline(runtime, creation, result != ncclInProgress);
+            opt_out(runtime, creation, result != ncclInProgress);
         }
         if (!runtime.config_status.ok()) {  // in a mode that may not make the job fail
             log_once(LogLevel::kError, "observing",

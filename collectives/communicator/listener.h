@@ -14,7 +14,7 @@
 namespace slimwire {
 
 struct Communicator;
-class Watch;
+class AbortWatch;
 
 class CommunicatorListener {
   public:
@@ -29,7 +29,7 @@ class CommunicatorListener {
     virtual std::unique_ptr<Communicator> make() = 0;
     // Of communicators that one thread makes together all ranks are known and the private
     // communicators made. Ranks may tell each other something over those, in the same order on all.
-    virtual Status agree(const std::vector<Communicator*>& made, Watch* watch) = 0;
+    virtual Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;
     // Slimwire's part of the creation is done; calls come next.
     virtual void created(Communicator* communicator) = 0;
 

@@ -75,7 +75,7 @@ void PendingCreationTable::cancel(const PendingCreationRef& creation) {
     count_.store(all_.size(), std::memory_order_release);
 }
 
-void Patience::pause() {
+void Backoff::pause() {
     constexpr int kYields = 20;
     if (++looks_ <= kYields) {
         std::this_thread::yield();
@@ -85,11 +85,11 @@ void Patience::pause() {
     }
 }
 
-void Watch::add(PendingCreationRef creation, const ncclComm_t* exchange) {
+void AbortWatch::add(PendingCreationRef creation, const ncclComm_t* exchange) {
     watched_.push_back({std::move(creation), exchange});
 }
 
-Status Watch::look(bool* busy) {
+Status AbortWatch::look(bool* busy) {
     *busy = false;
     for (const Watched& watched : watched_) {
         const std::lock_guard touching(watched.creation->touching);
@@ -116,9 +116,9 @@ Status Watch::look(bool* busy) {
     return {};
 }
 
-Status Watch::settle() {
+Status AbortWatch::settle() {
     bool busy = true;
-    for (Patience patience; busy; patience.pause()) {
+    for (Backoff backoff; busy; backoff.pause()) {
         SLIMWIRE_TRY(look(&busy));
         if (!busy) {
             break;
@@ -127,7 +127,7 @@ Status Watch::settle() {
     return {};
 }
 
-bool Watch::stop() {
+bool AbortWatch::stop() {
     bool busy = false;
     if (why_.ok()) {
         why_ = look(&busy);

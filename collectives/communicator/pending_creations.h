@@ -59,7 +59,7 @@ class PendingCreationTable {
 };
 
 // Sleeps a little longer each time, from nothing to a millisecond: for what is usually done soon.
-class Patience {
+class Backoff {
   public:
     void pause();
 
@@ -69,9 +69,9 @@ class Patience {
 
 // What slimwire's part of some creations looks at while it waits: did the program end one of them,
 // does NCCL say that one is broken (a rank died), is NCCL still busy. One thread.
-class Watch {
+class AbortWatch {
   public:
-    explicit Watch(const RealNccl& nccl) : nccl_(nccl) {}
+    explicit AbortWatch(const RealNccl& nccl) : nccl_(nccl) {}
     // `exchange` is where the private communicator will be.
     void add(PendingCreationRef creation, const ncclComm_t* exchange);
     // `busy`: NCCL goes on in the background for one of them.

@@ -124,7 +124,9 @@ Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key)
     return {};
 }
 
-Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
+Status gather_members(Runtime& runtime,
+                      const std::vector<Communicator*>& states,
+                      AbortWatch* watch) {
     std::vector<Member> mine;
     for (const Communicator* state : states) {
         mine.push_back(member_of(runtime, *state));
@@ -137,7 +139,7 @@ Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states
     return {};
 }
 
-Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch) {
+Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, AbortWatch* watch) {
     std::vector<uint64_t> mine;
     for (const Communicator* state : states) {
         mine.push_back(stable_hash(state->name));

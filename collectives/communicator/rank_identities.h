@@ -25,9 +25,11 @@ Member member_of(Runtime& runtime, const Communicator& state);
 Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key);
 
 // Members of communicators made by a split: all-gathered over the new communicators themselves.
-Status gather_members(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
+Status gather_members(Runtime& runtime,
+                      const std::vector<Communicator*>& states,
+                      AbortWatch* watch);
 // Names of communicators: PlanShape has them where all ranks gave the same, told over the private
 // communicators. Where they differ, a warning says so, and there is none.
-Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, Watch* watch);
+Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, AbortWatch* watch);
 
 }  // namespace slimwire

@@ -59,7 +59,7 @@ std::unique_ptr<Communicator> DispatchState::make() {
     return made;
 }
 
-Status DispatchState::agree(const std::vector<Communicator*>& made, Watch* watch) {
+Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* watch) {
     std::vector<ProgressOf> counting;
     for (Communicator* one : made) {
         if (runtime_.config.policy.wants_progress() && one->exchange_comm != nullptr) {

@@ -25,7 +25,7 @@ class DispatchState final : public CommunicatorListener {
 
     void started() override;
     std::unique_ptr<Communicator> make() override;
-    Status agree(const std::vector<Communicator*>& made, Watch* watch) override;
+    Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) override;
     void created(Communicator* communicator) override;
     void ending(Communicator* communicator, bool abort) noexcept override;
     void release(Communicator* communicator, std::vector<void*>* left) noexcept override;

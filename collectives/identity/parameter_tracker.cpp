@@ -203,7 +203,7 @@ Status ParameterTracker::copy(const RealNccl& nccl,
     const DeviceScope device(api, state.device);
     bool launching = true;
     const Deadline deadline(limit_us_);
-    for (Patience patience; launching; patience.pause()) {
+    for (Backoff backoff; launching; backoff.pause()) {
         SLIMWIRE_TRY(still_alive(nccl, state, &launching));
         SLIMWIRE_TRY(launching ? deadline.check() : Status());
     }
@@ -248,7 +248,7 @@ Status ParameterTracker::settle(const RealNccl& nccl,
                              "stream of results"));
     const auto fetch = [&](const Read& read, std::vector<char>* bytes) -> Status {
         const Deadline deadline(limit_us_);
-        for (Patience patience;; patience.pause()) {
+        for (Backoff backoff;; backoff.pause()) {
             const cudaError_t ready = api.event_query(read.buffer.end);
             if (ready != cudaErrorNotReady) {
                 SLIMWIRE_TRY(cuda_status(api, ready, "copy of a result"));

@@ -32,7 +32,9 @@ LastingTensor counted_calls(uint64_t checkpoint_key, const Plan& plan) noexcept 
     return {checkpoint_key, signature, asked | 1, 0};
 }
 
-Status agree_on_progress(Runtime& runtime, const std::vector<ProgressOf>& counting, Watch* watch) {
+Status agree_on_progress(Runtime& runtime,
+                         const std::vector<ProgressOf>& counting,
+                         AbortWatch* watch) {
     PendingState& pending = PendingState::instance();
     std::vector<Communicator*> states;
     std::vector<uint64_t> mine;

@@ -22,7 +22,7 @@
 namespace slimwire {
 
 class Runtime;
-class Watch;
+class AbortWatch;
 struct Communicator;
 struct Plan;
 
@@ -91,6 +91,8 @@ struct ProgressOf {
 };
 // Ranks tell each other over the private communicators what they loaded; a warning says where those
 // differ.
-Status agree_on_progress(Runtime& runtime, const std::vector<ProgressOf>& counting, Watch* watch);
+Status agree_on_progress(Runtime& runtime,
+                         const std::vector<ProgressOf>& counting,
+                         AbortWatch* watch);
 
 }  // namespace slimwire

@@ -16,7 +16,7 @@ std::string why_not_here(Runtime& runtime) {
     return {};
 }
 
-Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
+Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
     const RealNccl& nccl = runtime.nccl;
     Communicator* const state = creation->state.get();
     state->comm = creation->pending->comm;
@@ -102,7 +102,7 @@ Status greet(Runtime& runtime, Creation* creation, Watch* watch) {
     return {};
 }
 
-Status hear(Runtime& runtime, Creation* creation, Watch* watch) {
+Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch) {
     if (creation->kind != Creation::Kind::kUniqueId || !creation->agreement.text.empty()) {
         return {};
     }
@@ -164,7 +164,7 @@ void begin_sharing(Runtime& runtime, const std::vector<Creation*>& grown) {
     }
 }
 
-Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch) {
+Status share_ids(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
     std::vector<Creation*> left;
     for (Creation& creation : creations) {
         if (creation.kind == Creation::Kind::kGrown && creation.sharing == nullptr) {

@@ -30,10 +30,10 @@ struct IdSharing {
 // is done has no such calls; for any other this is called inside ncclCommGrow.
 void begin_sharing(Runtime& runtime, const std::vector<Creation*>& grown);
 // Begins what is left, and waits for the ids.
-Status share_ids(Runtime& runtime, std::vector<Creation>& creations, Watch* watch);
+Status share_ids(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch);
 // Who this rank is, and its hello where one is due.
-Status greet(Runtime& runtime, Creation* creation, Watch* watch);
+Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch);
 // The answer to the hello. An error when the ranks agreed on one.
-Status hear(Runtime& runtime, Creation* creation, Watch* watch);
+Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch);
 
 }  // namespace slimwire

@@ -137,7 +137,7 @@ struct AgreementServer::Impl {
     void serve();
     void accept_from(int listener);
     bool advance(Connection* connection);
-    void greet(uint64_t token, Hello hello, int socket);
+    void take_hello(uint64_t token, Hello hello, int socket);
     void expire();
     static void answer(int socket, const Agreement& answer);
 };
@@ -177,7 +177,7 @@ bool AgreementServer::Impl::advance(Connection* connection) {
         uint64_t token = 0;
         bool malformed = false;
         if (parse_hello(connection->bytes, &hello, &token, &malformed)) {
-            greet(token, std::move(hello), connection->socket);
+            take_hello(token, std::move(hello), connection->socket);
             return false;
         }
         const bool waiting = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
@@ -192,7 +192,7 @@ bool AgreementServer::Impl::advance(Connection* connection) {
     }
 }
 
-void AgreementServer::Impl::greet(uint64_t token, Hello hello, int socket) {
+void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) {
     std::lock_guard lock(mutex);
     const auto found = pending.find(token);
     if (found == pending.end()) {

@@ -64,50 +64,36 @@ struct NetAttrV11 {
     uint32_t proto;
 };
 
-struct NetV11 {
+// Version 12 differs in the properties alone.
+template <class Properties, class VDeviceProperties>
+struct NetTableWithContexts {
     const char* name;
     ncclResult_t (*init)(void** context,
                          uint64_t comm_id,
                          NetCommConfigV11* config,
                          DebugLogger log,
                          ProfilerCallback profiler);
-    ncclResult_t (*devices)(int* count);
-    ncclResult_t (*get_properties)(int device, NetPropertiesV11* properties);
+    NetDevices devices;
+    ncclResult_t (*get_properties)(int device, Properties* properties);
     ncclResult_t (*listen)(void* context, int device, void* handle, void** listen_comm);
     ncclResult_t (*connect)(
         void* context, int device, void* handle, void** send_comm, NetDeviceHandle** device_handle);
-    ncclResult_t (*accept)(void* listen_comm, void** recv_comm, NetDeviceHandle** device_handle);
-    ncclResult_t (*reg_mr)(void* comm, void* data, size_t bytes, int type, void** mhandle);
-    ncclResult_t (*reg_mr_dma_buf)(
-        void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd, void** mhandle);
-    ncclResult_t (*dereg_mr)(void* comm, void* mhandle);
-    ncclResult_t (*isend)(void* send_comm,
-                          void* data,
-                          size_t bytes,
-                          int tag,
-                          void* mhandle,
-                          void* phandle,
-                          void** request);
-    ncclResult_t (*irecv)(void* recv_comm,
-                          int count,
-                          void** data,
-                          size_t* bytes,
-                          int* tags,
-                          void** mhandles,
-                          void** phandles,
-                          void** request);
-    ncclResult_t (*iflush)(
-        void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request);
-    ncclResult_t (*test)(void* request, int* done, int* bytes);
-    ncclResult_t (*close_send)(void* send_comm);
-    ncclResult_t (*close_recv)(void* recv_comm);
-    ncclResult_t (*close_listen)(void* listen_comm);
-    ncclResult_t (*get_device_mr)(void* comm, void* mhandle, void** device_mhandle);
-    ncclResult_t (*irecv_consumed)(void* recv_comm, int count, void* request);
-    ncclResult_t (*make_vdevice)(int* device, NetVDevicePropertiesV11* properties);
+    NetAccept accept;
+    NetRegMr reg_mr;
+    NetRegMrDmaBuf reg_mr_dma_buf;
+    NetDeregMr dereg_mr;
+    NetIsendProfiled isend;
+    NetIrecvProfiled irecv;
+    NetIflush iflush;
+    NetTest test;
+    NetClose close_send, close_recv, close_listen;
+    NetGetDeviceMr get_device_mr;
+    NetIrecvConsumed irecv_consumed;
+    ncclResult_t (*make_vdevice)(int* device, VDeviceProperties* properties);
     ncclResult_t (*finalize)(void* context);
     ncclResult_t (*set_net_attr)(void* context, NetAttrV11* attributes);
 };
+using NetV11 = NetTableWithContexts<NetPropertiesV11, NetVDevicePropertiesV11>;
 
 static_assert(sizeof(NetV11) == 176 && sizeof(NetPropertiesV11) == 112);
 

@@ -47,50 +47,7 @@ struct NetPropertiesV12 {
     int16_t plane_id;  // -1: not known
 };
 
-struct NetV12 {
-    const char* name;
-    ncclResult_t (*init)(void** context,
-                         uint64_t comm_id,
-                         NetCommConfigV12* config,
-                         DebugLogger log,
-                         ProfilerCallback profiler);
-    ncclResult_t (*devices)(int* count);
-    ncclResult_t (*get_properties)(int device, NetPropertiesV12* properties);
-    ncclResult_t (*listen)(void* context, int device, void* handle, void** listen_comm);
-    ncclResult_t (*connect)(
-        void* context, int device, void* handle, void** send_comm, NetDeviceHandle** device_handle);
-    ncclResult_t (*accept)(void* listen_comm, void** recv_comm, NetDeviceHandle** device_handle);
-    ncclResult_t (*reg_mr)(void* comm, void* data, size_t bytes, int type, void** mhandle);
-    ncclResult_t (*reg_mr_dma_buf)(
-        void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd, void** mhandle);
-    ncclResult_t (*dereg_mr)(void* comm, void* mhandle);
-    ncclResult_t (*isend)(void* send_comm,
-                          void* data,
-                          size_t bytes,
-                          int tag,
-                          void* mhandle,
-                          void* phandle,
-                          void** request);
-    ncclResult_t (*irecv)(void* recv_comm,
-                          int count,
-                          void** data,
-                          size_t* bytes,
-                          int* tags,
-                          void** mhandles,
-                          void** phandles,
-                          void** request);
-    ncclResult_t (*iflush)(
-        void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request);
-    ncclResult_t (*test)(void* request, int* done, int* bytes);
-    ncclResult_t (*close_send)(void* send_comm);
-    ncclResult_t (*close_recv)(void* recv_comm);
-    ncclResult_t (*close_listen)(void* listen_comm);
-    ncclResult_t (*get_device_mr)(void* comm, void* mhandle, void** device_mhandle);
-    ncclResult_t (*irecv_consumed)(void* recv_comm, int count, void* request);
-    ncclResult_t (*make_vdevice)(int* device, NetVDevicePropertiesV12* properties);
-    ncclResult_t (*finalize)(void* context);
-    ncclResult_t (*set_net_attr)(void* context, NetAttrV12* attributes);
-};
+using NetV12 = NetTableWithContexts<NetPropertiesV12, NetVDevicePropertiesV12>;
 
 static_assert(sizeof(NetV12) == 176 && sizeof(NetPropertiesV12) == 128);
 static_assert(offsetof(NetPropertiesV12, virtual_devices) == 64 &&

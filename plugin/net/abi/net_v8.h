@@ -33,35 +33,24 @@ struct NetPropertiesV8 {
 struct NetV8 {
     const char* name;
     ncclResult_t (*init)(DebugLogger log);
-    ncclResult_t (*devices)(int* count);
+    NetDevices devices;
     ncclResult_t (*get_properties)(int device, NetPropertiesV8* properties);
     ncclResult_t (*listen)(int device, void* handle, void** listen_comm);
     ncclResult_t (*connect)(int device,
                             void* handle,
                             void** send_comm,
                             NetDeviceHandle** device_handle);
-    ncclResult_t (*accept)(void* listen_comm, void** recv_comm, NetDeviceHandle** device_handle);
-    ncclResult_t (*reg_mr)(void* comm, void* data, size_t bytes, int type, void** mhandle);
-    ncclResult_t (*reg_mr_dma_buf)(
-        void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd, void** mhandle);
-    ncclResult_t (*dereg_mr)(void* comm, void* mhandle);
-    ncclResult_t (*isend)(
-        void* send_comm, void* data, int bytes, int tag, void* mhandle, void** request);
-    ncclResult_t (*irecv)(void* recv_comm,
-                          int count,
-                          void** data,
-                          int* bytes,
-                          int* tags,
-                          void** mhandles,
-                          void** request);
-    ncclResult_t (*iflush)(
-        void* recv_comm, int count, void** data, int* bytes, void** mhandles, void** request);
-    ncclResult_t (*test)(void* request, int* done, int* bytes);
-    ncclResult_t (*close_send)(void* send_comm);
-    ncclResult_t (*close_recv)(void* recv_comm);
-    ncclResult_t (*close_listen)(void* listen_comm);
-    ncclResult_t (*get_device_mr)(void* comm, void* mhandle, void** device_mhandle);
-    ncclResult_t (*irecv_consumed)(void* recv_comm, int count, void* request);
+    NetAccept accept;
+    NetRegMr reg_mr;
+    NetRegMrDmaBuf reg_mr_dma_buf;
+    NetDeregMr dereg_mr;
+    NetIsend<int> isend;
+    NetIrecv<int> irecv;
+    NetIflush iflush;
+    NetTest test;
+    NetClose close_send, close_recv, close_listen;
+    NetGetDeviceMr get_device_mr;
+    NetIrecvConsumed irecv_consumed;
 };
 
 static_assert(sizeof(NetV8) == 152 && sizeof(NetPropertiesV8) == 64);

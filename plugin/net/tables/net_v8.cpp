@@ -32,17 +32,10 @@ ncclResult_t irecv(void* recv_comm,
     return tables::irecv(recv_comm, count, data, sizes, tags, mhandles, nullptr, request);
 }
 
-constexpr NetV8 make_table() noexcept {
-    auto table = tables::common_table<NetV8>();
-    table.init = tables::init_process;
-    table.listen = tables::listen_in_process;
-    table.connect = tables::connect_without_class;
-    table.isend = isend;
-    table.irecv = irecv;
-    return table;
-}
-
 }  // namespace
 }  // namespace slimwire::net
 
-SLIMWIRE_NET_TABLE(NetV8, ncclNetPlugin_v8, slimwire::net::make_table());
+SLIMWIRE_NET_TABLE(NetV8,
+                   ncclNetPlugin_v8,
+                   slimwire::net::tables::table_without_class<slimwire::net::NetV8>(
+                       slimwire::net::isend, slimwire::net::irecv));

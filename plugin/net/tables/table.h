@@ -101,6 +101,19 @@ inline ncclResult_t connect_without_class(int device,
     return connect_in_process(-1, device, handle, send_comm);
 }
 
+// The same: the table itself.
+template <class Table>
+constexpr Table table_without_class(decltype(Table::isend) isend,
+                                    decltype(Table::irecv) irecv) noexcept {
+    Table table = common_table<Table>();
+    table.init = init_process;
+    table.listen = listen_in_process;
+    table.connect = connect_without_class;
+    table.isend = isend;
+    table.irecv = irecv;
+    return table;
+}
+
 }  // namespace slimwire::net::tables
 
 // The object that NCCL looks up.

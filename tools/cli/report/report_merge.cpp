@@ -287,7 +287,7 @@ void Merger::add_decisions(const Json& record, MergedKey* key) {
     }
     for (const Json& tensor : *tensors) {
         MergedAccordion& merged = key->features.accordions[{tensor.value("slot", uint32_t{0}),
-                                                   tensor.value("ordinal", uint32_t{0})}];
+                                                            tensor.value("ordinal", uint32_t{0})}];
         const auto windows = tensor.value("windows", uint64_t{0});
         merged.hashes[{windows, tensor.value("decisions_hash", "")}].insert(
             record.at("rank").get<int>());

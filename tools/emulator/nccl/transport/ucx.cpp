@@ -1,35 +1,15 @@
 #include "tools/emulator/nccl/transport/ucx.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 
-#include <array>
 #include <cstdlib>
 #include <mutex>
 #include <string>
 
+#include "codecs/base/signal_keeper.h"
+
 namespace slimwire::emu {
 namespace {
-
-// Loading UCX replaces the handlers of these signals; they are put back at once.
-constexpr std::array kErrorSignals = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-
-class SignalHandlerKeeper {
-  public:
-    SignalHandlerKeeper() {
-        for (size_t i = 0; i < kErrorSignals.size(); ++i) {
-            sigaction(kErrorSignals[i], nullptr, &saved_[i]);
-        }
-    }
-    ~SignalHandlerKeeper() {
-        for (size_t i = 0; i < kErrorSignals.size(); ++i) {
-            sigaction(kErrorSignals[i], &saved_[i], nullptr);
-        }
-    }
-
-  private:
-    std::array<struct sigaction, kErrorSignals.size()> saved_{};
-};
 
 Status ucx_error(const UcxApi& api, const char* what, ucs_status_t status) {
     return {Code::kSystemError, std::string("UCX: ") + what + ": " + api.ucs_status_string(status)};
