@@ -117,32 +117,6 @@ TEST(Traps, CapturedCallsAreCompressedAndOutliveTheCommunicator) {
     EXPECT_EQ(sum_keys(records, "calls", any_key), 2u);
 }
 
-TEST(Faults, DeadPeerEndsTheOthersWithAnErrorAndKeepsTheReports) {
-    const TemporaryFolder reports;
-    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_DEAD_PEER}, 3, reports.path()));
-    job.limit_s = 60;
-    const auto ranks = run_ranks(job);
-    EXPECT_EQ(ranks[2].exit_code, 128 + 9);
-    for (const int rank : {0, 1}) {
-        const Ended& end = ranks[static_cast<size_t>(rank)];
-        EXPECT_EQ(end.exit_code, 42) << end.out << end.err;
-        EXPECT_LT(end.seconds, 30);
-    }
-    const auto records = read_reports(reports.path());
-    for (const int rank : {0, 1, 2}) {
-        EXPECT_GE(
-            sum_keys(records, "calls",
-                     [&](const auto& key) { return compressed(key) && key.at("rank") == rank; }),
-            20u)
-            << "rank " << rank;
-    }
-    for (const auto& record : records) {
-        if (record.at("record") == "comm") {
-            EXPECT_EQ(record.at("retired").get<bool>(), record.at("rank") != 2) << record;
-        }
-    }
-}
-
 TEST(Faults, UnwritableReportIsOneWarning) {
     Job job = with_codec(slimwire_job({SLIMWIRE_TEST_REDUCE}, 2));
     job.environment["SLIMWIRE_REPORT"] = "/proc/no-such-folder/report.%r";

@@ -142,42 +142,6 @@ TEST(Mx, RoundsAtEveryMidpointLikeTheReference) {
     }
 }
 
-// A million draws: the mean error is within five standard deviations of what the draws' 256 steps
-// leave.
-TEST(Mx, StochasticRoundingIsUnbiasedOverAMillionDraws) {
-    std::mt19937 random(test_seed());
-    constexpr int64_t kCount = 4096;
-    constexpr uint32_t kSteps = 256;
-    for (const char* name : {"mxfp4", "nvfp4"}) {
-        const CodecSpec spec = spec_of(name + std::string(":scale=ceil,rounding=stochastic"));
-        const Guarded input = random_input(DType::kFloat32, kCount, 1.0, random);
-        const std::vector<float> p = values_of(input, DType::kFloat32, kCount);
-        double sum = 0;
-        double squares = 0;
-        double largest_step = 0;
-        Guarded output(4 * kCount);
-        for (uint32_t step = 0; step < kSteps; ++step) {
-            const Encoded encoded = encode(spec, DType::kFloat32, input, kCount, nullptr, 1.0f,
-                                           nullptr, {.seed = 77, .step = step});
-            decode(spec, DType::kFloat32, encoded.bytes.data(), kCount, output);
-            for (int64_t i = 0; i < kCount; ++i) {
-                const double value = p[static_cast<size_t>(i)];
-                const double error = reference::element(output.data(), DType::kFloat32, i) - value;
-                const double away = value < 0 ? -error : error;
-                sum += away;
-                squares += away * away;
-                largest_step = std::max(largest_step, std::abs(away));
-            }
-        }
-        const double draws_made = double{kCount} * kSteps;
-        const double deviation = std::sqrt(squares / draws_made);
-        EXPECT_LE(std::abs(sum / draws_made),
-                  5 * deviation / std::sqrt(draws_made) + largest_step / 512)
-            << name;
-        EXPECT_GT(deviation, 0);
-    }
-}
-
 TEST(Mx, ErrorFeedbackTakesEveryElementToItsMean) {
     std::mt19937 random(test_seed());
     constexpr int kSteps = 64;

@@ -63,25 +63,6 @@ TEST_F(Palette, SpecialValuesAtEveryPositionOfACodedBlock) {
     });
 }
 
-TEST_F(Palette, EveryAlignmentGivesTheSameBytes) {
-    for_all([&](DType dtype) {
-        const int64_t count = 4096 + 77;
-        const Guarded straight = filled(dtype, count, Data::kBell);
-        const Encoded expected = encode(spec_, dtype, straight, count);
-        for (int64_t shift = bytes_of(dtype); shift < 64;
-             shift += std::max<int64_t>(bytes_of(dtype), 4)) {
-            Guarded input(straight.size(), shift);
-            std::memcpy(input.data(), straight.data(), static_cast<size_t>(straight.size()));
-            const Encoded encoded = encode(spec_, dtype, input, count);
-            const int64_t total = length_of(encoded.bytes.data());
-            ASSERT_EQ(encoded.bytes.copy(total), expected.bytes.copy(total));
-            Guarded output(straight.size(), shift);
-            decode(spec_, dtype, encoded.bytes.data(), count, output);
-            ASSERT_EQ(output.copy(output.size()), straight.copy(straight.size()));
-        }
-    });
-}
-
 // From 8 MiB on an output may go past the caches, line by line, where it is aligned to lines.
 TEST_F(Palette, LargeOutputsAtEveryAlignment) {
     constexpr int64_t kBytes = (int64_t{8} << 20) + 9000;
@@ -109,55 +90,6 @@ TEST_F(Palette, LargeOutputsAtEveryAlignment) {
             ASSERT_EQ(output.copy(output.size()), input.copy(input.size()));
         }
     }
-}
-
-TEST_F(Palette, ChunksAreIndependentAndNothingElseOfASlotIsWritten) {
-    for_all([&](DType dtype) {
-        const int64_t chunk = 4096;
-        const int64_t count = 2 * chunk + 100;
-        const int64_t slot = slot_for(spec_.encoded_bytes(dtype, chunk));
-        const Guarded input = filled(dtype, count, Data::kManyZeros);
-        Guarded output(4 * slot);
-        std::vector<float> residual(static_cast<size_t>(count), 0.25f);
-        uint32_t status = 0;
-        spec_.codec->host.encode({.input = input.data(),
-                                  .output = output.data(),
-                                  .residual = residual.data(),
-                                  .scale_ptr = nullptr,
-                                  .scale = 0.5f,
-                                  .count = count,
-                                  .chunk_elems = chunk,
-                                  .slot_bytes = slot,
-                                  .params = spec_.params,
-                                  .dtype = dtype,
-                                  .status = &status});
-        EXPECT_EQ(status, 0u);
-        for (int64_t c = 0; c < 3; ++c) {
-            const int64_t elems = std::min(chunk, count - c * chunk);
-            const uint8_t* const begin = output.data() + c * slot;
-            const int64_t total = length_of(begin);
-            const auto expected =
-                reference::encode_palette(dtype, input.data() + c * chunk * bytes_of(dtype), elems);
-            ASSERT_EQ(std::vector<uint8_t>(begin, begin + total), expected);
-            ASSERT_TRUE(std::all_of(begin + total, begin + slot,
-                                    [](uint8_t byte) { return byte == 0xA5; }));
-        }
-        EXPECT_TRUE(output.margins_intact() && output.untouched_from(3 * slot));
-        EXPECT_TRUE(std::all_of(residual.begin(), residual.end(),
-                                [](float value) { return value == 0.25f; }));
-        Guarded decoded(input.size());
-        spec_.codec->host.decode({.input = output.data(),
-                                  .output = decoded.data(),
-                                  .count = count,
-                                  .chunk_elems = chunk,
-                                  .slot_bytes = slot,
-                                  .params = spec_.params,
-                                  .dtype = dtype,
-                                  .accumulate = false,
-                                  .status = &status});
-        EXPECT_EQ(status, 0u);
-        EXPECT_EQ(decoded.copy(decoded.size()), input.copy(input.size()));
-    });
 }
 
 TEST_F(Palette, AccumulateAddsOnce) {

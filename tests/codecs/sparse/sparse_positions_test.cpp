@@ -157,33 +157,5 @@ TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
     });
 }
 
-// Whatever passes check() decodes without complaint, and what does not stays inside the output.
-TEST_F(Sparse, DamagedBytesPassTheCheckOnlyIfTheyDecodeCleanly) {
-    on_every_isa([&] {
-        for (const char* text :
-             {"topk:fraction=0.01", "topk:fraction=0.001", "topk:fraction=0.1", "topk:fraction=0.3",
-              "threshold:threshold=2.5,fraction=0.02", "blocktopk:block=32,kept=3,values=int4",
-              "rowtopk:row=1000,kept=5", "blocktopk:block=16,kept=7", "randomk"}) {
-            const CodecSpec spec = spec_of(text);
-            const int64_t count = 70001;
-            const Encoded clean =
-                encode(spec, kFp32, random_input(kFp32, count, 1.0, random_), count);
-            for (int round = 0; round < 60; ++round) {
-                Encoded damaged = clean;
-                const int64_t reach =
-                    round % 2 == 0 ? std::min<int64_t>(clean.size, 400) : clean.size;
-                for (int hit = 0; hit <= round % 3; ++hit) {
-                    damaged.bytes.data()[random_() % static_cast<uint64_t>(reach)] ^=
-                        static_cast<uint8_t>(1u << random_() % 8);
-                }
-                const bool passes =
-                    check_encoding(spec, kFp32, count, damaged.bytes.data(), damaged.size).ok();
-                const bool corrupt = decodes_corrupt(spec, damaged.bytes.data(), count);
-                ASSERT_FALSE(passes && corrupt) << text << " seed " << seed_;
-            }
-        }
-    });
-}
-
 }  // namespace
 }  // namespace slimwire::testing

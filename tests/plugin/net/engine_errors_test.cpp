@@ -109,69 +109,6 @@ TEST(NetEngineErrors, damaged_bytes_are_noticed_with_checksums_wherever_they_are
     EXPECT_GE(noticed, 20);
 }
 
-// Whatever a peer sends instead of frames: an error, no message and no memory to speak of.
-TEST(NetEngineErrors, random_frames_end_the_connection_in_order) {
-    std::mt19937 random(test_seed());
-    int errors = 0;
-    for (int trial = 0; trial < 100; ++trial) {
-        MemoryWireOptions options;
-        options.tamper = [&](Lane lane, uint64_t number, uint8_t* data, size_t* bytes) {
-            if (lane == Lane::kControl && number == 2 && *bytes >= sizeof(Frame)) {
-                // Every second one has a good check: what it says is then looked at.
-                Frame frame;
-                std::memcpy(&frame, data, sizeof frame);
-                const auto fields = reinterpret_cast<uint8_t*>(&frame);
-                for (int i = 0; i <= trial % 4; ++i) {
-                    fields[random() % sizeof frame] = static_cast<uint8_t>(random());
-                }
-                if (trial % 2 == 0) {
-                    write_frame(frame, data);
-                } else {
-                    std::memcpy(data, &frame, sizeof frame);
-                }
-                *bytes = trial % 7 == 0 ? random() % (*bytes + 1) : *bytes;
-            }
-        };
-        EnginePair pair;
-        ASSERT_TRUE(pair.open({}, options).ok());
-        std::vector<Message> messages;
-        for (int i = 0; i < 5; ++i) {
-            messages.emplace_back(gaussian_bytes(DType::kBfloat16, 50'000, random), 100);
-        }
-        Status failure;
-        // Ends by an error, by all messages, or because the damage announces what never comes.
-        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-        size_t next = 0;
-        bool over = false;
-        for (Message& m : messages) {
-            ASSERT_TRUE(pair.sender->send(m.data.data(), m.data.size(), 5, nullptr, &m.send).ok());
-            void* target = m.target();
-            const int tag = 5;
-            Memory* memory = nullptr;
-            failure =
-                pair.receiver->receive(1, &target, &m.capacity, &tag, &memory, false, &m.receive);
-            if (!failure.ok()) {
-                break;
-            }
-        }
-        while (failure.ok() && !over && std::chrono::steady_clock::now() < end) {
-            for (Message& m : messages) {
-                if (failure.ok() && !m.sent) {
-                    failure = pair.sender->test(m.send, &m.sent, nullptr);
-                }
-            }
-            Message& m = messages[next];
-            failure = failure.ok() ? pair.receiver->test(m.receive, &m.received, &m.size) : failure;
-            if (failure.ok() && m.received && ++next == messages.size()) {
-                over = true;
-            }
-        }
-        errors += failure.ok() ? 0 : 1;
-        pair.close();
-    }
-    EXPECT_GT(errors, 70);
-}
-
 // A frame that announces 256 MiB nobody asked for, in front of a message somebody did: the size
 // alone costs no memory.
 TEST(NetEngineErrors, a_frame_that_lies_about_its_size_costs_no_memory) {

@@ -123,46 +123,6 @@ TEST_P(NetEngine, a_message_nobody_asks_for_does_not_hold_up_those_behind_it) {
     pair_.close();
 }
 
-TEST_P(NetEngine, closing_with_requests_in_flight_touches_no_buffer_afterwards) {
-    for (int trial = 0; trial < 8; ++trial) {
-        std::vector<Message> messages;
-        for (int i = 0; i < 8; ++i) {
-            messages.emplace_back(gaussian_bytes(DType::kBfloat16, 400'000, random_), 0);
-        }
-        for (Message& m : messages) {
-            ASSERT_TRUE(pair_.sender->send(m.data.data(), m.data.size(), 5, nullptr, &m.send).ok());
-            void* target = m.target();
-            const int tag = 5;
-            Memory* memory = nullptr;
-            ASSERT_TRUE(
-                pair_.receiver->receive(1, &target, &m.capacity, &tag, &memory, false, &m.receive)
-                    .ok());
-        }
-        bool sent = false, received = false;
-        for (int i = 0; i < 3 * trial && !sent && !received; ++i) {
-            ASSERT_TRUE(pair_.sender->test(messages[7].send, &sent, nullptr).ok());
-            ASSERT_TRUE(pair_.receiver->test(messages[7].receive, &received, nullptr).ok());
-        }
-        if (trial % 2 == 0) {
-            pair_.sender.reset();
-            pair_.receiver.reset();
-        } else {
-            pair_.receiver.reset();
-            pair_.sender.reset();
-        }
-        for (Message& m : messages) {
-            std::fill(m.memory.begin(), m.memory.end(), uint8_t{0x77});
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        for (Message& m : messages) {
-            ASSERT_TRUE(std::all_of(m.memory.begin(), m.memory.end(),
-                                    [](uint8_t byte) { return byte == 0x77; }));
-        }
-        ASSERT_TRUE(pair_.connect(&pair_.sender, &pair_.receiver).ok());
-    }
-    pair_.close();
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Situations,
     NetEngine,
