@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "codecs/base/device_scope.h"
 #include "codecs/base/own_stream.h"
 #include "codecs/ops/sketch.h"
 #include "collectives/call/training.h"

@@ -94,7 +94,7 @@ uint64_t ScratchMap::half(uint64_t area, int slots, int slice) const noexcept {
 
 SlicedExchange::SlicedExchange(const ExchangeContext& context, int hops, bool overlapped)
     : context_(context), hops_(hops), overlapped_(overlapped) {
-    wire_ = staged() ? context.state.exchange_stream : context.work;
+    wire_ = staged() ? context.state.objects.exchange_stream : context.work;
 }
 
 int SlicedExchange::slices() const noexcept {
@@ -144,7 +144,7 @@ Status SlicedExchange::kernels(int phase) {
     }
     if (staged() && phase >= lag()) {
         SLIMWIRE_TRY(cuda_status(
-            api, api.stream_wait_event(context_.work, context_.state.done[phase % 2], 0),
+            api, api.stream_wait_event(context_.work, context_.state.objects.done[phase % 2], 0),
             "wait for exchange"));
     }
     if (const int slice = slice_of(phase, hops_); slice >= 0) {
@@ -162,7 +162,7 @@ Status SlicedExchange::kernels(int phase) {
         return {};
     }
     if (staged()) {
-        const cudaEvent_t ready = context_.state.ready[phase % 2];
+        const cudaEvent_t ready = context_.state.objects.ready[phase % 2];
         SLIMWIRE_TRY(cuda_status(api, api.event_record(ready, context_.work), "codec event"));
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(wire_, ready, 0), "wait for codec"));
     }
@@ -193,7 +193,7 @@ Status SlicedExchange::finish(int phase) {
         return {};
     }
     return staged() && exchanges(phase)
-               ? cuda_status(api, api.event_record(context_.state.done[phase % 2], wire_),
+               ? cuda_status(api, api.event_record(context_.state.objects.done[phase % 2], wire_),
                              "exchange event")
                : Status();
 }

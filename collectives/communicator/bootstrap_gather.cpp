@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "codecs/base/device_scope.h"
+
 namespace slimwire {
 namespace {
 

@@ -7,15 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "codecs/base/device.h"
-#include "codecs/base/device_scope.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/agreement/agreement.h"
-#include "collectives/communicator/deferred_free.h"
+#include "collectives/communicator/device_objects.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/observe/stats.h"
 #include "collectives/plan/plan.h"
@@ -55,21 +53,7 @@ struct Communicator {
     std::vector<PreMulScalar> scalars;
     MemoryBudget* memory = nullptr;  // of the process
 
-    // Device objects, made when the first plan that compresses is built.
-    void* scratch = nullptr;
-    uint64_t scratch_bytes = 0;
-    uint64_t claimed_bytes = 0;  // of scratch, by the calls of the round that is being begun
-    cudaStream_t exchange_stream = nullptr;
-    cudaStream_t work_stream = nullptr;  // for compressed calls grouped with native ones
-    cudaEvent_t ready[2] = {};           // codec work of a phase is enqueued
-    cudaEvent_t done[2] = {};            // exchange of a phase is enqueued
-    cudaEvent_t chain = nullptr;         // end of the last compressed call
-    cudaEvent_t fork = nullptr;
-    cudaEvent_t timing[2] = {};
-    bool chained = false;
-    // The last capture that a call of this communicator took part in, and the end of that call.
-    unsigned long long capture_id = 0;
-    cudaEvent_t capture_chain = nullptr;
+    DeviceObjects objects;
 
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.
@@ -77,15 +61,6 @@ struct Communicator {
     std::atomic<int> users{0};
     std::atomic<bool> revoked{false};  // NCCL answers every call from here on
 };
-
-// Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
-// that must grow. Not under stream capture.
-Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes);
-// Whether the last compressed call has ended, which `wait` waits for. On its device.
-bool calls_ended(const DeviceApi& api, const Communicator& state, bool wait) noexcept;
-// Frees the device objects, on their device. Memory that work may still use goes to `left` with the
-// event of its last use; null: nothing uses it.
-void release_device_objects(const DeviceApi& api, Communicator* state, DeferredFree* left) noexcept;
 
 // What a communicator's first compressed call costs: NCCL connects the ranks in it.
 struct FirstCall {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/handshake.h"
 #include "collectives/communicator/rank_identities.h"

@@ -4,13 +4,14 @@
 
 #include <utility>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/communicator/communicator.h"
 
 namespace slimwire {
 
-void DeferredFreeList::park(DeferredFree deferred_frees) {
+void DeferredFreeList::park(DeferredFree memory) {
     const std::lock_guard lock(mutex_);
-    parked_.push_back(std::move(deferred_frees));
+    parked_.push_back(std::move(memory));
     any_.store(true, std::memory_order_release);
 }
 
@@ -20,15 +21,15 @@ void DeferredFreeList::collect(const DeviceApi& api, uint64_t patience_us) {
     while (any_.load(std::memory_order_acquire)) {
         {
             const std::lock_guard lock(mutex_);
-            std::erase_if(parked_, [&](const DeferredFree& deferred_frees) {
-                const DeviceScope device(api, deferred_frees.device);
-                if (!tolerate(api, api.event_query(deferred_frees.end))) {
+            std::erase_if(parked_, [&](const DeferredFree& parked) {
+                const DeviceScope device(api, parked.device);
+                if (!tolerate(api, api.event_query(parked.end))) {
                     return false;
                 }
-                for (void* memory : deferred_frees.memory) {
+                for (void* memory : parked.memory) {
                     tolerate(api, api.free(memory));
                 }
-                tolerate(api, api.event_destroy(deferred_frees.end));
+                tolerate(api, api.event_destroy(parked.end));
                 return true;
             });
             any_.store(!parked_.empty(), std::memory_order_release);

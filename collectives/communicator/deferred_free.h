@@ -2,8 +2,8 @@
 // abort must not wait for work that hangs until the program has aborted all that it hangs on, and a
 // program that goes on with new communicators must not lose memory by each abort.
 //
-// Used by lifecycle.cpp and members.cpp (park) and after ncclCommAbort (collect): freeing waits for
-// the device, which a call must not. Any thread.
+// Used by lifecycle.cpp and features that free (park) and after ncclCommAbort (collect): freeing
+// waits for the device, which a call must not. Any thread.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct DeferredFree {
 
 class DeferredFreeList {
   public:
-    void park(DeferredFree deferred_frees);
+    void park(DeferredFree memory);
     // Frees what is no longer in use and waits up to `patience_us` for the rest.
     void collect(const DeviceApi& api, uint64_t patience_us);
 

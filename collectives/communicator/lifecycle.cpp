@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
@@ -354,7 +355,7 @@ void release_memory(Runtime& runtime, Communicator* state, bool abort) noexcept 
     const DeviceApi& api = runtime.api();
     const DeviceScope device(api, state->device);
     DeferredFree left{state->device, nullptr, {}};
-    if (calls_ended(api, *state, !abort)) {
+    if (calls_ended(api, state->objects, !abort)) {
         runtime.listener->release(state, nullptr);
         release_device_objects(api, state, nullptr);
         if (!abort) {
@@ -392,7 +393,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(runtime.nccl, state->exchange_comm, true);
     }
-    if (runtime.device().ok() && state->exchange_stream != nullptr && state->users == 0) {
+    if (runtime.device().ok() && state->objects.exchange_stream != nullptr && state->users == 0) {
         release_memory(runtime, state.get(), abort);
     }
     runtime.listener->ended(state.get(), abort);

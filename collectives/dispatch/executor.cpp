@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "codecs/base/device_scope.h"
 #include "codecs/ops/advance.h"
 #include "collectives/adaptive/accordion_exchange.h"
 #include "collectives/algorithms/algorithm.h"
@@ -72,10 +73,10 @@ void start_timing(const DeviceApi& api, Session& state, CallStats* stats, Runnin
     state.residual_norms.look(api, state.stats.get());
     if (state.timing_key != nullptr) {
         // An event that is not ready is no error of the program.
-        if (tolerate(api, api.event_query(state.timing[1]))) {
+        if (tolerate(api, api.event_query(state.objects.timing[1]))) {
             float elapsed_ms = 0;
-            if (tolerate(api,
-                         api.event_elapsed_time(&elapsed_ms, state.timing[0], state.timing[1]))) {
+            if (tolerate(api, api.event_elapsed_time(&elapsed_ms, state.objects.timing[0],
+                                                     state.objects.timing[1]))) {
                 state.timing_key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
             }
             state.timing_key = nullptr;
@@ -83,7 +84,7 @@ void start_timing(const DeviceApi& api, Session& state, CallStats* stats, Runnin
     }
     run->timed = state.timing_key == nullptr && !state.timing_started &&
                  (calls < 8 || calls % 16 == 0) &&
-                 tolerate(api, api.event_record(state.timing[0], run->work));
+                 tolerate(api, api.event_record(state.objects.timing[0], run->work));
     state.timing_started |= run->timed;
 }
 
@@ -93,15 +94,17 @@ void start_timing(const DeviceApi& api, Session& state, CallStats* stats, Runnin
 // do.
 Status wait_for_call_before(const DeviceApi& api, Session* state, const RunningCall& run) {
     if (!run.capture.active) {
-        return state->chained ? cuda_status(api, api.stream_wait_event(run.work, state->chain, 0),
-                                            "wait for the call before")
-                              : Status();
+        return state->objects.chained
+                   ? cuda_status(api, api.stream_wait_event(run.work, state->objects.chain, 0),
+                                 "wait for the call before")
+                   : Status();
     }
-    if (state->capture_id == run.capture.id) {
-        return cuda_status(api, api.stream_wait_event(run.work, state->capture_chain, 0),
+    if (state->objects.capture_id == run.capture.id) {
+        return cuda_status(api, api.stream_wait_event(run.work, state->objects.capture_chain, 0),
                            "wait for the captured call before");
     }
-    return cuda_status(api, api.stream_wait_event(run.work, state->chain, cudaEventWaitExternal),
+    return cuda_status(api,
+                       api.stream_wait_event(run.work, state->objects.chain, cudaEventWaitExternal),
                        "wait for the call before the graph");
 }
 
@@ -171,7 +174,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const bool averages = run->item.averaged != nullptr;
     const Plan& keeper = averages ? *run->item.averaged : plan;  // of residuals
     const CollectiveCall& call = run->item.call;
-    run->work = group_mode == GroupMode::kBesideNative ? state.work_stream : call.stream;
+    run->work = group_mode == GroupMode::kBesideNative ? state.objects.work_stream : call.stream;
     SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
     if (!run->capture.active && !averages) {
         start_timing(api, state, plan.stats, run);
@@ -244,7 +247,7 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         state.residual_norms.end(api, *run->item.plan, run->residual, run->scratch, run->work);
     }
     if (run->timed) {
-        if (tolerate(api, api.event_record(state.timing[1], run->work))) {
+        if (tolerate(api, api.event_record(state.objects.timing[1], run->work))) {
             state.timing_key = run->item.plan->stats;
         }
         state.timing_started = false;
@@ -260,7 +263,7 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.random.on_device + counter, 1}, run->work));
     }
     const bool captured = run->capture.active;
-    const cudaEvent_t chain = captured ? state.capture_chain : state.chain;
+    const cudaEvent_t chain = captured ? state.objects.capture_chain : state.objects.chain;
     // Several calls of one communicator in a round may run on several streams; the chain is after
     // all of them.
     if (after_another) {
@@ -270,11 +273,12 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     SLIMWIRE_TRY(cuda_status(api, api.event_record(chain, run->work), "chain event"));
     if (captured) {
         SLIMWIRE_TRY(cuda_status(
-            api, api.event_record_with_flags(state.chain, run->work, cudaEventRecordExternal),
+            api,
+            api.event_record_with_flags(state.objects.chain, run->work, cudaEventRecordExternal),
             "chain event of a graph"));
-        state.capture_id = run->capture.id;
+        state.objects.capture_id = run->capture.id;
     }
-    state.chained = true;
+    state.objects.chained = true;
     if (group_mode == GroupMode::kBesideNative) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),
                                  "join the stream"));
@@ -299,15 +303,16 @@ uint64_t aligned(uint64_t bytes) noexcept {
 Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
     const DeviceApi& api = runtime.api();
     for (RunningCall& run : running) {
-        run.item.state->claimed_bytes = 0;
+        run.item.state->objects.claimed_bytes = 0;
     }
     for (RunningCall& run : running) {
         if (!run.capture.active) {
-            run.item.state->claimed_bytes += aligned(run.item.plan->scratch_bytes);
+            run.item.state->objects.claimed_bytes += aligned(run.item.plan->scratch_bytes);
         }
     }
     for (RunningCall& run : running) {
-        SLIMWIRE_TRY(prepare_device_objects(api, run.item.state, run.item.state->claimed_bytes));
+        SLIMWIRE_TRY(
+            prepare_device_objects(api, run.item.state, run.item.state->objects.claimed_bytes));
     }
     for (RunningCall& run : running) {
         Session& state = *run.item.state;
@@ -319,8 +324,8 @@ Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
             run.scratch = static_cast<char*>(memory);
         } else {
             // From the end: what is left is the next one's.
-            state.claimed_bytes -= bytes;
-            run.scratch = static_cast<char*>(state.scratch) + state.claimed_bytes;
+            state.objects.claimed_bytes -= bytes;
+            run.scratch = static_cast<char*>(state.objects.scratch) + state.objects.claimed_bytes;
         }
     }
     return {};
@@ -439,7 +444,7 @@ Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
     }
     const DeviceApi& api = runtime.api();
     for (const QueuedCall& item : queue) {
-        item.state->claimed_bytes = 0;
+        item.state->objects.claimed_bytes = 0;
     }
     for (const QueuedCall& item : queue) {
         Session& state = *item.state;
@@ -449,7 +454,7 @@ Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
         }
         uint64_t bytes = aligned(item.plan->scratch_bytes);
         if (is_point_to_point(item.call.signature.op)) {
-            bytes = state.claimed_bytes += bytes;  // those run together
+            bytes = state.objects.claimed_bytes += bytes;  // those run together
         }
         SLIMWIRE_TRY(prepare_device_objects(api, &state, bytes));
     }
@@ -465,10 +470,11 @@ Status fork_work_streams(Runtime& runtime, const std::vector<QueuedCall>& queue)
         }
         const DeviceScope device(api, state.device);
         SLIMWIRE_TRY(prepare_device_objects(api, &state, 0));
-        SLIMWIRE_TRY(cuda_status(api, api.event_record(state.fork, item.call.stream),
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(state.objects.fork, item.call.stream),
                                  "fork from the stream"));
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(state.work_stream, state.fork, 0),
-                                 "fork from the stream"));
+        SLIMWIRE_TRY(cuda_status(
+            api, api.stream_wait_event(state.objects.work_stream, state.objects.fork, 0),
+            "fork from the stream"));
     }
     return {};
 }

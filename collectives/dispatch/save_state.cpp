@@ -87,12 +87,12 @@ Status settle(Runtime* runtime, uint64_t patience_us) {
         Status failed;
         for_each_session(*runtime, [&](Session& state) {
             busy |= state.users.load() > 0;
-            if (!state.chained || state.ended) {
+            if (!state.objects.chained || state.ended) {
                 return;
             }
             const DeviceApi& api = runtime->api();
             const DeviceScope scope(api, state.device);
-            const cudaError_t done = api.event_query(state.chain);
+            const cudaError_t done = api.event_query(state.objects.chain);
             if (!tolerate(api, done)) {
                 busy |= done == cudaErrorNotReady;
                 if (done != cudaErrorNotReady) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "codecs/base/device_scope.h"
 #include "codecs/residual/step_ahead.h"
 #include "collectives/algorithms/exchange.h"
 #include "collectives/call/log.h"

@@ -1,11 +1,13 @@
 #include "collectives/communicator/agreement/handshake.h"
 
+#include <optional>
+
 #include "collectives/call/log.h"
 #include "collectives/communicator/rank_identities.h"
 
 namespace slimwire {
 
-std::string why_not_here(Runtime& runtime) {
+std::string why_not_here(const Runtime& runtime) {
     if (!runtime.config.active) {
         return runtime.config.settings.mode == Mode::kOff ? "SLIMWIRE_MODE is off"
                                                           : "no policy and no codec";
@@ -16,79 +18,72 @@ std::string why_not_here(Runtime& runtime) {
     return {};
 }
 
-Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
+namespace {
+
+// What NCCL knows of the new communicator.
+Status ask_nccl(Runtime& runtime, Creation* creation) {
     const RealNccl& nccl = runtime.nccl;
-    Communicator* const state = creation->state.get();
-    state->comm = creation->pending->comm;
+    Communicator& state = *creation->state;
+    state.comm = creation->pending->comm;
     (void)runtime.device();
-    state->stats = runtime.reporter().add_comm();
-    state->stats->name = state->name;
+    state.stats = runtime.reporter().add_comm();
+    state.stats->name = state.name;
     if (creation->ranks == 0) {
         SLIMWIRE_TRY(
-            nccl_status(nccl, nccl.CommCount(state->comm, &creation->ranks), "ncclCommCount"));
+            nccl_status(nccl, nccl.CommCount(state.comm, &creation->ranks), "ncclCommCount"));
         SLIMWIRE_TRY(
-            nccl_status(nccl, nccl.CommUserRank(state->comm, &creation->rank), "ncclCommUserRank"));
+            nccl_status(nccl, nccl.CommUserRank(state.comm, &creation->rank), "ncclCommUserRank"));
     }
     SLIMWIRE_TRY(
-        nccl_status(nccl, nccl.CommCuDevice(state->comm, &state->device), "ncclCommCuDevice"));
-    state->rank = creation->rank;
-    state->shape.ranks = creation->ranks;
-    state->stats->rank = creation->rank;
-    state->stats->ranks = creation->ranks;
-    state->stats->device = state->device;
+        nccl_status(nccl, nccl.CommCuDevice(state.comm, &state.device), "ncclCommCuDevice"));
+    state.rank = creation->rank;
+    state.shape.ranks = creation->ranks;
+    state.stats->rank = creation->rank;
+    state.stats->ranks = creation->ranks;
+    state.stats->device = state.device;
+    return {};
+}
 
-    const std::string not_here = why_not_here(runtime);
-    creation->agreement.verdict = Verdict::kNative;
-    switch (creation->kind) {
-        case Creation::Kind::kNative:
-            creation->agreement.text = creation->reason;
-            return {};
-        case Creation::Kind::kInitAll:
-        case Creation::Kind::kSplit:
-            // One process, or a parent whose ranks agreed: nothing can differ.
-            creation->agreement.text = not_here;
-            SLIMWIRE_TRY(runtime.config_status);
-            if (not_here.empty()) {
-                SLIMWIRE_TRY(runtime.device().status());
-                creation->agreement.verdict = Verdict::kGo;
-            }
-            return {};
-        case Creation::Kind::kUniqueId:
-        case Creation::Kind::kGrown:  // whose ranks all have the id now
-            creation->kind = Creation::Kind::kUniqueId;
-            break;
-    }
+// Where the server is; none, and the creation says why, where this rank cannot reach it.
+std::optional<AgreementAddress> server_of(const Runtime& runtime, Creation* creation) {
     AgreementAddress address;
     const TailState tail = read_id_tail(creation->id, &address);
+    if (tail == TailState::kPresent) {
+        return address;
+    }
+    const std::string rank = "rank " + std::to_string(creation->rank);
     if (tail == TailState::kTorn) {
+        creation->agreement.text = "the unique id's tail is damaged";
         log_line(LogLevel::kWarn,
-                 "rank " + std::to_string(creation->rank) +
-                     ": the unique id's tail is damaged; the communicator is native");
-    }
-    if (tail != TailState::kPresent) {
+                 rank + ": the unique id's tail is damaged; the communicator is native");
+    } else if (runtime.engaged()) {
         creation->agreement.text =
-            tail == TailState::kTorn ? "the unique id's tail is damaged"
-            : runtime.engaged() ? "the process that made the unique id runs without slimwire or "
-                                  "without a policy"
-                                : not_here;
-        if (runtime.engaged()) {
-            log_once(LogLevel::kWarn, "no tail",
-                     "rank " + std::to_string(creation->rank) + ": " + creation->agreement.text +
-                         "; communicators stay native");
-        }
-        return {};
+            "the process that made the unique id runs without slimwire or without a policy";
+    } else {
+        creation->agreement.text = why_not_here(runtime);
     }
+    if (runtime.engaged()) {
+        log_once(LogLevel::kWarn, "no tail",
+                 rank + ": " + creation->agreement.text + "; communicators stay native");
+    }
+    return std::nullopt;
+}
+
+Status send_hello_to(const AgreementAddress& address,
+                     Runtime& runtime,
+                     Creation* creation,
+                     AbortWatch* watch) {
     Hello hello;
     hello.ranks = creation->ranks;
     hello.rank = creation->rank;
     hello.config_hash = runtime.config.hash;
-    hello.native_reason = not_here;
+    hello.native_reason = why_not_here(runtime);
     if (!runtime.config_status.ok()) {
         hello.error = runtime.config_status.message();
     } else if (runtime.config.active && !runtime.device().ok()) {
         hello.error = runtime.device().status().message();
     }
-    hello.identity = member_of(runtime, *state);
+    hello.identity = member_of(runtime, *creation->state);
     Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
                                         [&] { return watch->stop(); });
     SLIMWIRE_TRY(watch->why());
@@ -100,6 +95,34 @@ Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
         creation->kind = Creation::Kind::kNative;
     }
     return {};
+}
+
+}  // namespace
+
+Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
+    SLIMWIRE_TRY(ask_nccl(runtime, creation));
+    creation->agreement.verdict = Verdict::kNative;
+    switch (creation->kind) {
+        case Creation::Kind::kNative:
+            creation->agreement.text = creation->reason;
+            return {};
+        case Creation::Kind::kInitAll:
+        case Creation::Kind::kSplit:
+            // One process, or a parent whose ranks agreed: nothing can differ.
+            creation->agreement.text = why_not_here(runtime);
+            SLIMWIRE_TRY(runtime.config_status);
+            if (creation->agreement.text.empty()) {
+                SLIMWIRE_TRY(runtime.device().status());
+                creation->agreement.verdict = Verdict::kGo;
+            }
+            return {};
+        case Creation::Kind::kUniqueId:
+        case Creation::Kind::kGrown:  // whose ranks all have the id now
+            creation->kind = Creation::Kind::kUniqueId;
+            break;
+    }
+    const std::optional<AgreementAddress> server = server_of(runtime, creation);
+    return server.has_value() ? send_hello_to(*server, runtime, creation, watch) : Status();
 }
 
 Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"

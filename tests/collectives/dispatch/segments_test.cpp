@@ -83,7 +83,7 @@ class Ranks {
     ~Ranks() {
         for (int rank = 0; rank < size(); ++rank) {
             Communicator* const state = states_[static_cast<size_t>(rank)].get();
-            (void)calls_ended(api_, *state, true);
+            (void)calls_ended(api_, state->objects, true);
             release_device_objects(api_, state, nullptr);
             EXPECT_EQ(ncclCommDestroy(comms_[static_cast<size_t>(rank)]), ncclSuccess);
         }
@@ -140,7 +140,8 @@ class Ranks {
                       cudaSuccess);
             const Status ready = prepare_device_objects(api_, &state, plan.scratch_bytes);
             EXPECT_TRUE(ready.ok()) << ready.message();
-            EXPECT_EQ(cudaMemset(state.scratch, 0xFF, state.scratch_bytes), cudaSuccess);
+            EXPECT_EQ(cudaMemset(state.objects.scratch, 0xFF, state.objects.scratch_bytes),
+                      cudaSuccess);
             EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess) << "the stream waits for no other";
             CollectiveCall call;
             call.signature = plan.signature;
@@ -149,7 +150,7 @@ class Ranks {
             call.stream = streams[rank];
             ExchangeContext context{api_, nccl_, state, plan, call};
             context.work = streams[rank];
-            context.scratch = static_cast<char*>(state.scratch);
+            context.scratch = static_cast<char*>(state.objects.scratch);
             context.residual = residuals[rank];
             if (plan.signature.redop == RedOp::kPreMulSum) {
                 held[rank].value = scalars[rank];

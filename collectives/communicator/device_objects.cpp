@@ -1,0 +1,123 @@
+#include "collectives/communicator/device_objects.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+#include "collectives/communicator/communicator.h"
+
+namespace slimwire {
+namespace {
+
+std::array<cudaStream_t*, 2> streams_of(DeviceObjects* objects) {
+    return {&objects->exchange_stream, &objects->work_stream};
+}
+// Those that only order work, then those that also tell the time.
+constexpr size_t kTimedFrom = 7;
+std::array<cudaEvent_t*, 9> events_of(DeviceObjects* objects) {
+    return {&objects->ready[0], &objects->ready[1],  &objects->done[0],
+            &objects->done[1],  &objects->chain,     &objects->capture_chain,
+            &objects->fork,     &objects->timing[0], &objects->timing[1]};
+}
+
+void destroy_objects(const DeviceApi& api, DeviceObjects* objects) {
+    for (cudaEvent_t* event : events_of(objects)) {
+        if (*event != nullptr) {
+            tolerate(api, api.event_destroy(std::exchange(*event, nullptr)));
+        }
+    }
+    for (cudaStream_t* stream : streams_of(objects)) {
+        if (*stream != nullptr) {
+            tolerate(api, api.stream_destroy(std::exchange(*stream, nullptr)));
+        }
+    }
+}
+
+// All or none: a later call takes a stream for the sign that everything is there.
+Status make_objects(const DeviceApi& api, DeviceObjects* objects) {
+    Status status;
+    for (cudaStream_t* stream : streams_of(objects)) {
+        if (status.ok()) {
+            status = cuda_status(api, api.stream_create_with_flags(stream, cudaStreamNonBlocking),
+                                 "internal stream");
+        }
+    }
+    const auto events = events_of(objects);
+    for (size_t i = 0; i < events.size() && status.ok(); ++i) {
+        const unsigned flags = i < kTimedFrom ? cudaEventDisableTiming : cudaEventDefault;
+        status = cuda_status(api, api.event_create_with_flags(events[i], flags), "internal event");
+    }
+    if (!status.ok()) {
+        destroy_objects(api, objects);
+    }
+    return status;
+}
+
+}  // namespace
+
+Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes) {
+    DeviceObjects& objects = state->objects;
+    if (objects.exchange_stream != nullptr && scratch_bytes <= objects.scratch_bytes) {
+        return {};
+    }
+    const DeviceScope device(api, state->device);
+    if (objects.exchange_stream == nullptr) {
+        SLIMWIRE_TRY(make_objects(api, &objects));
+    }
+    if (scratch_bytes <= objects.scratch_bytes) {
+        return {};
+    }
+    if (objects.chained) {
+        SLIMWIRE_TRY(cuda_status(api, api.event_synchronize(objects.chain), "wait for scratch"));
+    }
+    void* grown = nullptr;
+    if (const cudaError_t error = api.malloc(&grown, scratch_bytes); error != cudaSuccess) {
+        Status failed = cuda_status(api, error, "scratch allocation");
+        return {Code::kOutOfMemory,
+                failed.message() + "; " + std::to_string(scratch_bytes) + " bytes were asked for"};
+    }
+    if (objects.scratch != nullptr) {
+        tolerate(api, api.free(objects.scratch));
+    }
+    if (state->memory != nullptr) {
+        state->memory->give_back(state->device, objects.scratch_bytes);
+        state->memory->take(state->device, scratch_bytes);
+    }
+    objects.scratch = grown;
+    objects.scratch_bytes = scratch_bytes;
+    if (state->stats) {
+        state->stats->scratch_bytes = scratch_bytes;
+    }
+    return {};
+}
+
+bool calls_ended(const DeviceApi& api, const DeviceObjects& objects, bool wait) noexcept {
+    bool ended = !objects.chained || api.event_query(objects.chain) == cudaSuccess;
+    if (!ended && wait) {
+        ended = api.event_synchronize(objects.chain) == cudaSuccess;
+    }
+    (void)api.get_last_error();
+    return ended;
+}
+
+void release_device_objects(const DeviceApi& api,
+                            Communicator* state,
+                            DeferredFree* left) noexcept {
+    DeviceObjects& objects = state->objects;
+    if (state->memory != nullptr) {
+        state->memory->give_back(state->device, std::exchange(objects.scratch_bytes, 0));
+    }
+    void* const scratch = std::exchange(objects.scratch, nullptr);
+    if (left != nullptr) {
+        left->end = std::exchange(objects.chain, nullptr);
+        if (scratch != nullptr) {
+            left->memory.push_back(scratch);
+        }
+    } else if (scratch != nullptr) {
+        tolerate(api, api.free(scratch));
+    }
+    destroy_objects(api, &objects);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,42 @@
+// What compressed calls of one communicator run with on its device: streams, events and scratch.
+// Made when the first of them runs. One thread at a time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "codecs/base/device.h"
+#include "collectives/communicator/deferred_free.h"
+
+namespace slimwire {
+
+struct Communicator;
+
+struct DeviceObjects {
+    void* scratch = nullptr;
+    uint64_t scratch_bytes = 0;
+    uint64_t claimed_bytes = 0;              // of it, by the calls of the batch that is being begun
+    cudaStream_t exchange_stream = nullptr;  // null: nothing is made yet
+    cudaStream_t work_stream = nullptr;      // for compressed calls grouped with native ones
+    cudaEvent_t ready[2] = {};               // codec work of a phase is enqueued
+    cudaEvent_t done[2] = {};                // exchange of a phase is enqueued
+    cudaEvent_t chain = nullptr;             // end of the last compressed call
+    bool chained = false;                    // there was one
+    cudaEvent_t fork = nullptr;
+    cudaEvent_t timing[2] = {};
+    // The last capture that a call of this communicator took part in, and the end of that call.
+    unsigned long long capture_id = 0;
+    cudaEvent_t capture_chain = nullptr;
+};
+
+// Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
+// that must grow. Not under stream capture.
+Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes);
+// Whether the last compressed call has ended, which `wait` waits for. On its device.
+bool calls_ended(const DeviceApi& api, const DeviceObjects& objects, bool wait) noexcept;
+// Frees the device objects, on their device. Memory that work may still use goes to `left` with the
+// event of its last use; null: nothing uses it.
+void release_device_objects(const DeviceApi& api, Communicator* state, DeferredFree* left) noexcept;
+
+}  // namespace slimwire
