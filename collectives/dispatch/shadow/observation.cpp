@@ -192,35 +192,49 @@ void Observation::begin(const CollectiveCall& made) {
         return;
     }
     const DeviceScope scope(*api, state->device);
-    const uint64_t elements = elements_given(call.signature, state->shape.ranks);
-    if (sampled && elements < kMostSampled && on_device(*api, call.send)) {
-        Samples::Batch batch = observer_.samples_.begin(
-            state->device, {item_.call, item_.comm, item_.tensor, call.signature.dtype});
-        MeasureArgs look{};
-        look.input = call.send;
-        look.count = static_cast<int64_t>(elements);
-        look.scale = 1.0f;
-        look.dtype = call.signature.dtype;
-        observer_.samples_.add(*api, &batch, look, call.stream);
-        Samples::commit(&batch);
+    if (sampled) {
+        sample(call);
     }
     if (timed) {
-        state->observed->times.read(*api, &observer_.trace_);
-        timing_ = state->observed->times.start(*api, call.stream);
+        start_timing(stats, &tensor);
     }
-    if (timing_ != nullptr) {
-        ++tensor.timed;
-        timing_->call = item_.call;
-        timing_->stats = stats;
-        if (in_group()) {
-            // The first of a stream tells for all of the group.
-            auto& grouped = observed_group().timings;
-            if (std::none_of(grouped.begin(), grouped.end(),
-                             [&](const GroupedTiming& of) { return of.stream == stream_; })) {
-                grouped.push_back({state, timing_, stream_});
-            }
-            timing_ = nullptr;
+}
+
+void Observation::sample(const CollectiveCall& call) {
+    const DeviceApi& api = *observer_.api_;
+    const uint64_t elements = elements_given(call.signature, state_->shape.ranks);
+    if (elements >= kMostSampled || !on_device(api, call.send)) {
+        return;
+    }
+    Samples::Batch batch = observer_.samples_.begin(
+        state_->device, {item_.call, item_.comm, item_.tensor, call.signature.dtype});
+    MeasureArgs look{};
+    look.input = call.send;
+    look.count = static_cast<int64_t>(elements);
+    look.scale = 1.0f;
+    look.dtype = call.signature.dtype;
+    observer_.samples_.add(api, &batch, look, call.stream);
+    Samples::commit(&batch);
+}
+
+void Observation::start_timing(CallStats* stats, ObservedTensor* tensor) {
+    CallTimes& times = state_->observed->times;
+    times.read(*observer_.api_, &observer_.trace_);
+    timing_ = times.start(*observer_.api_, stream_);
+    if (timing_ == nullptr) {
+        return;
+    }
+    ++tensor->timed;
+    timing_->call = item_.call;
+    timing_->stats = stats;
+    if (in_group()) {
+        // The first of a stream tells for all of the group.
+        auto& grouped = observed_group().timings;
+        if (std::none_of(grouped.begin(), grouped.end(),
+                         [&](const GroupedTiming& of) { return of.stream == stream_; })) {
+            grouped.push_back({state_, timing_, stream_});
         }
+        timing_ = nullptr;
     }
 }
 

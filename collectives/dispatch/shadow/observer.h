@@ -129,6 +129,9 @@ class Observation {
     // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
     bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
     void rehearse(const CollectiveCall& call, Plan* plan);
+    // On the call's device and stream, in front of it.
+    void sample(const CollectiveCall& call);
+    void start_timing(CallStats* stats, ObservedTensor* tensor);
 
     Observer& observer_;
     Session* state_ = nullptr;  // null: not observed
