@@ -7,6 +7,10 @@
 
 #include "codecs/base/dtype.h"
 
+// Before the declaration of a kernel's launcher: null in programs that no kernels are linked into
+// (codecs_kernels_dep in codecs/meson.build).
+#define SLIMWIRE_LAUNCHER __attribute__((weak, visibility("hidden")))
+
 namespace slimwire {
 
 // Parameters of a codec as its operations see them: plain data, part of every argument struct.

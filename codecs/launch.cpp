@@ -5,20 +5,17 @@
 
 #include "codecs/codec.h"
 
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
 // Bounds of nvcc's registration functions, collected by codecs/gpu/lazy_registration.sh. Weak: a
-// program that draws in no kernel has none to register, and the bounds are null.
+// program that no kernels are linked into has none to register, and the bounds are null.
 using Registration = void (*)();
 extern "C"
     [[gnu::weak, gnu::visibility("hidden")]] const Registration __start_slimwire_kernel_init[];
 extern "C"
     [[gnu::weak, gnu::visibility("hidden")]] const Registration __stop_slimwire_kernel_init[];
-#endif
 
 namespace slimwire {
 
 void register_cuda_kernels() {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
     // Constant-initialised, so this costs processes that never launch nothing.
     static std::once_flag once;
     std::call_once(once, [] {
@@ -27,7 +24,6 @@ void register_cuda_kernels() {
             (*run)();
         }
     });
-#endif
 }
 
 namespace {

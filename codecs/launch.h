@@ -21,16 +21,8 @@ struct Operation {
     const char* what;   // "encode"
     const char* owner;  // the codec's name; `what` again for an operation that stands alone
     void (*host)(const Args&);
-    cudaError_t (*kernel)(const Args&, cudaStream_t);  // null in a build without CUDA
+    cudaError_t (*kernel)(const Args&, cudaStream_t);  // null where no kernels are linked
 };
-
-// Names a kernel's launcher for an Operation: null, so that nothing asks for the symbol, in a build
-// without CUDA.
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-#define SLIMWIRE_KERNEL(launcher) launcher
-#else
-#define SLIMWIRE_KERNEL(launcher) nullptr
-#endif
 
 // What the emulator copies: the host body and its arguments.
 template <class Args>

@@ -5,29 +5,14 @@
 // share it. Blocks above 256 elements are read twice, the second time from cache.
 #include "codecs/block_float/block_float_codes.cuh"
 #include "codecs/block_float/block_float_scales.cuh"
-#include "codecs/gpu/launchers.h"
-#include "codecs/gpu/random.cuh"
-#include "codecs/gpu/work.cuh"
+#include "codecs/block_float/launchers.h"
+#include "codecs/gpu/block_quantizer.cuh"
 
 namespace slimwire {
 namespace {
 
 template <class Kind>
 constexpr bool kHasGroups = Kind::kScale == BlockScale::kTwoLevels;
-
-// Thread blocks that must fit a multiprocessor while they encode, so that no register spills: a
-// group takes two spans.
-template <class Kind>
-constexpr int encoding_blocks(bool stochastic) {
-    return kHasGroups<Kind> ? 2 : resident_blocks(stochastic);
-}
-
-// Elements that one warp encodes at a time.
-template <class Kind>
-__host__ __device__ inline int64_t block_float_unit_elems(const CodecParams& params) {
-    const int64_t spans = kHasGroups<Kind> || draws(params) ? 2 * kWarpElems : kWarpElems;
-    return params.block > spans ? params.block : spans;
-}
 
 template <class Kind>
 struct BlockFloatOutput {
@@ -162,199 +147,83 @@ __device__ __forceinline__ void encode_group(const Source& source,
     }
 }
 
-// Encodes the unit that starts at element `begin`.
-template <class Kind, bool kStochastic, class Source>
-__device__ __forceinline__ void encode_block_float_unit(const Source& source,
-                                                        const BlockFloatShape& shape,
-                                                        const DeviceRandom& random,
-                                                        uint32_t chunk,
-                                                        int64_t begin,
-                                                        int64_t count,
-                                                        uint8_t* encoding,
-                                                        float* residual) {
-    const BlockFloatOutput<Kind> output{
-        encoding, encoding + block_float_layout<Kind>(shape, count).scales, residual, shape};
-    if constexpr (kHasGroups<Kind>) {
-        encode_group<Kind, kStochastic>(source, random, chunk, begin, count, output);
-    } else {
-        EightBytes bytes = {};
-        EightBytes other = {};
-        encode_span<Kind, kStochastic>(source, random, chunk, begin, count, output, bytes, other);
-        if (kStochastic && shape.block <= kWarpElems) {
-            encode_span<Kind, kStochastic>(source, random, chunk, begin + kWarpElems, count, output,
-                                           bytes, other);
-        }
-    }
-}
+template <class KindOf, bool kStochastic>
+struct BlockFloatCodec {
+    using Kind = KindOf;
+    using Layout = BlockFloatLayout;
+    static constexpr int kUnitThreads = kWarpThreads;
+    // A group takes two spans.
+    static constexpr int kEncodeBlocks = kHasGroups<Kind> ? 2 : resident_blocks(kStochastic);
+    static constexpr int kReduceBlocks = kEncodeBlocks;
 
-// The values of eight codes from element i on.
-template <class Kind>
-__device__ __forceinline__ void get_values(const uint8_t* encoding,
-                                           const BlockFloatShape& shape,
-                                           const BlockFloatLayout& layout,
-                                           int64_t i,
-                                           Eight& x) {
-    uint32_t w[2];
-    get_code_words<Kind::kBits>(encoding + i / 8 * Kind::kBits, w);
-    scale_values<typename Kind::Format>(w, get_block_scale<Kind>(encoding, shape, layout, i), x);
-}
-
-// Where p comes from when encodings are summed.
-template <class Kind>
-struct BlockFloatSum {
-    const uint8_t* input;
-    const float* residual;
-    int64_t input_stride;
-    int64_t count;
-    int32_t inputs;
-    float factor;
     BlockFloatShape shape;
-    BlockFloatLayout layout;
 
-    __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
-        p = {};
-        if (i >= count) {
-            return;
-        }
-        const uint8_t* from = input;
-        for (int32_t s = 0; s < inputs; ++s, from += input_stride) {
-            Eight x;
-            get_values<Kind>(from, shape, layout, i, x);
-#pragma unroll
-            for (int k = 0; k < kPerThread; ++k) {
-                p.v[k] = s == 0 ? x.v[k] : __fadd_rn(p.v[k], x.v[k]);
+    __host__ __device__ static int64_t unit_elems(const CodecParams& params) {
+        const int64_t spans = kHasGroups<Kind> || kStochastic ? 2 * kWarpElems : kWarpElems;
+        return params.block > spans ? params.block : spans;
+    }
+    __device__ static __forceinline__ BlockFloatCodec of(const CodecParams& params) {
+        return {block_float_shape<Kind>(params)};
+    }
+    __device__ __forceinline__ Layout layout(int64_t count) const {
+        return block_float_layout<Kind>(shape, count);
+    }
+
+    template <class Source>
+    __device__ __forceinline__ void encode(const Source& source,
+                                           const DeviceRandom& random,
+                                           uint32_t chunk,
+                                           int64_t begin,
+                                           int64_t count,
+                                           uint8_t* encoding,
+                                           float* residual) const {
+        const BlockFloatOutput<Kind> output{encoding, encoding + layout(count).scales, residual,
+                                            shape};
+        if constexpr (kHasGroups<Kind>) {
+            encode_group<Kind, kStochastic>(source, random, chunk, begin, count, output);
+        } else {
+            EightBytes bytes = {};
+            EightBytes other = {};
+            encode_span<Kind, kStochastic>(source, random, chunk, begin, count, output, bytes,
+                                           other);
+            if (kStochastic && shape.block <= kWarpElems) {
+                encode_span<Kind, kStochastic>(source, random, chunk, begin + kWarpElems, count,
+                                               output, bytes, other);
             }
         }
-        scale_and_add(factor, residual, i, count, p);
+    }
+
+    __device__ __forceinline__ void get(const uint8_t* encoding,
+                                        const Layout& layout,
+                                        int64_t i,
+                                        Eight& x) const {
+        uint32_t w[2];
+        get_code_words<Kind::kBits>(encoding + i / 8 * Kind::kBits, w);
+        scale_values<typename Kind::Format>(w, get_block_scale<Kind>(encoding, shape, layout, i),
+                                            x);
     }
 };
 
-template <class Kind, bool kStochastic, class Element>
-__global__ void __launch_bounds__(kThreads, encoding_blocks<Kind>(kStochastic))
-    block_float_encode_kernel(EncodeArgs args, Work work) {
-    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
-    const float factor = encode_factor<Element>(args);
-    const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kEncode);
-    const int64_t unit_elems = block_float_unit_elems<Kind>(args.params);
-    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
-              [&](int64_t chunk, int64_t unit, int64_t count) {
-                  const int64_t at = chunk * work.chunk_elems;
-                  float* residual = args.residual != nullptr ? args.residual + at : nullptr;
-                  const UserSource<Element> source{
-                      static_cast<const uint8_t*>(args.input) + at * Element::kBytes, residual,
-                      count, factor};
-                  encode_block_float_unit<Kind, kStochastic>(
-                      source, shape, random, static_cast<uint32_t>(chunk), unit * unit_elems, count,
-                      static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes, residual);
-              });
-}
-
-template <class Kind, class Element>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
-    block_float_decode_kernel(DecodeArgs args, Work work) {
-    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
-    work.walk(
-        thread_index(), thread_total(), kPerThread,
-        [&](int64_t chunk, int64_t unit, int64_t count) {
-            const int64_t i = unit * kPerThread;
-            Eight x;
-            get_values<Kind>(static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes,
-                             shape, block_float_layout<Kind>(shape, count), i, x);
-            deliver<Element>(
-                static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes, i,
-                count, args.accumulate, x);
-        });
-}
-
-template <class Kind, bool kStochastic>
-__global__ void __launch_bounds__(kThreads, encoding_blocks<Kind>(kStochastic))
-    block_float_reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
-    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
-    const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kReduce);
-    const int64_t unit_elems = block_float_unit_elems<Kind>(args.params);
-    const BlockFloatSum<Kind> source{static_cast<const uint8_t*>(args.input),
-                                     args.residual,
-                                     args.input_stride,
-                                     args.count,
-                                     args.inputs,
-                                     args.scale,
-                                     shape,
-                                     block_float_layout<Kind>(shape, args.count)};
-    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
-              [&](int64_t, int64_t unit, int64_t count) {
-                  encode_block_float_unit<Kind, kStochastic>(
-                      source, shape, random, 0, unit * unit_elems, count,
-                      static_cast<uint8_t*>(args.output), args.residual);
-              });
-}
-
 template <class Kind>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
-    block_float_sum_kernel(DecodeReduceArgs args, Work work) {
-    const BlockFloatShape shape = block_float_shape<Kind>(args.params);
-    const BlockFloatSum<Kind> source{static_cast<const uint8_t*>(args.input),
-                                     nullptr,
-                                     args.input_stride,
-                                     args.count,
-                                     args.inputs,
-                                     args.scale,
-                                     shape,
-                                     block_float_layout<Kind>(shape, args.count)};
-    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
-        Eight x;
-        source.eight(unit * kPerThread, x);
-        deliver(args.dtype, static_cast<uint8_t*>(args.output), unit * kPerThread, args.count,
-                false, x);
-    });
-}
+using BlockFloatKernels = BlockQuantizer<BlockFloatCodec<Kind, false>, BlockFloatCodec<Kind, true>>;
 
 }  // namespace
 
 template <class Kind>
 cudaError_t BlockFloatCuda<Kind>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work =
-        Work::of(args.count, args.chunk_elems, block_float_unit_elems<Kind>(args.params));
-    return visit(args.dtype, [&](auto element) {
-        using Element = decltype(element);
-        return launch(draws(args.params) ? block_float_encode_kernel<Kind, true, Element>
-                                         : block_float_encode_kernel<Kind, false, Element>,
-                      args, work, threads_for(work, kWarpThreads), stream);
-    });
+    return BlockFloatKernels<Kind>::encode(args, stream);
 }
-
 template <class Kind>
 cudaError_t BlockFloatCuda<Kind>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
-    return visit(args.dtype, [&](auto element) {
-        return launch(block_float_decode_kernel<Kind, decltype(element)>, args, work,
-                      threads_for(work, 1), stream);
-    });
+    return BlockFloatKernels<Kind>::decode(args, stream);
 }
-
 template <class Kind>
 cudaError_t BlockFloatCuda<Kind>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.count, block_float_unit_elems<Kind>(args.params));
-    return launch(draws(args.params) ? block_float_reduce_kernel<Kind, true>
-                                     : block_float_reduce_kernel<Kind, false>,
-                  args, work, threads_for(work, kWarpThreads), stream);
+    return BlockFloatKernels<Kind>::reduce(args, stream);
 }
-
 template <class Kind>
 cudaError_t BlockFloatCuda<Kind>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.count, kPerThread);
-    return launch(block_float_sum_kernel<Kind>, args, work, threads_for(work, 1), stream);
+    return BlockFloatKernels<Kind>::sum(args, stream);
 }
 
 template struct BlockFloatCuda<Fp8e4m3>;

@@ -9,11 +9,10 @@
 #include <span>
 
 #include "codecs/block_float/block_float_shape.h"
-#include "codecs/codec.h"
-#include "codecs/gpu/launchers.h"
+#include "codecs/block_float/host/table.h"
+#include "codecs/block_float/launchers.h"
 #include "codecs/numeric.h"
-#include "codecs/simd/chunks.h"
-#include "codecs/spec.h"
+#include "codecs/simd/block_codec.h"
 
 namespace slimwire {
 
@@ -29,23 +28,25 @@ Status parse_block_float(const char* codec,
 // Everything a member's descriptor needs.
 template <class Kind,
           uint16_t kDefaultBlock,
-          BlockFloatKernels BlockFloatTable::*kKernels,
-          const char* const* kName>
-struct BlockFloat {
+          ChunkKernels<BlockFloatShape> BlockFloatTable::*kBodies,
+          const char* const* kNameOf>
+struct BlockFloat
+    : BlockCodec<BlockFloat<Kind, kDefaultBlock, kBodies, kNameOf>, BlockFloatCuda<Kind>> {
     using Format = typename Kind::Format;
+    static constexpr const char* kName = *kNameOf;
     static constexpr CodecParams kDefaults = {.block = kDefaultBlock, .bits = Kind::kBits};
 
     static Status parse(std::string_view text, CodecParams* params) {
-        return parse_block_float(*kName, Kind::kScale, kDefaults, text, params);
+        return parse_block_float(kName, Kind::kScale, kDefaults, text, params);
     }
     static std::string print(const CodecParams& params) {
-        return print_spec_keys(*kName, block_float_keys(Kind::kScale), kDefaults, params);
+        return print_spec_keys(kName, block_float_keys(Kind::kScale), kDefaults, params);
     }
     static BlockFloatShape shape(const CodecParams& params) {
         return block_float_shape<Kind>(params);
     }
-    static bool accepts(const CodecParams&, DType dtype) {
-        return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+    static const ChunkKernels<BlockFloatShape>& bodies(const CodecParams&) {
+        return host_table<BlockFloatTable>().*kBodies;
     }
     static CodecTraits traits(const CodecParams& params, DType dtype) {
         return {.poison_elems = granule(params, dtype),
@@ -75,45 +76,6 @@ struct BlockFloat {
             return steps * largest_step / double{Format::kMax} *
                    (s.scale_up ? 1.0 + 1.0 / 8 : 1.0 + 1.0 / 16) * (1.0 + 0x1p-16);
         }
-    }
-
-    static void encode(const EncodeArgs& args) {
-        const auto kernel = (host_table<BlockFloatTable>().*kKernels).encode;
-        for_each_chunk(args, [&](const EncodeChunk& chunk) { kernel(chunk, shape(args.params)); });
-    }
-    static void decode(const DecodeArgs& args) {
-        const auto kernel = (host_table<BlockFloatTable>().*kKernels).decode;
-        for_each_chunk(args, [&](const DecodeChunk& chunk) { kernel(chunk, shape(args.params)); });
-    }
-    static void reduce(const DecodeReduceEncodeArgs& args) {
-        const auto kernel = (host_table<BlockFloatTable>().*kKernels).reduce;
-        for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape(args.params)); });
-    }
-    static void sum(const DecodeReduceArgs& args) {
-        const auto kernel = (host_table<BlockFloatTable>().*kKernels).sum;
-        for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, shape(args.params)); });
-    }
-
-    static constexpr CodecDescriptor descriptor(const char* grammar) {
-        return {.name = *kName,
-                .grammar = grammar,
-                .parse = parse,
-                .print = print,
-                .accepts = accepts,
-                .traits = traits,
-                .encoded_bytes = encoded_bytes,
-                .granule = granule,
-                .block_error_bound = block_error_bound,
-                .workspace_bytes = nullptr,
-                .check = nullptr,
-                .host = {encode, decode, reduce, sum},
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-                .cuda = {BlockFloatCuda<Kind>::encode, BlockFloatCuda<Kind>::decode,
-                         BlockFloatCuda<Kind>::reduce, BlockFloatCuda<Kind>::sum}
-#else
-                .cuda = {nullptr, nullptr, nullptr}
-#endif
-        };
     }
 
   private:

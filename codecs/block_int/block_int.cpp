@@ -31,30 +31,19 @@ double block_int_smallest_error(const CodecParams& params) {
     return params.rounding == static_cast<uint8_t>(Rounding::kStochastic) ? step : step / 2;
 }
 
-namespace {
-
-constexpr const char* kInt8 = "int8";
-constexpr const char* kInt4 = "int4";
-constexpr const char* kInt2 = "int2";
-
-}  // namespace
-
 // Blocks of 8-bit integers, largest code 127.
 extern const CodecDescriptor codec_int8;
 constinit const CodecDescriptor codec_int8 =
-    BlockInt<8, 64, &BlockIntTable::int8, &kInt8>::descriptor(
-        "int8" SLIMWIRE_BLOCK_INT_GRAMMAR("64"));
+    BlockInt<8, 64, &BlockIntTable::int8>::descriptor("int8" SLIMWIRE_BLOCK_INT_GRAMMAR("64"));
 
 // Blocks of 4-bit integers, largest code 7.
 extern const CodecDescriptor codec_int4;
 constinit const CodecDescriptor codec_int4 =
-    BlockInt<4, 64, &BlockIntTable::int4, &kInt4>::descriptor(
-        "int4" SLIMWIRE_BLOCK_INT_GRAMMAR("64"));
+    BlockInt<4, 64, &BlockIntTable::int4>::descriptor("int4" SLIMWIRE_BLOCK_INT_GRAMMAR("64"));
 
 // Blocks of 2-bit integers, largest code 1.
 extern const CodecDescriptor codec_int2;
 constinit const CodecDescriptor codec_int2 =
-    BlockInt<2, 32, &BlockIntTable::int2, &kInt2>::descriptor(
-        "int2" SLIMWIRE_BLOCK_INT_GRAMMAR("32"));
+    BlockInt<2, 32, &BlockIntTable::int2>::descriptor("int2" SLIMWIRE_BLOCK_INT_GRAMMAR("32"));
 
 }  // namespace slimwire

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "codecs/block_int/block_int_unit.cuh"
-#include "codecs/gpu/launchers.h"
+#include "codecs/block_int/launchers.h"
 
 namespace slimwire {
 namespace {

@@ -36,6 +36,82 @@ struct Encoder {
     DeviceRandom random;
 };
 
+// What an encoding is written to.
+struct UnitOutput {
+    BlockIntLayout layout;
+    int64_t count;
+    uint8_t* bytes;
+    float* residual;
+};
+
+// Codes, scale and, without a rotation, the residual of the eight y from element i on, whose
+// block's largest is `magnitude`. With a rotation y becomes what the codes decode to.
+template <class Variant>
+__device__ __forceinline__ void encode_eight(const BlockIntShape& shape,
+                                             bool stochastic,
+                                             uint32_t magnitude,
+                                             const EightBytes& bytes,
+                                             int64_t i,
+                                             const UnitOutput& output,
+                                             Eight& y) {
+    constexpr int kBits = Variant::kBits;
+    const bool poison = magnitude >= kInfinityBits;
+    const bool empty = magnitude == 0;
+    const uint32_t chosen = choose_scale<kBits>(magnitude, shape.scale_bytes);
+    const float scale = empty ? 0.0f : __uint_as_float(chosen);
+    const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, __uint_as_float(chosen));
+    const float unit = Variant::kRotated ? __fmul_rn(scale, shape.unrotate) : scale;
+    uint32_t code[kPerThread];
+    Eight left;
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        const uint32_t byte = bytes.v[k / 4] >> (8 * (k % 4)) & 0xFF;
+        const float value = y.v[k];
+        const float rounded = stochastic ? quantise_stochastic<kBits>(value, inverse, byte)
+                                         : quantise(value, inverse);
+        code[k] = poison ? 0 : __float_as_uint(rounded);
+        const float decoded = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
+        if constexpr (Variant::kRotated) {
+            y.v[k] = poison ? __uint_as_float(kNanFloat32) : decoded;
+        }
+        left.v[k] = __fsub_rn(value, decoded);
+    }
+    if (i < output.layout.padded) {
+        put_codes<kBits>(output.bytes + i / 8 * kBits, code);
+        if ((i & (shape.block - 1)) == 0) {
+            put_scale(output.bytes + output.layout.scales, i >> shape.log2_block,
+                      poison ? kNanScaleBits : __float_as_uint(scale), shape.scale_bytes);
+        }
+    }
+    if (output.residual != nullptr && !poison && !Variant::kRotated) {
+        store_eight<Float32>(reinterpret_cast<uint8_t*>(output.residual), i, output.count, left);
+    }
+}
+
+// The residual after a rotation, of a thread's spans from element i on: p less what the codes y
+// decode to, unless that is not finite.
+__device__ __forceinline__ void put_rotated_residual(const Rotation& rotation,
+                                                     int64_t i,
+                                                     const UnitOutput& output,
+                                                     const Eight (&p)[kSpans],
+                                                     Eight (&y)[kSpans]) {
+    rotation.backward(y);
+#pragma unroll
+    for (int g = 0; g < kSpans; ++g) {
+        const int64_t at = i + g * kWarpElems;
+        uint8_t* kept = reinterpret_cast<uint8_t*>(output.residual);
+        Eight left;
+        load_eight<Float32>(kept, at, output.count, left);
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            if (magnitude_of(y[g].v[k]) < kInfinityBits) {
+                left.v[k] = __fsub_rn(p[g].v[k], y[g].v[k]);
+            }
+        }
+        store_eight<Float32>(kept, at, output.count, left);
+    }
+}
+
 // Encodes the unit that starts at element `begin` of a chunk of `count`; one whole warp calls it.
 // source.load(i, p, y) gives what a thread's spans hold from element i on: p, and what is
 // quantised.
@@ -45,13 +121,11 @@ __device__ __forceinline__ void encode_unit(const Encoder& encoder,
                                             uint32_t chunk,
                                             int64_t begin,
                                             int64_t count,
-                                            uint8_t* output,
+                                            uint8_t* bytes,
                                             float* residual) {
     const BlockIntShape& shape = encoder.shape;
-    const BlockIntLayout layout = block_int_layout(shape, count);
-    constexpr int kBits = Variant::kBits;
-    constexpr bool kRotated = Variant::kRotated;
-    const bool stochastic = kRotated ? shape.stochastic : Variant::kStochastic;
+    const UnitOutput output{block_int_layout(shape, count), count, bytes, residual};
+    const bool stochastic = Variant::kRotated ? shape.stochastic : Variant::kStochastic;
     constexpr int kStep = static_cast<int>(kUnitElems);
     const int steps = shape.block > kStep ? shape.block / kStep : 1;
     const int64_t first = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
@@ -77,63 +151,18 @@ __device__ __forceinline__ void encode_unit(const Encoder& encoder,
         if (steps > 1) {
             source.load(here, p, y);
         }
-        EightBytes bytes[kSpans] = {};
+        EightBytes drawn[kSpans] = {};
         if (stochastic) {
-            draw_twice_eight(encoder.random, begin + step * kStep, chunk, bytes[0], bytes[1]);
+            draw_twice_eight(encoder.random, begin + step * kStep, chunk, drawn[0], drawn[1]);
         }
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
-            const int64_t i = here + g * kWarpElems;
-            const bool poison = magnitude[g] >= kInfinityBits;
-            const bool empty = magnitude[g] == 0;
-            const uint32_t chosen = choose_scale<kBits>(magnitude[g], shape.scale_bytes);
-            const float scale = empty ? 0.0f : __uint_as_float(chosen);
-            const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, __uint_as_float(chosen));
-            const float unit = kRotated ? __fmul_rn(scale, shape.unrotate) : scale;
-            uint32_t code[kPerThread];
-            Eight left;
-#pragma unroll
-            for (int k = 0; k < kPerThread; ++k) {
-                const uint32_t byte = bytes[g].v[k / 4] >> (8 * (k % 4)) & 0xFF;
-                const float value = y[g].v[k];
-                const float rounded = stochastic ? quantise_stochastic<kBits>(value, inverse, byte)
-                                                 : quantise(value, inverse);
-                code[k] = poison ? 0 : __float_as_uint(rounded);
-                const float decoded = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
-                if constexpr (kRotated) {
-                    y[g].v[k] = poison ? __uint_as_float(kNanFloat32) : decoded;
-                }
-                left.v[k] = __fsub_rn(value, decoded);
-            }
-            if (i < layout.padded) {
-                put_codes<kBits>(output + i / 8 * kBits, code);
-                if ((i & (shape.block - 1)) == 0) {
-                    const int64_t b = i >> shape.log2_block;
-                    put_scale(output + layout.scales, b,
-                              poison ? kNanScaleBits : __float_as_uint(scale), shape.scale_bytes);
-                }
-            }
-            if (residual != nullptr && !poison && !kRotated) {
-                store_eight<Float32>(reinterpret_cast<uint8_t*>(residual), i, count, left);
-            }
+            encode_eight<Variant>(shape, stochastic, magnitude[g], drawn[g], here + g * kWarpElems,
+                                  output, y[g]);
         }
-        if constexpr (kRotated) {
+        if constexpr (Variant::kRotated) {
             if (residual != nullptr) {
-                encoder.rotation.backward(y);
-#pragma unroll
-                for (int g = 0; g < kSpans; ++g) {
-                    const int64_t i = here + g * kWarpElems;
-                    uint8_t* kept = reinterpret_cast<uint8_t*>(residual);
-                    Eight left;
-                    load_eight<Float32>(kept, i, count, left);
-#pragma unroll
-                    for (int k = 0; k < kPerThread; ++k) {
-                        if (magnitude_of(y[g].v[k]) < kInfinityBits) {
-                            left.v[k] = __fsub_rn(p[g].v[k], y[g].v[k]);
-                        }
-                    }
-                    store_eight<Float32>(kept, i, count, left);
-                }
+                put_rotated_residual(encoder.rotation, here, output, p, y);
             }
         }
     }

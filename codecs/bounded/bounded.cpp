@@ -10,8 +10,9 @@
 #include <cstring>
 
 #include "codecs/bounded/bounded_work.h"
+#include "codecs/bounded/host/table.h"
+#include "codecs/bounded/launchers.h"
 #include "codecs/codec.h"
-#include "codecs/gpu/launchers.h"
 #include "codecs/numeric.h"
 #include "codecs/simd/chunks.h"
 #include "codecs/spec.h"
@@ -190,11 +191,7 @@ constinit const CodecDescriptor codec_bounded = {
     .workspace_bytes = workspace_bytes,
     .check = check,
     .host = {encode, decode, reduce, sum},
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
     .cuda = {BoundedCuda::encode, BoundedCuda::decode, BoundedCuda::reduce, BoundedCuda::sum},
-#else
-    .cuda = {nullptr, nullptr, nullptr},
-#endif
 };
 
 }  // namespace slimwire

@@ -7,7 +7,7 @@
 
 #include "codecs/bounded/bounded_planes.cuh"
 #include "codecs/bounded/bounded_work.h"
-#include "codecs/gpu/launchers.h"
+#include "codecs/bounded/launchers.h"
 #include "codecs/gpu/look_back.cuh"
 
 namespace slimwire {

@@ -3,23 +3,15 @@
 
 namespace slimwire {
 
-namespace {
-
-constexpr const char* kBf16 = "bf16";
-constexpr const char* kFp16 = "fp16";
-
-}  // namespace
-
 // A cast of every element.
 extern const CodecDescriptor codec_bf16;
 constinit const CodecDescriptor codec_bf16 =
-    Cast<DType::kBfloat16, &CastTable::bfloat16, &kBf16>::descriptor(
+    Cast<DType::kBfloat16, &CastTable::bfloat16>::descriptor(
         "bf16:rounding=nearest|stochastic (default nearest)");
 
 // A cast of every element.
 extern const CodecDescriptor codec_fp16;
-constinit const CodecDescriptor codec_fp16 =
-    Cast<DType::kFloat16, &CastTable::float16, &kFp16>::descriptor(
-        "fp16:rounding=nearest|stochastic (default nearest)");
+constinit const CodecDescriptor codec_fp16 = Cast<DType::kFloat16, &CastTable::float16>::descriptor(
+    "fp16:rounding=nearest|stochastic (default nearest)");
 
 }  // namespace slimwire

@@ -2,7 +2,7 @@
 // run of elements is encoded, so they stand beside the table that encodings are made by;
 // collectives/algorithms/low_rank.cpp carries them.
 #include "codecs/low_rank/low_rank.h"
-#include "codecs/sparse/without_runs.h"
+#include "codecs/low_rank/without_runs.h"
 
 namespace slimwire {
 namespace {

@@ -4,10 +4,10 @@
 #include <bit>
 
 #include "codecs/launch.h"
+#include "codecs/low_rank/host/table.h"
 #include "codecs/low_rank/low_rank_draw.h"
 #include "codecs/numeric.h"
 #include "codecs/simd/chunks.h"
-#include "codecs/simd/table.h"
 
 namespace slimwire {
 namespace {
@@ -162,16 +162,12 @@ Status enqueue(const DeviceApi& api,
                const LowRankArgs& args,
                cudaStream_t stream) {
     static const Operation<LowRankArgs> kSteps[] = {
-        {"begin", "low_rank", begin_low_rank_on_host, SLIMWIRE_KERNEL(begin_low_rank_on_cuda)},
-        {"multiply_right", "low_rank", multiply_right_on_host,
-         SLIMWIRE_KERNEL(multiply_right_on_cuda)},
-        {"orthogonalise", "low_rank", orthogonalise_on_host,
-         SLIMWIRE_KERNEL(orthogonalise_on_cuda)},
-        {"multiply_left", "low_rank", multiply_left_on_host,
-         SLIMWIRE_KERNEL(multiply_left_on_cuda)},
-        {"restore", "low_rank", restore_low_rank_on_host,
-         SLIMWIRE_KERNEL(restore_low_rank_on_cuda)},
-        {"keep", "low_rank", keep_low_rank_on_host, SLIMWIRE_KERNEL(keep_low_rank_on_cuda)},
+        {"begin", "low_rank", begin_low_rank_on_host, begin_low_rank_on_cuda},
+        {"multiply_right", "low_rank", multiply_right_on_host, multiply_right_on_cuda},
+        {"orthogonalise", "low_rank", orthogonalise_on_host, orthogonalise_on_cuda},
+        {"multiply_left", "low_rank", multiply_left_on_host, multiply_left_on_cuda},
+        {"restore", "low_rank", restore_low_rank_on_host, restore_low_rank_on_cuda},
+        {"keep", "low_rank", keep_low_rank_on_host, keep_low_rank_on_cuda},
     };
     const size_t all = layout.matrices.size();
     for (size_t done = 0; done < all; done += kMostMatrices) {

@@ -52,12 +52,13 @@ struct LowRankArgs {
 };
 static_assert(sizeof(LowRankArgs) <= 4096 - 64);
 
-// Enqueue on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t begin_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-cudaError_t multiply_right_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-cudaError_t orthogonalise_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-cudaError_t multiply_left_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
+// Enqueue on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t begin_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t multiply_right_on_cuda(const LowRankArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t orthogonalise_on_cuda(const LowRankArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t multiply_left_on_cuda(const LowRankArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args,
+                                                       cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

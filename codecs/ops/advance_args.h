@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "codecs/args.h"
+
 namespace slimwire {
 
 // *counter += by, modulo 2^32, when the operation runs: what a captured graph advances on replays,
@@ -14,7 +16,7 @@ struct AdvanceArgs {
     uint32_t by;
 };
 
-// Launches on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
+// Launches on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "codecs/base/dtype.h"
+#include "codecs/args.h"
 #include "codecs/numeric.h"
 
 namespace slimwire {
@@ -44,7 +44,8 @@ struct MeasureArgs {
     uint32_t mark;
 };
 
-// Launches on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t measure_on_cuda(const MeasureArgs& args, cudaStream_t stream);  // two launches
+// Launches on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t measure_on_cuda(const MeasureArgs& args,
+                                              cudaStream_t stream);  // two launches
 
 }  // namespace slimwire

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "codecs/launch.h"
+#include "codecs/ops/host/sum_rows_table.h"
 #include "codecs/simd/chunks.h"
-#include "codecs/simd/table.h"
 
 namespace slimwire {
 
@@ -46,9 +46,8 @@ void move_ranges_on_host(const MoveRangesArgs& args) {
 
 Status enqueue(const DeviceApi& api, const MoveRangesArgs& args, cudaStream_t stream) {
     return enqueue_operation(
-        api,
-        {"move_ranges", "move_ranges", move_ranges_on_host, SLIMWIRE_KERNEL(move_ranges_on_cuda)},
-        args, stream);
+        api, {"move_ranges", "move_ranges", move_ranges_on_host, move_ranges_on_cuda}, args,
+        stream);
 }
 
 }  // namespace slimwire

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "codecs/base/dtype.h"
+#include "codecs/args.h"
 
 namespace slimwire {
 
@@ -37,7 +37,7 @@ struct MoveRangesArgs {
 inline constexpr int64_t kMovedTogether = 8;
 static_assert(sizeof(MoveRangesArgs) <= 4096 - 64);
 
-// Launches on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
+// Launches on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "codecs/launch.h"
+#include "codecs/ops/host/sketch_table.h"
 #include "codecs/simd/chunks.h"
 #include "codecs/simd/single_elements.h"
-#include "codecs/simd/table.h"
 
 namespace slimwire {
 
@@ -44,8 +44,8 @@ double sketch_energy(const SketchState& state) noexcept {
 }
 
 Status enqueue(const DeviceApi& api, const SketchArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"sketch", "sketch", sketch_on_host, SLIMWIRE_KERNEL(sketch_on_cuda)}, args, stream);
+    return enqueue_operation(api, {"sketch", "sketch", sketch_on_host, sketch_on_cuda}, args,
+                             stream);
 }
 
 }  // namespace slimwire

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "codecs/base/dtype.h"
+#include "codecs/args.h"
 
 namespace slimwire {
 
@@ -82,7 +82,7 @@ SLIMWIRE_SKETCH uint32_t sketch_signs(const SketchRow& row, uint32_t unit) {
     return sketch_mix(row.word + 0x85EBCA6Bu * (unit + 1));
 }
 
-// Enqueues on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t sketch_on_cuda(const SketchArgs& args, cudaStream_t stream);
+// Enqueues on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t sketch_on_cuda(const SketchArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

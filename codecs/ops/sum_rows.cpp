@@ -1,8 +1,8 @@
 #include "codecs/ops/sum_rows.h"
 
 #include "codecs/launch.h"
+#include "codecs/ops/host/sum_rows_table.h"
 #include "codecs/simd/chunks.h"
-#include "codecs/simd/table.h"
 
 namespace slimwire {
 
@@ -23,9 +23,8 @@ void sum_rows_on_host(const SumRowsArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"sum_rows", "sum_rows", sum_rows_on_host, SLIMWIRE_KERNEL(sum_rows_on_cuda)}, args,
-        stream);
+    return enqueue_operation(api, {"sum_rows", "sum_rows", sum_rows_on_host, sum_rows_on_cuda},
+                             args, stream);
 }
 
 }  // namespace slimwire

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "codecs/base/dtype.h"
+#include "codecs/args.h"
 
 namespace slimwire {
 
@@ -27,7 +27,7 @@ struct SumRowsArgs {
     const void* scale_ptr = nullptr;  // or one element of `input_dtype`, read when it runs
 };
 
-// Launches on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
+// Launches on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "codecs/codec.h"
+#include "codecs/palette/host/table.h"
 #include "codecs/palette/palette_format.h"
 #include "codecs/simd/chunks.h"
 #include "codecs/spec.h"
@@ -123,7 +124,7 @@ void encode(const EncodeArgs& args) {
     EncodeArgs bits = args;
     bits.residual = nullptr;
     bits.scale_ptr = nullptr;
-    const auto& kernels = host_table<PaletteTable>().palette;
+    const auto& kernels = host_table<PaletteTable>();
     for_each_chunk(bits, [&](EncodeChunk chunk) {
         const int64_t capacity =
             std::min(encoded_bytes(args.params, args.dtype, chunk.count), args.slot_bytes);
@@ -137,7 +138,7 @@ void encode(const EncodeArgs& args) {
 }
 
 void decode(const DecodeArgs& args) {
-    const auto& kernels = host_table<PaletteTable>().palette;
+    const auto& kernels = host_table<PaletteTable>();
     for_each_chunk(args, [&](DecodeChunk chunk) {
         const int64_t size =
             std::min(encoded_bytes(args.params, args.dtype, chunk.count), args.slot_bytes);

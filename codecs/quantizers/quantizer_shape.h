@@ -31,6 +31,21 @@ using QuantizerLevels = QuantizerKind<QuantizerRule::kLevels, kBits>;
 template <int kBits>
 using QuantizerPowers = QuantizerKind<QuantizerRule::kPowers, kBits>;
 
+// Calls run(kind) with the one that has this rule and width; for descriptors and launchers.
+template <QuantizerRule kRule, class Run>
+auto with_quantizer_kind(int bits, Run run) {
+    if constexpr (kRule == QuantizerRule::kSign) {
+        return run(QuantizerSign{});
+    } else if constexpr (kRule == QuantizerRule::kPowers) {
+        return bits == 8 ? run(QuantizerPowers<8>{}) : run(QuantizerPowers<4>{});
+    } else {
+        return bits == 2   ? run(QuantizerLevels<2>{})
+               : bits == 4 ? run(QuantizerLevels<4>{})
+               : bits == 6 ? run(QuantizerLevels<6>{})
+                           : run(QuantizerLevels<8>{});
+    }
+}
+
 struct QuantizerShape {
     int32_t block;  // elements that share a scale, power of two, 16..2048
     int32_t log2_block;

@@ -7,7 +7,6 @@
 #include <numbers>
 
 #include "codecs/numeric.h"
-#include "codecs/simd/table.h"
 
 namespace slimwire {
 namespace {
@@ -100,7 +99,7 @@ constinit const SpecKey spec_key_bits_of_powers = {
     "bits", "8 or 4", set_bits,
     [](const CodecParams& params) { return std::to_string(params.bits); }};
 
-const QuantizerKernels& quantizer_kernels(QuantizerRule rule, int bits) noexcept {
+const ChunkKernels<QuantizerShape>& quantizer_bodies(QuantizerRule rule, int bits) noexcept {
     const QuantizerTable& table = host_table<QuantizerTable>();
     switch (rule) {
         case QuantizerRule::kSign:

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "codecs/base/dtype.h"
+#include "codecs/args.h"
 
 namespace slimwire {
 
@@ -44,9 +44,9 @@ struct SettleArgs {
     int32_t max_blocks = 0;
 };
 
-// One launch on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t difference_on_cuda(const DifferenceArgs& args, cudaStream_t stream);
-cudaError_t mark_on_cuda(const MarkArgs& args, cudaStream_t stream);
-cudaError_t settle_on_cuda(const SettleArgs& args, cudaStream_t stream);
+// One launch on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t difference_on_cuda(const DifferenceArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t mark_on_cuda(const MarkArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t settle_on_cuda(const SettleArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -48,9 +48,12 @@ struct RescaleResidualArgs {
     int32_t max_blocks = 0;
 };
 
-// Launches on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t load_residual_on_cuda(const LoadResidualArgs& args, cudaStream_t stream);
-cudaError_t store_residual_on_cuda(const StoreResidualArgs& args, cudaStream_t stream);
-cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream_t stream);
+// Launches on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t load_residual_on_cuda(const LoadResidualArgs& args,
+                                                    cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t store_residual_on_cuda(const StoreResidualArgs& args,
+                                                     cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args,
+                                                       cudaStream_t stream);
 
 }  // namespace slimwire

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "codecs/base/dtype.h"
+#include "codecs/args.h"
 #include "codecs/numeric.h"
 #include "codecs/residual/load_store_args.h"
 
@@ -52,8 +52,9 @@ struct ShiftArgs {
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
 };
 
-// Enqueue on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t find_step_size_on_cuda(const StepSizeArgs& args, cudaStream_t stream);  // two launches
-cudaError_t shift_on_cuda(const ShiftArgs& args, cudaStream_t stream);
+// Enqueue on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t find_step_size_on_cuda(const StepSizeArgs& args,
+                                                     cudaStream_t stream);  // two launches
+SLIMWIRE_LAUNCHER cudaError_t shift_on_cuda(const ShiftArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

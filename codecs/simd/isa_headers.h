@@ -1,4 +1,4 @@
-// What codecs/<family>/host/<family>.cpp includes before its namespaces: the tables' types, the
+// What codecs/<family>/host/<family>.cpp includes before its namespaces, after its table: the
 // intrinsics, and SLIMWIRE_HOST_TABLE(name), the table's name with the instruction set as its
 // ending. Objects that include it may include no standard header beyond integer types (table.h says
 // why).

@@ -10,10 +10,14 @@
 #include "codecs/simd/lanes_avx2.h"
 
 #include "codecs/simd/lanes_avx2_codes.h"
+
+#include "codecs/simd/lanes_packing.h"
 #else
 #include "codecs/simd/lanes_scalar.h"
 
 #include "codecs/simd/lanes_scalar_codes.h"
+
+#include "codecs/simd/lanes_packing.h"
 #endif
 
 #include "codecs/simd/random_lanes.h"

@@ -109,20 +109,6 @@ SLIMWIRE_LANES void pack_pairs(const Words (&even)[2], const Words (&odd)[2], ui
     pack_32<kBits>(even[1], odd[1], to + 4 * kBits);
 }
 template <int kBits>
-SLIMWIRE_LANES void pack_sums(const Words (&sums)[2], uint8_t* to) {
-    const Words even[2] = {shift_right<8>(sums[0]), shift_right<8>(sums[1])};
-    const Words odd[2] = {shift_right<24>(sums[0]), shift_right<24>(sums[1])};
-    pack_pairs<kBits>(even, odd, to);
-}
-
-template <int kBits>
-SLIMWIRE_LANES void pack_64(const Words (&codes)[4], uint8_t* to) {
-    for (int i = 0; i < 4; ++i) {
-        pack<kBits>(codes[i], to + 2 * kBits * i);
-    }
-}
-
-template <int kBits>
 struct CodeValues {
     Floats scale;
 

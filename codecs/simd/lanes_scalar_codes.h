@@ -93,21 +93,6 @@ SLIMWIRE_LANES void pack_pairs(const Words (&even)[2], const Words (&odd)[2], ui
         pack<kBits>(codes, to);
     }
 }
-// The same for codes in the high bytes of 16-bit halves.
-template <int kBits>
-SLIMWIRE_LANES void pack_sums(const Words (&sums)[2], uint8_t* to) {
-    const Words even[2] = {shift_right<8>(sums[0]), shift_right<8>(sums[1])};
-    const Words odd[2] = {shift_right<24>(sums[0]), shift_right<24>(sums[1])};
-    pack_pairs<kBits>(even, odd, to);
-}
-
-// The same for 64 codes in their order.
-template <int kBits>
-SLIMWIRE_LANES void pack_64(const Words (&codes)[4], uint8_t* to) {
-    for (int i = 0; i < 4; ++i) {
-        pack<kBits>(codes[i], to + 2 * kBits * i);
-    }
-}
 
 // What quantised codes, which are within the largest code, decode to.
 template <int kBits>

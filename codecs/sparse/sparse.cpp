@@ -8,6 +8,7 @@
 
 #include "codecs/numeric.h"
 #include "codecs/simd/chunks.h"
+#include "codecs/sparse/host/table.h"
 
 namespace slimwire {
 namespace {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "codecs/gpu/elements.cuh"
-#include "codecs/gpu/launchers.h"
 #include "codecs/gpu/work.cuh"
+#include "codecs/sparse/launchers.h"
 #include "codecs/sparse/sparse_plan.h"
 
 namespace slimwire {

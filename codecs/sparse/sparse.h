@@ -7,7 +7,7 @@
 #include <span>
 
 #include "codecs/codec.h"
-#include "codecs/gpu/launchers.h"
+#include "codecs/sparse/launchers.h"
 #include "codecs/sparse/sparse_plan.h"
 #include "codecs/spec.h"
 
@@ -82,7 +82,6 @@ struct Sparse {
         return sparse_check(kKind, params, dtype, count, bytes, size);
     }
 
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
     static constexpr CudaOps cuda() {
         if constexpr (kReduces) {
             return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, SparseCuda<kKind>::reduce,
@@ -91,13 +90,6 @@ struct Sparse {
             return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, nullptr};
         }
     }
-    static constexpr auto kWorkspaceBytes = &SparseCuda<kKind>::workspace_bytes;
-#else
-    static constexpr CudaOps cuda() {
-        return {nullptr, nullptr, nullptr};
-    }
-    static constexpr decltype(CodecDescriptor::workspace_bytes) kWorkspaceBytes = nullptr;
-#endif
 
     static constexpr CodecDescriptor descriptor() {
         return {.name = Member::kName,
@@ -109,7 +101,7 @@ struct Sparse {
                 .encoded_bytes = encoded_bytes,
                 .granule = granule,
                 .block_error_bound = block_error_bound,
-                .workspace_bytes = kWorkspaceBytes,
+                .workspace_bytes = SparseCuda<kKind>::workspace_bytes,
                 .check = check,
                 .host = {encode, decode, kReduces ? reduce : nullptr, kReduces ? sum : nullptr},
                 .cuda = cuda()};

@@ -88,12 +88,14 @@ SLIMWIRE_EVERYWHERE float found_threshold(float before, uint32_t found) {
     return found < kInfinityBits ? threshold : before;
 }
 
-// Enqueue on `stream` of the current device; the launch error comes back. In builds with CUDA.
-cudaError_t adapt_threshold_on_cuda(const ThresholdArgs& args, cudaStream_t stream);
-cudaError_t finish_threshold_on_cuda(const ThresholdArgs& args, cudaStream_t stream);
-int64_t threshold_workspace_on_cuda(const CodecParams& params,
-                                    DType dtype,
-                                    int64_t count,
-                                    int64_t chunk_elems);
+// Enqueue on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t adapt_threshold_on_cuda(const ThresholdArgs& args,
+                                                      cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t finish_threshold_on_cuda(const ThresholdArgs& args,
+                                                       cudaStream_t stream);
+SLIMWIRE_LAUNCHER int64_t threshold_workspace_on_cuda(const CodecParams& params,
+                                                      DType dtype,
+                                                      int64_t count,
+                                                      int64_t chunk_elems);
 
 }  // namespace slimwire

@@ -5,6 +5,7 @@
 #include "codecs/launch.h"
 #include "codecs/simd/chunks.h"
 #include "codecs/simd/single_elements.h"
+#include "codecs/sparse/host/table.h"
 #include "codecs/sparse/sparse_plan.h"
 
 namespace slimwire {
@@ -34,15 +35,13 @@ std::vector<float> drawn(const EncodeChunk& chunk, const ThresholdSample& sample
 
 }  // namespace
 
-int64_t threshold_workspace_bytes([[maybe_unused]] const CodecParams& params,
-                                  [[maybe_unused]] DType dtype,
-                                  [[maybe_unused]] int64_t count,
-                                  [[maybe_unused]] int64_t chunk_elems) {
-#ifdef SLIMWIRE_HAVE_CUDA_KERNELS
-    return threshold_workspace_on_cuda(params, dtype, count, chunk_elems);
-#else
-    return 0;
-#endif
+int64_t threshold_workspace_bytes(const CodecParams& params,
+                                  DType dtype,
+                                  int64_t count,
+                                  int64_t chunk_elems) {
+    return threshold_workspace_on_cuda != nullptr
+               ? threshold_workspace_on_cuda(params, dtype, count, chunk_elems)
+               : 0;
 }
 
 void adapt_threshold_on_host(const ThresholdArgs& args) {
@@ -102,10 +101,8 @@ Status enqueue(const DeviceApi& api,
                const ThresholdArgs& args,
                cudaStream_t stream) {
     static const Operation<ThresholdArgs> kSteps[] = {
-        {"adapt_threshold", "threshold", adapt_threshold_on_host,
-         SLIMWIRE_KERNEL(adapt_threshold_on_cuda)},
-        {"finish_threshold", "threshold", finish_threshold_on_host,
-         SLIMWIRE_KERNEL(finish_threshold_on_cuda)},
+        {"adapt_threshold", "threshold", adapt_threshold_on_host, adapt_threshold_on_cuda},
+        {"finish_threshold", "threshold", finish_threshold_on_host, finish_threshold_on_cuda},
     };
     return enqueue_operation(api, kSteps[static_cast<size_t>(step)], args, stream);
 }

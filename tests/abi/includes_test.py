@@ -17,6 +17,12 @@ ROOMS = ("plugin", "collectives", "codecs", "topology", "tools", "tests")
 # The rooms of collectives in their order: each may include those before it.
 COLLECTIVES = ("call", "policy", "observe", "plan", "communicator", "state", "identity", "algorithms", "feedback",
                "adaptive", "dispatch")
+# The rooms of codecs: what a family stands on, then the families, none of which includes another; the files of
+# codecs/ itself are the contract, which includes base.
+CODEC_GROUND = ("codecs/base", "codecs/*")
+CODEC_LANES = ("simd", "gpu")
+CODEC_FAMILIES = ("block_float", "block_int", "bounded", "cast", "low_rank", "ops", "palette", "quantizers", "residual",
+                  "sparse")
 # Includes against that order, "includer > included". May only shrink: an entry that no include needs is an error.
 AGAINST_THE_ORDER = set()
 # The folders of tools/cli in their order: each may include those before it.
@@ -32,10 +38,14 @@ def rooms_of_collectives(*rooms):
     return tuple(f"collectives/{room}" for room in rooms)
 
 
-# Folder -> what its files may include. The longest matching folder decides.
+# Folder -> what its files may include; "folder/*" are the files of the folder itself. The longest matching folder
+# decides.
 ALLOWED = {
     "codecs/base": ("codecs/base",),
-    "codecs": ("codecs",),
+    "codecs": CODEC_GROUND,
+    **{f"codecs/{room}": CODEC_GROUND + (f"codecs/{room}",) for room in CODEC_LANES},
+    **{f"codecs/{room}": CODEC_GROUND + tuple(f"codecs/{lanes}" for lanes in CODEC_LANES) + (f"codecs/{room}",)
+       for room in CODEC_FAMILIES},
     "topology/cost": ("topology/cost", "codecs/base"),
     "topology/machine": ("topology/machine", "codecs/base"),
     "topology/readers": ("topology/readers", "topology/machine", "codecs/base"),
@@ -76,6 +86,8 @@ SOURCE = re.compile(r"\.(h|cpp|cu|cuh|def|inc)$")
 
 
 def under(path, folder):
+    if folder.endswith("/*"):
+        return os.path.dirname(path) == folder[:-2] or path == folder[:-2] + "/generated"
     return path == folder or path.startswith(folder + "/")
 
 

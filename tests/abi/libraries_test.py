@@ -6,12 +6,13 @@ usage: libraries_test.py exports NCCL_API_DEF SLIMWIRE_H LIBRARY...    exports t
        libraries_test.py only PATTERN COUNT LIBRARY   exports COUNT names, all of the pattern
        libraries_test.py needed NAMES LIBRARY     NAMES, MAY, RUNPATH, SONAME and FLAGS as
                                                   "key=value" words
-       libraries_test.py objects ARCHIVE...
+       libraries_test.py objects ARCHIVE_OR_OBJECT...
        libraries_test.py cudart SYMBOL_LIST [LIBRARY]   the emulator's; skips (77) without a library
        libraries_test.py nccl NCCL_H [LIBRARY]
 Our own objects are looked at in the archives, before libstdc++ is linked in: a library that is
 preloaded into strangers' processes must not print, end the process or run code when it is loaded.
 """
+import os
 import re
 import subprocess
 import sys
@@ -102,8 +103,8 @@ def needed(words, library):
 
 
 def object_problems(archive):
-    """What the objects of one archive must not have; and how many objects and symbols were seen."""
-    problems, member, objects, symbols = [], "?", 0, 0
+    """What the objects of one archive, or one object, must not have; and how many objects and symbols were seen."""
+    problems, member, objects, symbols = [], os.path.basename(archive), int(archive.endswith(".o")), 0
     for line in run("nm", "-C", "--undefined-only", archive).splitlines():
         if line.endswith(":"):
             member = line[:-1].split("/")[-1]

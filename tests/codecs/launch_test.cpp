@@ -146,14 +146,16 @@ TEST_F(Launch, RuntimeErrorsComeBackWithTheirText) {
     EXPECT_NE(status.message().find("told by the runtime"), std::string::npos);
 }
 
+// No kernels are linked into this program.
 TEST_F(Launch, WithoutKernelsADeviceIsUnsupported) {
     api_.emulator = nullptr;
-    CodecDescriptor without = *spec_of("int8").codec;
-    without.cuda = {nullptr, nullptr, nullptr};
-    const CodecSpec spec{.codec = &without, .params = {}};
-    const Status status = enqueue(api_, spec, DecodeReduceEncodeArgs{}, stream_);
-    EXPECT_EQ(status.code(), Code::kUnsupported);
-    EXPECT_NE(status.message().find("int8"), std::string::npos);
+    for (const CodecSpec& spec : all_specs()) {
+        const Status encoded = enqueue(api_, spec, EncodeArgs{}, stream_);
+        EXPECT_EQ(encoded.code(), Code::kUnsupported);
+        EXPECT_NE(encoded.message().find(spec.codec->name), std::string::npos);
+        const Status decoded = enqueue(api_, spec, DecodeArgs{}, stream_);
+        EXPECT_EQ(decoded.code(), Code::kUnsupported);
+    }
 }
 
 }  // namespace

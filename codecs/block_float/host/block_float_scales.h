@@ -6,6 +6,11 @@
 //   load(planes, first, blocks, scale)   fp32, NaN for poison, up to whole registers of them
 // Rules: codecs/FORMAT.md. Included by block_float.cpp inside its anonymous namespace.
 
+struct ScaledTile : Tile {
+    alignas(64) uint8_t scale_bytes[kMaxTileBlocks];    // as stored, where they have 8 bits
+    alignas(64) float group[kTileElems / kScaleGroup];  // of two levels, as stored
+};
+
 // Where the scales of an encoding stand.
 template <class Byte>
 struct ScalePlanes {
@@ -21,7 +26,7 @@ template <class Kind>
 struct Scales<Kind, BlockScale::kBinary> {
     using Format = typename Kind::Format;
 
-    SLIMWIRE_LANES void choose(Tile& tile, int64_t blocks, const BlockFloatShape& shape) {
+    SLIMWIRE_LANES void choose(ScaledTile& tile, int64_t blocks, const BlockFloatShape& shape) {
         const Words zero = broadcast_bits(0);
         for (int64_t b = 0; b < blocks; b += kLanes) {
             const Words magnitude = load_words(tile.magnitude + b);
@@ -39,7 +44,7 @@ struct Scales<Kind, BlockScale::kBinary> {
             store_words(tile.inverse + b, inverse);
         }
     }
-    SLIMWIRE_LANES void put(const Tile& tile,
+    SLIMWIRE_LANES void put(const ScaledTile& tile,
                             int64_t first,
                             int64_t blocks,
                             const ScalePlanes<uint8_t>& planes) {
@@ -77,7 +82,7 @@ struct Scales<Kind, BlockScale::kPowerOfTwo> {
     using Format = typename Kind::Format;
     static constexpr uint32_t kSmallest = 0x00400000u;  // 2^-127, which is a subnormal
 
-    SLIMWIRE_LANES void choose(Tile& tile, int64_t blocks, const BlockFloatShape& shape) {
+    SLIMWIRE_LANES void choose(ScaledTile& tile, int64_t blocks, const BlockFloatShape& shape) {
         constexpr uint32_t kMaxFraction = Format::kMaxBits & 0x7FFFFFu;
         const Words carry = broadcast_bits(shape.scale_up ? 0x7FFFFFu - kMaxFraction : 0);
         const Words largest_exponent = broadcast_bits(Format::kMaxExponent);
@@ -92,7 +97,7 @@ struct Scales<Kind, BlockScale::kPowerOfTwo> {
                                                         broadcast_bits(kNanScaleBits), scale));
         }
     }
-    SLIMWIRE_LANES void put(Tile& tile,
+    SLIMWIRE_LANES void put(ScaledTile& tile,
                             int64_t first,
                             int64_t blocks,
                             const ScalePlanes<uint8_t>& planes) {
@@ -133,7 +138,7 @@ struct Scales<Kind, BlockScale::kTwoLevels> {
     }
 
     // The fp32 of group g, and what takes magnitudes to codes of its blocks' scales.
-    SLIMWIRE_LANES float choose_group(Tile& tile, int64_t g) {
+    SLIMWIRE_LANES float choose_group(ScaledTile& tile, int64_t g) {
         const int64_t first = g * kGroupBlocks;
         const uint32_t most = largest(maximum(load_words(tile.magnitude + first),
                                               load_words(tile.magnitude + first + kLanes)));
@@ -154,7 +159,7 @@ struct Scales<Kind, BlockScale::kTwoLevels> {
     }
 
     // Step by step for all blocks, so that the long chain of each does not wait for another's.
-    SLIMWIRE_LANES void choose(Tile& tile, int64_t blocks, const BlockFloatShape& shape) {
+    SLIMWIRE_LANES void choose(ScaledTile& tile, int64_t blocks, const BlockFloatShape& shape) {
         const int64_t groups = (blocks + kGroupBlocks - 1) / kGroupBlocks;
         for (int64_t b = blocks; b < groups * kGroupBlocks; ++b) {
             tile.magnitude[b] = 0;
@@ -179,7 +184,7 @@ struct Scales<Kind, BlockScale::kTwoLevels> {
                         select_at_least(as_words(code), 1, inverse, broadcast_bits(0)));
         }
     }
-    SLIMWIRE_LANES void put(const Tile& tile,
+    SLIMWIRE_LANES void put(const ScaledTile& tile,
                             int64_t first,
                             int64_t blocks,
                             const ScalePlanes<uint8_t>& planes) {

@@ -296,5 +296,5 @@ struct BlockInt {
 
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-    static constexpr BlockIntKernels kKernels = {encode, decode, reduce, nullptr};
+    static constexpr ChunkKernels<BlockIntShape> kKernels = {encode, decode, reduce, nullptr};
 };

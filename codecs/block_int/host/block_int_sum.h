@@ -34,8 +34,8 @@ void sum_block_int(const ReduceChunk& chunk, const BlockIntShape& shape) {
 }
 
 template <int kBits>
-constexpr BlockIntKernels block_int_kernels() {
-    BlockIntKernels kernels = BlockInt<kBits>::kKernels;
+constexpr ChunkKernels<BlockIntShape> block_int_kernels() {
+    ChunkKernels<BlockIntShape> kernels = BlockInt<kBits>::kKernels;
     kernels.sum = sum_block_int<kBits>;
     return kernels;
 }

@@ -1,5 +1,6 @@
 // Host bodies of codec bounded for one instruction set; compiled once per set, with its flags.
-// Everything but the table is local to this object (see table.h).
+// Everything but the table is local to this object (see simd/table.h).
+#include "codecs/bounded/host/table.h"
 #include "codecs/simd/isa_headers.h"
 
 namespace slimwire {
@@ -9,7 +10,7 @@ namespace {
 
 #include "codecs/simd/put_scaled.h"
 
-#include "codecs/block_float/host/block_float_tile.h"
+#include "codecs/simd/tile.h"
 
 #include "codecs/bounded/host/bounded_planes.h"
 

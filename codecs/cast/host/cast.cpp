@@ -1,5 +1,6 @@
 // Host bodies of the casts for one instruction set; compiled once per set, with its
-// flags. Everything but the table is local to this object (see table.h).
+// flags. Everything but the table is local to this object (see simd/table.h).
+#include "codecs/cast/host/table.h"
 #include "codecs/simd/isa_headers.h"
 
 namespace slimwire {

@@ -129,10 +129,10 @@ struct Cast {
             encode_as<Element, false, Dice>(chunk);
         }
     }
-    static void encode(const EncodeChunk& chunk, bool stochastic) {
+    static void encode(const EncodeChunk& chunk, const CastShape& shape) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
-            if (stochastic) {
+            if (shape.stochastic) {
                 encode_with<Element, Random>(chunk);
             } else {
                 encode_with<Element, NoRandom>(chunk);
@@ -153,7 +153,7 @@ struct Cast {
         }
     }
 
-    static void decode(const DecodeChunk& chunk) {
+    static void decode(const DecodeChunk& chunk, const CastShape&) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
             if (chunk.accumulate) {
@@ -211,8 +211,8 @@ struct Cast {
             reduce_as<false, Dice>(chunk);
         }
     }
-    static void reduce(const ReduceChunk& chunk, bool stochastic) {
-        if (stochastic) {
+    static void reduce(const ReduceChunk& chunk, const CastShape& shape) {
+        if (shape.stochastic) {
             reduce_with<Random>(chunk);
         } else {
             reduce_with<NoRandom>(chunk);
@@ -231,9 +231,9 @@ struct Cast {
             sink.some(i, source.some(i, chunk.count - i), chunk.count - i);
         }
     }
-    static void sum(const ReduceChunk& chunk) {
+    static void sum(const ReduceChunk& chunk, const CastShape&) {
         visit(chunk.dtype, [&](auto element) { sum_as<decltype(element)>(chunk); });
     }
 
-    static constexpr CastKernels kKernels = {encode, decode, reduce, sum};
+    static constexpr ChunkKernels<CastShape> kKernels = {encode, decode, reduce, sum};
 };

@@ -1,5 +1,6 @@
 // Host body of sketch.h for one instruction set; compiled once per set, with its flags. Everything
-// but the table is local to this object (see table.h).
+// but the table is local to this object (see simd/table.h).
+#include "codecs/ops/host/sketch_table.h"
 #include "codecs/simd/isa_headers.h"
 
 #include "codecs/ops/sketch_args.h"

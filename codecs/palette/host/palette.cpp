@@ -1,5 +1,6 @@
 // Host bodies of the palette codec for one instruction set; compiled once per set, with its flags.
-// Everything but the table is local to this object (see table.h). The bytes: FORMAT.md.
+// Everything but the table is local to this object (see simd/table.h). The bytes: FORMAT.md.
+#include "codecs/palette/host/table.h"
 #include "codecs/simd/isa_headers.h"
 
 #include "codecs/args.h"
@@ -72,6 +73,6 @@ void decode(const DecodeChunk& chunk, PaletteKind kind, int64_t size, bool slott
 
 }  // namespace
 
-const PaletteTable SLIMWIRE_HOST_TABLE(host_palette) = {{encode, decode}};
+const PaletteTable SLIMWIRE_HOST_TABLE(host_palette) = {encode, decode};
 
 }  // namespace slimwire

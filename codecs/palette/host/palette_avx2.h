@@ -2,7 +2,10 @@
 // planes by movemask, codes through a byte shuffle. Escapes, one in four on bell-shaped data, move
 // one by one. Included by palette.cpp inside its anonymous namespace.
 
-struct VectorSteps : PlainSteps {
+struct VectorSteps : PlainSteps, FirstTier<VectorSteps> {
+    using FirstTier<VectorSteps>::encode_first;
+    using FirstTier<VectorSteps>::decode_first;
+
     static __m256i load(const uint8_t* from) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
@@ -180,35 +183,6 @@ struct VectorSteps : PlainSteps {
                 symbols[i + __builtin_ctzll(escapes)] = rest[taken++];
             }
         }
-        return taken;
-    }
-
-    template <class S>
-    static int encode_first(const uint8_t* input,
-                            int n,
-                            const uint8_t* palette,
-                            uint8_t* planes,
-                            uint8_t* raw_words,
-                            uint8_t* words,
-                            uint8_t* rest) {
-        split<S>(input, n, planes, n, rest);
-        split_top<S::kRawBits>(rest, n, raw_words);
-        return tier<2>(rest, n, palette, words, rest);
-    }
-
-    template <class S>
-    static int decode_first(const uint8_t* planes,
-                            const uint8_t* raw_words,
-                            const uint8_t* words,
-                            int n,
-                            const uint8_t* palette,
-                            const uint8_t* rest,
-                            uint8_t* scratch,
-                            bool,
-                            uint8_t* output) {
-        const int taken = untier<2>(words, n, palette, rest, scratch);
-        merge_top<S::kRawBits>(raw_words, n, scratch);
-        merge<S>(planes, n, scratch, n, output);
         return taken;
     }
 };

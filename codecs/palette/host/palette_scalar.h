@@ -45,7 +45,43 @@ constexpr int plane_bytes(int n) {
     return (n + 7) / 8;
 }
 
-struct PlainSteps {
+// The first tier together with what goes before it or after it, by steps one after another.
+template <class Steps>
+struct FirstTier {
+    // split, split_top and the first tier in one pass; planes have stride n.
+    template <class S>
+    static int encode_first(const uint8_t* input,
+                            int n,
+                            const uint8_t* palette,
+                            uint8_t* planes,
+                            uint8_t* raw_words,
+                            uint8_t* words,
+                            uint8_t* rest) {
+        Steps::template split<S>(input, n, planes, n, rest);
+        Steps::template split_top<S::kRawBits>(rest, n, raw_words);
+        return Steps::template tier<2>(rest, n, palette, words, rest);
+    }
+
+    // Its inverse; `scratch` is a symbol buffer apart from `rest`. Returns the symbols taken. The
+    // unnamed argument: whether the output may go past the caches, until fence().
+    template <class S>
+    static int decode_first(const uint8_t* planes,
+                            const uint8_t* raw_words,
+                            const uint8_t* words,
+                            int n,
+                            const uint8_t* palette,
+                            const uint8_t* rest,
+                            uint8_t* scratch,
+                            bool,
+                            uint8_t* output) {
+        const int taken = Steps::template untier<2>(words, n, palette, rest, scratch);
+        Steps::template merge_top<S::kRawBits>(raw_words, n, scratch);
+        Steps::template merge<S>(planes, n, scratch, n, output);
+        return taken;
+    }
+};
+
+struct PlainSteps : FirstTier<PlainSteps> {
     // Whole words are the usual case, and then a single access.
     static void store_word(uint8_t* to, uint64_t word, int bytes) {
         if (bytes == 8) {
@@ -234,38 +270,6 @@ struct PlainSteps {
                 taken += code == kEscape;
             }
         }
-        return taken;
-    }
-
-    // split, split_top and the first tier in one pass; planes have stride n.
-    template <class S>
-    static int encode_first(const uint8_t* input,
-                            int n,
-                            const uint8_t* palette,
-                            uint8_t* planes,
-                            uint8_t* raw_words,
-                            uint8_t* words,
-                            uint8_t* rest) {
-        split<S>(input, n, planes, n, rest);
-        split_top<S::kRawBits>(rest, n, raw_words);
-        return tier<2>(rest, n, palette, words, rest);
-    }
-
-    // Its inverse; `scratch` is a symbol buffer apart from `rest`. Returns the symbols taken. The
-    // unnamed argument: whether the output may go past the caches, until fence().
-    template <class S>
-    static int decode_first(const uint8_t* planes,
-                            const uint8_t* raw_words,
-                            const uint8_t* words,
-                            int n,
-                            const uint8_t* palette,
-                            const uint8_t* rest,
-                            uint8_t* scratch,
-                            bool,
-                            uint8_t* output) {
-        const int taken = untier<2>(words, n, palette, rest, scratch);
-        merge_top<S::kRawBits>(raw_words, n, scratch);
-        merge<S>(planes, n, scratch, n, output);
         return taken;
     }
 

@@ -1,10 +1,11 @@
-// Quantizers on the host: the operations on one chunk, tile by tile so that everything
-// between two memory accesses stays in the first-level cache. Layout and rules: codecs/FORMAT.md.
+// Quantizers on the host: the Codec of block_quantizer.h. Layout and rules: codecs/FORMAT.md.
 // Included by quantizers.cpp inside its anonymous namespace.
 
 template <class Kind>
 struct Quantizer {
     using Codes = QuantizerCodes<Kind>;
+    using Shape = QuantizerShape;
+    using Scratch = Tile;
     static constexpr int kBits = Kind::kBits;
     static constexpr int64_t kSixteenBytes = 2 * kBits;  // of sixteen codes
 
@@ -65,8 +66,6 @@ struct Quantizer {
         }
     }
 
-    // Encodes elements `first`, ... of a chunk, up to kTileElems of them; indices of `source` and
-    // `residual` start at 0.
     template <bool kResidual, class Source>
     SLIMWIRE_LANES void encode_tile(Tile& tile,
                                     const Source& source,
@@ -80,9 +79,7 @@ struct Quantizer {
         fill_tile(tile, source, count, shape.block);
         choose_quantizer_scales<Kind>(tile, blocks, count, shape);
         if (shape.stochastic) {
-            for (int64_t i = 0; i < blocks * shape.block; i += kRandomTile) {
-                random_bytes(random, first + i, tile.random + i);
-            }
+            draw_tile(tile, random, first, blocks * shape.block);
         }
         __builtin_memcpy(planes.scales_at(first), tile.scale, static_cast<size_t>(blocks) * 4);
         uint8_t* codes = planes.codes_at(first);
@@ -91,7 +88,6 @@ struct Quantizer {
         }
     }
 
-    // Decodes `count` elements of a tile into `sink`, whose indices start at 0.
     template <class Sink>
     SLIMWIRE_LANES void decode_tile(const Planes<const uint8_t>& planes,
                                     int64_t first,
@@ -116,99 +112,4 @@ struct Quantizer {
             }
         }
     }
-
-    template <class Element, bool kResidual>
-    static void encode_as(const EncodeChunk& chunk, const QuantizerShape& shape) {
-        Tile tile;
-        const auto planes = Planes<uint8_t>::of(chunk.output, shape, chunk.count);
-        Source<Element, kResidual> source{chunk.input, chunk.residual, broadcast(chunk.factor)};
-        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
-            const int64_t left = chunk.count - done;
-            encode_tile<kResidual>(tile, source, chunk.random, done,
-                                   left < kTileElems ? left : kTileElems, shape, planes,
-                                   kResidual ? chunk.residual + done : nullptr);
-            source.input += kTileElems * Element::kBytes;
-            if constexpr (kResidual) {
-                source.residual += kTileElems;
-            }
-        }
-    }
-
-    static void encode(const EncodeChunk& chunk, const QuantizerShape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            chunk.residual != nullptr ? encode_as<Element, true>(chunk, shape)
-                                      : encode_as<Element, false>(chunk, shape);
-        });
-    }
-
-    template <class Element, bool kAccumulate>
-    static void decode_as(const DecodeChunk& chunk, const QuantizerShape& shape) {
-        const auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
-        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
-            const int64_t left = chunk.count - done;
-            decode_tile(planes, done, left < kTileElems ? left : kTileElems,
-                        Sink<Element, kAccumulate>{chunk.output + done * Element::kBytes});
-        }
-    }
-
-    static void decode(const DecodeChunk& chunk, const QuantizerShape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            chunk.accumulate ? decode_as<Element, true>(chunk, shape)
-                             : decode_as<Element, false>(chunk, shape);
-        });
-    }
-
-    // The sum over the sources of `count` elements from element `done` on.
-    static void sum_tile(const ReduceChunk& chunk,
-                         const QuantizerShape& shape,
-                         int64_t done,
-                         int64_t count,
-                         float* sum) {
-        auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
-        decode_tile(planes, done, count, Sink<Float32, false>{bytes_of(sum)});
-        for (int32_t i = 1; i < chunk.inputs; ++i) {
-            planes =
-                Planes<const uint8_t>::of(chunk.input + i * chunk.input_stride, shape, chunk.count);
-            decode_tile(planes, done, count, Sink<Float32, true>{bytes_of(sum)});
-        }
-    }
-
-    template <bool kResidual>
-    static void reduce_as(const ReduceChunk& chunk, const QuantizerShape& shape) {
-        alignas(64) float sum[kTileElems];
-        Tile tile;
-        const auto planes = Planes<uint8_t>::of(chunk.output, shape, chunk.count);
-        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
-            const int64_t left = chunk.count - done;
-            const int64_t count = left < kTileElems ? left : kTileElems;
-            sum_tile(chunk, shape, done, count, sum);
-            float* residual = kResidual ? chunk.residual + done : nullptr;
-            encode_tile<kResidual>(
-                tile, Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor)},
-                chunk.random, done, count, shape, planes, residual);
-        }
-    }
-
-    static void reduce(const ReduceChunk& chunk, const QuantizerShape& shape) {
-        chunk.residual != nullptr ? reduce_as<true>(chunk, shape) : reduce_as<false>(chunk, shape);
-    }
-
-    template <class Element>
-    static void sum_as(const ReduceChunk& chunk, const QuantizerShape& shape) {
-        alignas(64) float sum[kTileElems];
-        for (int64_t done = 0; done < chunk.count; done += kTileElems) {
-            const int64_t left = chunk.count - done;
-            const int64_t count = left < kTileElems ? left : kTileElems;
-            sum_tile(chunk, shape, done, count, sum);
-            put_scaled<Element>(sum, broadcast(chunk.factor), chunk.output + done * Element::kBytes,
-                                count);
-        }
-    }
-    static void sum(const ReduceChunk& chunk, const QuantizerShape& shape) {
-        visit(chunk.dtype, [&](auto element) { sum_as<decltype(element)>(chunk, shape); });
-    }
-
-    static constexpr QuantizerKernels kKernels = {encode, decode, reduce, sum};
 };

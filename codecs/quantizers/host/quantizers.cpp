@@ -1,5 +1,6 @@
 // Host bodies of the quantizers for one instruction set; compiled once per set, with its
-// flags. Everything but the table is local to this object (see table.h).
+// flags. Everything but the table is local to this object (see simd/table.h).
+#include "codecs/quantizers/host/table.h"
 #include "codecs/simd/isa_headers.h"
 
 namespace slimwire {
@@ -9,7 +10,7 @@ namespace {
 
 #include "codecs/simd/put_scaled.h"
 
-#include "codecs/block_float/host/block_float_tile.h"
+#include "codecs/simd/tile.h"
 
 #include "codecs/quantizers/host/quantizer_codes.h"
 
@@ -17,12 +18,17 @@ namespace {
 
 #include "codecs/quantizers/host/quantizer_kernels.h"
 
+#include "codecs/simd/block_quantizer.h"
+
 }  // namespace
 
 const QuantizerTable SLIMWIRE_HOST_TABLE(host_quantizers) = {
-    Quantizer<QuantizerSign>::kKernels,      Quantizer<QuantizerLevels<2>>::kKernels,
-    Quantizer<QuantizerLevels<4>>::kKernels, Quantizer<QuantizerLevels<6>>::kKernels,
-    Quantizer<QuantizerLevels<8>>::kKernels, Quantizer<QuantizerPowers<8>>::kKernels,
-    Quantizer<QuantizerPowers<4>>::kKernels};
+    BlockQuantizer<Quantizer<QuantizerSign>>::kKernels,
+    BlockQuantizer<Quantizer<QuantizerLevels<2>>>::kKernels,
+    BlockQuantizer<Quantizer<QuantizerLevels<4>>>::kKernels,
+    BlockQuantizer<Quantizer<QuantizerLevels<6>>>::kKernels,
+    BlockQuantizer<Quantizer<QuantizerLevels<8>>>::kKernels,
+    BlockQuantizer<Quantizer<QuantizerPowers<8>>>::kKernels,
+    BlockQuantizer<Quantizer<QuantizerPowers<4>>>::kKernels};
 
 }  // namespace slimwire

@@ -1,6 +1,7 @@
 // Host bodies of the sparsifiers for one instruction set; compiled once per set, with its flags.
-// Everything but the table is local to this object (see table.h).
+// Everything but the table is local to this object (see simd/table.h).
 #include "codecs/simd/isa_headers.h"
+#include "codecs/sparse/host/table.h"
 
 namespace slimwire {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tools/cli/bench/bench_codec.h"
 
-#if defined(SLIMWIRE_HAVE_CUDA_KERNELS)
+#if defined(SLIMWIRE_HAVE_CUDA)
 
 #include <cuda_runtime_api.h>
 

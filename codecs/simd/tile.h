@@ -1,6 +1,6 @@
-// One tile of block floats on the host: what stays in the first-level cache between two memory
-// accesses, and how it is filled. Included by block_float.cpp inside its anonymous namespace, after
-// the lanes.
+// One tile of a chunk on the host: what stays in the first-level cache between two memory accesses,
+// and how it is filled. Included by <family>/host/<family>.cpp inside its anonymous namespace,
+// after the lanes.
 
 constexpr int64_t kTileElems = 2048;  // the largest block; a multiple of every block
 constexpr int64_t kMaxTileBlocks = kTileElems / 16;
@@ -10,8 +10,6 @@ struct Tile {
     alignas(64) uint32_t magnitude[kMaxTileBlocks];  // largest |bits| of each block
     alignas(64) uint32_t scale[kMaxTileBlocks];      // fp32 bits, as stored
     alignas(64) float inverse[kMaxTileBlocks];
-    alignas(64) uint8_t scale_bytes[kMaxTileBlocks];    // as stored, where they have 8 bits
-    alignas(64) float group[kTileElems / kScaleGroup];  // of two levels, as stored
     alignas(64) uint8_t random[kTileElems];
 };
 
@@ -48,5 +46,12 @@ SLIMWIRE_LANES void fill_tile(Tile& tile, const Source& source, int64_t count, i
         if (b % kLanes == kLanes - 1 || b == blocks - 1) {
             store_words(tile.magnitude + b / kLanes * kLanes, largest_of_each(maxima));
         }
+    }
+}
+
+// Draws the bytes of elements first, ..., first + count - 1 of a chunk.
+SLIMWIRE_LANES void draw_tile(Tile& tile, const ChunkRandom& random, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; i += kRandomTile) {
+        random_bytes(random, first + i, tile.random + i);
     }
 }

@@ -1,0 +1,17 @@
+// The host bodies of the casts; see simd/table.h.
+#pragma once
+
+#include "codecs/simd/table.h"
+
+namespace slimwire {
+
+struct CastShape {
+    bool stochastic;
+};
+struct CastTable {
+    ChunkKernels<CastShape> bfloat16, float16;
+};
+
+SLIMWIRE_HOST_FAMILY(CastTable, host_cast, avx512)
+
+}  // namespace slimwire

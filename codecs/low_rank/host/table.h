@@ -1,0 +1,32 @@
+// The host bodies of the operations on matrices; see simd/table.h.
+#pragma once
+
+#include "codecs/simd/table.h"
+
+namespace slimwire {
+
+// One matrix and its factors, see LowRankArgs. M = factor * input (+ residual).
+struct LowRankChunk {
+    const uint8_t* input;
+    float* residual;  // null, or rows * cols
+    uint8_t* output;
+    float* left;   // column after column
+    float* right;  // column after column
+    int64_t rows;
+    int64_t cols;
+    int32_t rank;
+    float factor;
+    float mean;
+    float result;
+    DType dtype;
+};
+struct LowRankTable {
+    void (*multiply_right)(const LowRankChunk&);
+    void (*orthogonalise)(const LowRankChunk&);
+    void (*multiply_left)(const LowRankChunk&);
+    void (*restore)(const LowRankChunk&);
+};
+
+SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank, avx2)
+
+}  // namespace slimwire
